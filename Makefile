@@ -1,0 +1,66 @@
+# `make run` starts the broker, `make test` runs everything; both work on a fresh clone. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Only names and hashes count: a local wheel directory or user configuration must not change what is installed.
+PIP := $(BIN)/pip --quiet --disable-pip-version-check install --require-hashes
+JARS := .cache/jars
+
+.PHONY: help install install-test run check test long bench system-deps jars kafka-jars spark-jars generate clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+$(VENV)/.base: requirements/base.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -r requirements/base.txt
+	$(BIN)/pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.base requirements/test.txt
+	$(PIP) -r requirements/test.txt
+	touch $@
+
+$(VENV)/.spark: $(VENV)/.test requirements/spark.txt
+	$(PIP) -r requirements/spark.txt
+	touch $@
+
+install: $(VENV)/.base  ## create .venv with what the broker needs
+
+install-test: $(VENV)/.test  ## and what the unit tests and checks need
+
+run: install  ## run the broker: Kafka on 127.0.0.1:9092, HTTP on 127.0.0.1:9644, data in ./data
+	@$(BIN)/kafkawire serve
+
+check: install-test  ## format, lint, types, import contracts, generated files, unit tests (minutes)
+	$(BIN)/python tools/suite.py check
+
+test: $(VENV)/.spark jars  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
+	$(BIN)/python tools/suite.py test
+
+long: $(VENV)/.spark jars  ## what is too long for CI; appends to docs/ledger.md
+	$(BIN)/python tools/suite.py long
+
+bench: $(VENV)/.test kafka-jars  ## the benchmarks against Apache Kafka, full size
+	$(BIN)/python benchmarks/wire_load.py
+
+generate: install-test  ## write the generated files: messages, docs/protocol.md
+	$(BIN)/python tools/generate_messages.py
+	$(BIN)/python tools/generate_protocol_doc.py
+
+jars: kafka-jars spark-jars
+kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars
+spark-jars: $(JARS)/spark/.done  ## the four jars Spark's kafka source needs, into .cache/jars/spark
+
+# Without Maven the tests that need the jars are skipped and say so.
+$(JARS)/%/.done: tools/jars/%.xml
+	@if command -v mvn >/dev/null; then \
+	  mvn --batch-mode --quiet -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D) && touch $@; \
+	else echo "no mvn on the PATH: $* jars not fetched"; fi
+
+system-deps:  ## Debian packages the compatibility tests use (needs root)
+	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends kcat strace \
+	  || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends kcat strace; }
+
+clean:  ## remove what was built, keep data
+	rm -rf $(VENV) .cache build dist

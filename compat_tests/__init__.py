@@ -1,0 +1,1 @@
+"""Black box tests: real clients and Spark against a running broker."""

@@ -1,0 +1,1 @@
+"""The `kafkawire` command, one module per subcommand."""

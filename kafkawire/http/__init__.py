@@ -1,0 +1,1 @@
+"""HTTP beside the Kafka port: health, metrics and, later, administration."""

@@ -1,0 +1,1 @@
+"""Generated message classes, one module per Kafka API. Written by tools/generate_messages.py."""

@@ -1,0 +1,1 @@
+"""Kafka's wire protocol without I/O: bytes in, requests out; responses in, bytes out."""

@@ -1,0 +1,1 @@
+"""Generators and the suite runner; nothing here is shipped."""

@@ -1,0 +1,10 @@
+#!/bin/sh
+# Writes requirements/*.txt: every package pinned and hashed, no index address. Needs uv; run it by hand after a
+# change to the dependencies in pyproject.toml.
+set -eu
+cd "$(dirname "$0")/.."
+lock() { uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+    --no-emit-find-links --no-annotate --no-header --no-config "$@"; }
+lock -o requirements/base.txt pyproject.toml requirements/build.in
+lock -o requirements/test.txt -c requirements/base.txt --extra test pyproject.toml requirements/build.in
+lock -o requirements/spark.txt -c requirements/base.txt --extra test --extra spark pyproject.toml requirements/build.in

@@ -1,0 +1,129 @@
+"""Runs the test suite in stages, cheap to dear, and stops at the first red one.
+
+`suite.py check` is the quick part, `test` is everything CI runs, `long` is what CI has no time for. Each stage has a
+time-out and prints its seconds; the last line is `N passed, N failed, N skipped`. With CI=true a test that was skipped
+because a tool is missing counts as failed: on a user's machine it is a skip with its reason printed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+MISSING_TOOL = "needs "  # how every skip for a missing tool begins
+
+
+@dataclass
+class Tally:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def add(self, other: Tally) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command; a pytest stage is counted test by test, any other as one."""
+
+    name: str
+    command: list[str]
+    timeout_s: int
+    pytest: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def tool(name: str, *arguments: str) -> list[str]:
+    return [str(BIN / name), *arguments]
+
+
+def script(path: str, *arguments: str) -> list[str]:
+    return [sys.executable, path, *arguments]
+
+
+def pytest_stage(name: str, timeout_s: int, *arguments: str, **environment: str) -> Stage:
+    return Stage(name, tool("pytest", "-q", *arguments), timeout_s, pytest=True, environment=environment)
+
+
+CHECK = [
+    Stage("format", tool("ruff", "format", "--check", "."), 60),
+    Stage("lint", tool("ruff", "check", "."), 60),
+    Stage("types", tool("mypy"), 240),
+    Stage("import contracts", tool("lint-imports"), 60),
+    pytest_stage("unit tests", 240, "-m", "not fuzz"),
+]
+TEST = [
+    *CHECK,
+]
+LONG: list[Stage] = []
+SUITES = {"check": CHECK, "test": TEST, "long": LONG}
+
+
+def count(report: Path, in_ci: bool) -> Tally:
+    """Reads pytest's JUnit report; in CI a skip for a missing tool is a failure, named on its own line."""
+    tally = Tally()
+    for case in ET.parse(report).iter("testcase"):
+        skip = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            tally.failed += 1
+        elif skip is not None:
+            reason = skip.get("message", "")
+            if in_ci and reason.startswith(MISSING_TOOL):
+                print(f"FAILED {case.get('classname')}::{case.get('name')}: skipped in CI: {reason}")
+                tally.failed += 1
+            else:
+                tally.skipped += 1
+        else:
+            tally.passed += 1
+    return tally
+
+
+def run(stage: Stage, in_ci: bool) -> Tally:
+    """Runs one stage and prints how long it took; a time-out is a failure."""
+    print(f"=== {stage.name}", flush=True)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
+        command = [*stage.command, f"--junitxml={report}"] if stage.pytest else stage.command
+        try:
+            code = subprocess.run(
+                command, cwd=ROOT, timeout=stage.timeout_s, env={**os.environ, **stage.environment}, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            print(f"{stage.name}: not done after {stage.timeout_s} s")
+            code = 124
+        if stage.pytest and report.exists():
+            tally = count(report, in_ci)
+            if code != 0 and tally.failed == 0:
+                tally.failed = 1
+        else:
+            tally = Tally(passed=int(code == 0), failed=int(code != 0))
+    print(f"=== {stage.name}: {'ok' if not tally.failed else 'FAILED'}, {time.monotonic() - started:.1f} s", flush=True)
+    return tally
+
+
+def main() -> int:
+    """Runs the suite named on the command line."""
+    in_ci = os.environ.get("CI") == "true"
+    total = Tally()
+    for stage in SUITES[sys.argv[1]]:
+        total.add(run(stage, in_ci))
+        if total.failed:
+            break
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
