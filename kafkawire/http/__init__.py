@@ -1,1 +1,1 @@
-"""HTTP beside the Kafka port: health, metrics and, later, administration."""
+"""HTTP beside the Kafka port: health and metrics; administration comes later."""

@@ -1,0 +1,144 @@
+"""The broker's configuration: Kafka property names in, one frozen `Config` with units in its names out.
+
+A key that is accepted is enforced. A Kafka key that is not built yet may only be given its default; any other value,
+like any bad value, refuses to start with one line that names the key (RULES G1). Keys that steer what this broker does
+not have (thread counts, KRaft's quorum) are named warnings, and so are unknown ones. Topic-level keys are in
+`topic_config`; this module refuses to know about topics.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kafkawire import config_values as read
+from kafkawire.config_values import ConfigError, Listener
+from kafkawire.unbuilt_config import HARMLESS_KEYS, UNBUILT_KEYS
+
+__all__ = ["Config", "ConfigError", "Listener", "load", "read_properties"]
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+MIB = 1024 * 1024
+
+
+def setting(key: str, default: str, parse: Callable[[str], Any], *aliases: str) -> Any:
+    """A field of `Config`: its Kafka key, its default as it would stand in a file, and how it is read."""
+    return field(default=parse(default), metadata={"key": key, "default": default, "parse": parse, "aliases": aliases})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What a broker runs with. Defaults are Kafka's but for the addresses and directory of a first `make run`."""
+
+    node_id: int = setting("node.id", "1", read.at_least(0, INT_MAX), "broker.id")
+    rack: str = setting("broker.rack", "", read.text)
+    listeners: tuple[Listener, ...] = setting("listeners", "PLAINTEXT://127.0.0.1:9092", read.listeners)
+    advertised_listeners: tuple[Listener, ...] = setting("advertised.listeners", "", read.listeners)
+    http_listener: tuple[str, int] | None = setting("http.listeners", "http://127.0.0.1:9644", read.http_address)
+    log_dirs: tuple[Path, ...] = setting("log.dirs", "data", read.directories, "log.dir")
+    metadata_dir: Path | None = setting("metadata.log.dir", "", lambda value: Path(value) if value else None)
+    io_workers: int = setting("io.workers", "2", read.at_least(1, 64))
+
+    num_partitions: int = setting("num.partitions", "1", read.at_least(1, INT_MAX))
+    default_replication_factor: int = setting("default.replication.factor", "1", read.at_least(1, 2**15 - 1))
+    auto_create_topics_enable: bool = setting("auto.create.topics.enable", "true", read.boolean)
+    delete_topic_enable: bool = setting("delete.topic.enable", "true", read.boolean)
+
+    max_message_size_bytes: int = setting("message.max.bytes", "1048588", read.at_least(0, INT_MAX))
+    segment_size_bytes: int = setting("log.segment.bytes", "1073741824", read.at_least(1 * MIB, INT_MAX))
+    min_insync_replicas: int = setting("min.insync.replicas", "1", read.at_least(1, INT_MAX))
+    timestamp_type: str = setting(
+        "log.message.timestamp.type", "CreateTime", read.choice("CreateTime", "LogAppendTime")
+    )
+    timestamp_before_max_ms: int = setting(
+        "log.message.timestamp.before.max.ms", str(LONG_MAX), read.at_least(0, LONG_MAX)
+    )
+    timestamp_after_max_ms: int = setting("log.message.timestamp.after.max.ms", "3600000", read.at_least(0, LONG_MAX))
+
+    max_fetch_size_bytes: int = setting("fetch.max.bytes", str(55 * MIB), read.at_least(1024, INT_MAX))
+    fetch_session_slots: int = setting("max.incremental.fetch.session.cache.slots", "1000", read.at_least(0, INT_MAX))
+
+    max_request_size_bytes: int = setting("socket.request.max.bytes", str(100 * MIB), read.at_least(1, INT_MAX))
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes", str(512 * MIB), read.at_least(1 * MIB, LONG_MAX)
+    )
+    max_connections: int = setting("max.connections", str(INT_MAX), read.at_least(0, INT_MAX))
+    max_connections_per_ip: int = setting("max.connections.per.ip", str(INT_MAX), read.at_least(0, INT_MAX))
+    connections_max_idle_ms: int = setting("connections.max.idle.ms", "600000", read.at_least(1, LONG_MAX))
+
+    def advertised(self, name: str) -> Listener | None:
+        """The advertised listener called `name`, or None: then the address of the accepted socket is advertised."""
+        return next((listener for listener in self.advertised_listeners if listener.name == name), None)
+
+
+def read_properties(content: str) -> dict[str, str]:
+    """Java's .properties as Kafka's files use it: `key=value` or `key: value`, # and ! comments, \\ at a line's end."""
+    joined = content.replace("\\\r\n", "").replace("\\\n", "")
+    found: dict[str, str] = {}
+    for raw in joined.splitlines():
+        line = raw.strip()
+        if not line or line[0] in "#!":
+            continue
+        cuts = [at for at in (line.find("="), line.find(":")) if at > 0]
+        if not cuts:
+            raise ConfigError(f"not a key=value line: {line[:80]}")
+        at = min(cuts)
+        found[line[:at].strip()] = line[at + 1 :].strip()
+    return found
+
+
+def load(properties: Mapping[str, str]) -> tuple[Config, list[str]]:
+    """Reads properties into a Config and a list of warnings.
+
+    Errors: ConfigError, one line naming the key, for a bad value or a value that is not built yet.
+    """
+    known = _fields_by_key()
+    values: dict[str, Any] = {}
+    warnings: list[str] = []
+    for key, value in properties.items():
+        if key in known:
+            name, parse = known[key]
+            values[name] = _parse(key, value, parse)
+        elif key in UNBUILT_KEYS:
+            if value != UNBUILT_KEYS[key]:
+                raise ConfigError(f"{key}={value}: not supported yet, only {key}={UNBUILT_KEYS[key]}")
+        elif key in HARMLESS_KEYS:
+            warnings.append(f"{key} has no effect here: {HARMLESS_KEYS[key]}")
+        elif key.startswith(("sasl.", "ssl.", "listener.name.")):
+            raise ConfigError(f"{key}: SASL and SSL are not supported yet")
+        else:
+            warnings.append(f"{key} is not a key of this broker")
+    config = Config(**values)
+    _check(config)
+    return config, warnings
+
+
+def _fields_by_key() -> dict[str, tuple[str, Callable[[str], Any]]]:
+    found = {}
+    for one in dataclasses.fields(Config):
+        for key in (one.metadata["key"], *one.metadata["aliases"]):
+            found[key] = (one.name, one.metadata["parse"])
+    return found
+
+
+def _parse(key: str, value: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(value.strip())
+    except ValueError as error:
+        raise ConfigError(f"{key}={value}: {error}") from None
+
+
+def _check(config: Config) -> None:
+    """What no single key can tell."""
+    names = {listener.name for listener in config.listeners}
+    if not config.listeners:
+        raise ConfigError("listeners: at least one is needed")
+    for listener in config.advertised_listeners:
+        if listener.name not in names:
+            raise ConfigError(f"advertised.listeners: {listener.name} is not among listeners")
+        if listener.host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, never bound
+            raise ConfigError(f"advertised.listeners: {listener.name} needs an address clients can reach")
