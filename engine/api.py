@@ -1,0 +1,270 @@
+"""The engine's public face: value types and Protocols. Other packages import this module and `engine.errors` only.
+
+It holds no behaviour. All methods are called on the trio thread; a method that is not `async` never blocks on a
+disk write and may be called from any task. `engine.store.SegmentStore` implements `PartitionStore`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple, Protocol
+
+NO_TIMESTAMP_MS = -1
+NO_OFFSET = -1
+NO_EPOCH = -1
+
+
+class TopicPartition(NamedTuple):
+    """Identity of a partition; a tuple because it is the key of the hottest dict."""
+
+    topic_id: bytes
+    topic: str
+    partition: int
+
+
+class Isolation(IntEnum):
+    """What a reader may see; the values are those of Kafka's `isolation_level`."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class TimestampType(Enum):
+    """Kafka's message.timestamp.type."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class FlushPolicy(Enum):
+    """What *durable* means for a topic (RULES L1): SYNC = fdatasynced."""
+
+    SYNC = "sync"
+
+
+class OffsetSpec(IntEnum):
+    """Timestamps below zero with a meaning, as in Kafka's ListOffsets."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """A topic's configuration as far as the log is concerned; defaults are Kafka's."""
+
+    max_message_size_bytes: int = 1_048_588
+    segment_size_bytes: int = 1_073_741_824
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 3_600_000
+    min_insync_replicas: int = 1
+    flush_policy: FlushPolicy = FlushPolicy.SYNC
+
+
+class ReadableFile(Protocol):
+    """An open segment file. Whoever holds it may read, even after the segment was deleted."""
+
+    def fileno(self) -> int | None:
+        """The descriptor for sendfile, or None when there is none (in-memory filesystem)."""
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """Up to `size_bytes` from `position`; fewer only at the end of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Record bytes that stay in their file until the socket takes them. Holds the descriptor open while it lives."""
+
+    file: ReadableFile
+    position: int
+    size_bytes: int
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """A range of an aborted transaction that a read_committed reader must skip."""
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """One partition's part of a fetch.
+
+    As Kafka does, `records` is cut by bytes: the last batch may be incomplete, the first never is.
+    `aborted` is None for READ_UNCOMMITTED.
+    """
+
+    records: list[FileRange]
+    size_bytes: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: list[AbortedTransaction] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where a batch went. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAtTimestamp:
+    """Answer to a search; all three are -1 when no record qualifies."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class PendingAppend(Protocol):
+    """An append on its way."""
+
+    async def wait(self) -> AppendResult:
+        """Wait until the acks asked for are given. Raises `engine.errors`.
+
+        The deadline is the caller's (a cancel scope); giving up does not take the batch back. One task at a time.
+        """
+
+
+class PartitionLog(Protocol):
+    """One partition, led by this broker."""
+
+    @property
+    def partition(self) -> TopicPartition: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int:
+        """End of what consumers may read; on a single broker the durable end."""
+
+    @property
+    def last_stable_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless it is ours; -1 means the caller does not say."""
+
+    def append(self, records: memoryview, *, acks: int, allow_zstd: bool = True) -> PendingAppend:
+        """Check what needs no state (raises at once) and queue the batch; appends keep the order of the calls.
+
+        `records` must be writable and hold exactly one v2 batch. It belongs to the engine until `wait` returns or
+        raises: base offset and leader epoch are patched in place and the bytes are written from it. acks=1 and 0
+        resolve when the batch is written here, acks=-1 when the high watermark passed it.
+        `allow_zstd` is False for Produce below version 7 (KIP-110).
+        """
+
+    def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
+        """Records from the batch that holds `offset`, never beyond the high watermark (LSO for READ_COMMITTED).
+
+        With `at_least_one` the first batch comes whole even if larger than `max_size_bytes`; without, a first batch
+        that does not fit gives an empty result. At the end of the log the result is empty. Raises OffsetOutOfRange,
+        CorruptMessage, NotLeaderOrFollower, StorageError.
+        """
+
+    async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
+        """First record with a timestamp >= `timestamp_ms`, exact to the record; negative values are OffsetSpec.
+
+        Records above the high watermark (LSO for READ_COMMITTED) are not found. Runs on a worker: batches may have
+        to be decompressed.
+        """
+
+
+class ReadyWaiter(Protocol):
+    """One long poll, or one fetch session, over any number of partitions.
+
+    A watched partition is reported once per drain, however often it changed: its high watermark moved, its log went
+    offline, it was deleted or changed leadership. The report says "look again", not what happened. The cost of a
+    change is proportional to the waiters of that partition, the cost of a drain to the partitions that changed.
+    Watch first and read then, or do both without an await between: nothing is missed. Close it when done.
+    """
+
+    def watch(self, log: PartitionLog) -> None: ...
+    def unwatch(self, log: PartitionLog) -> None: ...
+    def take_changed(self) -> list[PartitionLog]:
+        """The watched partitions that changed since the last call, in the order of their first change."""
+
+    async def wait(self) -> None:
+        """Return when at least one change is waiting to be taken. One task at a time; the deadline is the caller's."""
+
+    def close(self) -> None: ...
+
+
+class PartitionStore(Protocol):
+    """All partitions of this broker, over one log dir or several."""
+
+    def get(self, partition: TopicPartition) -> PartitionLog:
+        """Raises UnknownPartition, NotLeaderOrFollower or StorageError (log dir offline)."""
+
+    def new_waiter(self) -> ReadyWaiter: ...
+
+    async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> PartitionLog:
+        """Open or create it and lead it in `leader_epoch`, which the caller has acquired durably (RULES L3).
+
+        Called for a partition that is open, it takes over the new epoch and configuration.
+        """
+
+    async def delete_partition(self, partition: TopicPartition) -> None:
+        """Remove it from disk; reads in flight keep their descriptors. Raises UnknownPartition."""
+
+    async def wait_for_room(self) -> None:
+        """Return when the append queues take more. Call it before accepting the next Produce request; an append to
+        a queue that is full raises Overloaded."""
+
+    async def close(self) -> None:
+        """Refuse further appends, finish what is queued, sync, write the clean-shutdown marker."""
+
+
+# Joints of the replicated and the tiered broker; joined in kafkawire.broker as those parts arrive.
+
+
+class SealedSegment(Protocol):
+    """An immutable segment, verified on its replicas (RULES S2); offsets [base_offset, end_offset)."""
+
+    @property
+    def partition(self) -> TopicPartition: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def digest(self) -> bytes: ...
+    @property
+    def contents(self) -> FileRange: ...
+
+
+class ColdTier(Protocol):
+    """Where sealed segments live when they are no longer on a local disk; `tiering` supplies it."""
+
+    async def upload(self, segment: SealedSegment) -> None: ...
+    async def read(self, partition: TopicPartition, offset: int, max_size_bytes: int) -> bytes: ...
+
+
+class IsrPublisher(Protocol):
+    """Makes an ISR change durable in the cluster's metadata; `coordinator` supplies it (RULES R3)."""
+
+    async def publish(self, partition: TopicPartition, leader_epoch: int, isr: Sequence[int]) -> bool:
+        """True when the compare-and-set is confirmed, False when refused. An unknown outcome raises."""
+
+
+class LeaderLink(Protocol):
+    """A follower's way to its leader; `kafkawire.replica_link` supplies it (RULES R1)."""
+
+    async def fetch(self, positions: Sequence[tuple[TopicPartition, int, int]]) -> Sequence[bytes]:
+        """Records for each (partition, leader epoch, fetch offset); the offset is the follower's durable end."""

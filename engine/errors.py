@@ -1,0 +1,76 @@
+"""What the engine can refuse, in its own words.
+
+The façade maps each class to a Kafka error code in one table; the engine knows no codes. A class stands for one
+answer: two situations a client must tell apart never share a class.
+"""
+
+
+class EngineError(Exception):
+    """Base of everything the engine raises on purpose."""
+
+
+# A batch that is not accepted. Nothing of it was appended.
+class CorruptMessage(EngineError):
+    """CRC or lengths of a batch lie; or stored bytes at this offset are damaged and are never served."""
+
+
+class InvalidRecord(EngineError):
+    """Well-formed bytes that mean something not allowed: old magic, wrong count, control batch from a client."""
+
+
+class InvalidTimestamp(EngineError):
+    """A timestamp of the batch header lies outside the topic's limits."""
+
+
+class MessageTooLarge(EngineError):
+    """The batch is larger than max.message.bytes."""
+
+
+class RecordListTooLarge(EngineError):
+    """The batch is larger than a segment may be."""
+
+
+class UnsupportedCompressionType(EngineError):
+    """A known codec this request version may not use."""
+
+
+class NotEnoughReplicas(EngineError):
+    """acks=all while the in-sync replicas are fewer than min.insync.replicas: nothing was appended."""
+
+
+class NotEnoughReplicasAfterAppend(EngineError):
+    """As NotEnoughReplicas, but the batch is in the leader's log."""
+
+
+class Overloaded(EngineError):
+    """The append queue is full. Nothing was appended; the client may retry."""
+
+
+# A request to the wrong place or about a range that is not there.
+class OffsetOutOfRange(EngineError):
+    """Offset below the log start, or above the high watermark."""
+
+
+class UnknownPartition(EngineError):
+    """This broker holds no such partition."""
+
+
+class NotLeaderOrFollower(EngineError):
+    """The partition is not (or no longer) led here."""
+
+
+class FencedLeaderEpoch(EngineError):
+    """The caller knows an older leader epoch."""
+
+
+class UnknownLeaderEpoch(EngineError):
+    """The caller knows a newer leader epoch."""
+
+
+class StorageError(EngineError):
+    """The log cannot take part: its log dir is offline, or its files are damaged and it takes no appends."""
+
+
+# Start-up.
+class StoreRefused(EngineError):
+    """A log dir must not be used by this broker; the message is the one clear line for the operator."""
