@@ -1,0 +1,1 @@
+"""confluent-kafka against the running broker."""

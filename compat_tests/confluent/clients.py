@@ -1,0 +1,131 @@
+"""confluent-kafka clients as these tests need them: no idempotence, no group, no waiting for batches."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import Consumer, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    DescribeClusterResult,
+    NewTopic,
+    OffsetSpec,
+    TopicDescription,
+    TopicMetadata,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compat_tests.harness.broker import Broker
+
+TIMEOUT_S = 20.0
+T = TypeVar("T")
+
+
+def producer(broker: Broker, **settings: object) -> Producer:
+    return Producer(
+        {"bootstrap.servers": broker.bootstrap, "enable.idempotence": False, "linger.ms": 5}
+        | {key.replace("_", "."): value for key, value in settings.items()}
+    )
+
+
+class Admin:
+    """An AdminClient that waits: one that is garbage before its future is done takes the answer with it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._client = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def create(self, topic: NewTopic, *, validate_only: bool = False) -> None:
+        self._client.create_topics([topic], validate_only=validate_only)[topic.topic].result(TIMEOUT_S)
+
+    def delete(self, topic: str) -> None:
+        self._client.delete_topics([topic])[topic].result(TIMEOUT_S)
+
+    def topics(self) -> dict[str, TopicMetadata]:
+        found: dict[str, TopicMetadata] = self._client.list_topics(timeout=TIMEOUT_S).topics
+        return found
+
+    def describe(self, topic: str) -> TopicDescription:
+        return self._client.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
+
+    def cluster(self) -> DescribeClusterResult:
+        return self._client.describe_cluster().result(TIMEOUT_S)
+
+    def offset(self, partition: TopicPartition, specification: OffsetSpec) -> int:
+        found: int = self._client.list_offsets({partition: specification})[partition].result(TIMEOUT_S).offset
+        return found
+
+
+def create_topic(broker: Broker, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
+    """Creates a topic and returns when it is listed: Apache Kafka's controller answers before its broker knows."""
+    admin = Admin(broker)
+    admin.create(NewTopic(topic, partitions, 1, config=config or {}))
+    wait_until(lambda: topic in admin.topics(), f"{topic} is not listed")
+
+
+def wait_until(condition: Callable[[], bool], complaint: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, complaint
+        time.sleep(0.02)
+
+
+class Delivery:
+    """Collects delivery reports: offsets of what was stored, errors of what was not."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.errors: list[Any] = []
+
+    def __call__(self, error: object, message: Message) -> None:
+        if error is None:
+            self.messages.append(message)
+        else:
+            self.errors.append(error)
+
+
+def flush(client: Producer) -> None:
+    assert client.flush(TIMEOUT_S) == 0, "messages are still queued"
+
+
+def read(broker: Broker, topic: str, offset: int, count: int, partition: int = 0, **settings: object) -> list[Message]:
+    """`count` messages of one partition from an offset on, by assign(); fewer when they do not come in time."""
+    consumer = new_consumer(broker, **settings)
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        found: list[Message] = []
+        while len(found) < count:
+            batch = consumer.consume(count - len(found), TIMEOUT_S)
+            if not batch:
+                break
+            found.extend(batch)
+        errors = [message.error() for message in found if message.error() is not None]
+        assert not errors, errors
+        return found
+    finally:
+        consumer.close()
+
+
+def new_consumer(broker: Broker, **settings: object) -> Consumer:
+    """A consumer that commits nothing; librdkafka wants a group id even so."""
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "compat",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+        }
+        | {key.replace("_", "."): value for key, value in settings.items()}
+    )
+
+
+def with_consumer(broker: Broker, use: Callable[[Consumer], T]) -> T:
+    """What `use` returns for a consumer that is closed afterwards."""
+    consumer = new_consumer(broker)
+    try:
+        return use(consumer)
+    finally:
+        consumer.close()

@@ -1,0 +1,30 @@
+"""The broker under test, shared by the tests of a run, and topic names that never meet."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.harness.target import target_broker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from compat_tests.harness.broker import Broker
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker with its default configuration for the whole run."""
+    with target_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name nobody else uses; the topic does not exist yet."""
+    return f"{request.node.originalname.removeprefix('test_')[:40]}-{next(_numbers)}"

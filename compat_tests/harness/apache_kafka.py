@@ -1,0 +1,66 @@
+"""Apache Kafka 4.3.1 from its jars: one KRaft node that is broker and controller; the oracle and the peer."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compat_tests.harness.broker import Broker, BrokerFailedError, free_port
+from compat_tests.harness.requirements import KAFKA_JARS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+CLASSPATH = f"{KAFKA_JARS}/*"
+QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # about a second less per start, slower once warm
+# What kafka-server-start.sh passes: for measurements, where the JVM must be allowed to do its best.
+STOCK_JVM = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+LOGGING = Path(__file__).with_name("log4j2.yaml")
+
+
+class ApacheKafka(Broker):
+    """A fresh single-node cluster; `overrides` go into its server.properties."""
+
+    name = "Apache Kafka"
+    ready_line = re.compile(r"Kafka Server started")
+
+    def __init__(
+        self, directory: Path, overrides: Mapping[str, str] | None = None, *, jvm: Sequence[str] = QUICK_JVM
+    ) -> None:
+        super().__init__(directory, overrides)
+        self._controller_port = free_port()
+        self._jvm = jvm
+
+    def command(self) -> list[str]:
+        logging = f"-Dlog4j2.configurationFile={LOGGING}"
+        return ["java", "-Xmx1g", *self._jvm, logging, "-cp", CLASSPATH, "kafka.Kafka", str(self._properties_path)]
+
+    @property
+    def _properties_path(self) -> Path:
+        return self.directory / "server.properties"
+
+    def prepare(self) -> None:
+        """Writes server.properties and formats the data directory."""
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.data_dir),
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.overrides,
+        }
+        self._properties_path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties_path)]
+        done = subprocess.run(
+            ["java", *QUICK_JVM, "-cp", CLASSPATH, *tool], capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode != 0:
+            raise BrokerFailedError(f"cannot format {self.data_dir}:\n{done.stdout}{done.stderr}")

@@ -1,0 +1,137 @@
+"""A broker as a separate process: start, wait until it is ready, stop, kill, start again on the same data.
+
+What differs between Apache Kafka and kafkawire (the command line, the line that says "ready") is left to the two
+subclasses; a test gets a `Broker` and cannot tell which one it is.
+"""
+
+from __future__ import annotations
+
+import abc
+import random
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Mapping
+    from pathlib import Path
+
+READY_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 40  # a broker has 30 s to leave in order
+LOG_TAIL_LINES = 30
+
+
+def free_port() -> int:
+    """A port nobody listens on, below the range the kernel takes outgoing ports from."""
+    for _ in range(100):
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port between 20000 and 32000")
+
+
+class BrokerFailedError(Exception):
+    """The broker did not start, or did not stop in time; carries the end of its log."""
+
+
+class Broker(abc.ABC):
+    """One broker on 127.0.0.1 with a directory of its own; `overrides` are Kafka's configuration keys."""
+
+    name: str
+    ready_line: re.Pattern[str]
+
+    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.data_dir = directory / "data"
+        self.log_path = directory / "broker.log"
+        self.overrides = dict(overrides or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    @abc.abstractmethod
+    def command(self) -> list[str]:
+        """The command line; called before each start."""
+
+    @abc.abstractmethod
+    def prepare(self) -> None:
+        """Called once, before the first start."""
+
+    def start(self) -> None:
+        """Starts the broker and returns when it serves; its output is appended to `log_path`."""
+        assert self._process is None, "the broker is running already"
+        if not self.directory.exists():
+            self.directory.mkdir(parents=True)
+        if not self.log_path.exists():
+            self.log_path.touch()
+            self.prepare()
+        offset = self.log_path.stat().st_size
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=subprocess.STDOUT, cwd=self.directory)
+        self._wait_ready(offset)
+
+    def _wait_ready(self, log_offset: int) -> None:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not self.ready_line.search(self._log_from(log_offset)):
+            process = self._process
+            assert process is not None
+            if process.poll() is not None:
+                self._process = None
+                raise BrokerFailedError(f"{self.name} exited with {process.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise BrokerFailedError(f"{self.name} not ready after {READY_TIMEOUT_S} s:\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def _log_from(self, offset: int) -> str:
+        with self.log_path.open("rb") as log:
+            log.seek(offset)
+            return log.read().decode(errors="replace")
+
+    def log_tail(self) -> str:
+        return "\n".join(self._log_from(0).splitlines()[-LOG_TAIL_LINES:])
+
+    def stop(self) -> int:
+        """SIGTERM, as an operator would; returns the exit code."""
+        process = self._process
+        assert process is not None, "the broker is not running"
+        process.terminate()
+        try:
+            code = process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailedError(f"{self.name} did not stop in {STOP_TIMEOUT_S} s:\n{self.log_tail()}") from None
+        self._process = None
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL: what was not durable is the broker's problem."""
+        process = self._process
+        assert process is not None, "the broker is not running"
+        process.kill()
+        process.wait(STOP_TIMEOUT_S)
+        self._process = None
+
+    def __enter__(self) -> Self:
+        if self._process is None:
+            self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._process is not None:
+            self.stop()

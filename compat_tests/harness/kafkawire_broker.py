@@ -1,0 +1,39 @@
+"""Our broker as a user starts it: `kafkawire serve` from the environment that runs the tests."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compat_tests.harness.broker import Broker, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KAFKAWIRE = Path(sys.executable).parent / "kafkawire"
+
+
+class Kafkawire(Broker):
+    """A fresh broker; `overrides` go on its command line."""
+
+    name = "kafkawire"
+    ready_line = re.compile(r"^kafkawire ready", re.MULTILINE)
+
+    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, overrides)
+        self.http_port = free_port()
+
+    def prepare(self) -> None:
+        """Nothing: a broker of ours needs no more than a directory."""
+
+    def command(self) -> list[str]:
+        properties = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "http.listeners": f"http://127.0.0.1:{self.http_port}",
+            "log.dirs": str(self.data_dir),
+            **self.overrides,
+        }
+        overrides = [part for key, value in properties.items() for part in ("--override", f"{key}={value}")]
+        return [str(KAFKAWIRE), "serve", *overrides]

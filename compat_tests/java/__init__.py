@@ -1,0 +1,1 @@
+"""Apache Kafka's own command-line tools against the running broker."""

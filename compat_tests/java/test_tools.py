@@ -1,0 +1,110 @@
+"""Apache Kafka 4.3.1's own command-line tools against the running broker; each call is a JVM of about two seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compat_tests.harness.tools import java_tool
+
+if TYPE_CHECKING:
+    from compat_tests.harness.broker import Broker
+
+TOOLS = "org.apache.kafka.tools"
+
+
+def topics(broker: Broker, *arguments: str, check: bool = True) -> str:
+    return java_tool(f"{TOOLS}.TopicCommand", "--bootstrap-server", broker.bootstrap, *arguments, check=check)
+
+
+def produce(broker: Broker, topic: str, lines: str, *arguments: str) -> None:
+    """Lines of `key:value`; idempotence is off, which is all a plain producer needs."""
+    settings = ["--command-property", "enable.idempotence=false"]
+    reader = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
+    target = ["--bootstrap-server", broker.bootstrap, "--topic", topic]
+    java_tool(f"{TOOLS}.ConsoleProducer", *target, *settings, *reader, *arguments, stdin=lines)
+
+
+def consume(broker: Broker, topic: str, offset: str, count: int, *arguments: str) -> str:
+    """`count` records of partition 0 without a group, with everything the console consumer can print."""
+    target = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--partition", "0", "--offset", offset]
+    printed = ("key", "headers", "offset", "partition")
+    shown = [part for name in printed for part in ("--formatter-property", f"print.{name}=true")]
+    limits = ["--max-messages", str(count), "--timeout-ms", "20000"]
+    return java_tool(f"{TOOLS}.consumer.ConsoleConsumer", *target, *shown, *limits, *arguments)
+
+
+def test_topics_create_list_delete(broker: Broker, topic: str) -> None:
+    created = topics(broker, "--create", "--topic", topic, "--partitions", "2", "--config", "max.message.bytes=2000000")
+    assert f"Created topic {topic}." in created
+    assert topic in topics(broker, "--list").split()
+    refused = topics(broker, "--create", "--topic", topic, check=False)
+    assert f"Topic '{topic}' already exists" in refused
+    topics(broker, "--delete", "--topic", topic)
+    assert topic not in topics(broker, "--list").split()
+
+
+def test_console_producer_and_consumer(broker: Broker, topic: str) -> None:
+    topics(broker, "--create", "--topic", topic)
+    lines = "".join(f"k{number}:v{number}\n" for number in range(10))
+    produce(broker, topic, lines, "--compression-codec", "zstd")
+    seen = consume(broker, topic, "earliest", 10)
+    assert seen.splitlines() == [f"Partition:0\tOffset:{n}\tNO_HEADERS\tk{n}\tv{n}" for n in range(10)]
+    assert consume(broker, topic, "6", 4) == "".join(seen.splitlines(keepends=True)[6:])
+
+
+def test_console_producer_sends_headers(broker: Broker, topic: str) -> None:
+    topics(broker, "--create", "--topic", topic)
+    produce(broker, topic, "h1:one,h2:two\tkey:value\n", "--reader-property", "parse.headers=true", "--sync")
+    seen = consume(broker, topic, "0", 1, "--command-property", "isolation.level=read_committed")
+    assert seen == "Partition:0\tOffset:0\th1:one,h2:two\tkey\tvalue\n"
+
+
+def test_get_offsets(broker: Broker, topic: str) -> None:
+    topics(broker, "--create", "--topic", topic, "--partitions", "2")
+    produce(broker, topic, "k:1\nk:2\nk:3\n")  # one key: one partition
+    for time, expected in (("earliest", [0, 0]), ("latest", [0, 3])):
+        shown = java_tool(
+            f"{TOOLS}.GetOffsetShell", "--bootstrap-server", broker.bootstrap, "--topic", topic, "--time", time
+        )
+        rows = [line.split(":") for line in shown.split()]
+        assert {name for name, _, _ in rows} == {topic}
+        assert sorted(int(offset) for _, _, offset in rows) == expected
+
+
+def test_api_versions(broker: Broker) -> None:
+    """Every API this step serves is usable by a Java client of the same level."""
+    shown = java_tool(f"{TOOLS}.BrokerApiVersionsCommand", "--bootstrap-server", broker.bootstrap)
+    assert broker.bootstrap in shown
+    for served in (
+        "Produce(0): 0 to 13 [usable: 13]",
+        "Fetch(1): 4 to 18 [usable: 18]",
+        "ListOffsets(2): 1 to 11 [usable: 11]",
+        "Metadata(3): 0 to 13 [usable: 13]",
+        "ApiVersions(18): 0 to 4 [usable: 4]",
+        "CreateTopics(19): 2 to 7 [usable: 7]",
+        "DeleteTopics(20): 1 to 6 [usable: 6]",
+        "DescribeCluster(60): 0 to 2 [usable: 2]",
+    ):
+        assert served in shown
+
+
+def test_cluster_id(broker: Broker) -> None:
+    first, second = (
+        java_tool(f"{TOOLS}.ClusterTool", "cluster-id", "--bootstrap-server", broker.bootstrap) for _ in range(2)
+    )
+    assert first.startswith("Cluster ID: ")
+    assert first == second
+
+
+def test_dump_log_reads_the_segment(broker: Broker, topic: str) -> None:
+    """The segment files are Kafka's own format, down to the CRC."""
+    topics(broker, "--create", "--topic", topic)
+    produce(broker, topic, "k1:v1\nk2:v2\n", "--compression-codec", "lz4")
+    segments = [path for path in broker.data_dir.rglob("*.log") if topic in str(path)]
+    (segment,) = segments
+    shown = java_tool(f"{TOOLS}.DumpLogSegments", "--deep-iteration", "--print-data-log", "--files", str(segment))
+    assert "compresscodec: lz4" in shown
+    assert "isvalid: true" in shown
+    assert "isvalid: false" not in shown
+    assert "key: k2 payload: v2" in shown
+    assert "Found bytes that are not valid" not in shown

@@ -1,0 +1,1 @@
+"""kcat against the running broker."""

@@ -1,0 +1,1 @@
+"""Stop, kill and start again: what was acknowledged stays."""

@@ -1,0 +1,1 @@
+"""PySpark with its stock kafka source and sink against the running broker."""
