@@ -53,7 +53,10 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What the metadata store knows of one partition. `replicas` are those of the active, i.e. the last, extent."""
+    """What the metadata store knows of one partition. `replicas` are those of the active, i.e. the last, extent.
+
+    `incarnation` names the process that acquired `leader_epoch`: the leader appends only when it is its own.
+    """
 
     leader: int
     leader_epoch: int
@@ -62,6 +65,7 @@ class PartitionState:
     active_base_offset: int = 0
     log_start_offset: int = 0
     extents: tuple[Extent, ...] = ()
+    incarnation: bytes = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,303 @@
+"""What a controller decides about topics: pure, from the image and a request to the batches that make it so.
+
+The texts and the order of the checks follow Kafka's Topic and ReplicationControlManager. Nothing here talks to a
+store: `coordinator.runtime` fences the batches, commits them and publishes the outcome.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from coordinator.api import DEFAULT, INTERNAL_TOPICS, ClusterImage, Extent, PartitionState, TopicInfo
+from coordinator.cluster.image import may_append, with_partitions
+from coordinator.cluster.nodes import (
+    Change,
+    ChangeKind,
+    TopicChange,
+    encode_partition,
+    encode_topic,
+    encode_topic_partitions,
+)
+from coordinator.cluster.placement import place
+from coordinator.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidTopicName,
+    InvalidTopicRequest,
+    TooManyPartitions,
+    TopicExists,
+)
+from coordinator.metadata import paths
+from coordinator.metadata.store import Create, Delete, Operation, Put, size_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from random import Random
+
+    from coordinator.api import BrokerInfo, TopicConfigValidator
+
+NAME_SIZE_MAX = 249  # 255, the longest file name, less what a partition's and a deleted directory's name add
+BATCH_OPERATIONS_MAX = 1_000
+BATCH_SIZE_MAX_BYTES = 496 * 1024  # leaves room for the fence and a change node's frame below the store's limit
+CHANGE_ENTRY_SIZE_BYTES = 120  # of one topic in a change node, without the name
+
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_UNIFY = str.maketrans(".", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRequest:
+    """What a client asks for."""
+
+    name: str
+    partition_count: int = DEFAULT
+    replication_factor: int = DEFAULT
+    assignments: Mapping[int, Sequence[int]] | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """What the broker is configured for (num.partitions, default.replication.factor) and the most it takes at once."""
+
+    partition_count: int = 1
+    replication_factor: int = 1
+    partitions_max: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Operations of one multi; with `topics` they are announced by a change node in the same multi."""
+
+    operations: tuple[Operation, ...]
+    topics: tuple[TopicChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Batches in their order. `cleaning` may fail: the next controller does it again."""
+
+    batches: tuple[Batch, ...]
+    cleaning: tuple[Batch, ...] = ()
+    changed: tuple[TopicInfo, ...] = ()
+    removed: tuple[TopicInfo, ...] = ()
+
+
+def decide_topic(
+    image: ClusterImage,
+    request: TopicRequest,
+    defaults: TopicDefaults,
+    validator: TopicConfigValidator,
+    random: Random,
+    topic_id: bytes,
+) -> TopicInfo:
+    """The topic as it will be; raises what is wrong with the request."""
+    validate_name(request.name)
+    if request.name in image.topics:
+        raise TopicExists(request.name)
+    refuse_collision(request.name, image.topics)
+    validator.validate(request.configs)
+    replicas = _assigned(request, image, defaults) if request.assignments else _placed(request, image, defaults, random)
+    partitions = tuple(_new_partition(of_one, image.brokers) for of_one in replicas)
+    return TopicInfo(request.name, topic_id, partitions, dict(request.configs))
+
+
+def validate_name(name: str) -> None:
+    """Kafka's Topic.validate."""
+    if not name:
+        raise InvalidTopicName("Topic name is invalid: the empty string is not allowed")
+    if name in {".", ".."}:
+        raise InvalidTopicName("Topic name is invalid: '.' or '..' is not allowed")
+    if len(name) > NAME_SIZE_MAX:
+        raise InvalidTopicName(
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {NAME_SIZE_MAX}"
+        )
+    if not _LEGAL_NAME.fullmatch(name):
+        raise InvalidTopicName(
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+
+
+def refuse_collision(name: str, existing: Iterable[str]) -> None:
+    """Metric names turn '.' into '_', so topics must differ in more than that (Kafka's Topic.unifyCollisionChars)."""
+    if "." in name or "_" in name:
+        unified = name.translate(_UNIFY)
+        for other in existing:
+            if other.translate(_UNIFY) == unified:
+                raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {other}")
+
+
+def creation(topic: TopicInfo) -> Plan:
+    """Partition states first, in batches nobody sees; the topic's own node comes with the last batch."""
+    operations: list[Operation] = [Create(paths.partitions(topic.topic_id), encode_topic_partitions(topic.name))]
+    operations.extend(
+        Create(paths.partition(topic.topic_id, number), encode_partition(state))
+        for number, state in enumerate(topic.partitions)
+    )
+    operations.append(Create(paths.topic(topic.name), encode_topic(topic)))
+    *hidden, last = _split(operations)
+    announced = TopicChange(ChangeKind.CREATED, topic.name, topic.topic_id)
+    batches = (*map(Batch, hidden), Batch(last, (announced,)))
+    return Plan(batches, changed=(topic,))
+
+
+def deletion(topic: TopicInfo, version: int) -> Plan:
+    """The topic's own node first: from then on it is gone, whatever happens to the rest."""
+    operations: list[Operation] = [Delete(paths.topic(topic.name), version)]
+    operations.extend(_left_overs(topic.topic_id, range(len(topic.partitions))))
+    first, *rest = _split(operations)
+    announced = TopicChange(ChangeKind.DELETED, topic.name, topic.topic_id)
+    return Plan((Batch(first, (announced,)),), cleaning=tuple(map(Batch, rest)), removed=(topic,))
+
+
+def cleaning(topic_id: bytes, partitions: Iterable[int]) -> Plan:
+    """Removes the partition states of a topic that does not exist: a crash interrupted its creation or deletion."""
+    return Plan((), cleaning=tuple(map(Batch, _split(_left_overs(topic_id, partitions)))))
+
+
+def acquisition(image: ClusterImage, versions: Mapping[str, int], broker: BrokerInfo) -> Plan:
+    """Raises the epoch of every partition that this broker leads, once per incarnation (RULES L3).
+
+    `versions` are those of the partition nodes that the image was built from, by path.
+    """
+    changed: list[TopicInfo] = []
+    owners: dict[str, tuple[TopicInfo, int]] = {}
+    puts: list[Operation] = []
+    for topic in image.topics.values():
+        states = {
+            number: replace(state, leader_epoch=state.leader_epoch + 1, incarnation=broker.incarnation)
+            for number, state in enumerate(topic.partitions)
+            if state.leader == broker.broker_id and not may_append(state, broker)
+        }
+        for number, state in states.items():
+            path = paths.partition(topic.topic_id, number)
+            owners[path] = (topic, number)
+            puts.append(Put(path, encode_partition(state), versions[path]))
+        if states:
+            changed.append(with_partitions(topic, states))
+    runs = _split(puts, announced_size_bytes=NAME_SIZE_MAX + CHANGE_ENTRY_SIZE_BYTES)
+    return Plan(tuple(Batch(run, _announced(run, owners)) for run in runs), changed=tuple(changed))
+
+
+def to_acquire(image: ClusterImage, broker: BrokerInfo, change: Change) -> bool:
+    """Whether a change gives this broker the lead in an epoch that names another process, say its earlier one."""
+    topics = [image.topics_by_id[named.topic_id] for named in change.topics if named.topic_id in image.topics_by_id]
+    return any(
+        state.leader == broker.broker_id and not may_append(state, broker)
+        for topic in topics
+        for state in topic.partitions
+    )
+
+
+def _announced(puts: Iterable[Operation], owners: Mapping[str, tuple[TopicInfo, int]]) -> tuple[TopicChange, ...]:
+    numbers: dict[str, list[int]] = {}
+    topics: dict[str, TopicInfo] = {}
+    for put in puts:
+        topic, number = owners[put.path]
+        topics[topic.name] = topic
+        numbers.setdefault(topic.name, []).append(number)
+    return tuple(
+        TopicChange(ChangeKind.PARTITIONS, name, topics[name].topic_id, tuple(some)) for name, some in numbers.items()
+    )
+
+
+def _refuse_excess(partition_count: int, defaults: TopicDefaults) -> None:
+    if partition_count > defaults.partitions_max:
+        raise TooManyPartitions(
+            f"Excessively large number of partitions per request: {partition_count}, at most {defaults.partitions_max}."
+        )
+
+
+def _assigned(request: TopicRequest, image: ClusterImage, defaults: TopicDefaults) -> list[tuple[int, ...]]:
+    """Kafka's validateManualPartitionAssignment."""
+    assert request.assignments
+    if request.replication_factor != DEFAULT:
+        raise InvalidTopicRequest(
+            "A manual partition assignment was specified, but replication factor was not set to -1."
+        )
+    if request.partition_count != DEFAULT:
+        raise InvalidTopicRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    if sorted(request.assignments) != list(range(len(request.assignments))):
+        raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
+    _refuse_excess(len(request.assignments), defaults)
+    replicas = [tuple(request.assignments[number]) for number in range(len(request.assignments))]
+    for of_one in replicas:
+        _check_replicas(of_one, len(replicas[0]), image)
+    return replicas
+
+
+def _check_replicas(replicas: tuple[int, ...], expected: int, image: ClusterImage) -> None:
+    if not replicas:
+        raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
+    for broker_id in sorted(replicas):
+        if broker_id not in image.brokers:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            )
+        if replicas.count(broker_id) > 1:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes the broker {broker_id} more than once."
+            )
+    if len(replicas) != expected:
+        raise InvalidReplicaAssignment(
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not "
+            f"consistent with previous partitions, which have {expected} replica(s)."
+        )
+
+
+def _placed(
+    request: TopicRequest, image: ClusterImage, defaults: TopicDefaults, random: Random
+) -> list[tuple[int, ...]]:
+    factor, count = request.replication_factor, request.partition_count
+    if factor == 0 or factor < DEFAULT:
+        raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
+    if count == 0 or count < DEFAULT:
+        raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
+    factor = defaults.replication_factor if factor == DEFAULT else factor
+    count = defaults.partition_count if count == DEFAULT else count
+    _refuse_excess(count, defaults)
+    if request.name in INTERNAL_TOPICS:
+        factor = min(factor, max(1, len(image.brokers)))
+    start = random.randrange(max(1, len(image.brokers)))
+    return place(count, factor, list(image.brokers.values()), start)
+
+
+def _new_partition(replicas: tuple[int, ...], brokers: Mapping[int, BrokerInfo]) -> PartitionState:
+    leader = replicas[0]
+    return PartitionState(
+        leader=leader,
+        leader_epoch=0,
+        isr=replicas,
+        replicas=replicas,
+        extents=(Extent(0, replicas),),
+        incarnation=brokers[leader].incarnation,
+    )
+
+
+def _left_overs(topic_id: bytes, partitions: Iterable[int]) -> list[Operation]:
+    """Deletes a topic's partition states, then their parent."""
+    return [
+        *(Delete(paths.partition(topic_id, number)) for number in partitions),
+        Delete(paths.partitions(topic_id)),
+    ]
+
+
+def _split(operations: Iterable[Operation], announced_size_bytes: int = 0) -> list[tuple[Operation, ...]]:
+    """Cuts into runs that fit into a multi together with a fence and a change node.
+
+    `announced_size_bytes` is what each operation adds to the change node at most.
+    """
+    runs: list[list[Operation]] = []
+    run_size_bytes = 0
+    for operation in operations:
+        added_bytes = size_bytes(operation) + announced_size_bytes
+        if not runs or len(runs[-1]) == BATCH_OPERATIONS_MAX or run_size_bytes + added_bytes > BATCH_SIZE_MAX_BYTES:
+            runs.append([])
+            run_size_bytes = 0
+        runs[-1].append(operation)
+        run_size_bytes += added_bytes
+    return [tuple(run) for run in runs]

@@ -1,0 +1,146 @@
+"""Reads the image from the metadata store: all of it at start, and what a change names afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coordinator.api import NO_CONTROLLER, BrokerInfo, ClusterImage, PartitionState, TopicInfo
+from coordinator.cluster.image import with_members, with_partitions, with_topics
+from coordinator.cluster.nodes import (
+    Change,
+    ChangeKind,
+    TopicChange,
+    TopicNode,
+    decode_broker,
+    decode_change,
+    decode_controller,
+    decode_partition,
+    decode_topic,
+)
+from coordinator.errors import CannotStart
+from coordinator.metadata import paths
+from coordinator.metadata.store import MetadataStore, NoNode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The image with what is needed to change it: the partition nodes' versions by path, the last change's number."""
+
+    image: ClusterImage
+    versions: Mapping[str, int]
+    sequence: int
+
+
+async def load(store: MetadataStore, old: ClusterImage) -> Loaded:
+    """Reads everything. The number comes first: what changes meanwhile is read again when its change is taken."""
+    await store.sync()
+    changes = await store.children(paths.CHANGES)
+    sequence = int(changes[-1]) if changes else paths.FIRST_CHANGE - 1
+    versions: dict[str, int] = {}
+    topics: list[TopicInfo] = []
+    for name, node in (await store.read_children(paths.TOPICS)).items():
+        found = decode_topic(paths.topic(name), node.value)
+        if (topic := await _load_topic(store, name, found, versions)) is not None:
+            topics.append(topic)
+    kept = {topic.topic_id for topic in topics}
+    image = with_topics(old, topics, [topic for topic in old.topics.values() if topic.topic_id not in kept])
+    return Loaded(with_members(image, *await read_members(store)), versions, sequence)
+
+
+async def left_overs(store: MetadataStore, image: ClusterImage) -> list[tuple[bytes, list[int]]]:
+    """The ids that have partition states and no topic, with their partitions. For a controller that has just loaded."""
+    found: list[tuple[bytes, list[int]]] = []
+    for name in await store.children(paths.PARTITIONS):
+        topic_id = bytes.fromhex(name)
+        if topic_id not in image.topics_by_id:
+            numbers = await store.children(paths.partitions(topic_id))
+            found.append((topic_id, sorted(map(int, numbers))))
+    return found
+
+
+async def read_members(store: MetadataStore) -> tuple[dict[int, BrokerInfo], int]:
+    """The live brokers and the controller's id."""
+    nodes = await store.read_children(paths.BROKERS)
+    brokers = [decode_broker(paths.broker(int(name)), node.value) for name, node in nodes.items()]
+    try:
+        controller = await store.get(paths.CONTROLLER)
+    except NoNode:
+        controller_id = NO_CONTROLLER
+    else:
+        controller_id, _ = decode_controller(paths.CONTROLLER, controller.value)
+    return {broker.broker_id: broker for broker in brokers}, controller_id
+
+
+async def read_change(store: MetadataStore, sequence: int) -> Change:
+    """One change. Raises NoNode when it is no longer kept."""
+    path = paths.change(sequence)
+    return decode_change(path, (await store.get(path)).value)
+
+
+async def follow(store: MetadataStore, image: ClusterImage, change: Change) -> ClusterImage:
+    """The image after a change, with what it names read again."""
+    changed: list[TopicInfo] = []
+    removed: list[TopicInfo] = []
+    for topic in change.topics:
+        known = image.topics_by_id.get(topic.topic_id)
+        now = None if topic.kind is ChangeKind.DELETED else await _read_changed(store, topic, known)
+        if now is not None:
+            changed.append(now)
+        elif known is not None:
+            removed.append(known)
+    return with_topics(image, changed, removed)
+
+
+async def _read_changed(store: MetadataStore, change: TopicChange, known: TopicInfo | None) -> TopicInfo | None:
+    """The topic as it is now; None when it was deleted, or deleted and made again, since the change."""
+    try:
+        if change.kind is ChangeKind.PARTITIONS and known is not None:
+            states: dict[int, PartitionState] = {}
+            for number in change.partitions:
+                path = paths.partition(change.topic_id, number)
+                states[number] = decode_partition(path, (await store.get(path)).value)
+            return with_partitions(known, states)
+        path = paths.topic(change.topic)
+        found = decode_topic(path, (await store.get(path)).value)
+    except NoNode:
+        return None
+    return await _read_topic(store, change.topic, found, {}) if found.topic_id == change.topic_id else None
+
+
+async def _load_topic(store: MetadataStore, name: str, found: TopicNode, versions: dict[str, int]) -> TopicInfo | None:
+    """The topic; None when it was deleted while we read.
+
+    A topic that lacks states otherwise is damage: its data must not be taken for left-overs.
+    """
+    while (topic := await _read_topic(store, name, found, versions)) is None:
+        await store.sync()
+        path = paths.topic(name)
+        try:
+            again = decode_topic(path, (await store.get(path)).value)
+        except NoNode:
+            return None
+        if again.topic_id == found.topic_id:
+            raise CannotStart(f"the metadata node {path} is damaged: states of its partitions are missing")
+        found = again
+    return topic
+
+
+async def _read_topic(store: MetadataStore, name: str, found: TopicNode, versions: dict[str, int]) -> TopicInfo | None:
+    """The topic with its partitions; None when it is being deleted while we read."""
+    try:
+        nodes = await store.read_children(paths.partitions(found.topic_id))
+    except NoNode:
+        return None
+    states: list[PartitionState] = []
+    for number in range(found.partition_count):
+        node = nodes.get(str(number))
+        if node is None:
+            return None
+        path = paths.partition(found.topic_id, number)
+        states.append(decode_partition(path, node.value))
+        versions[path] = node.version
+    return TopicInfo(name, found.topic_id, tuple(states), found.configs)

@@ -1,0 +1,233 @@
+"""One test per rule of topic creation, with Kafka's texts, and the shape of the batches."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.api import BrokerInfo, ClusterImage, Extent, TopicInfo
+from coordinator.cluster import controller
+from coordinator.cluster.controller import TopicDefaults, TopicRequest
+from coordinator.cluster.image import with_members, with_topics
+from coordinator.cluster.nodes import Change, ChangeKind, TopicChange, decode_partition, encode_change
+from coordinator.errors import (
+    CoordinatorError,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidTopicName,
+    InvalidTopicRequest,
+    TooManyPartitions,
+    TopicExists,
+)
+from coordinator.metadata import paths
+from coordinator.metadata.store import MULTI_OPERATIONS_MAX, MULTI_SIZE_MAX_BYTES, Create, Delete, Put, size_bytes
+from coordinator.testing import FakeValidator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOPIC_ID = bytes(range(16))
+ILLEGAL_CHARACTERS = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+INCARNATIONS = {broker_id: bytes([broker_id]) * 16 for broker_id in (1, 2, 3)}
+
+
+def broker(broker_id: int) -> BrokerInfo:
+    return BrokerInfo(broker_id, (), incarnation=INCARNATIONS[broker_id])
+
+
+def image_of(broker_count: int = 1, topics: tuple[str, ...] = ()) -> ClusterImage:
+    members = {broker_id: broker(broker_id) for broker_id in range(1, broker_count + 1)}
+    image = with_members(ClusterImage(0, "cluster"), members, 1)
+    for number, name in enumerate(topics):
+        topic_id = bytes([200 + number]) * 16
+        image = with_topics(image, [TopicInfo(name, topic_id, ())])
+    return image
+
+
+def decide(request: TopicRequest, image: ClusterImage | None = None) -> TopicInfo:
+    defaults = TopicDefaults(partition_count=3, replication_factor=1, partitions_max=5_000)
+    return controller.decide_topic(image or image_of(), request, defaults, FakeValidator(), Random(1), TOPIC_ID)
+
+
+def refused(error: type[CoordinatorError], text: str, request: TopicRequest, image: ClusterImage | None = None) -> None:
+    with pytest.raises(error) as raised:
+        decide(request, image)
+    assert str(raised.value) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("", "Topic name is invalid: the empty string is not allowed"),
+        (".", "Topic name is invalid: '.' or '..' is not allowed"),
+        ("..", "Topic name is invalid: '.' or '..' is not allowed"),
+        (
+            "a" * 250,
+            f"Topic name is invalid: the length of '{'a' * 250}' is longer than the max allowed length 249",
+        ),
+        *(
+            (name, f"Topic name is invalid: '{name}' {ILLEGAL_CHARACTERS}")
+            for name in ("a b", "a/b", "../a", "ä", "a\n", "a\0", "a:b")
+        ),
+    ],
+)
+def test_illegal_names(name: str, text: str) -> None:
+    refused(InvalidTopicName, text, TopicRequest(name))
+
+
+@pytest.mark.parametrize("name", ["a", "A-Z_0.9", "...", "a" * 249, "__consumer_offsets"])
+def test_legal_names(name: str) -> None:
+    assert decide(TopicRequest(name)).name == name
+
+
+def test_a_name_that_differs_only_in_dot_and_underscore_collides() -> None:
+    image = image_of(topics=("a.b", "plain"))
+    refused(InvalidTopicName, "Topic 'a_b' collides with existing topic: a.b", TopicRequest("a_b"), image)
+    assert decide(TopicRequest("a-b"), image).name == "a-b"
+
+
+def test_an_existing_name_is_refused_before_everything_but_the_name() -> None:
+    request = TopicRequest("a.b", partition_count=0, configs={"unknown.key": "1"})
+    refused(TopicExists, "Topic 'a.b' already exists.", request, image_of(topics=("a.b",)))
+
+
+def test_configs_are_validated() -> None:
+    request = TopicRequest("a", configs={"unknown.key": "1"})
+    refused(InvalidConfig, "Unknown topic config name: unknown.key", request)
+    assert decide(TopicRequest("a", configs={"retention.ms": "1"})).configs == {"retention.ms": "1"}
+
+
+@pytest.mark.parametrize("count", [0, -2, -(2**31)])
+def test_the_partition_count_is_positive_or_the_default(count: int) -> None:
+    text = "Number of partitions was set to an invalid non-positive value."
+    refused(InvalidPartitions, text, TopicRequest("a", partition_count=count))
+
+
+@pytest.mark.parametrize("factor", [0, -2, -(2**15)])
+def test_the_replication_factor_is_positive_or_the_default(factor: int) -> None:
+    text = "Replication factor must be larger than 0, or -1 to use the default value."
+    refused(InvalidReplicationFactor, text, TopicRequest("a", replication_factor=factor))
+
+
+def test_minus_one_means_the_configured_default() -> None:
+    assert [state.replicas for state in decide(TopicRequest("a")).partitions] == [(1,), (1,), (1,)]
+
+
+def test_more_replicas_than_brokers() -> None:
+    text = (
+        "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because "
+        "only 2 broker(s) are registered."
+    )
+    refused(InvalidReplicationFactor, text, TopicRequest("a", replication_factor=3), image_of(2))
+
+
+def test_internal_topics_are_clipped_to_the_live_brokers() -> None:
+    topic = decide(TopicRequest("__consumer_offsets", partition_count=2, replication_factor=3), image_of(2))
+    assert [len(state.replicas) for state in topic.partitions] == [2, 2]
+
+
+def test_too_many_partitions() -> None:
+    text = "Excessively large number of partitions per request: 5001, at most 5000."
+    refused(TooManyPartitions, text, TopicRequest("a", partition_count=5_001))
+    refused(TooManyPartitions, text, TopicRequest("a", assignments={number: [1] for number in range(5_001)}))
+
+
+def test_counts_and_an_assignment_contradict_each_other() -> None:
+    text = "A manual partition assignment was specified, but replication factor was not set to -1."
+    refused(InvalidTopicRequest, text, TopicRequest("a", replication_factor=1, assignments={0: [1]}))
+    text = "A manual partition assignment was specified, but numPartitions was not set to -1."
+    refused(InvalidTopicRequest, text, TopicRequest("a", partition_count=1, assignments={0: [1]}))
+
+
+MANUAL = "The manual partition assignment includes "
+
+
+@pytest.mark.parametrize(
+    ("assignments", "text"),
+    [
+        ({1: [1]}, "partitions should be a consecutive 0-based integer sequence"),
+        ({0: [1], 2: [1]}, "partitions should be a consecutive 0-based integer sequence"),
+        ({-1: [1], 0: [1]}, "partitions should be a consecutive 0-based integer sequence"),
+        ({0: []}, MANUAL + "an empty replica list."),
+        ({0: [7]}, MANUAL + "broker 7, but no such broker is registered."),
+        ({0: [2, 1, 2]}, MANUAL + "the broker 2 more than once."),
+        (
+            {0: [1, 2], 1: [1]},
+            MANUAL + "a partition with 1 replica(s), but this is not consistent with previous partitions, which have "
+            "2 replica(s).",
+        ),
+    ],
+)
+def test_bad_manual_assignments(assignments: Mapping[int, list[int]], text: str) -> None:
+    refused(InvalidReplicaAssignment, text, TopicRequest("a", assignments=assignments), image_of(3))
+
+
+def test_a_manual_assignment_is_taken_as_it_is() -> None:
+    topic = decide(TopicRequest("a", assignments={1: [3, 1], 0: [2, 3]}), image_of(3))
+    assert [state.replicas for state in topic.partitions] == [(2, 3), (3, 1)]
+    first = topic.partitions[0]
+    assert (first.leader, first.leader_epoch, first.isr, first.extents) == (2, 0, (2, 3), (Extent(0, (2, 3)),))
+    assert first.incarnation == INCARNATIONS[2]
+
+
+def test_a_topic_appears_with_its_last_batch() -> None:
+    plan = controller.creation(decide(TopicRequest("a", partition_count=2_500)))
+    created = [[operation.path for operation in batch.operations] for batch in plan.batches]
+    assert [len(batch) for batch in created] == [1_000, 1_000, 502]
+    assert created[0][0] == paths.partitions(TOPIC_ID)
+    assert created[-1][-1] == paths.topic("a")
+    assert [batch.topics for batch in plan.batches] == [(), (), (TopicChange(ChangeKind.CREATED, "a", TOPIC_ID),)]
+
+
+def test_a_small_topic_is_one_batch() -> None:
+    assert len(controller.creation(decide(TopicRequest("a", partition_count=3))).batches) == 1
+
+
+def test_deletion_removes_the_topic_first_and_the_rest_after() -> None:
+    topic = decide(TopicRequest("a", partition_count=1_500))
+    plan = controller.deletion(topic, 4)
+    (first,) = plan.batches
+    assert first.operations[0] == Delete(paths.topic("a"), 4)
+    assert first.topics == (TopicChange(ChangeKind.DELETED, "a", TOPIC_ID),)
+    assert plan.cleaning[-1].operations[-1] == Delete(paths.partitions(TOPIC_ID))
+    assert plan.removed == (topic,)
+    assert sum(len(batch.operations) for batch in (first, *plan.cleaning)) == 1 + 1_500 + 1
+
+
+def test_an_epoch_is_acquired_once_per_incarnation() -> None:
+    old, new = broker(1), BrokerInfo(1, (), incarnation=b"n" * 16)
+    topic = decide(TopicRequest("a", assignments={0: [1, 2], 1: [2, 1]}), image_of(2))
+    image = with_topics(image_of(2), [topic])
+    versions = {paths.partition(TOPIC_ID, number): 7 + number for number in range(2)}
+    assert controller.acquisition(image, versions, old).batches == ()
+    plan = controller.acquisition(image, versions, new)
+    ((batch),) = plan.batches
+    (put,) = batch.operations
+    assert isinstance(put, Put)
+    assert (put.path, put.version) == (paths.partition(TOPIC_ID, 0), 7)
+    state = decode_partition(put.path, put.value)
+    assert (state.leader_epoch, state.incarnation) == (1, new.incarnation)
+    assert batch.topics == (TopicChange(ChangeKind.PARTITIONS, "a", TOPIC_ID, (0,)),)
+    acquired = with_topics(image, plan.changed)
+    assert acquired.partition("a", 0) == state
+    assert acquired.partition("a", 1) == topic.partitions[1]
+    assert controller.acquisition(acquired, versions, new).batches == ()
+
+
+def test_acquisition_batches_fit_into_a_multi_with_their_change_node() -> None:
+    image = image_of()
+    for number in range(1_500):
+        name = f"{number:04}" + "x" * 245
+        state = decide(TopicRequest("a")).partitions[0]
+        image = with_topics(image, [TopicInfo(name, number.to_bytes(16, "big"), (state,) * 2)])
+    versions = {paths.partition(topic.topic_id, number): 0 for topic in image.topics.values() for number in range(2)}
+    plan = controller.acquisition(image, versions, BrokerInfo(1, (), incarnation=b"n" * 16))
+    assert sum(len(batch.operations) for batch in plan.batches) == 3_000
+    for batch in plan.batches:
+        change = Create(paths.change(1), encode_change(Change(bytes(16), batch.topics)))
+        assert sum(map(size_bytes, [*batch.operations, change])) < MULTI_SIZE_MAX_BYTES - 1_024
+        assert len(batch.operations) + 3 <= MULTI_OPERATIONS_MAX

@@ -1,0 +1,510 @@
+"""The control plane of whole brokers over both stores: restarts, races, and a store that misbehaves."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from coordinator.api import BrokerEndpoint
+from coordinator.cluster.controller import TopicDefaults
+from coordinator.cluster.nodes import encode_topic
+from coordinator.errors import (
+    CannotStart,
+    InvalidConfig,
+    MetadataUnavailable,
+    NotController,
+    TopicExists,
+    UnknownTopic,
+    UnknownTopicId,
+)
+from coordinator.metadata import paths
+from coordinator.metadata.embedded import open_embedded
+from coordinator.metadata.store import Create, Delete, MetadataStore
+from coordinator.runtime import Coordinator, CoordinatorSettings
+from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults, Loss, run_inline
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@dataclass
+class Machine:
+    """What outlives a broker's process: its metadata and its log dirs."""
+
+    directory: Path | None = None
+    ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
+    host: FakeHost = field(default_factory=FakeHost)
+    starts: int = 0
+    stores: list[MetadataStore] = field(default_factory=list)
+
+    async def open_store(self) -> MetadataStore:
+        await trio.lowlevel.checkpoint()
+        if self.directory is None:
+            self.stores.append(self.ensemble.connect())
+        else:
+            self.stores.append(await open_embedded(self.directory / "metadata", run_inline))
+        return self.stores[-1]
+
+
+def coordinator_on(store: MetadataStore, host: FakeHost, broker_id: int = 1, seed: int = 0) -> Coordinator:
+    settings = CoordinatorSettings(
+        broker_id,
+        (BrokerEndpoint("PLAINTEXT", "127.0.0.1", 9_092),),
+        defaults=TopicDefaults(partition_count=2, partitions_max=10_000),
+    )
+    return Coordinator(store, host, FakeValidator(), settings, Random(f"{broker_id} {seed}"))
+
+
+@asynccontextmanager
+async def running(machine: Machine) -> AsyncIterator[Coordinator]:
+    """One life of the broker's process; log dirs are closed at its end and their files stay."""
+    machine.starts += 1
+    machine.host.calls.clear()
+    store = await machine.open_store()
+    try:
+        coordinator = coordinator_on(store, machine.host, seed=machine.starts)
+        await coordinator.start()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(coordinator.run)
+            yield coordinator
+            nursery.cancel_scope.cancel()
+    finally:
+        await store.close()
+
+
+@pytest.fixture(params=["embedded", "fake"])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
+    return Machine(tmp_path if request.param == "embedded" else None)
+
+
+async def test_a_created_topic_is_in_the_image_and_its_partitions_are_open(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        before = coordinator.image
+        topic = await coordinator.create_topic("a", partition_count=3, configs={"retention.ms": "5"})
+        assert coordinator.image.topics == {"a": topic}
+        assert coordinator.image.topics_by_id == {topic.topic_id: topic}
+        assert coordinator.image.version > before.version
+        assert before.topics == {}
+        assert machine.host.epochs == {("a", 0): 0, ("a", 1): 0, ("a", 2): 0}
+        assert coordinator.image.controller_id == 1
+        assert [endpoint.port for endpoint in coordinator.image.brokers[1].endpoints] == [9_092]
+
+
+async def test_topic_ids_are_random_version_4_uuids(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        ids = {(await coordinator.create_topic(f"t{number}")).topic_id for number in range(20)}
+    assert len(ids) == 20
+    assert all(len(topic_id) == 16 and topic_id[6] >> 4 == 4 and topic_id[8] >> 6 == 2 for topic_id in ids)
+
+
+async def test_topics_ids_configs_and_cluster_id_survive_and_epochs_rise_with_every_start(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        topic = await coordinator.create_topic("a", configs={"retention.ms": "5"})
+        other = await coordinator.create_topic("b")
+        cluster_id = coordinator.image.cluster_id
+    assert len(cluster_id) == 22
+    for start in (1, 2, 3):
+        async with running(machine) as coordinator:
+            assert coordinator.image.cluster_id == cluster_id
+            found = coordinator.image.topics["a"]
+            assert (found.topic_id, found.configs) == (topic.topic_id, {"retention.ms": "5"})
+            assert coordinator.image.topics["b"].topic_id == other.topic_id
+            assert [state.leader_epoch for state in found.partitions] == [start, start]
+            assert all(state.incarnation == coordinator.incarnation for state in found.partitions)
+            assert machine.host.epochs[("a", 0)] == machine.host.epochs[("b", 1)] == start
+
+
+async def test_epochs_are_durable_before_the_host_opens_a_partition(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        topic = await coordinator.create_topic("a")
+
+    class Crash(FakeHost):
+        async def apply(self, opened: object, deleted: object) -> None:
+            raise KeyboardInterrupt
+
+    store = await machine.open_store()
+    with pytest.raises(KeyboardInterrupt):
+        await coordinator_on(store, Crash(), seed=77).start()
+    await store.close()
+    async with running(machine) as coordinator:
+        assert coordinator.image.topics_by_id[topic.topic_id].partitions[0].leader_epoch == 2
+
+
+async def test_at_start_strays_are_removed_before_partitions_are_opened(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        kept = await coordinator.create_topic("kept")
+    machine.host.topic_ids.add(b"left by a crash.")
+    async with running(machine):
+        assert machine.host.calls == ["remove strays", "apply 2 opened, 0 deleted"]
+        assert machine.host.topic_ids == {kept.topic_id}
+
+
+async def test_a_deleted_topic_is_gone_with_everything_of_it(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        topic = await coordinator.create_topic("a", partition_count=1_500)
+        kept = await coordinator.create_topic("b")
+        assert await coordinator.delete_topic("a") == topic
+        assert coordinator.image.topics == {"b": kept}
+        assert coordinator.image.topics_by_id == {kept.topic_id: kept}
+        assert machine.host.topic_ids == {kept.topic_id}
+        again = await coordinator.create_topic("a")
+        assert again.topic_id != topic.topic_id
+        assert await coordinator.delete_topic(again.topic_id) == again
+    store = await machine.open_store()
+    assert await store.children(paths.PARTITIONS) == [kept.topic_id.hex()]
+    assert await store.children(paths.TOPICS) == ["b"]
+    await store.close()
+
+
+async def test_deleting_what_does_not_exist(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        with pytest.raises(UnknownTopic, match="Topic 'a' does not exist"):
+            await coordinator.delete_topic("a")
+        with pytest.raises(UnknownTopicId):
+            await coordinator.delete_topic(bytes(16))
+
+
+async def test_of_racing_creators_one_wins_and_the_others_find_the_topic(machine: Machine) -> None:
+    outcomes: list[str] = []
+
+    async def create(coordinator: Coordinator) -> None:
+        try:
+            await coordinator.create_topic("a")
+        except TopicExists:
+            assert "a" in coordinator.image.topics
+            outcomes.append("exists")
+        else:
+            outcomes.append("created")
+
+    async with running(machine) as coordinator, trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(create, coordinator)
+    assert sorted(outcomes) == ["created"] + ["exists"] * 4
+
+
+async def test_validate_only_changes_nothing(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        topic = await coordinator.create_topic("a", validate_only=True)
+        assert len(topic.partitions) == 2
+        assert coordinator.image.topics == {}
+        with pytest.raises(InvalidConfig):
+            await coordinator.create_topic("a", configs={"unknown.key": "1"}, validate_only=True)
+
+
+async def test_a_creator_cancelled_at_any_point_leaves_image_store_and_host_alike(machine: Machine) -> None:
+    outcomes = set()
+    async with running(machine) as coordinator:
+        for checkpoints in range(12):
+            name = f"t{checkpoints}"
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(coordinator.create_topic, name)
+                for _ in range(checkpoints):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
+            outcomes.add(name in coordinator.image.topics)
+        topics = coordinator.image.topics
+        assert set(topics) == {name for name, _ in machine.host.epochs}
+    assert outcomes == {True, False}
+    async with running(machine) as coordinator:
+        assert set(coordinator.image.topics) == set(topics)
+
+
+async def test_waiting_for_a_newer_image(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        seen = coordinator.image.version
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(coordinator.create_topic, "a")
+            image = await coordinator.wait_for_image_after(seen)
+        assert "a" in image.topics
+        assert await coordinator.wait_for_image_after(seen) is coordinator.image
+
+
+async def test_only_the_last_changes_are_kept(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        for number in range(paths.CHANGES_KEPT // 2 + 5):
+            await coordinator.create_topic(f"t{number}", partition_count=1)
+            await coordinator.delete_topic(f"t{number}")
+    store = await machine.open_store()
+    changes = await store.children(paths.CHANGES)
+    assert (len(changes), changes[-1]) == (paths.CHANGES_KEPT, f"{paths.CHANGES_KEPT + 10:010}")
+    await store.close()
+
+
+async def test_states_left_by_a_crash_are_swept_at_the_next_start(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        kept = await coordinator.create_topic("kept")
+    store = await machine.open_store()
+    parent = paths.partitions(b"x" * 16)
+    await store.multi([Create(parent, b""), *(Create(f"{parent}/{number}", b"") for number in range(1_000))])
+    await store.multi([Create(f"{parent}/{number}", b"") for number in range(1_000, 1_200)])
+    await store.close()
+    async with running(machine):
+        pass
+    store = await machine.open_store()
+    assert await store.children(paths.PARTITIONS) == [kept.topic_id.hex()]
+    await store.close()
+
+
+async def test_a_topic_whose_states_are_missing_is_damage_and_not_a_deletion(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        topic = await coordinator.create_topic("a")
+    store = await machine.open_store()
+    await store.multi([Delete(paths.partition(topic.topic_id, 1))])
+    await store.close()
+    with pytest.raises(CannotStart, match="/topics/a is damaged: states of its partitions are missing"):
+        async with running(machine):
+            raise AssertionError("must not start")
+    assert "remove strays" not in machine.host.calls
+
+
+async def test_a_node_written_by_a_newer_version_stops_the_start(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        topic = await coordinator.create_topic("a")
+    store = await machine.open_store()
+    newer = encode_topic(topic).replace(b'"v":1', b'"v":2')
+    await store.multi([Delete(paths.topic("a")), Create(paths.topic("a"), newer)])
+    await store.close()
+    with pytest.raises(CannotStart, match="/topics/a has the format 2; this version knows 1 only"):
+        async with running(machine):
+            raise AssertionError("must not start")
+
+
+# A store that misbehaves, and several brokers on one
+
+
+@dataclass
+class Member:
+    store: FakeStore
+    host: FakeHost
+    coordinator: Coordinator
+
+
+async def member(nursery: trio.Nursery, ensemble: FakeEnsemble, broker_id: int, seed: int = 0) -> Member:
+    store, host = ensemble.connect(), FakeHost()
+    coordinator = coordinator_on(store, host, broker_id, seed)
+    await coordinator.start()
+    nursery.start_soon(coordinator.run)
+    return Member(store, host, coordinator)
+
+
+async def test_a_lost_reply_is_looked_up_and_the_topic_created_once() -> None:
+    async with running(machine := Machine()) as coordinator:
+        client = machine.stores[-1]
+        assert isinstance(client, FakeStore)
+        client.script.append(Loss.REPLY)
+        topic = await coordinator.create_topic("a")
+        client.script.append(Loss.REQUEST)
+        await coordinator.create_topic("b")
+        client.script.append(Loss.REPLY)
+        await coordinator.delete_topic("b")
+        assert coordinator.image.topics == {"a": topic}
+    created = [
+        effect.path for effects in machine.ensemble.history for effect in effects if effect.path == paths.topic("a")
+    ]
+    assert len(created) == 1
+
+
+@pytest.mark.parametrize("loss", [Loss.REPLY, Loss.REQUEST])
+@pytest.mark.parametrize("step", range(6))
+async def test_a_start_survives_a_lost_message_at_every_step(loss: Loss, step: int) -> None:
+    machine = Machine()
+    for start in range(3):
+        store = machine.ensemble.connect()
+        store.script.extend([*[Loss.NOTHING] * step, loss])
+        coordinator = coordinator_on(store, machine.host, seed=start)
+        await coordinator.start()
+        if start == 0:
+            await coordinator.create_topic("a")
+        assert machine.host.epochs[("a", 0)] == start
+        assert coordinator.image.controller_id == 1
+        await store.close()
+
+
+async def test_while_the_store_is_away_changes_are_refused_and_the_image_stays() -> None:
+    async with trio.open_nursery() as nursery:
+        one = await member(nursery, FakeEnsemble(), 1)
+        await one.coordinator.create_topic("a")
+        one.store.disconnected = True
+        with pytest.raises(MetadataUnavailable):
+            await one.coordinator.create_topic("b")
+        assert set(one.coordinator.image.topics) == {"a"}
+        one.store.disconnected = False
+        await one.coordinator.create_topic("b")
+        assert set(one.coordinator.image.topics) == {"a", "b"}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_change_whose_outcome_was_unknown_is_found_once_the_store_is_back() -> None:
+    async with trio.open_nursery() as nursery:
+        one = await member(nursery, FakeEnsemble(), 1)
+
+        one.store.script.append(Loss.REPLY_AND_LINE)
+        with pytest.raises(MetadataUnavailable):
+            await one.coordinator.create_topic("a")
+        assert one.coordinator.image.topics == {}
+        one.store.disconnected = False
+        with pytest.raises(TopicExists):
+            await one.coordinator.create_topic("a")
+        assert one.host.epochs == {("a", 0): 0, ("a", 1): 0}
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_second_broker_follows_and_is_not_the_controller() -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert list(one.coordinator.image.brokers) == [1, 2]
+        await one.coordinator.create_topic("a", assignments={0: [2], 1: [1]})
+        await trio.testing.wait_all_tasks_blocked()
+        assert two.coordinator.image.topics == one.coordinator.image.topics
+        assert (one.host.epochs, two.host.epochs) == ({("a", 1): 0}, {("a", 0): 0})
+        with pytest.raises(NotController):
+            await two.coordinator.create_topic("b")
+        await one.coordinator.delete_topic("a")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (two.coordinator.image.topics, two.host.epochs) == ({}, {})
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_late_watch_delays_the_image_and_misses_nothing() -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
+        await trio.testing.wait_all_tasks_blocked()
+        two.store.lagging = True
+        await one.coordinator.create_topic("a", assignments={0: [2]})
+        await one.coordinator.create_topic("b", assignments={0: [2]})
+        await one.coordinator.delete_topic("a")
+        await trio.testing.wait_all_tasks_blocked()
+        assert two.coordinator.image.topics == {}
+        two.store.lagging = False
+        ensemble.settle()
+        await trio.testing.wait_all_tasks_blocked()
+        assert two.coordinator.image.topics == one.coordinator.image.topics
+        assert two.host.epochs == {("b", 0): 0}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_reader_that_missed_more_than_is_kept_loads_everything() -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
+        await trio.testing.wait_all_tasks_blocked()
+        two.store.lagging = True
+        for number in range(paths.CHANGES_KEPT + 10):
+            await one.coordinator.create_topic(f"t{number}", partition_count=1)
+        two.store.lagging = False
+        ensemble.settle()
+        await trio.testing.wait_all_tasks_blocked()
+        assert two.coordinator.image.topics == one.coordinator.image.topics
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_controllers_role_moves_when_its_session_ends_and_the_old_one_is_fenced() -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
+        await one.coordinator.create_topic("a")
+        one.store.pause()
+        ensemble.expire(one.store)
+        await trio.testing.wait_all_tasks_blocked()
+        assert two.coordinator.image.controller_id == 2
+        assert list(two.coordinator.image.brokers) == [2]
+        await two.coordinator.create_topic("b")
+        one.store.resume()
+        with pytest.raises((MetadataUnavailable, NotController)):
+            await one.coordinator.create_topic("c")
+        await trio.sleep(5)
+        with pytest.raises(NotController):
+            await one.coordinator.create_topic("c")
+        assert one.coordinator.image.topics == two.coordinator.image.topics
+        assert one.coordinator.image.controller_id == 2
+        assert list(one.coordinator.image.brokers) == list(two.coordinator.image.brokers) == [1, 2]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_lone_broker_joins_again_after_its_session_was_lost() -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one = await member(nursery, ensemble, 1)
+        await one.coordinator.create_topic("a")
+        ensemble.expire(one.store)
+        await trio.sleep(5)
+        await one.coordinator.create_topic("b")
+        assert one.host.epochs[("a", 0)] == 0  # the same process: its epochs are still its own
+        assert one.coordinator.image.controller_id == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_id_in_use_stops_the_start() -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        await member(nursery, ensemble, 1)
+        with pytest.raises(CannotStart, match="the broker id 1 is in use by another running broker"):
+            await member(nursery, ensemble, 1, seed=9)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_restart_waits_for_the_session_of_the_process_before() -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        before = await member(nursery, ensemble, 1)
+        await before.coordinator.create_topic("a")
+        before.store.pause()
+
+        async def expire_later() -> None:
+            await trio.sleep(10)
+            ensemble.expire(before.store)
+
+        nursery.start_soon(expire_later)
+        after = await member(nursery, ensemble, 1, seed=9)
+        assert after.host.epochs == {("a", 0): 1, ("a", 1): 1}
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_two_brokers_agree_after_any_mix_of_faults(seed: int) -> None:
+    random = Random(seed)
+    ensemble = FakeEnsemble(random, Faults(request_lost=0.05, reply_lost=0.1, replica_lags=0.2))
+    async with trio.open_nursery() as nursery:
+        members = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
+        for _ in range(60):
+            await act(random, random.choice(members), ensemble)
+        ensemble.faults = Faults()
+        await trio.sleep(60)
+        ensemble.settle()
+        await trio.sleep(60)
+        one, two = (each.coordinator.image for each in members)
+        assert (one.topics, one.brokers, one.controller_id) == (two.topics, two.brokers, two.controller_id)
+        for each in members:
+            led = {
+                (topic.name, number): state.leader_epoch
+                for topic in one.topics.values()
+                for number, state in enumerate(topic.partitions)
+                if state.leader == each.coordinator._broker.broker_id
+            }
+            assert each.host.epochs == led
+        nursery.cancel_scope.cancel()
+
+
+async def act(random: Random, chosen: Member, ensemble: FakeEnsemble) -> None:
+    """One step of the mix."""
+    name = f"t{random.randrange(5)}"
+    draw = random.random()
+    try:
+        if draw < 0.05:
+            ensemble.expire(chosen.store)
+        elif draw < 0.6:
+            await chosen.coordinator.create_topic(name, replication_factor=1)
+        else:
+            await chosen.coordinator.delete_topic(name)
+    except (MetadataUnavailable, NotController, TopicExists, UnknownTopic):
+        await trio.sleep(random.random())
