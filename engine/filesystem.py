@@ -1,0 +1,201 @@
+"""The only door to files.
+
+`FileSystem` is what the engine needs of an operating system, small enough that `engine.testing` has a twin which
+forgets at a crash what was not synced. Paths are strings below a log dir. Nothing here retries, caches or decides
+what to sync; nothing here is async: callers know which thread they are on.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+IOV_MAX = 1024
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class DiskFull(OSError):
+    """No space, and nothing of this write reached the file: the caller may carry on without it."""
+
+
+class File(Protocol):
+    """An open file. Reads and writes name their position: there is no cursor to share between threads.
+
+    There is no close: a fetch in flight may hold the file, so the descriptor goes with the last holder.
+    """
+
+    def fileno(self) -> int | None: ...
+    def size(self) -> int: ...
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """Fewer bytes than asked for only at the end of the file."""
+
+    def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> None:
+        """All of it, or an OSError; DiskFull when nothing was written."""
+
+    def fdatasync(self) -> None: ...
+    def truncate(self, size_bytes: int) -> None: ...
+
+
+class DirLock(Protocol):
+    """Held until released or until the process ends."""
+
+    def release(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """Names and directories. A new, renamed or removed name is durable only after `sync_dir` of its directory."""
+
+    def open(self, path: str, *, create: bool = False) -> File: ...
+    def make_dir(self, path: str) -> None: ...
+    def list_dir(self, path: str) -> list[str]:
+        """Names, sorted; empty when there is no such directory."""
+
+    def exists(self, path: str) -> bool: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def unlink(self, path: str) -> None: ...
+    def remove_dir(self, path: str) -> None: ...
+    def sync_dir(self, path: str) -> None: ...
+    def lock(self, path: str) -> DirLock:
+        """An exclusive lock on a file that is created for it; BlockingIOError when somebody holds it."""
+
+
+def read_small(filesystem: FileSystem, path: str) -> bytes | None:
+    """The whole content, or None when there is no such file."""
+    if not filesystem.exists(path):
+        return None
+    file = filesystem.open(path)
+    return file.read_at(0, file.size())
+
+
+def replace_small(filesystem: FileSystem, directory: str, name: str, content: bytes) -> None:
+    """Durably replace a small file: readers, also after a crash, see the old content or the new one."""
+    temporary = f"{directory}/{name}.tmp"
+    file = filesystem.open(temporary, create=True)
+    file.truncate(0)
+    file.write_at([content], 0)
+    file.fdatasync()
+    filesystem.rename(temporary, f"{directory}/{name}")
+    filesystem.sync_dir(directory)
+
+
+class PosixFile:
+    """A descriptor that lives as long as somebody holds this object (a fetch in flight does)."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        data = os.pread(self._descriptor, size_bytes, position)
+        if len(data) == size_bytes or not data:
+            return data
+        parts = [data]
+        done = len(data)
+        while done < size_bytes and (more := os.pread(self._descriptor, size_bytes - done, position + done)):
+            parts.append(more)
+            done += len(more)
+        return b"".join(parts)
+
+    def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> None:
+        if len(buffers) == 1:
+            self._write_one(buffers[0], position, nothing_before=True)
+            return
+        start = position
+        for index in range(0, len(buffers), IOV_MAX):
+            vector = buffers[index : index + IOV_MAX]
+            wanted = sum(map(len, vector))
+            try:
+                written = os.pwritev(self._descriptor, vector, position)
+            except OSError as error:
+                raise _classified(error, nothing_written=position == start) from error
+            if written < wanted:
+                rest = memoryview(b"".join(vector))[written:]
+                self._write_one(rest, position + written, nothing_before=False)
+            position += wanted
+
+    def _write_one(self, buffer: memoryview | bytes | bytearray, position: int, *, nothing_before: bool) -> None:
+        view = memoryview(buffer)
+        while view:
+            try:
+                written = os.pwrite(self._descriptor, view, position)
+            except OSError as error:
+                raise _classified(error, nothing_written=nothing_before) from error
+            nothing_before = False
+            position += written
+            view = view[written:]
+
+    def fdatasync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._descriptor, size_bytes)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+class PosixLock:
+    """flock: gone with the process, whatever ends it."""
+
+    def __init__(self, file: PosixFile) -> None:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._file = file
+
+    def release(self) -> None:
+        fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
+
+
+def _classified(error: OSError, *, nothing_written: bool) -> OSError:
+    if nothing_written and error.errno in _NO_SPACE:
+        return DiskFull(error.errno, error.strerror)
+    return error
+
+
+class PosixFileSystem:
+    """The machine's own filesystem. Files are created private to the user (0600, directories 0700)."""
+
+    def open(self, path: str, *, create: bool = False) -> PosixFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        try:
+            return PosixFile(os.open(path, flags, 0o600))
+        except OSError as error:
+            raise _classified(error, nothing_written=True) from error
+
+    def make_dir(self, path: str) -> None:
+        os.mkdir(path, 0o700)
+
+    def list_dir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_dir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_dir(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> "PosixLock":
+        return PosixLock(self.open(path, create=True))

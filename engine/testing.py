@@ -1,0 +1,336 @@
+"""The filesystem's twin in memory: it forgets at a crash what was not synced, and fails on demand.
+
+What a crash keeps is what POSIX promises and no more: file content as of the last fdatasync of that file, names as of
+the last sync of their directory. With a random generator it may keep more, in the ways a real disk does: a prefix of
+the unsynced writes, the last of them torn, or some of them with holes before them; unsynced names one directory at a
+time. Every operation that changes something is recorded, so that a test can reopen after any prefix of them.
+"""
+
+import errno
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.filesystem import DiskFull
+
+
+class Operation(NamedTuple):
+    """A change, as recorded; `inode` and `data` where the kind has them."""
+
+    kind: str  # create, write, truncate, fdatasync, make_dir, rename, unlink, remove_dir, sync_dir
+    path: str
+    inode: int = 0
+    position: int = 0
+    data: bytes = b""
+    target: str = ""
+
+
+@dataclass(slots=True)
+class Fault:
+    """Makes an operation fail: the one of `kind` on a path ending in `path_suffix`, after `skip` others of that sort.
+
+    For a write, `written_bytes` reach the file before the error. With `is_lasting` every later one fails too.
+    """
+
+    kind: str
+    errno: int
+    path_suffix: str = ""
+    skip: int = 0
+    written_bytes: int = 0
+    is_lasting: bool = False
+
+    def hits(self, kind: str, path: str) -> bool:
+        if kind != self.kind or not path.endswith(self.path_suffix):
+            return False
+        if self.skip:
+            self.skip -= 1
+            return False
+        return True
+
+
+class _Inode:
+    """A file: what programs see, what the disk has, and the changes in between."""
+
+    def __init__(self, number: int, path: str) -> None:
+        self.number = number
+        self.path = path
+        self.content = bytearray()
+        self.durable = b""
+        self.unsynced: list[Operation] = []
+
+    def change(self, operation: Operation) -> None:
+        self.unsynced.append(operation)
+        _change(self.content, operation)
+
+    def sync(self) -> None:
+        self.durable = bytes(self.content)
+        self.unsynced.clear()
+
+    def crash(self, rng: random.Random | None) -> None:
+        content = bytearray(self.durable)
+        for operation in _survivors(self.unsynced, rng):
+            _change(content, operation)
+        self.content = content
+        self.sync()
+
+
+def _change(content: bytearray, operation: Operation) -> None:
+    position, data = operation.position, operation.data
+    if operation.kind == "truncate":
+        del content[position:]
+    if len(content) < position + len(data) or operation.kind == "truncate":
+        content.extend(bytes(max(0, position - len(content))))
+    content[position : position + len(data)] = data
+
+
+def _survivors(unsynced: list[Operation], rng: random.Random | None) -> list[Operation]:
+    """The changes that reached the disk although nobody asked for it."""
+    if rng is None or not unsynced:
+        return []
+    if rng.random() < 0.3:
+        return [operation for operation in unsynced if rng.random() < 0.5]
+    kept = unsynced[: rng.randint(0, len(unsynced))]
+    if kept and kept[-1].kind == "write" and rng.random() < 0.7:
+        torn = kept[-1]
+        kept[-1] = torn._replace(data=torn.data[: rng.randint(0, len(torn.data))])
+    return kept
+
+
+class _Directory:
+    """Names as programs see them and as the disk has them."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Inode | _Directory] = {}
+        self.durable: dict[str, _Inode | _Directory] = {}
+
+    def crash(self, rng: random.Random | None) -> None:
+        if rng is None or rng.random() < 0.5:
+            self.entries = dict(self.durable)
+        self.durable = dict(self.entries)
+        for entry in self.entries.values():
+            entry.crash(rng)
+
+
+class MemoryFile:
+    """See `engine.filesystem.File`."""
+
+    __slots__ = ("_filesystem", "_inode", "_life")
+
+    def __init__(self, filesystem: "MemoryFileSystem", inode: _Inode) -> None:
+        self._filesystem = filesystem
+        self._inode = inode
+        self._life = filesystem.crashes
+
+    def _check_alive(self) -> None:
+        assert self._life == self._filesystem.crashes, "a file opened before the crash is used after it"
+
+    def fileno(self) -> None:
+        return None
+
+    def size(self) -> int:
+        self._check_alive()
+        return len(self._inode.content)
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        self._check_alive()
+        self._filesystem.trip("read", self._inode.path)
+        return bytes(self._inode.content[position : position + size_bytes])
+
+    def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> None:
+        self._check_alive()
+        data = b"".join(buffers)
+        fault = self._filesystem.find_fault("write", self._inode.path)
+        if fault is None:
+            self._record("write", position, data)
+            return
+        if fault.written_bytes:
+            self._record("write", position, data[: fault.written_bytes])
+        elif fault.errno == errno.ENOSPC:
+            raise DiskFull(fault.errno, "no space")
+        raise OSError(fault.errno, "injected")
+
+    def fdatasync(self) -> None:
+        self._check_alive()
+        self._filesystem.trip("fdatasync", self._inode.path)
+        self._record("fdatasync", 0, b"")
+
+    def truncate(self, size_bytes: int) -> None:
+        self._check_alive()
+        self._filesystem.trip("truncate", self._inode.path)
+        self._record("truncate", size_bytes, b"")
+
+    def _record(self, kind: str, position: int, data: bytes) -> None:
+        self._filesystem.do(Operation(kind, self._inode.path, self._inode.number, position, data))
+
+
+class MemoryLock:
+    """Gone at a crash, as a process's locks are."""
+
+    def __init__(self, locks: set[str], path: str) -> None:
+        self._locks = locks
+        self._path = path
+
+    def release(self) -> None:
+        self._locks.discard(self._path)
+
+
+@dataclass
+class MemoryFileSystem:
+    """See `engine.filesystem.FileSystem`; paths are absolute."""
+
+    operations: list[Operation] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    crashes: int = 0
+    _root: _Directory = field(default_factory=_Directory)
+    _inodes: dict[int, _Inode] = field(default_factory=dict)
+    _locks: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def replayed(operations: Sequence[Operation]) -> "MemoryFileSystem":
+        """A filesystem to which exactly these operations happened."""
+        filesystem = MemoryFileSystem()
+        for operation in operations:
+            filesystem.do(operation)
+        return filesystem
+
+    def crash(self, rng: random.Random | None = None) -> None:
+        """Power off and on again. Files and locks held before are dead."""
+        self.crashes += 1
+        self._locks = set()
+        self._root.crash(rng)
+
+    def find_fault(self, kind: str, path: str) -> Fault | None:
+        for fault in self.faults:
+            if fault.hits(kind, path):
+                if not fault.is_lasting:
+                    self.faults.remove(fault)
+                return fault
+        return None
+
+    def trip(self, kind: str, path: str) -> None:
+        """Raise if a fault is planned here."""
+        if self.faults and (fault := self.find_fault(kind, path)) is not None:
+            raise OSError(fault.errno, "injected")
+
+    def do(self, operation: Operation) -> None:
+        """Record and apply one change."""
+        self.operations.append(operation)
+        getattr(self, f"_do_{operation.kind}")(operation)
+
+    def _do_write(self, operation: Operation) -> None:
+        self._inodes[operation.inode].change(operation)
+
+    _do_truncate = _do_write
+
+    def _do_fdatasync(self, operation: Operation) -> None:
+        self._inodes[operation.inode].sync()
+
+    def _do_create(self, operation: Operation) -> None:
+        directory, name = self._parent(operation.path)
+        inode = self._inodes[operation.inode] = _Inode(operation.inode, operation.path)
+        directory.entries[name] = inode
+
+    def _do_make_dir(self, operation: Operation) -> None:
+        directory, name = self._parent(operation.path)
+        if name in directory.entries:
+            raise FileExistsError(operation.path)
+        directory.entries[name] = _Directory()
+
+    def _do_rename(self, operation: Operation) -> None:
+        source, old = self._parent(operation.path)
+        target, new = self._parent(operation.target)
+        node = source.entries.pop(old)
+        target.entries[new] = node
+        if isinstance(node, _Inode):
+            node.path = operation.target
+
+    def _do_unlink(self, operation: Operation) -> None:
+        directory, name = self._parent(operation.path)
+        del directory.entries[name]
+
+    _do_remove_dir = _do_unlink
+
+    def _do_sync_dir(self, operation: Operation) -> None:
+        directory = self._directory(operation.path)
+        directory.durable = dict(directory.entries)
+
+    def _node(self, path: str) -> _Inode | _Directory | None:
+        node: _Inode | _Directory | None = self._root
+        for name in path.strip("/").split("/"):
+            if name:
+                node = node.entries.get(name) if isinstance(node, _Directory) else None
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._node(path)
+        if not isinstance(node, _Directory):
+            raise FileNotFoundError(errno.ENOENT, path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        parent, _, name = path.rpartition("/")
+        return self._directory(parent), name
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        node = self._node(path)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, path)
+            fault = self.find_fault("create", path)
+            if fault is not None:
+                raise (DiskFull if fault.errno == errno.ENOSPC else OSError)(fault.errno, "injected")
+            self.do(Operation("create", path, len(self._inodes) + 1))
+            node = self._node(path)
+        assert isinstance(node, _Inode)
+        return MemoryFile(self, node)
+
+    def make_dir(self, path: str) -> None:
+        self.trip("make_dir", path)
+        self.do(Operation("make_dir", path))
+
+    def list_dir(self, path: str) -> list[str]:
+        node = self._node(path)
+        return sorted(node.entries) if isinstance(node, _Directory) else []
+
+    def exists(self, path: str) -> bool:
+        return self._node(path) is not None
+
+    def rename(self, source: str, target: str) -> None:
+        self.trip("rename", source)
+        self.do(Operation("rename", source, target=target))
+
+    def unlink(self, path: str) -> None:
+        self.trip("unlink", path)
+        self.do(Operation("unlink", path))
+
+    def remove_dir(self, path: str) -> None:
+        self.trip("remove_dir", path)
+        assert not self.list_dir(path)
+        self.do(Operation("remove_dir", path))
+
+    def sync_dir(self, path: str) -> None:
+        self.trip("sync_dir", path)
+        self.do(Operation("sync_dir", path))
+
+    def lock(self, path: str) -> MemoryLock:
+        self.open(path, create=True)
+        if path in self._locks:
+            raise BlockingIOError(errno.EAGAIN, path)
+        self._locks.add(path)
+        return MemoryLock(self._locks, path)
+
+    # For tests that look at, or damage, what is on disk
+
+    def content(self, path: str) -> bytes:
+        """The bytes of a file as programs see them."""
+        node = self._node(path)
+        assert isinstance(node, _Inode)
+        return bytes(node.content)
+
+    def damage(self, path: str, position: int, data: bytes) -> None:
+        """Overwrite bytes on the disk behind everybody's back."""
+        node = self._node(path)
+        assert isinstance(node, _Inode)
+        node.content[position : position + len(data)] = data
+        node.durable = bytes(node.content)
