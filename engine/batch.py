@@ -1,0 +1,345 @@
+"""Kafka's RecordBatch, format v2: the header as a value, the checks a produced batch gets, patching, building, walking.
+
+Pure. Stored batches are opaque bytes: everything here reads the 61-byte header, and only what must look inside (a
+search by timestamp, tests, tools) walks records, through `engine.codecs`. Layout: docs/formats/segment.md; behaviour:
+Kafka's DefaultRecordBatch, LogValidator and ProduceRequest.validateRecords.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from engine.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    RecordListTooLarge,
+    UnsupportedCompressionType,
+)
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE_BYTES = HEADER.size
+LENGTH_PREFIX_SIZE_BYTES = 12  # base offset and length: what batch_length does not count
+MAGIC = 2
+NO_PRODUCER_ID = -1
+NO_TIMESTAMP_MS = -1
+
+_CRC_POSITION = 17
+_ATTRIBUTES_POSITION = 21
+_MAX_TIMESTAMP_POSITION = 35
+_LENGTH = struct.Struct(">i")
+_UINT32 = struct.Struct(">I")
+_INT16 = struct.Struct(">h")
+_INT64 = struct.Struct(">q")
+_CODEC_MASK = 0b111
+_LOG_APPEND_TIME_BIT = 1 << 3
+_TRANSACTIONAL_BIT = 1 << 4
+_CONTROL_BIT = 1 << 5
+
+
+class Codec(IntEnum):
+    """Compression of the records of a batch."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a batch, in file order. `batch_length` counts what follows it."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.batch_length + LENGTH_PREFIX_SIZE_BYTES
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec_id(self) -> int:
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & _LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL_BIT)
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLimits:
+    """What a topic allows of a produced batch."""
+
+    max_message_size_bytes: int
+    segment_size_bytes: int
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    is_log_append_time: bool
+
+
+def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
+    """The header at `position`; the caller made sure that 61 bytes are there. Nothing is believed yet."""
+    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+
+
+def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
+    """Whether the bytes of exactly one batch are those its producer sent."""
+    return bool(crc32c(batch[_ATTRIBUTES_POSITION:]) == header.crc)
+
+
+def check_produced(records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool) -> BatchHeader:
+    """The stateless checks of what a client sent (RULES W4), in Kafka's order; raises `engine.errors`."""
+    header = _single_batch(records)
+    codec_id = header.attributes & _CODEC_MASK
+    if codec_id > Codec.ZSTD:
+        raise InvalidRecord(f"unknown compression codec {codec_id}")
+    if codec_id == Codec.ZSTD and not allow_zstd:
+        raise UnsupportedCompressionType("zstd needs Produce version 7 or later")
+    if header.base_offset != 0:
+        raise InvalidRecord(f"base offset of a produced batch is {header.base_offset}, not 0")
+    if len(records) > limits.max_message_size_bytes:
+        raise MessageTooLarge(f"batch of {len(records)} bytes, at most {limits.max_message_size_bytes} allowed")
+    if not has_right_crc(records, header):
+        raise CorruptMessage("CRC of the batch does not match")
+    if len(records) > limits.segment_size_bytes:
+        raise RecordListTooLarge(f"batch of {len(records)} bytes in segments of {limits.segment_size_bytes}")
+    _check_meaning(header)
+    _check_timestamps(header, limits, now_ms)
+    return header
+
+
+def _single_batch(records: memoryview) -> BatchHeader:
+    """Exactly one complete batch of magic 2, as Produce requires since version 3."""
+    available = len(records)
+    if available < _CRC_POSITION:
+        raise InvalidRecord("no complete record batch")
+    size_bytes = _LENGTH.unpack_from(records, 8)[0] + LENGTH_PREFIX_SIZE_BYTES
+    magic = records[_CRC_POSITION - 1]
+    if magic > MAGIC or size_bytes < _CRC_POSITION:
+        raise CorruptMessage(f"batch of magic {magic} and {size_bytes} bytes")
+    if size_bytes > available:
+        raise InvalidRecord("no complete record batch")
+    if magic < MAGIC:
+        raise InvalidRecord(f"magic {magic}; record batches of magic 2 are required")
+    if size_bytes < HEADER_SIZE_BYTES:
+        raise CorruptMessage(f"batch of {size_bytes} bytes is smaller than its header")
+    if size_bytes < available:
+        raise InvalidRecord("more than one record batch for a partition")
+    return parse_header(records)
+
+
+def _check_meaning(header: BatchHeader) -> None:
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
+    if header.is_control:
+        raise InvalidRecord("control batches are written by the broker alone")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecord(f"sequence {header.base_sequence} of producer {header.producer_id}")
+
+
+def _check_timestamps(header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:
+    if limits.is_log_append_time:
+        return
+    if header.is_log_append_time:
+        raise InvalidTimestamp("only the broker sets the timestamp type to LogAppendTime")
+    earliest_ms = now_ms - limits.timestamp_before_max_ms
+    latest_ms = now_ms + limits.timestamp_after_max_ms
+    for timestamp_ms in (header.base_timestamp_ms, header.max_timestamp_ms):
+        if timestamp_ms != NO_TIMESTAMP_MS and not earliest_ms <= timestamp_ms <= latest_ms:
+            raise InvalidTimestamp(f"timestamp {timestamp_ms} is not within [{earliest_ms}, {latest_ms}]")
+
+
+def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Write in place what the broker decides; neither field is under the CRC."""
+    _INT64.pack_into(batch, 0, base_offset)
+    _LENGTH.pack_into(batch, LENGTH_PREFIX_SIZE_BYTES, leader_epoch)
+
+
+def stamp_log_append_time(batch: memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
+    """Set timestamp type and max timestamp and recompute the CRC over both (RULES W5)."""
+    attributes = header.attributes | _LOG_APPEND_TIME_BIT
+    _INT16.pack_into(batch, _ATTRIBUTES_POSITION, attributes)
+    _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
+    crc = crc32c(batch[_ATTRIBUTES_POSITION:])
+    _UINT32.pack_into(batch, _CRC_POSITION, crc)
+    return header._replace(attributes=attributes, max_timestamp_ms=now_ms, crc=crc)
+
+
+class RecordHeader(NamedTuple):
+    """A record's header; Kafka allows keys to repeat."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Record(NamedTuple):
+    """One record. `offset_delta` is relative to the batch."""
+
+    key: bytes | None = None
+    value: bytes | None = None
+    timestamp_ms: int = 0
+    headers: tuple[RecordHeader, ...] = ()
+    offset_delta: int = 0
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    attributes: int = 0,
+    producer: tuple[int, int, int] = (NO_PRODUCER_ID, -1, -1),
+) -> bytearray:
+    """A valid uncompressed batch of `records`, offset deltas counted up; `producer` is (id, epoch, sequence)."""
+    base_timestamp_ms = records[0].timestamp_ms
+    body = bytearray()
+    for offset_delta, record in enumerate(records):
+        encoded = _encode_record(record, offset_delta, record.timestamp_ms - base_timestamp_ms)
+        _put_varint(body, len(encoded))
+        body += encoded
+    return seal_batch(
+        body,
+        record_count=len(records),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        timestamps_ms=(base_timestamp_ms, max(record.timestamp_ms for record in records)),
+        producer=producer,
+    )
+
+
+def seal_batch(
+    body: bytes | bytearray,
+    *,
+    record_count: int,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    timestamps_ms: tuple[int, int],
+    producer: tuple[int, int, int],
+) -> bytearray:
+    """Put a header with the right CRC before the (possibly compressed) records section."""
+    batch = bytearray(HEADER_SIZE_BYTES)
+    batch += body
+    length = len(batch) - LENGTH_PREFIX_SIZE_BYTES
+    fields = (attributes, record_count - 1, *timestamps_ms, *producer, record_count)
+    HEADER.pack_into(batch, 0, base_offset, length, leader_epoch, MAGIC, 0, *fields)
+    _UINT32.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[_ATTRIBUTES_POSITION:]))
+    return batch
+
+
+def _encode_record(record: Record, offset_delta: int, timestamp_delta_ms: int) -> bytearray:
+    out = bytearray(1)  # attributes: unused
+    _put_varint(out, timestamp_delta_ms)
+    _put_varint(out, offset_delta)
+    _put_bytes(out, record.key)
+    _put_bytes(out, record.value)
+    _put_varint(out, len(record.headers))
+    for header in record.headers:
+        _put_bytes(out, header.key)
+        _put_bytes(out, header.value)
+    return out
+
+
+def _put_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        _put_varint(out, -1)
+    else:
+        _put_varint(out, len(value))
+        out += value
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    """Zigzag, then seven bits a byte, as in protocol buffers."""
+    rest = (value << 1) if value >= 0 else (-value << 1) - 1
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+
+
+def walk_records(header: BatchHeader, body: bytes | memoryview) -> Iterator[Record]:
+    """The records of an uncompressed records section, one at a time; CorruptMessage when the bytes do not add up."""
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            length, position = _get_varint(body, position)
+            end = position + length
+            if length < 0 or end > len(body):
+                raise CorruptMessage("a record reaches beyond its batch")
+            yield _decode_record(header, body[position:end])
+            position = end
+    except IndexError:
+        raise CorruptMessage("a record ends within a field") from None
+    if position != len(body):
+        raise CorruptMessage("bytes after the last record of the batch")
+
+
+def _decode_record(header: BatchHeader, body: bytes | memoryview) -> Record:
+    timestamp_delta_ms, position = _get_varint(body, 1)
+    offset_delta, position = _get_varint(body, position)
+    key, position = _get_bytes(body, position)
+    value, position = _get_bytes(body, position)
+    count, position = _get_varint(body, position)
+    headers = []
+    for _ in range(count):
+        header_key, position = _get_bytes(body, position)
+        header_value, position = _get_bytes(body, position)
+        headers.append(RecordHeader(header_key or b"", header_value))
+    if position != len(body):
+        raise CorruptMessage("a record is longer than its fields")
+    timestamp_ms = (
+        header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms + timestamp_delta_ms
+    )
+    return Record(key, value, timestamp_ms, tuple(headers), offset_delta)
+
+
+def _get_bytes(body: bytes | memoryview, position: int) -> tuple[bytes | None, int]:
+    length, position = _get_varint(body, position)
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(body):
+        raise CorruptMessage("a field reaches beyond its record")
+    return bytes(body[position:end]), end
+
+
+def _get_varint(body: bytes | memoryview, position: int) -> tuple[int, int]:
+    raw = shift = 0
+    while True:
+        byte = body[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), position
+        shift += 7
+        if shift > 63:
+            raise CorruptMessage("a varint of more than ten bytes")
