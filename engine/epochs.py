@@ -1,0 +1,43 @@
+"""The leader epochs of a log: which epoch began at which offset (KIP-101; Kafka's LeaderEpochFileCache).
+
+Pure. Rebuilt from the batch headers when a log is opened: an epoch in which nothing was appended is known only while
+the process lives.
+"""
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from engine.api import NO_EPOCH
+
+
+class EpochStart(NamedTuple):
+    """`epoch` holds from `start_offset` on."""
+
+    epoch: int
+    start_offset: int
+
+
+class EpochHistory:
+    """Epochs in rising order with the offsets they began at."""
+
+    __slots__ = ("_starts",)
+
+    def __init__(self) -> None:
+        self._starts: list[EpochStart] = []
+
+    def note(self, epoch: int, start_offset: int) -> None:
+        """An append, or a leader, of `epoch` begins at `start_offset`. Only the first note of an epoch counts."""
+        if self._starts and epoch <= self._starts[-1].epoch:
+            return
+        if self._starts and start_offset == self._starts[-1].start_offset:
+            self._starts.pop()  # nothing was appended in that epoch
+        self._starts.append(EpochStart(epoch, start_offset))
+
+    @property
+    def latest(self) -> int:
+        return self._starts[-1].epoch if self._starts else NO_EPOCH
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch `offset` was, or would be, appended in; -1 when it lies before all that is known."""
+        index = bisect_right(self._starts, offset, key=lambda start: start.start_offset) - 1
+        return self._starts[index].epoch if index >= 0 else NO_EPOCH

@@ -1,0 +1,206 @@
+"""What lies in a log dir besides segments, and how it is named: docs/formats/log-dir.md.
+
+Plain functions on a `FileSystem`, for a worker. Every file carries a format version; one this code does not know is
+refused, never guessed at. Each function leaves the names it made or removed durable (RULES L7).
+"""
+
+import binascii
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from engine.api import TopicPartition
+from engine.errors import StorageError, StoreRefused
+from engine.filesystem import DirLock, FileSystem, read_small, replace_small
+from engine.log import Log
+from engine.recovery import LastKnown, create_log, open_log
+from engine.segment import SUFFIX
+
+LOCK = ".lock"
+META = "meta.properties"
+CLEAN_SHUTDOWN = "clean-shutdown"
+RECOVERY_POINTS = "recovery-points"
+PARTITION_METADATA = "partition.metadata"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+VERSION_LINE = "version=1"
+
+PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and created anew is another one
+
+
+class Identity(NamedTuple):
+    """Whose log dir it is."""
+
+    cluster_id: str
+    broker_id: int
+
+
+class Prepared(NamedTuple):
+    """A log dir as found at start, locked by us and no longer marked as cleanly shut down."""
+
+    lock: DirLock
+    is_clean: bool
+    recovery_points: dict[PartitionKey, int]
+    partition_names: list[str]
+
+
+def directory_name(partition: TopicPartition) -> str:
+    """Kafka's: topic-partition. Names come validated; a name that could leave the log dir is a bug."""
+    assert "/" not in partition.topic
+    assert partition.topic not in {"", ".", ".."}
+    return f"{partition.topic}-{partition.partition}"
+
+
+def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
+    """Take possession of a log dir. StoreRefused has the one line for the operator; OSError: the disk is bad."""
+    _ensure_dir(filesystem, path)
+    try:
+        lock = filesystem.lock(f"{path}/{LOCK}")
+    except BlockingIOError:
+        raise StoreRefused(f"{path} is in use by another broker") from None
+    try:
+        _check_meta(filesystem, path, identity)
+        points = _read_recovery_points(filesystem, path)
+        is_clean = _take_clean_marker(filesystem, path)
+        names = [name for name in filesystem.list_dir(path) if _is_partition_name(name)]
+        for name in filesystem.list_dir(path):
+            if name.endswith(DELETE_SUFFIX):
+                _remove_tree(filesystem, path, name)
+    except BaseException:
+        lock.release()
+        raise
+    return Prepared(lock, is_clean, points, names)
+
+
+def _ensure_dir(filesystem: FileSystem, path: str) -> None:
+    if path and not filesystem.exists(path):
+        parent = path.rpartition("/")[0]
+        _ensure_dir(filesystem, parent)
+        filesystem.make_dir(path)
+        filesystem.sync_dir(parent or ("/" if path.startswith("/") else "."))
+
+
+def _is_partition_name(name: str) -> bool:
+    topic, dash, number = name.rpartition("-")
+    return bool(topic) and bool(dash) and number.isdigit()
+
+
+def _check_meta(filesystem: FileSystem, path: str, identity: Identity) -> None:
+    content = read_small(filesystem, f"{path}/{META}")
+    if content is None:
+        if any(_is_partition_name(name) for name in filesystem.list_dir(path)):
+            raise StoreRefused(f"{path} holds partitions but no {META}: not a log dir of this broker")
+        text = f"{VERSION_LINE}\ncluster.id={identity.cluster_id}\nbroker.id={identity.broker_id}\n"
+        replace_small(filesystem, path, META, text.encode())
+        return
+    lines = content.decode("utf-8", "replace").splitlines()
+    if not lines or lines[0] != VERSION_LINE:
+        found = lines[0] if lines else "nothing"
+        raise StoreRefused(f"{path}/{META} begins with {found!r}: written by another version or another program")
+    values = dict(line.partition("=")[::2] for line in lines[1:])
+    for key, ours in (("cluster.id", identity.cluster_id), ("broker.id", str(identity.broker_id))):
+        if values.get(key) != ours:
+            raise StoreRefused(f"{path} belongs to {key} {values.get(key)}, this broker has {ours}")
+
+
+def _take_clean_marker(filesystem: FileSystem, path: str) -> bool:
+    """Whether it was there; it is gone, durably, before anything can be appended."""
+    marker = f"{path}/{CLEAN_SHUTDOWN}"
+    content = read_small(filesystem, marker)
+    if content is None:
+        return False
+    if content.decode("utf-8", "replace").splitlines()[:1] != [VERSION_LINE]:
+        raise StoreRefused(f"{marker} was written by another version")
+    filesystem.unlink(marker)
+    filesystem.sync_dir(path)
+    return True
+
+
+def write_clean_marker(filesystem: FileSystem, path: str) -> None:
+    """The last thing a broker writes to a log dir."""
+    replace_small(filesystem, path, CLEAN_SHUTDOWN, f"{VERSION_LINE}\n".encode())
+
+
+def write_recovery_points(filesystem: FileSystem, path: str, points: Mapping[PartitionKey, int]) -> None:
+    """Below its recovery point everything of a partition is durable in its segments."""
+    lines = [VERSION_LINE]
+    lines += [f"{topic_id.hex()} {number} {offset}" for (topic_id, number), offset in sorted(points.items())]
+    body = "\n".join(lines).encode() + b"\n"
+    replace_small(filesystem, path, RECOVERY_POINTS, body + b"crc32=%08x\n" % binascii.crc32(body))
+
+
+def _read_recovery_points(filesystem: FileSystem, path: str) -> dict[PartitionKey, int]:
+    content = read_small(filesystem, f"{path}/{RECOVERY_POINTS}")
+    if content is None:
+        return {}
+    body, _, crc = content.rpartition(b"crc32=")
+    if crc != b"%08x\n" % binascii.crc32(body):
+        raise StoreRefused(f"{path}/{RECOVERY_POINTS} is damaged; without it every segment would be scanned")
+    lines = body.decode().splitlines()
+    if lines[:1] != [VERSION_LINE]:
+        raise StoreRefused(f"{path}/{RECOVERY_POINTS} was written by another version")
+    points = {}
+    for line in lines[1:]:
+        topic_id, number, offset = line.split(" ")
+        points[bytes.fromhex(topic_id), int(number)] = int(offset)
+    return points
+
+
+def open_partition_dir(filesystem: FileSystem, path: str, partition: TopicPartition, last_known: LastKnown) -> Log:
+    """The log of a partition, created when it is not there. A directory of another topic of that name is set aside."""
+    name = directory_name(partition)
+    directory = f"{path}/{name}"
+    if filesystem.exists(directory):
+        owner = _stored_topic_id(filesystem, directory)
+        if owner == partition.topic_id:
+            return open_log(filesystem, directory, last_known)
+        if owner is not None:
+            filesystem.rename(directory, f"{path}/{name[:150]}.{owner.hex()}{STRAY_SUFFIX}")
+            filesystem.sync_dir(path)
+        elif _has_data(filesystem, directory):
+            raise StorageError(f"{directory} holds segments but no {PARTITION_METADATA}")
+    if not filesystem.exists(directory):
+        filesystem.make_dir(directory)
+    log = create_log(filesystem, directory)
+    topic_id = _base64_id(partition.topic_id)
+    replace_small(filesystem, directory, PARTITION_METADATA, f"version: 0\ntopic_id: {topic_id}\n".encode())
+    filesystem.sync_dir(path)
+    return log
+
+
+def _base64_id(topic_id: bytes) -> str:
+    """As Kafka prints ids: URL-safe, without padding."""
+    text = binascii.b2a_base64(UUID(bytes=topic_id).bytes, newline=False).decode()
+    return text.rstrip("=").translate(str.maketrans("+/", "-_"))
+
+
+def _stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
+    content = read_small(filesystem, f"{directory}/{PARTITION_METADATA}")
+    if content is None:
+        return None
+    lines = content.decode("utf-8", "replace").splitlines()
+    if len(lines) != 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
+        raise StorageError(f"{directory}/{PARTITION_METADATA} is damaged or of another version")
+    text = lines[1].removeprefix("topic_id: ").translate(str.maketrans("-_", "+/"))
+    return binascii.a2b_base64(text + "==")
+
+
+def _has_data(filesystem: FileSystem, directory: str) -> bool:
+    names = [name for name in filesystem.list_dir(directory) if name.endswith(SUFFIX)]
+    return any(filesystem.open(f"{directory}/{name}").size() for name in names)
+
+
+def delete_partition_dir(filesystem: FileSystem, path: str, partition: TopicPartition) -> None:
+    """Gone in one step, the rename; what a crash leaves of the rest is removed at the next start."""
+    doomed = f"{partition.topic_id.hex()}-{partition.partition}{DELETE_SUFFIX}"
+    filesystem.rename(f"{path}/{directory_name(partition)}", f"{path}/{doomed}")
+    filesystem.sync_dir(path)
+    _remove_tree(filesystem, path, doomed)
+
+
+def _remove_tree(filesystem: FileSystem, path: str, name: str) -> None:
+    """A partition's directory has files only."""
+    for entry in filesystem.list_dir(f"{path}/{name}"):
+        filesystem.unlink(f"{path}/{name}/{entry}")
+    filesystem.remove_dir(f"{path}/{name}")
+    filesystem.sync_dir(path)

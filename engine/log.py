@@ -1,0 +1,171 @@
+"""A partition's log: consecutive segments, where the next batch goes, and where to read.
+
+Appending has three parts, so that blocking work can run elsewhere while the loop stays the log's only owner: `stage`
+decides where stamped batches go (loop, no I/O), `perform` does the file operations (loop or worker, touches nothing
+but files), `commit` makes them part of the log (loop). A log knows nothing of durability, epochs of leaders or
+readers' isolation: its partition passes the mark up to which a reader may see.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.api import NO_TIMESTAMP_MS, FileRange
+from engine.batch import BatchHeader
+from engine.epochs import EpochHistory
+from engine.filesystem import DiskFull, File, FileSystem
+from engine.segment import SearchRange, Segment, segment_name
+
+SEGMENT_OFFSETS_MAX = 2**31 - 1  # Kafka's tools keep offsets relative to the segment in 32 bits
+
+
+class Mark(NamedTuple):
+    """A place between two batches, and the greatest timestamp of the log before it."""
+
+    offset: int
+    segment: Segment
+    position: int
+    max_timestamp_ms: int
+
+
+class StampedBatch(NamedTuple):
+    """A batch with its final base offset and epoch, in the buffer and in the header alike."""
+
+    bytes: memoryview
+    header: BatchHeader
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Consecutive batches for one segment. `file` is None while the segment is still to be created."""
+
+    base_offset: int
+    file: File | None
+    position: int
+    batches: list[StampedBatch] = field(default_factory=list)
+    size_bytes: int = 0
+    rolls: bool = False
+
+    def add(self, batch: StampedBatch) -> None:
+        self.batches.append(batch)
+        self.size_bytes += len(batch.bytes)
+
+
+class Log:
+    """The segments of one partition, at least one; the last is the active one."""
+
+    def __init__(self, filesystem: FileSystem, directory: str, segments: Sequence[Segment]) -> None:
+        self.directory = directory
+        self.segments = list(segments)
+        self.epochs = EpochHistory()
+        self.start_offset = self.segments[0].base_offset
+        self.damaged_from: int | None = None
+        self._filesystem = filesystem
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._end = self._mark_end(NO_TIMESTAMP_MS)
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def end(self) -> Mark:
+        """Behind the last committed batch."""
+        return self._end
+
+    def _mark_end(self, max_timestamp_ms: int) -> Mark:
+        active = self.segments[-1]
+        newest_ms = max(max_timestamp_ms, active.max_timestamp_ms)
+        return Mark(active.end_offset, active, active.size_bytes, newest_ms)
+
+    def stage(self, batches: Sequence[StampedBatch], segment_size_bytes: int) -> list[Chunk]:
+        """Where `batches`, which continue the log, will go; rolls to a new segment before one that does not fit."""
+        active = self.segments[-1]
+        chunk = Chunk(active.base_offset, active.file, active.size_bytes)
+        chunks = [chunk]
+        for batch in batches:
+            end = chunk.position + chunk.size_bytes
+            header = batch.header
+            if end and (
+                end + len(batch.bytes) > segment_size_bytes
+                or header.next_offset - chunk.base_offset > SEGMENT_OFFSETS_MAX
+            ):
+                chunk = Chunk(header.base_offset, None, 0, rolls=True)
+                chunks.append(chunk)
+            chunk.add(batch)
+        return chunks if chunks[0].batches else chunks[1:]
+
+    def perform(self, chunks: Sequence[Chunk]) -> None:
+        """Write them. DiskFull: nothing was written, the log is as before. Any other OSError: nobody can tell."""
+        closing = self.segments[-1].file
+        is_untouched = True
+        try:
+            for chunk in chunks:
+                if chunk.file is None:
+                    chunk.file = self._create_next(closing, chunk.base_offset)
+                closing = chunk.file
+                chunk.file.write_at([batch.bytes for batch in chunk.batches], chunk.position)
+                is_untouched = False
+        except DiskFull as error:
+            if is_untouched:
+                raise
+            raise OSError(error.errno, error.strerror) from error
+
+    def _create_next(self, closing: File, base_offset: int) -> File:
+        """A segment begins only when all before it is durable: a torn tail can then be in the last one only (L5)."""
+        closing.fdatasync()
+        file = self._filesystem.open(f"{self.directory}/{segment_name(base_offset)}", create=True)
+        self._filesystem.sync_dir(self.directory)
+        return file
+
+    def commit(self, chunks: Sequence[Chunk]) -> None:
+        """The chunks are in their files: they belong to the log now."""
+        for chunk in chunks:
+            if chunk.rolls:
+                assert chunk.file is not None
+                self.segments.append(Segment(chunk.base_offset, chunk.file))
+                self._bases.append(chunk.base_offset)
+            active = self.segments[-1]
+            assert active.base_offset == chunk.base_offset
+            for batch in chunk.batches:
+                header = batch.header
+                assert header.base_offset == active.end_offset, "offsets of a log have no gap"
+                active.add(header)
+                self.epochs.note(header.leader_epoch, header.base_offset)
+        self._end = self._mark_end(self._end.max_timestamp_ms)
+
+    def recovered(self) -> None:
+        """The segments were filled, or dropped, by recovery: take stock of them."""
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._end = self._mark_end(max(segment.max_timestamp_ms for segment in self.segments))
+
+    def read(self, offset: int, max_size_bytes: int, limit: Mark, *, at_least_one: bool) -> FileRange | None:
+        """Bytes of one segment from the batch that holds `offset`, below `limit`; None when there are none to give.
+
+        Cut by bytes, as Kafka's LogSegment.read does; but never within the first batch: Kafka replaces a first batch
+        that does not fit by an empty set (ReplicaManager.readFromLog).
+        """
+        if offset >= limit.offset:
+            return None
+        segment = self.segments[bisect_right(self._bases, offset) - 1]
+        end = limit.position if segment is limit.segment else segment.size_bytes
+        at = segment.locate(offset)
+        size_bytes = min(max_size_bytes, end - at.position)
+        if size_bytes < at.header.size_bytes:
+            if not at_least_one:
+                return None
+            size_bytes = at.header.size_bytes
+        return FileRange(segment.file, at.position, size_bytes)
+
+    def search_ranges(self, timestamp_ms: int, limit: Mark) -> list[SearchRange]:
+        """The parts below `limit` in which a record with a timestamp >= `timestamp_ms` can be."""
+        ranges = []
+        for segment in self.segments:
+            if segment.max_timestamp_ms >= timestamp_ms:
+                position = segment.index.position_for_timestamp(timestamp_ms)
+                end = limit.position if segment is limit.segment else segment.size_bytes
+                ranges.append(SearchRange(segment.file, position, end, self.start_offset))
+            if segment is limit.segment:
+                break
+        return ranges

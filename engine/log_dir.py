@@ -1,0 +1,136 @@
+"""A log dir at run time: its lanes, its recovery points, and the moment it fails.
+
+One failed write or fsync takes it offline for good (RULES L4): nothing is retried, because after a failed fsync the
+page cache may call clean what never reached the disk.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+import trio
+
+from engine.api import TopicPartition
+from engine.errors import EngineError, StorageError
+from engine.filesystem import FileSystem
+from engine.io_workers import WorkerPool
+from engine.layout import PartitionKey, Prepared, write_clean_marker, write_recovery_points
+from engine.log import Log
+from engine.recovery import LastKnown
+from engine.rounds import Lane
+
+T = TypeVar("T")
+
+
+class Resident(Protocol):
+    """A partition as its log dir sees it."""
+
+    partition: TopicPartition
+    log: Log
+
+    def close(self, error: Callable[[], EngineError]) -> None: ...
+
+
+class LogDir:
+    """One entry of log.dirs. `reader_lane` is the pool's lane for everything that is not a round."""
+
+    def __init__(
+        self,
+        path: str,
+        filesystem: FileSystem,
+        pool: WorkerPool,
+        reader_lane: int,
+        on_offline: Callable[["LogDir", OSError], None],
+    ) -> None:
+        self.path = path
+        self.filesystem = filesystem
+        self.lanes: list[Lane] = []
+        self.partitions: dict[TopicPartition, Resident] = {}
+        self.is_closing = False
+        self.offline_reason: str | None = None
+        self._pool = pool
+        self._reader_lane = reader_lane
+        self._on_offline = on_offline
+        self._prepared: Prepared | None = None
+        self._points: dict[PartitionKey, int] = {}
+        self._not_recovered: set[str] = set()
+        self._points_moved = trio.Event()
+
+    def possess(self, prepared: Prepared) -> None:
+        """Start from what `layout.prepare` found."""
+        self._prepared = prepared
+        self._points = dict(prepared.recovery_points)
+        self._not_recovered = set() if prepared.is_clean else set(prepared.partition_names)
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run file work that is not part of a round; an OSError takes the log dir offline."""
+        if self.offline_reason is not None:
+            raise StorageError(self.offline_reason)
+        try:
+            return await self._pool.run(self._reader_lane, job)
+        except OSError as error:
+            self.fail(error)
+            raise StorageError(f"{self.path} is offline: {error}") from error
+
+    def fail(self, error: OSError) -> None:
+        """Go offline: every partition answers with StorageError from now on."""
+        if self.offline_reason is not None:
+            return
+        reason = self.offline_reason = f"{self.path} is offline: {error}"
+        for resident in self.partitions.values():
+            resident.close(lambda: StorageError(reason))
+        self._on_offline(self, error)
+
+    # Recovery points
+
+    def last_known(self, partition: TopicPartition, name: str) -> LastKnown:
+        """What recovery may believe about a partition that is about to be opened."""
+        point = self._points.get((partition.topic_id, partition.partition), 0)
+        return LastKnown(is_clean=name not in self._not_recovered, recovery_point=point)
+
+    def adopt(self, resident: Resident, name: str) -> None:
+        """A partition was opened, and recovered if need be."""
+        self.partitions[resident.partition] = resident
+        self._not_recovered.discard(name)
+        if resident.log.damaged_from is None:
+            self.note_recovery_point(resident.partition, resident.log.active.base_offset)
+
+    def abandon(self, partition: TopicPartition, name: str) -> None:
+        """A partition was deleted."""
+        self.partitions.pop(partition, None)
+        self._not_recovered.discard(name)
+        self._points.pop((partition.topic_id, partition.partition), None)
+
+    def note_recovery_point(self, partition: TopicPartition, offset: int) -> None:
+        """Everything below `offset` is durable; the file follows soon. Points never go back."""
+        key = (partition.topic_id, partition.partition)
+        if offset > self._points.get(key, 0):
+            self._points[key] = offset
+            self._points_moved.set()
+
+    async def keep_recovery_points(self) -> None:
+        """Write the points whenever some moved, until cancelled or offline."""
+        while self.offline_reason is None:
+            await self._points_moved.wait()
+            self._points_moved = trio.Event()
+            try:
+                await self.run(partial(write_recovery_points, self.filesystem, self.path, dict(self._points)))
+            except StorageError:
+                return
+
+    # The end
+
+    async def shut_down(self) -> None:
+        """Everything is answered and durable: say so on disk and let go of the dir."""
+        if self.offline_reason is None:
+            for resident in self.partitions.values():
+                if resident.log.damaged_from is None:
+                    self.note_recovery_point(resident.partition, resident.log.end.offset)
+            await self.run(self._write_farewell)
+        if self._prepared is not None:
+            self._prepared.lock.release()
+
+    def _write_farewell(self) -> None:
+        write_recovery_points(self.filesystem, self.path, self._points)
+        if not self._not_recovered:  # a partition nobody opened since a crash still needs its scan
+            write_clean_marker(self.filesystem, self.path)

@@ -1,0 +1,245 @@
+"""One partition led by this broker: the state that decides, on top of a log that stores.
+
+Owned by the loop: every method runs there, so offset assignment, epochs and the high watermark need no lock (RULES
+L2). `append` does what needs no state and queues; `stage`, called by the lane at the start of a round, does the rest
+in one step. On a single broker the high watermark is the durable end (L1).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from engine.api import (
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_TIMESTAMP_MS,
+    AppendResult,
+    Isolation,
+    LogConfig,
+    OffsetAtTimestamp,
+    OffsetSpec,
+    PendingAppend,
+    ReadResult,
+    TimestampType,
+    TopicPartition,
+)
+from engine.batch import BatchHeader, ProduceLimits, check_produced, stamp, stamp_log_append_time
+from engine.errors import (
+    CorruptMessage,
+    EngineError,
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    StorageError,
+    UnknownLeaderEpoch,
+)
+from engine.log import Log, StampedBatch
+from engine.log_dir import LogDir
+from engine.rounds import ACKS_ALL, Append, Lane, PartitionRound
+from engine.segment import search_timestamp
+from engine.waiters import Watched
+
+NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
+
+
+class Partition(Watched):
+    """Implements `engine.api.PartitionLog` for callers and `engine.rounds.Owner` for its lane."""
+
+    __slots__ = (
+        "_closed",
+        "_config",
+        "_high",
+        "_lane",
+        "_limits",
+        "_now_ms",
+        "leader_epoch",
+        "log",
+        "log_dir",
+        "partition",
+    )
+
+    def __init__(
+        self, partition: TopicPartition, log: Log, log_dir: LogDir, lane: Lane, now_ms: Callable[[], int]
+    ) -> None:
+        super().__init__()
+        self.partition = partition
+        self.log = log
+        self.log_dir = log_dir
+        self.leader_epoch = NO_EPOCH
+        self._lane = lane
+        self._now_ms = now_ms
+        self._high = log.end
+        self._closed: Callable[[], EngineError] | None = None
+        self._set_config(LogConfig())
+
+    def _set_config(self, config: LogConfig) -> None:
+        self._config = config
+        self._limits = ProduceLimits(
+            max_message_size_bytes=config.max_message_size_bytes,
+            segment_size_bytes=config.segment_size_bytes,
+            timestamp_before_max_ms=config.timestamp_before_max_ms,
+            timestamp_after_max_ms=config.timestamp_after_max_ms,
+            is_log_append_time=config.timestamp_type is TimestampType.LOG_APPEND_TIME,
+        )
+
+    # Life
+
+    def lead(self, config: LogConfig, leader_epoch: int) -> None:
+        """Take over in an epoch acquired durably; appends staged from now on carry it."""
+        known = max(self.leader_epoch, self.log.epochs.latest)
+        if leader_epoch < known:
+            raise FencedLeaderEpoch(f"epoch {leader_epoch} of {self.partition.topic} is older than {known}")
+        self._set_config(config)
+        if leader_epoch != self.leader_epoch:
+            self.leader_epoch = leader_epoch
+            self.log.epochs.note(leader_epoch, self.log.end.offset)
+            self.announce_change()
+
+    def close(self, error: Callable[[], EngineError]) -> None:
+        """Serve nothing from now on: every call, and every append not yet answered, gets the error."""
+        if self._closed is None:
+            self._closed = error
+            self.announce_change()
+
+    async def settled(self) -> None:
+        """Return when no round that was staged before this call touches the files any more."""
+        await self._lane.between_rounds()
+
+    # What callers see
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.end.offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self._high.offset  # no transaction can be open yet
+
+    def check_open(self) -> None:
+        """Raise what `close` was given."""
+        if self._closed is not None:
+            raise self._closed()
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        if current_leader_epoch == self.leader_epoch or current_leader_epoch == NO_EPOCH:
+            return
+        message = f"leader epoch is {self.leader_epoch}, not {current_leader_epoch}"
+        if current_leader_epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(message)
+        raise UnknownLeaderEpoch(message)
+
+    def append(self, records: memoryview, *, acks: int, allow_zstd: bool = True) -> PendingAppend:
+        self.check_open()
+        if self.log_dir.is_closing:
+            raise NotLeaderOrFollower("the broker is shutting down")
+        if self.log.damaged_from is not None:
+            raise StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
+        if acks == ACKS_ALL and self._config.min_insync_replicas > 1:
+            raise NotEnoughReplicas(f"1 replica in sync, min.insync.replicas is {self._config.min_insync_replicas}")
+        header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
+        append = Append(self, records, header, acks)
+        self._lane.submit(append)
+        return append
+
+    def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
+        self.check_open()
+        log = self.log
+        if log.damaged_from is not None and offset >= log.damaged_from:
+            raise CorruptMessage(f"the log is damaged from offset {log.damaged_from} on")
+        if not log.start_offset <= offset <= self._high.offset:
+            raise OffsetOutOfRange(f"offset {offset} is not within [{log.start_offset}, {self._high.offset}]")
+        try:
+            found = log.read(offset, max_size_bytes, self._high, at_least_one=at_least_one)
+        except OSError as error:
+            self.log_dir.fail(error)
+            raise StorageError(f"the log dir is offline: {error}") from error
+        return ReadResult(
+            records=[] if found is None else [found],
+            size_bytes=0 if found is None else found.size_bytes,
+            high_watermark=self._high.offset,
+            last_stable_offset=self._high.offset,
+            log_start_offset=log.start_offset,
+            aborted=[] if isolation == Isolation.READ_COMMITTED else None,
+        )
+
+    async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
+        self.check_open()
+        epochs = self.log.epochs
+        if timestamp_ms == OffsetSpec.LATEST:
+            return OffsetAtTimestamp(self._high.offset, NO_TIMESTAMP_MS, epochs.latest)
+        if timestamp_ms in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
+            start = self.log.start_offset
+            return OffsetAtTimestamp(start, NO_TIMESTAMP_MS, epochs.epoch_of(start))
+        if timestamp_ms == OffsetSpec.LATEST_TIERED:
+            return NOT_FOUND
+        if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
+            timestamp_ms = self._high.max_timestamp_ms
+        if timestamp_ms < 0:
+            return NOT_FOUND
+        ranges = self.log.search_ranges(timestamp_ms, self._high)
+        found = await self.log_dir.run(partial(search_timestamp, ranges, timestamp_ms))
+        return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
+
+    # What the lane calls
+
+    def stage(self, appends: list[Append]) -> PartitionRound | None:
+        if self._closed is not None:
+            for append in appends:
+                append.fail(self._closed())
+            return None
+        now_ms = self._now_ms()
+        offset = self.log.end.offset
+        batches = []
+        for append in appends:
+            header = self._stamp(append, offset, now_ms)
+            append.header = header
+            assert append.records is not None
+            batches.append(StampedBatch(append.records, header))
+            offset = header.next_offset
+        return PartitionRound(self, self.log, appends, self.log.stage(batches, self._config.segment_size_bytes))
+
+    def _stamp(self, append: Append, base_offset: int, now_ms: int) -> BatchHeader:
+        assert append.records is not None
+        header = append.header
+        if self._limits.is_log_append_time:
+            header = stamp_log_append_time(append.records, header, now_ms)
+        stamp(append.records, base_offset, self.leader_epoch)
+        return header._replace(base_offset=base_offset, leader_epoch=self.leader_epoch)
+
+    def written(self, part: PartitionRound) -> None:
+        self.log.commit(part.chunks)
+        if any(chunk.rolls for chunk in part.chunks):
+            self.log_dir.note_recovery_point(self.partition, self.log.active.base_offset)
+        self._answer(part, to_acks_all=False)
+
+    def durable(self, part: PartitionRound) -> None:
+        end = self.log.end
+        assert end.offset >= self._high.offset, "the high watermark never goes back"
+        self._high = end
+        self._answer(part, to_acks_all=True)
+        self.announce_change()
+
+    def _answer(self, part: PartitionRound, *, to_acks_all: bool) -> None:
+        if self._closed is not None:
+            for append in part.appends:
+                append.fail(self._closed())
+            return
+        for append in part.appends:
+            if (append.acks == ACKS_ALL) is to_acks_all:
+                append.succeed(self._result(append.header))
+
+    def _result(self, header: BatchHeader) -> AppendResult:
+        log_append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP_MS
+        return AppendResult(header.base_offset, header.next_offset - 1, log_append_time_ms, self.log.start_offset)
+
+    def failed(self, part: PartitionRound, error: str) -> None:
+        for append in part.appends:
+            append.fail(StorageError(error))

@@ -1,0 +1,97 @@
+"""Opening a log: read what is on disk, believe only what adds up, and tell a torn tail from rot (RULES L5).
+
+After a clean stop headers are walked. After an unclean one every batch from the segment of the recovery point on is
+checked by its CRC. Bytes that are no batch are cut only where a crash can have left them: after an unclean stop, in
+the last segment, at or above the recovery point. Anywhere else acknowledged data may have been lost: the log is opened
+up to there and marked as damaged, and nothing on disk is touched. Runs on a worker; changes no log that is in use.
+"""
+
+from typing import NamedTuple
+
+from engine.batch import BatchHeader, has_right_crc
+from engine.errors import CorruptMessage
+from engine.filesystem import FileSystem
+from engine.log import Log
+from engine.segment import SUFFIX, Segment, segment_name, walk_headers
+
+
+class LastKnown(NamedTuple):
+    """What the log dir says about a partition."""
+
+    is_clean: bool
+    recovery_point: int  # everything below this offset was durable
+
+
+def create_log(filesystem: FileSystem, directory: str) -> Log:
+    """The first segment of a new partition; its directory exists."""
+    file = filesystem.open(f"{directory}/{segment_name(0)}", create=True)
+    filesystem.sync_dir(directory)
+    return Log(filesystem, directory, [Segment(0, file)])
+
+
+def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> Log:
+    """The log as far as it can be served; `damaged_from` is set when that is not all there should be."""
+    bases = _segment_bases(filesystem, directory)
+    if not bases:
+        log = create_log(filesystem, directory)
+        if last_known.recovery_point > 0:
+            log.damaged_from = 0
+        return log
+    segments = [Segment(base, filesystem.open(f"{directory}/{segment_name(base)}")) for base in bases]
+    log = Log(filesystem, directory, segments)
+    sound = 0
+    is_damaged = False
+    while sound < len(segments) and not is_damaged:
+        is_damaged = not _take_in(log, sound, last_known)
+        sound += 1
+    del log.segments[sound:]
+    if not last_known.is_clean:
+        log.active.file.fdatasync()  # what only the page cache held must be durable before it is served
+    log.recovered()
+    if is_damaged or log.end.offset < last_known.recovery_point:
+        log.damaged_from = log.end.offset
+    return log
+
+
+def _segment_bases(filesystem: FileSystem, directory: str) -> list[int]:
+    names = [name.removesuffix(SUFFIX) for name in filesystem.list_dir(directory) if name.endswith(SUFFIX)]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _take_in(log: Log, number: int, last_known: LastKnown) -> bool:
+    """Scan one segment; False when the log is damaged within it or right behind it."""
+    segment = log.segments[number]
+    is_last = number == len(log.segments) - 1
+    next_base = None if is_last else log.segments[number + 1].base_offset
+    verify = not last_known.is_clean and (next_base is None or next_base > last_known.recovery_point)
+    if _scan(log, segment, verify=verify):
+        return next_base is None or segment.end_offset == next_base
+    if last_known.is_clean or not is_last or segment.end_offset < last_known.recovery_point:
+        return False
+    segment.file.truncate(segment.size_bytes)
+    return True
+
+
+def _scan(log: Log, segment: Segment, *, verify: bool) -> bool:
+    """Add batch after batch; False at the first bytes that are not the next one."""
+    try:
+        for at in walk_headers(segment.file, 0, segment.file.size()):
+            if not _continues(segment, log.epochs.latest, at.header):
+                return False
+            if verify:
+                stored = segment.file.read_at(at.position, at.header.size_bytes)
+                if len(stored) < at.header.size_bytes or not has_right_crc(memoryview(stored), at.header):
+                    return False
+            log.epochs.note(at.header.leader_epoch, at.header.base_offset)
+            segment.add(at.header)
+    except CorruptMessage:
+        return False
+    return True
+
+
+def _continues(segment: Segment, epoch: int, header: BatchHeader) -> bool:
+    return (
+        header.base_offset == segment.end_offset
+        and header.record_count == header.last_offset_delta + 1 > 0
+        and header.leader_epoch >= epoch
+    )

@@ -1,0 +1,230 @@
+"""Group commit: what arrives while a round is in flight forms the next round.
+
+A `Lane` serves a share of the partitions of one log dir. Its one task drains the queue, lets each partition stage its
+appends, writes, makes the round durable in one job of one worker, and hands out the results. The loop stays the only
+owner of every partition's state: a worker sees file operations and nothing else, and comes back once per round. Small
+rounds are written by the loop itself (docs/decisions/0003-where-io-runs.md). `durable` is the only place that makes
+an append count.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+import trio
+
+from engine.api import AppendResult
+from engine.batch import BatchHeader
+from engine.errors import EngineError, Overloaded
+from engine.filesystem import DiskFull
+from engine.io_workers import WorkerPool
+from engine.log import Chunk, Log
+
+ACKS_ALL = -1
+INLINE_MAX_BYTES = 256 * 1024  # a round up to this size is copied to the page cache by the loop: some 0.1 ms
+ROUND_MAX_BYTES = 16 * 1024 * 1024
+
+
+class Append:
+    """One batch from the queue to its result; `engine.api.PendingAppend` for the caller."""
+
+    __slots__ = ("_error", "_result", "_wake_up", "acks", "header", "owner", "records", "size_bytes")
+
+    def __init__(self, owner: "Owner", records: memoryview, header: BatchHeader, acks: int) -> None:
+        self.owner = owner
+        self.records: memoryview | None = records
+        self.header = header
+        self.acks = acks
+        self.size_bytes = len(records)
+        self._result: AppendResult | None = None
+        self._error: EngineError | None = None
+        self._wake_up: trio.Event | None = None
+
+    def succeed(self, result: AppendResult) -> None:
+        if self._result is None and self._error is None:
+            self._result = result
+            self._finish()
+
+    def fail(self, error: EngineError) -> None:
+        """No effect when the result is out already: acks=1 was answered before the sync failed."""
+        if self._result is None and self._error is None:
+            self._error = error
+            self._finish()
+
+    def _finish(self) -> None:
+        self.records = None
+        if self._wake_up is not None:
+            self._wake_up.set()
+
+    async def wait(self) -> AppendResult:
+        if self._result is None and self._error is None:
+            self._wake_up = trio.Event()
+            await self._wake_up.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+
+class PartitionRound:
+    """One partition's share of a round."""
+
+    __slots__ = ("appends", "chunks", "log", "owner", "rejected")
+
+    def __init__(self, owner: "Owner", log: Log, appends: list[Append], chunks: list[Chunk]) -> None:
+        self.owner = owner
+        self.log = log
+        self.appends = appends
+        self.chunks = chunks
+        self.rejected = False  # the disk was full before anything of it was written
+
+
+class Owner(Protocol):
+    """What a lane needs of a partition. All calls come from the loop; one round at a time."""
+
+    def stage(self, appends: list[Append]) -> PartitionRound | None:
+        """Check and stamp against the state of now; refuse single appends, or, returning None, all of them."""
+
+    def written(self, part: PartitionRound) -> None: ...
+    def durable(self, part: PartitionRound) -> None: ...
+    def failed(self, part: PartitionRound, error: str) -> None: ...
+
+
+class QueueBudget:
+    """Bytes all lanes together may hold, queued or in flight."""
+
+    __slots__ = ("_lot", "_max_bytes", "used_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lot = trio.lowlevel.ParkingLot()
+        self.used_bytes = 0
+
+    def take(self, size_bytes: int) -> None:
+        """Raises Overloaded, unless nothing is queued: the largest batch must always find a way."""
+        if self.used_bytes and self.used_bytes + size_bytes > self._max_bytes:
+            raise Overloaded(f"{self.used_bytes} bytes are waiting to be written")
+        self.used_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        self.used_bytes -= size_bytes
+        if len(self._lot) and self.used_bytes * 2 <= self._max_bytes:
+            self._lot.unpark_all()
+
+    async def wait_for_room(self) -> None:
+        """Return at once below half of the limit."""
+        while self.used_bytes * 2 > self._max_bytes:
+            await self._lot.park()
+
+
+def write_round(parts: Sequence[PartitionRound]) -> None:
+    """Into the page cache. An OSError says that the log dir is lost, a full disk only rejects its part."""
+    for part in parts:
+        try:
+            part.log.perform(part.chunks)
+        except DiskFull:
+            part.rejected = True
+
+
+def durable(parts: Sequence[PartitionRound]) -> None:
+    """Make the round durable; the segments it rolled away from already are (`Log.perform`)."""
+    for part in parts:
+        if not part.rejected:
+            file = part.chunks[-1].file
+            assert file is not None
+            file.fdatasync()
+
+
+def write_and_sync(parts: Sequence[PartitionRound]) -> None:
+    """Both in one trip to the worker."""
+    write_round(parts)
+    durable(parts)
+
+
+class Lane:
+    """The queue of a share of a log dir's partitions and the task that serves it."""
+
+    def __init__(
+        self, number: int, pool: WorkerPool, budget: QueueBudget, on_failure: Callable[[OSError], None]
+    ) -> None:
+        self._number = number
+        self._pool = pool
+        self._budget = budget
+        self._on_failure = on_failure
+        self._queue: deque[Append] = deque()
+        self._in_flight = False
+        self._work = trio.lowlevel.ParkingLot()
+        self._pause = trio.lowlevel.ParkingLot()
+        self.rounds = 0
+
+    def submit(self, append: Append) -> None:
+        """Raises Overloaded."""
+        self._budget.take(append.size_bytes)
+        self._queue.append(append)
+        self._work.unpark()
+
+    async def between_rounds(self) -> None:
+        """Return when no round is in flight that was staged before this call."""
+        if self._in_flight:
+            await self._pause.park()
+
+    async def drained(self) -> None:
+        """Return when everything submitted so far is answered."""
+        while self._queue or self._in_flight:
+            await self._pause.park()
+
+    async def serve(self) -> None:
+        """Run rounds until cancelled."""
+        while True:
+            while not self._queue:
+                await self._work.park()
+            taken, size_bytes = self._take()
+            self._in_flight = True
+            try:
+                await self._round(taken, size_bytes)
+            finally:
+                self._in_flight = False
+                self._budget.give_back(size_bytes)
+                self._pause.unpark_all()
+
+    def _take(self) -> tuple[dict[Owner, list[Append]], int]:
+        """Everything queued, up to the size of a round, by partition and in order."""
+        by_owner: dict[Owner, list[Append]] = {}
+        size_bytes = 0
+        queue = self._queue
+        while queue and (not size_bytes or size_bytes + queue[0].size_bytes <= ROUND_MAX_BYTES):
+            append = queue.popleft()
+            size_bytes += append.size_bytes
+            by_owner.setdefault(append.owner, []).append(append)
+        return by_owner, size_bytes
+
+    async def _round(self, taken: dict[Owner, list[Append]], size_bytes: int) -> None:
+        parts = [part for owner, appends in taken.items() if (part := owner.stage(appends)) is not None]
+        if not parts:
+            return
+        self.rounds += 1
+        try:
+            if size_bytes <= INLINE_MAX_BYTES and not any(chunk.rolls for part in parts for chunk in part.chunks):
+                write_round(parts)
+                self._tell_written(parts)
+                await self._pool.run(self._number, partial(durable, parts))
+            else:
+                await self._pool.run(self._number, partial(write_and_sync, parts))
+                self._tell_written(parts)
+        except OSError as error:
+            self._on_failure(error)
+            for part in parts:
+                part.owner.failed(part, f"the log dir is offline: {error}")
+            return
+        for part in parts:
+            if not part.rejected:
+                part.owner.durable(part)
+
+    @staticmethod
+    def _tell_written(parts: Sequence[PartitionRound]) -> None:
+        for part in parts:
+            if part.rejected:
+                part.owner.failed(part, "no space left on the log dir")
+            else:
+                part.owner.written(part)

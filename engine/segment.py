@@ -1,0 +1,122 @@
+"""One segment file of a partition: Kafka's `.log`, a run of record batches, and its sparse index.
+
+A segment knows the bytes up to `size_bytes` and nothing of durability or visibility; it is changed by its log only,
+on the loop. The walks below take plain values and may run on a worker.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.api import ReadableFile
+from engine.batch import (
+    HEADER_SIZE_BYTES,
+    LENGTH_PREFIX_SIZE_BYTES,
+    MAGIC,
+    NO_TIMESTAMP_MS,
+    BatchHeader,
+    parse_header,
+    walk_records,
+)
+from engine.codecs import decompress
+from engine.errors import CorruptMessage
+from engine.filesystem import File
+from engine.index import INTERVAL_BYTES, SparseIndex
+
+_WINDOW_BYTES = INTERVAL_BYTES + HEADER_SIZE_BYTES
+SUFFIX = ".log"
+
+
+def segment_name(base_offset: int) -> str:
+    """Twenty digits, as Kafka names it."""
+    return f"{base_offset:020d}{SUFFIX}"
+
+
+class BatchAt(NamedTuple):
+    """A batch found in a segment."""
+
+    position: int
+    header: BatchHeader
+
+
+class Segment:
+    """A segment file with what is known of its content."""
+
+    __slots__ = ("base_offset", "end_offset", "file", "index", "max_timestamp_ms", "size_bytes")
+
+    def __init__(self, base_offset: int, file: File) -> None:
+        self.base_offset = base_offset
+        self.end_offset = base_offset
+        self.file = file
+        self.size_bytes = 0
+        self.max_timestamp_ms = NO_TIMESTAMP_MS
+        self.index = SparseIndex()
+
+    def add(self, header: BatchHeader) -> None:
+        """The batch of `header` (base offset assigned) now stands at the end of the file."""
+        self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp_ms)
+        self.index.add(header.base_offset, self.size_bytes, self.max_timestamp_ms)
+        self.size_bytes += header.size_bytes
+        self.end_offset = header.next_offset
+
+    def locate(self, offset: int) -> BatchAt:
+        """The batch that holds `offset`, which lies within this segment."""
+        for found in walk_headers(self.file, self.index.position_for_offset(offset), self.size_bytes):
+            if found.header.next_offset > offset:
+                return found
+        raise CorruptMessage(f"no batch holds offset {offset} of segment {segment_name(self.base_offset)}")
+
+
+def walk_headers(file: ReadableFile, position: int, end: int) -> Iterator[BatchAt]:
+    """Headers of the batches from `position` on; raises CorruptMessage at bytes that cannot be a complete batch."""
+    window = b""
+    window_start = 0
+    while position < end:
+        if position + HEADER_SIZE_BYTES > window_start + len(window):
+            window = file.read_at(position, min(_WINDOW_BYTES, end - position))
+            window_start = position
+            if len(window) < HEADER_SIZE_BYTES:
+                raise CorruptMessage(f"{end - position} bytes at position {position} are no batch")
+        header = parse_header(window, position - window_start)
+        size_bytes = header.batch_length + LENGTH_PREFIX_SIZE_BYTES
+        if header.magic != MAGIC or size_bytes < HEADER_SIZE_BYTES or position + size_bytes > end:
+            raise CorruptMessage(f"the batch at position {position} has magic {header.magic}, {size_bytes} bytes")
+        yield BatchAt(position, header)
+        position += size_bytes
+
+
+class TimestampFound(NamedTuple):
+    """A record that answers a search by timestamp."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class SearchRange(NamedTuple):
+    """Part of a segment file to search; `start_offset` is the first offset that counts."""
+
+    file: ReadableFile
+    position: int
+    end: int
+    start_offset: int
+
+
+def search_timestamp(ranges: list[SearchRange], timestamp_ms: int) -> TimestampFound | None:
+    """First record with a timestamp >= `timestamp_ms` (Kafka's FileRecords.searchForTimestamp). For a worker."""
+    for part in ranges:
+        for at in walk_headers(part.file, part.position, part.end):
+            if at.header.max_timestamp_ms >= timestamp_ms and at.header.next_offset > part.start_offset:
+                found = _search_batch(part, at, timestamp_ms)
+                if found is not None:
+                    return found
+    return None
+
+
+def _search_batch(part: SearchRange, at: BatchAt, timestamp_ms: int) -> TimestampFound | None:
+    header = at.header
+    stored = part.file.read_at(at.position + HEADER_SIZE_BYTES, header.size_bytes - HEADER_SIZE_BYTES)
+    for record in walk_records(header, decompress(header.codec_id, stored)):
+        offset = header.base_offset + record.offset_delta
+        if record.timestamp_ms >= timestamp_ms and offset >= part.start_offset:
+            return TimestampFound(offset, record.timestamp_ms, header.leader_epoch)
+    return None

@@ -1,0 +1,168 @@
+"""All partitions of a broker over its log dirs: opening, placing, deleting, starting and stopping.
+
+It routes and orchestrates; what a partition does is in `partition`, what a log dir has on disk in `layout`. A
+directory on disk whose partition nobody opens is left alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from zlib import crc32
+
+import trio
+
+from engine.api import LogConfig, ReadyWaiter, TopicPartition
+from engine.errors import NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
+from engine.filesystem import FileSystem
+from engine.io_workers import WorkerPool
+from engine.layout import Identity, delete_partition_dir, directory_name, open_partition_dir, prepare
+from engine.log_dir import LogDir
+from engine.partition import Partition
+from engine.rounds import Lane, QueueBudget
+from engine.waiters import Waiter
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What the broker's configuration says about storage. `log_dirs` are absolute paths."""
+
+    log_dirs: tuple[str, ...]
+    cluster_id: str
+    broker_id: int
+    lanes_per_dir: int = 1
+    queue_max_bytes: int = 64 * 1024 * 1024
+
+
+class SegmentStore:
+    """Implements `engine.api.PartitionStore`. Start it with `await nursery.start(store.run)`."""
+
+    def __init__(
+        self,
+        options: StoreOptions,
+        filesystem: FileSystem,
+        pool: WorkerPool,
+        now_ms: Callable[[], int],
+        on_fatal: Callable[[str], None],
+    ) -> None:
+        self._options = options
+        self._filesystem = filesystem
+        self._now_ms = now_ms
+        self._on_fatal = on_fatal
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._homes: dict[str, LogDir] = {}
+        self._budget = QueueBudget(options.queue_max_bytes)
+        self._changes = trio.Lock()
+        self._serving = trio.CancelScope()
+        self._is_serving = False
+        self._is_closed = False
+        reader_lane = len(options.log_dirs) * options.lanes_per_dir
+        self._dirs = [LogDir(path, filesystem, pool, reader_lane, self._went_offline) for path in options.log_dirs]
+        for number in range(reader_lane):
+            log_dir = self._dirs[number // options.lanes_per_dir]
+            log_dir.lanes.append(Lane(number, pool, self._budget, log_dir.fail))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take possession of the log dirs (StoreRefused), then serve until `close` or cancelled."""
+        for log_dir in self._dirs:
+            await self._possess(log_dir)
+        self._is_serving = True
+        with self._serving:
+            async with trio.open_nursery() as nursery:
+                for log_dir in self._dirs:
+                    nursery.start_soon(log_dir.keep_recovery_points)
+                    for lane in log_dir.lanes:
+                        nursery.start_soon(lane.serve)
+                task_status.started()
+
+    async def _possess(self, log_dir: LogDir) -> None:
+        identity = Identity(self._options.cluster_id, self._options.broker_id)
+        try:
+            prepared = await log_dir.run(partial(prepare, self._filesystem, log_dir.path, identity))
+        except StorageError as error:
+            if all(other.offline_reason is not None for other in self._dirs):
+                raise StoreRefused(f"no usable log dir: {error}") from error
+            return
+        log_dir.possess(prepared)
+        for name in prepared.partition_names:
+            other = self._homes.setdefault(name, log_dir)
+            if other is not log_dir:
+                raise StoreRefused(f"{name} is in two log dirs: {other.path} and {log_dir.path}")
+
+    def _went_offline(self, log_dir: LogDir, error: OSError) -> None:
+        if self._is_serving and all(other.offline_reason is not None for other in self._dirs):
+            self._on_fatal(f"the last log dir went offline: {log_dir.path}: {error}")
+
+    def get(self, partition: TopicPartition) -> Partition:
+        found = self._partitions.get(partition)
+        if found is None:
+            raise UnknownPartition(f"{partition.topic}-{partition.partition} is not on this broker")
+        found.check_open()
+        return found
+
+    def new_waiter(self) -> ReadyWaiter:
+        return Waiter()
+
+    async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
+        async with self._changes:
+            found = self._partitions.get(partition)
+            if found is None:
+                found = await self._open(partition, leader_epoch)
+            found.check_open()
+            found.lead(config, leader_epoch)
+            return found
+
+    async def _open(self, partition: TopicPartition, leader_epoch: int) -> Partition:
+        name = directory_name(partition)
+        log_dir = self._homes.get(name) or self._place(name, leader_epoch)
+        last_known = log_dir.last_known(partition, name)
+        log = await log_dir.run(partial(open_partition_dir, self._filesystem, log_dir.path, partition, last_known))
+        lane = log_dir.lanes[crc32(name.encode()) % len(log_dir.lanes)]
+        opened = Partition(partition, log, log_dir, lane, self._now_ms)
+        log_dir.adopt(opened, name)
+        self._homes[name] = log_dir
+        self._partitions[partition] = opened
+        return opened
+
+    def _place(self, name: str, leader_epoch: int) -> LogDir:
+        """The log dir with the fewest partitions, as Kafka's LogManager chooses.
+
+        A partition that was led before (its epoch is above 0) and is nowhere to be found may lie on the dir that is
+        offline: an empty log in its place would hide that its records are gone.
+        """
+        online = [log_dir for log_dir in self._dirs if log_dir.offline_reason is None]
+        if not online or (leader_epoch > 0 and len(online) < len(self._dirs)):
+            raise StorageError(f"{name} may be on a log dir that is offline")
+        homes = list(self._homes.values())
+        return min(online, key=homes.count)
+
+    async def delete_partition(self, partition: TopicPartition) -> None:
+        async with self._changes:
+            found = self._partitions.get(partition)
+            if found is None:
+                raise UnknownPartition(f"{partition.topic}-{partition.partition} is not on this broker")
+            found.close(lambda: UnknownPartition(f"{partition.topic}-{partition.partition} was deleted"))
+            del self._partitions[partition]
+            await found.settled()
+            name, log_dir = directory_name(partition), found.log_dir
+            await log_dir.run(partial(delete_partition_dir, self._filesystem, log_dir.path, partition))
+            log_dir.abandon(partition, name)
+            del self._homes[name]
+
+    async def wait_for_room(self) -> None:
+        await self._budget.wait_for_room()
+
+    async def close(self) -> None:
+        async with self._changes:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            for log_dir in self._dirs:
+                log_dir.is_closing = True
+            for log_dir in self._dirs:
+                for lane in log_dir.lanes:
+                    await lane.drained()
+            self._serving.cancel()
+            for partition in self._partitions.values():
+                partition.close(lambda: NotLeaderOrFollower("the broker is shutting down"))
+            for log_dir in self._dirs:
+                await log_dir.shut_down()

@@ -1,0 +1,127 @@
+"""What the engine's tests share: a store on the twin filesystem, batches, and a pool that can hold rounds back."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import trio
+
+from engine.api import AppendResult, FileRange, Isolation, LogConfig, PartitionLog, TopicPartition
+from engine.batch import BatchHeader, Codec, Record, build_batch, parse_header, seal_batch, walk_records
+from engine.codecs import compress, decompress
+from engine.filesystem import FileSystem
+from engine.io_workers import LoopPool, WorkerPool
+from engine.store import SegmentStore, StoreOptions
+
+T = TypeVar("T")
+
+NOW_MS = 1_700_000_000_000
+ORDERS = TopicPartition(bytes(range(16)), "orders", 0)
+MAX_BYTES = 1 << 20
+
+
+@dataclass
+class HeldPool:
+    """A loop pool whose rounds wait for `release` while `is_holding`."""
+
+    is_holding: bool = False
+    release: trio.Event = field(default_factory=trio.Event)
+    inner: LoopPool = field(default_factory=LoopPool)
+    waiting: int = 0
+
+    async def run(self, lane: int, job: Callable[[], T]) -> T:
+        if self.is_holding:
+            self.waiting += 1
+            await self.release.wait()
+            self.waiting -= 1
+        return await self.inner.run(lane, job)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def options(
+    *log_dirs: str, cluster_id: str = "cluster", broker_id: int = 1, queue_max_bytes: int = 1 << 26
+) -> StoreOptions:
+    return StoreOptions(log_dirs or ("/data",), cluster_id, broker_id, queue_max_bytes=queue_max_bytes)
+
+
+@asynccontextmanager
+async def running(
+    filesystem: FileSystem,
+    store_options: StoreOptions | None = None,
+    *,
+    pool: WorkerPool | None = None,
+    fatal: list[str] | None = None,
+    clock: Callable[[], int] = lambda: NOW_MS,
+) -> AsyncIterator[SegmentStore]:
+    """A store that serves within the block; leaving it without `close` is a crash of the process."""
+    fatal = [] if fatal is None else fatal
+    store = SegmentStore(store_options or options(), filesystem, pool or LoopPool(), clock, fatal.append)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        try:
+            yield store
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+def batch(*values: bytes, timestamps_ms: Sequence[int] | None = None) -> bytearray:
+    times = timestamps_ms or [NOW_MS] * len(values)
+    return build_batch([Record(b"k", value, time) for value, time in zip(values, times, strict=True)])
+
+
+def compressed_batch(codec: Codec, records: Sequence[Record]) -> bytearray:
+    plain = build_batch(records)
+    header = parse_header(plain)
+    return seal_batch(
+        compress(codec, bytes(plain[61:])),
+        record_count=len(records),
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=codec,
+        timestamps_ms=(header.base_timestamp_ms, header.max_timestamp_ms),
+        producer=(-1, -1, -1),
+    )
+
+
+async def append(log: PartitionLog, *values: bytes, acks: int = -1) -> AppendResult:
+    return await log.append(memoryview(batch(*values)), acks=acks).wait()
+
+
+def bytes_of(ranges: list[FileRange]) -> bytes:
+    return b"".join(part.file.read_at(part.position, part.size_bytes) for part in ranges)
+
+
+def batches_in(data: bytes) -> list[tuple[BatchHeader, list[Record]]]:
+    """The complete batches; what a client makes of a fetch."""
+    found = []
+    position = 0
+    while position + 61 <= len(data):
+        header = parse_header(data, position)
+        if position + header.size_bytes > len(data):
+            break
+        body = data[position + 61 : position + header.size_bytes]
+        found.append((header, list(walk_records(header, decompress(header.codec_id, body)))))
+        position += header.size_bytes
+    return found
+
+
+def read_all(log: PartitionLog, offset: int | None = None) -> dict[int, bytes | None]:
+    """Offset to value of everything a consumer can read from `offset` (or the start) on."""
+    values: dict[int, bytes | None] = {}
+    position = log.log_start_offset if offset is None else offset
+    while True:
+        result = log.read(position, MAX_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        found = batches_in(bytes_of(result.records))
+        if not found:
+            return values
+        for header, records in found:
+            for record in records:
+                values[header.base_offset + record.offset_delta] = record.value
+            position = header.next_offset
+
+
+async def open_orders(store: SegmentStore, config: LogConfig | None = None, leader_epoch: int = 0) -> PartitionLog:
+    return await store.open_partition(ORDERS, config or LogConfig(), leader_epoch)
