@@ -120,7 +120,6 @@ class Coordinator:
             try:
                 await self._follow()
             except SessionLost:
-                self._controller = None
                 if not await self._rejoin():
                     return
 
@@ -246,6 +245,8 @@ class Coordinator:
 
     async def _join(self) -> ClusterImage:
         """Registers, takes the controller's role if it is free, and loads."""
+        if self._watch is not None:
+            self._watch.close()
         self._watch = await self._store.watch(paths.WATCHED)
         self._registration = await registry.register(self._store, self._broker, self._settings.registration_timeout_s)
         await self._stand_for_controller()
@@ -338,17 +339,22 @@ class Coordinator:
         """Begins a new session and joins with it; False when the store will never have one again."""
         log.warning("the metadata session is lost", broker_id=self._broker.broker_id)
         while True:
-            try:
-                await self._store.renew()
-            except SessionLost:
-                return False
-            except ConnectionLost:
-                await trio.sleep(RECONNECT_PAUSE_S)
-                continue
-            try:
-                async with self._changing:
-                    await self._publish(await self._join())
-            except (ConnectionLost, SessionLost, MetadataUnavailable):
-                await trio.sleep(RECONNECT_PAUSE_S)
-            else:
-                return True
+            async with self._changing:
+                self._controller = None
+                try:
+                    await self._store.renew()
+                except SessionLost:
+                    return False
+                except ConnectionLost:
+                    pass
+                else:
+                    if await self._joined():
+                        return True
+            await trio.sleep(RECONNECT_PAUSE_S)
+
+    async def _joined(self) -> bool:
+        try:
+            await self._publish(await self._join())
+        except (StoreError, MetadataUnavailable):
+            return False
+        return True

@@ -164,15 +164,15 @@ def _why_not_opened(directory: Path, error: str) -> str:
 
 
 def _load(database: plyvel.DB, directory: Path) -> NodeTree:
-    found = database.get(FORMAT_KEY)
-    if next(database.iterator(include_value=False), None) is None:
-        database.put(FORMAT_KEY, FORMAT, sync=True)
-    elif found != FORMAT:
-        raise CannotStart(
-            f"the metadata store {directory} has the format {found!r}; this version knows {FORMAT.decode()} only"
-        )
     tree = NodeTree()
     try:
+        found = database.get(FORMAT_KEY)
+        if next(database.iterator(include_value=False), None) is None:
+            database.put(FORMAT_KEY, FORMAT, sync=True)
+        elif found != FORMAT:
+            raise CannotStart(
+                f"the metadata store {directory} has the format {found!r}; this version knows {FORMAT.decode()} only"
+            )
         # In the order of the paths, so a parent comes before its children.
         with database.iterator(start=b"/", stop=b"0", verify_checksums=True) as stored:
             tree.apply([Effect(EventKind.CREATED, path.decode(), _decode(value)) for path, value in stored])
