@@ -1,0 +1,155 @@
+"""Cuts a byte stream into Kafka's frames: a four-byte size, then that many bytes.
+
+Why it exists: a frame becomes the buffer the engine writes to disk from, so each frame leaves here as one bytearray
+that nobody else touches again, and a peer must pay in bytes sent for every byte of memory it costs us (an announced
+size alone costs nothing).
+
+Small frames are received into one chunk per connection and cut out of it with one copy. A frame that does not fit the
+chunk moves to a buffer of its own, into which the rest is received directly. That buffer grows by a fixed factor over
+what has arrived, so it never holds more than `GROWTH` times the bytes received; only a peer that has already delivered
+such a frame gets up to `TRUSTED_SIZE_BYTES` at once.
+
+It refuses to decode: what is inside a frame is none of its business.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+CHUNK_SIZE_BYTES = 64 * 1024
+IDLE_CHUNK_SIZE_BYTES = 4 * 1024  # what a connection costs that never sent more
+GROWTH = 4
+TRUSTED_SIZE_BYTES = 1024 * 1024  # spares the usual large frame the steps of growth
+HEADER_SIZE_BYTES = 8  # api key, version, correlation id: no request is shorter
+
+_SIZE = Struct(">i")
+
+
+class FramingError(Exception):
+    """The announced size is one no request can have; the stream cannot be read any further."""
+
+
+class Framer:
+    """One connection's receive buffer.
+
+    `buffer()` lends the place to receive into and `received(n)` says how much of it was filled; between the two,
+    `next_frame()` may be called freely but `buffer()` may not. Release the view before the next call of `buffer()`.
+    """
+
+    __slots__ = (
+        "_chunk",
+        "_end",
+        "_large",
+        "_large_filled",
+        "_large_size",
+        "_start",
+        "_trusted_size",
+        "max_frame_size_bytes",
+    )
+
+    def __init__(self, max_frame_size_bytes: int) -> None:
+        self.max_frame_size_bytes = max_frame_size_bytes
+        self._chunk = bytearray(IDLE_CHUNK_SIZE_BYTES)
+        self._start = 0  # first byte not yet handed out
+        self._end = 0  # behind the last byte received
+        self._large: bytearray | None = None
+        self._large_size = 0
+        self._large_filled = 0
+        self._trusted_size = 0
+
+    @property
+    def partial_size_bytes(self) -> int:
+        """Bytes held that `next_frame()` has not handed out."""
+        return self._large_filled if self._large is not None else self._end - self._start
+
+    @property
+    def large_size_bytes(self) -> int:
+        """The announced size of the frame that has a buffer of its own; 0 when there is none."""
+        return self._large_size if self._large is not None else 0
+
+    @property
+    def has_room(self) -> bool:
+        """False while complete frames fill the buffer: nothing can be received until one is taken."""
+        if self._large is not None:
+            return self._large_filled < self._large_size
+        if self._start > 0 or self._end < len(self._chunk):
+            return True
+        front_size_bytes: int = _SIZE.unpack_from(self._chunk)[0]
+        return front_size_bytes > len(self._chunk) - _SIZE.size
+
+    def buffer(self) -> memoryview:
+        """Where to receive the next bytes; needs `has_room`.
+
+        Errors: FramingError when the frame that would need a larger buffer has an impossible size.
+        """
+        if self._large is None:
+            self._make_room()
+        if self._large is None:
+            return memoryview(self._chunk)[self._end :]
+        if self._large_filled == len(self._large):
+            self._large.extend(bytes(self._next_capacity() - self._large_filled))
+        return memoryview(self._large)[self._large_filled :]
+
+    def received(self, size_bytes: int) -> None:
+        """That many bytes of the view lent by `buffer()` were filled."""
+        if self._large is None:
+            self._end += size_bytes
+            assert self._end <= len(self._chunk)
+        else:
+            self._large_filled += size_bytes
+            assert self._large_filled <= len(self._large)
+
+    def next_frame(self) -> bytearray | None:
+        """The next complete frame without its size, or None when more bytes are needed.
+
+        Never moves bytes that lie in the chunk, because a receive into its tail may be under way.
+
+        Errors: FramingError for a size no request can have.
+        """
+        if self._large is not None:
+            if self._large_filled < self._large_size:
+                return None
+            frame, self._large = self._large, None
+            self._trusted_size = max(self._trusted_size, min(self._large_size, TRUSTED_SIZE_BYTES))
+            return frame
+        if self._end - self._start < _SIZE.size:
+            return None
+        first = self._start + _SIZE.size
+        end = first + self._announced_size()
+        if end > self._end:
+            return None
+        self._start = end
+        return self._chunk[first:end]
+
+    def _announced_size(self) -> int:
+        size_bytes: int = _SIZE.unpack_from(self._chunk, self._start)[0]
+        if not HEADER_SIZE_BYTES <= size_bytes <= self.max_frame_size_bytes:
+            raise FramingError(
+                f"frame of {size_bytes} bytes, allowed {HEADER_SIZE_BYTES} to {self.max_frame_size_bytes}"
+            )
+        return size_bytes
+
+    def _next_capacity(self) -> int:
+        return min(self._large_size, max(GROWTH * self._large_filled, self._trusted_size))
+
+    def _make_room(self) -> None:
+        """Leaves free space behind `_end`, or moves the frame at the front into a buffer of its own."""
+        chunk = self._chunk
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._start > 0 and self._end > len(chunk) // 2:
+            held = self._end - self._start
+            chunk[:held] = chunk[self._start : self._end]
+            self._start, self._end = 0, held
+        if self._end < len(chunk):
+            return
+        if len(chunk) < CHUNK_SIZE_BYTES:
+            chunk.extend(bytes(CHUNK_SIZE_BYTES - len(chunk)))
+            return
+        self._large_size = self._announced_size()
+        self._large_filled = self._end - _SIZE.size
+        assert self._large_size > self._large_filled, "buffer() needs has_room"
+        self._large = bytearray(self._next_capacity())
+        with memoryview(self._large) as target, memoryview(chunk) as source:
+            target[: self._large_filled] = source[_SIZE.size :]
+        self._start = self._end = 0
