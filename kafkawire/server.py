@@ -1,0 +1,151 @@
+"""The trio shell around all connections: accepts them, bounds their number, watches their deadlines, stops in order.
+
+Why it exists: everything that concerns more than one connection is here; one connection is `kafkawire.session`.
+
+Order of shutdown (RULES L7): the listeners close, every session starts nothing more and answers what it has (a parked
+long poll is asked to answer now), and what is not done after the grace period is cancelled.
+
+It refuses to open ports (`transport.open_listener` does, before anything is served) and to know what a request is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+import trio
+
+from kafkawire.server_stats import ServerStats
+from kafkawire.session import ByteBudget, Dispatcher, Session
+from kafkawire.transport import Accepted, Listener
+from kafkawire.wire.connection import ConnectionInfo, ConnectionLimits
+
+ACCEPT_PAUSE_S = 0.1  # after accept failed, as when descriptors ran out
+REAPER_INTERVAL_S = 1.0  # how late a deadline may be noticed
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Bounds over all connections; defaults are Kafka's but for the queue, which Kafka leaves unbounded."""
+
+    connection: ConnectionLimits = field(default_factory=ConnectionLimits)
+    max_connections: int = 2**31 - 1
+    max_connections_per_ip: int = 2**31 - 1
+    queued_max_request_size_bytes: int = 512 * 1024 * 1024
+    shutdown_grace_ms: int = 10_000
+
+
+async def serve(
+    listeners: Mapping[str, Sequence[Listener]],
+    dispatcher: Dispatcher,
+    limits: ServerLimits,
+    *,
+    stop: trio.Event,
+    stats: ServerStats | None = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serves the listeners, each under its listener name, until `stop` is set and the connections are gone.
+
+    Reports itself started when it accepts. Cancelling it closes everything at once. Either way the listeners are
+    closed.
+    """
+    await _Server(dispatcher, limits, stats if stats is not None else ServerStats()).serve(listeners, stop, task_status)
+
+
+class _Server:
+    def __init__(self, dispatcher: Dispatcher, limits: ServerLimits, stats: ServerStats) -> None:
+        self._dispatcher = dispatcher
+        self._limits = limits
+        self._stats = stats
+        self._budget = ByteBudget(limits.queued_max_request_size_bytes)
+        self._sessions: set[Session] = set()
+        self._per_ip: dict[str, int] = {}
+        self._ids = itertools.count(1)
+        self._session_ended = trio.lowlevel.ParkingLot()
+
+    async def serve(
+        self, listeners: Mapping[str, Sequence[Listener]], stop: trio.Event, task_status: trio.TaskStatus[None]
+    ) -> None:
+        async with trio.open_nursery() as sessions:
+            sessions.start_soon(self._reap)
+            try:
+                async with trio.open_nursery() as acceptors:
+                    for name, listener in _each(listeners):
+                        acceptors.start_soon(self._accept, name, listener, sessions)
+                    task_status.started()
+                    await stop.wait()
+                    acceptors.cancel_scope.cancel()
+            finally:
+                for _, listener in _each(listeners):
+                    listener.close()
+            await self._drain()
+            sessions.cancel_scope.cancel()
+
+    async def _accept(self, name: str, listener: Listener, sessions: trio.Nursery) -> None:
+        while True:
+            try:
+                accepted = await listener.accept()
+            except OSError as error:
+                self._stats.accept_failures += 1
+                _log.warning("cannot accept", listener=name, error=str(error), pause_s=ACCEPT_PAUSE_S)
+                await trio.sleep(ACCEPT_PAUSE_S)
+                continue
+            if self._admits(accepted.peer_host):
+                session = self._new_session(name, accepted)
+                self._sessions.add(session)  # before its task runs, so that a shutdown in between finds it
+                sessions.start_soon(self._run_session, session)
+            else:
+                accepted.transport.close()
+
+    def _admits(self, peer_host: str) -> bool:
+        """Counts the connection in when the limits allow one more."""
+        if self._stats.connections_open >= self._limits.max_connections:
+            self._stats.connections_refused_total += 1
+            return False
+        of_this_ip = self._per_ip.get(peer_host, 0)
+        if of_this_ip >= self._limits.max_connections_per_ip:
+            self._stats.connections_refused_per_ip += 1
+            return False
+        self._stats.connections_accepted += 1
+        self._stats.connections_open += 1
+        self._per_ip[peer_host] = of_this_ip + 1
+        return True
+
+    def _new_session(self, name: str, accepted: Accepted) -> Session:
+        info = ConnectionInfo(next(self._ids), name, accepted.peer_host, accepted.local_address)
+        return Session(accepted.transport, info, self._dispatcher, self._limits.connection, self._budget, self._stats)
+
+    async def _run_session(self, session: Session) -> None:
+        host = session.info.peer_host
+        try:
+            await session.run()
+        finally:
+            self._sessions.remove(session)
+            self._stats.connections_open -= 1
+            self._per_ip[host] -= 1
+            if self._per_ip[host] == 0:
+                del self._per_ip[host]
+            self._session_ended.unpark_all()
+
+    async def _reap(self) -> None:
+        """The only timer of all connections."""
+        while True:
+            await trio.sleep(REAPER_INTERVAL_S)
+            now_s = trio.current_time()
+            for session in self._sessions:
+                session.close_if_overdue(now_s)
+
+    async def _drain(self) -> None:
+        for session in self._sessions:
+            session.drain()
+        with trio.move_on_after(self._limits.shutdown_grace_ms / 1000):
+            while self._sessions:
+                await self._session_ended.park()
+
+
+def _each(listeners: Mapping[str, Sequence[Listener]]) -> list[tuple[str, Listener]]:
+    return [(name, listener) for name, bound in listeners.items() for listener in bound]

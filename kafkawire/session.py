@@ -1,0 +1,292 @@
+"""Serves one connection: a reader and a writer around the machine of `kafkawire.wire.connection`.
+
+Why it exists: this is where bytes, requests and time meet. The reader receives and starts requests; the writer awaits
+their outcomes in order and sends the replies. Both may start the next request (`_start_requests` is synchronous), so
+the reader can stay in its receive while a long poll is parked and notices at once that the peer is gone. There is no
+task, timer or cancel scope per request: the server's one reaper asks every session now and then whether it is overdue.
+
+It refuses to decode, to decide anything the machine decides, and to let an error out: whatever happens on a connection
+ends that connection and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from struct import Struct
+from typing import Protocol
+
+import structlog
+import trio
+
+from kafkawire.server_stats import ServerStats
+from kafkawire.transport import FileTooShortError, Segment, Transport
+from kafkawire.wire.connection import (
+    CloseReason,
+    ConnectionInfo,
+    ConnectionLimits,
+    ConnectionMachine,
+    ProtocolViolation,
+)
+from kafkawire.wire.framing import FramingError
+
+REPLIES_PER_TURN = 16  # sent without waiting for anything before other tasks get their turn
+MAX_LOGGED_CHARACTERS = 200
+
+_SIZE = Struct(">i")
+# What an operator wants a line for when it ends a connection; peers that leave are no news.
+_LOGGED = frozenset(
+    {CloseReason.HALF_FRAME, CloseReason.SLOW_READER, CloseReason.SLOW_DRAIN, CloseReason.FILE_TOO_SHORT}
+)
+_log = structlog.get_logger(__name__)
+
+
+class Dispatched(Protocol):
+    """A request that has been started: its synchronous part is done, the outcome is still to come."""
+
+    @property
+    def two_stage(self) -> bool: ...
+    @property
+    def outcome(self) -> Awaitable[Sequence[Segment] | None]:
+        """The reply without its size, or None when the request gets none (acks=0)."""
+
+
+class Dispatcher(Protocol):
+    def dispatch(self, frame: bytearray, connection: ConnectionInfo) -> Dispatched:
+        """Starts a request; `frame` is the callee's from now on. Errors: ProtocolViolation, as from the outcome."""
+
+
+class ByteBudget:
+    """Bytes of requests in flight over all connections (queued.max.request.bytes).
+
+    As in Kafka's SimpleMemoryPool the request that crosses the limit is still admitted: any request can be served by an
+    idle broker, and the bound is the limit plus one request.
+    """
+
+    __slots__ = ("_waiting", "held_size_bytes", "limit_size_bytes")
+
+    def __init__(self, limit_size_bytes: int) -> None:
+        self.limit_size_bytes = limit_size_bytes
+        self.held_size_bytes = 0
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.held_size_bytes >= self.limit_size_bytes
+
+    def add(self, size_bytes: int) -> None:
+        self.held_size_bytes += size_bytes
+        if self._waiting and not self.is_exhausted:
+            self._waiting.unpark_all()
+
+    async def wait(self) -> None:
+        await self._waiting.park()
+
+
+class Session:
+    """One connection from accept to close. `run()` never raises an Exception."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        info: ConnectionInfo,
+        dispatcher: Dispatcher,
+        limits: ConnectionLimits,
+        budget: ByteBudget,
+        stats: ServerStats,
+    ) -> None:
+        self.info = info
+        self.close_reason: CloseReason | None = None
+        self._transport = transport
+        self._dispatcher = dispatcher
+        self._budget = budget
+        self._stats = stats
+        self._machine = ConnectionMachine(limits, trio.current_time())
+        self._scope = trio.CancelScope()
+        self._pending: deque[Dispatched] = deque()
+        self._reader_parked = trio.lowlevel.ParkingLot()
+        self._writer_parked = trio.lowlevel.ParkingLot()
+        self._charged_size = 0  # what the budget counts for this connection
+        self._sent_before = 0  # all that was sent before the reply that is leaving now
+
+    async def run(self) -> None:
+        """Serves until the peer leaves, something fails, or `close()`."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._guard, self._write_replies)
+                    await self._guard(self._read_requests)
+        except Exception:  # an error that came in one group with a cancellation: only the scope could untangle them
+            self._handler_failed()
+        finally:
+            self._end()
+
+    def close(self, reason: CloseReason, detail: str = "") -> None:
+        """Ends the connection now: outcomes not yet awaited to their end are cancelled. The first reason stays."""
+        if self.close_reason is None:
+            self.close_reason = reason
+            if reason in _LOGGED:
+                self._log_line(reason, detail)
+        self._scope.cancel()
+
+    def drain(self) -> None:
+        """Ends the connection when what is in flight is answered; a parked long poll is asked to answer now."""
+        self._machine.refuse(CloseReason.SHUTDOWN, trio.current_time())
+        self.info.is_shutting_down = True
+        if self.info.answer_now is not None:
+            try:
+                self.info.answer_now()
+            except Exception:
+                self._handler_failed()
+        self._writer_parked.unpark_all()
+
+    def close_if_overdue(self, now_s: float) -> None:
+        """Asked by the server's reaper."""
+        reason = self._machine.overdue(now_s, self._transport.sent_size_bytes - self._sent_before)
+        if reason is not None:
+            self.close(reason)
+
+    # The reader
+
+    async def _read_requests(self) -> None:
+        while True:
+            await self._wait_until_may_read()
+            with self._machine.buffer() as view:
+                self._settle()  # a large frame counts before its bytes arrive
+                try:
+                    size_bytes = await self._transport.receive_into(view)
+                except OSError as error:
+                    self.close(CloseReason.BROKEN, str(error))
+                    return
+            if size_bytes == 0:
+                self.close(CloseReason.CLOSED_BY_PEER)
+                return
+            self._stats.received_size_bytes += size_bytes
+            now_s = trio.current_time()
+            self._machine.received(size_bytes, now_s)
+            self._start_requests(now_s)
+
+    async def _wait_until_may_read(self) -> None:
+        while True:
+            if not self._machine.may_read:
+                await self._reader_parked.park()
+            elif self._budget.is_exhausted and not self._machine.in_large_frame:
+                self._machine.reading_paused()
+                await self._budget.wait()
+                self._machine.reading_resumed(trio.current_time())
+            else:
+                return
+
+    def _start_requests(self, now_s: float) -> None:
+        """Starts every request that may start, in order. Both tasks call this; it never waits."""
+        try:
+            while (frame := self._machine.next_request(now_s)) is not None:
+                size_bytes = len(frame)
+                dispatched = self._dispatcher.dispatch(frame, self.info)
+                self._machine.started(size_bytes, two_stage=dispatched.two_stage)
+                self._pending.append(dispatched)
+                self._stats.requests += 1
+        except (FramingError, ProtocolViolation) as error:
+            self._refuse(error)
+        self._settle()
+        if self._pending and self._writer_parked:
+            self._writer_parked.unpark_all()
+
+    # The writer
+
+    async def _write_replies(self) -> None:
+        replies = 0
+        while True:
+            while not self._pending:
+                if self._machine.refusal is not None:
+                    self.close(self._machine.refusal)
+                    return
+                await self._writer_parked.park()
+            try:
+                segments = await self._pending[0].outcome
+            except ProtocolViolation as error:  # as for a request with acks=0 that failed
+                self._refuse(error)
+                self.close(CloseReason.PROTOCOL_VIOLATION)
+                return
+            if segments is not None and not await self._send(segments):
+                return
+            self._pending.popleft()
+            now_s = trio.current_time()
+            self._machine.finished(now_s)
+            self._start_requests(now_s)
+            if self._reader_parked:
+                self._reader_parked.unpark_all()
+            replies += 1
+            if replies % REPLIES_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    async def _send(self, segments: Sequence[Segment]) -> bool:
+        """True when the reply has left."""
+        self._machine.sending(trio.current_time())
+        try:
+            await self._transport.send_segments([_SIZE.pack(sum(map(len, segments))), *segments])
+        except OSError as error:
+            self.close(CloseReason.BROKEN, str(error))
+            return False
+        except FileTooShortError as error:
+            self.close(CloseReason.FILE_TOO_SHORT, str(error))
+            return False
+        finally:
+            self._stats.sent_size_bytes += self._transport.sent_size_bytes - self._sent_before
+            self._sent_before = self._transport.sent_size_bytes
+        self._stats.replies += 1
+        return True
+
+    # Both
+
+    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Nothing but cancellation leaves a task of this connection."""
+        try:
+            await task()
+        except FramingError as error:
+            self._refuse(error)
+        except Exception:
+            self._handler_failed()
+
+    def _refuse(self, error: FramingError | ProtocolViolation) -> None:
+        """The peer broke the protocol: what came before is still answered, then the connection closes."""
+        reason = CloseReason.FRAME_SIZE if isinstance(error, FramingError) else CloseReason.PROTOCOL_VIOLATION
+        self._log_line(reason, str(error))
+        self._machine.refuse(reason, trio.current_time())
+        self._writer_parked.unpark_all()
+
+    def _handler_failed(self) -> None:
+        _log.exception("connection closed: handler failed", **self._identity())
+        self.close(CloseReason.HANDLER_FAILED)
+
+    def _settle(self) -> None:
+        """Tells the budget when this connection holds more or less than before."""
+        held_size = self._machine.held_size_bytes
+        if held_size != self._charged_size:
+            self._charge(held_size)
+
+    def _charge(self, held_size: int) -> None:
+        change, self._charged_size = held_size - self._charged_size, held_size
+        self._budget.add(change)
+        self._stats.in_flight_size_bytes = self._budget.held_size_bytes
+
+    def _end(self) -> None:
+        self._transport.close()
+        for dispatched in self._pending:
+            if isinstance(dispatched.outcome, Coroutine):
+                dispatched.outcome.close()  # never awaited: without this it would complain
+        self._pending.clear()
+        self._charge(0)
+        reason = self.close_reason or CloseReason.SHUTDOWN
+        self._stats.closed[reason] += 1
+
+    def _log_line(self, reason: CloseReason, detail: str) -> None:
+        _log.info(f"connection closed: {reason.value}", detail=printable(detail), **self._identity())
+
+    def _identity(self) -> dict[str, str]:
+        return {"listener": self.info.listener_name, "peer": self.info.peer_host}
+
+
+def printable(text: str) -> str:
+    """Text that may hold bytes of a client, fit for one line of a log."""
+    return text[:MAX_LOGGED_CHARACTERS].encode("unicode_escape").decode("ascii")

@@ -1,0 +1,532 @@
+"""The server on memory streams with a dispatcher that does what the request's first byte says."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+import structlog.testing
+import trio
+import trio.testing
+
+from engine.api import FileRange
+from kafkawire.memory_transport import MemoryAccepted, MemoryListener, MemoryStream, MemoryTransport
+from kafkawire.server import ServerLimits, serve
+from kafkawire.server_stats import ServerStats
+from kafkawire.transport import Segment
+from kafkawire.wire.connection import CloseReason, ConnectionInfo, ConnectionLimits, ProtocolViolation
+
+
+@dataclass
+class Started:
+    two_stage: bool
+    outcome: Awaitable[Sequence[Segment] | None]
+
+
+@dataclass
+class FakeDispatcher:
+    """`frame[0]` chooses a handler, `frame[1]` names the request; the reply is the frame's first eight bytes."""
+
+    order: list[int] = field(default_factory=list)  # names of requests in the order of their synchronous part
+    cancelled: list[int] = field(default_factory=list)
+    gates: dict[int, trio.Event] = field(default_factory=dict)
+    infos: list[ConnectionInfo] = field(default_factory=list)
+
+    def gate(self, name: int) -> trio.Event:
+        return self.gates.setdefault(name, trio.Event())
+
+    def dispatch(self, frame: bytearray, connection: ConnectionInfo) -> Started:
+        kind, name = chr(frame[0]), frame[1]
+        self.order.append(name)
+        self.infos.append(connection)
+        if kind == "v":
+            raise ProtocolViolation("bad\nline\x1b[31m")
+        if kind == "c":
+            raise ZeroDivisionError("planted")
+        handler = {
+            "e": self.echo,  # answered at once
+            "p": self.produce,  # two-stage, answered when its gate opens
+            "w": self.produce,  # the same, single-stage
+            "0": self.no_reply,
+            "V": self.late_violation,
+            "C": self.late_crash,
+            "l": self.long_poll,
+            "f": self.short_file,
+        }[kind]
+        return Started(kind in "p0VC", handler(frame, connection))
+
+    async def echo(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
+        return [frame[:4], b"", memoryview(frame)[4:8]]
+
+    async def produce(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
+        try:
+            await self.gate(frame[1]).wait()
+        except trio.Cancelled:
+            self.cancelled.append(frame[1])
+            raise
+        return [frame[:8]]
+
+    async def no_reply(self, frame: bytearray, connection: ConnectionInfo) -> None:
+        return None
+
+    async def late_violation(self, frame: bytearray, connection: ConnectionInfo) -> None:
+        raise ProtocolViolation("acks=0 failed")
+
+    async def late_crash(self, frame: bytearray, connection: ConnectionInfo) -> None:
+        raise OSError(errno.ENOENT, "planted, and not the network's fault")
+
+    async def long_poll(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
+        connection.answer_now = self.gate(frame[1]).set
+        return await self.produce(frame, connection)
+
+    async def short_file(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
+        return [frame[:4], FileRange(EmptyFile(), 0, 4)]
+
+
+class EmptyFile:
+    def fileno(self) -> int | None:
+        return None
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        return b""
+
+
+@dataclass
+class Client:
+    stream: MemoryStream
+
+    async def send(self, kind: str, name: int, size: int = 8) -> None:
+        payload = (kind.encode() + bytes([name])).ljust(size, b".")
+        await self.stream.send_all(struct.pack(">i", len(payload)) + payload)
+
+    async def reply(self) -> tuple[str, int]:
+        header = await self.exactly(4)
+        payload = await self.exactly(struct.unpack(">i", header)[0])
+        return chr(payload[0]), payload[1]
+
+    async def exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            piece = await self.stream.receive_some(count - len(data))
+            assert piece, "closed"
+            data += piece
+        return data
+
+    async def closed(self) -> bool:
+        """Waits for the end of the stream; nothing may come before it."""
+        with trio.fail_after(3600):
+            return await self.stream.receive_some() == b""
+
+
+@dataclass
+class Running:
+    listener: MemoryListener
+    dispatcher: FakeDispatcher
+    stats: ServerStats
+    stop: trio.Event
+
+    def connect(self, peer_host: str = "127.0.0.1") -> Client:
+        return Client(self.listener.connect(peer_host))
+
+
+@asynccontextmanager
+async def serving(limits: ServerLimits | None = None, listener: MemoryListener | None = None) -> AsyncIterator[Running]:
+    running = Running(listener or MemoryListener(), FakeDispatcher(), ServerStats(), trio.Event())
+    async with trio.open_nursery() as nursery:
+
+        async def run(task_status: trio.TaskStatus[None]) -> None:
+            await serve(
+                {"PLAINTEXT": [running.listener]},
+                running.dispatcher,
+                limits or ServerLimits(),
+                stop=running.stop,
+                stats=running.stats,
+                task_status=task_status,
+            )
+
+        await nursery.start(run)
+        yield running
+        running.stop.set()
+    assert running.stats.connections_open == 0
+    assert running.stats.in_flight_size_bytes == 0
+
+
+async def settle() -> None:
+    """Lets everything happen that can happen now. The reaper's timer is the only thing that may wait for time."""
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_replies_keep_the_order_of_requests_whatever_finishes_first() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        for name in (1, 2, 3):
+            await client.send("p", name)
+        await client.send("e", 4)
+        await settle()
+        assert broker.dispatcher.order == [1, 2, 3, 4]  # all were started before the first had finished
+        for name in (3, 2, 1):
+            broker.dispatcher.gate(name).set()
+        assert [await client.reply() for _ in range(4)] == [("p", 1), ("p", 2), ("p", 3), ("e", 4)]
+        await client.stream.aclose()
+
+
+async def test_a_single_stage_request_starts_the_next_one_only_when_it_is_answered() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("w", 1)
+        await client.send("p", 2)
+        await settle()
+        assert broker.dispatcher.order == [1]
+        broker.dispatcher.gate(1).set()
+        await settle()
+        assert broker.dispatcher.order == [1, 2]
+        broker.dispatcher.gate(2).set()
+        assert [await client.reply() for _ in range(2)] == [("w", 1), ("p", 2)]
+
+
+async def test_the_17th_request_waits_for_a_reply_to_leave() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        for name in range(20):
+            await client.send("p", name)
+        await settle()
+        assert len(broker.dispatcher.order) == 16
+        broker.dispatcher.gate(0).set()
+        assert await client.reply() == ("p", 0)
+        await settle()
+        assert len(broker.dispatcher.order) == 17
+
+
+async def test_32_mib_in_flight_stop_the_next_request() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        for name in range(3):
+            await client.send("p", name, size=16 * 1024 * 1024)
+        await settle()
+        assert broker.dispatcher.order == [0, 1]
+        for name in range(3):
+            broker.dispatcher.gate(name).set()
+        assert [await client.reply() for _ in range(3)] == [("p", 0), ("p", 1), ("p", 2)]
+
+
+async def test_acks_0_gets_no_reply_and_does_not_hold_up_others() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        for number in range(40):
+            await client.send("0", number)
+        await client.send("e", 99)
+        assert await client.reply() == ("e", 99)
+        assert (broker.stats.requests, broker.stats.replies) == (41, 1)
+
+
+async def test_connection_info_tells_listener_peer_and_address() -> None:
+    async with serving() as broker:
+        client = broker.connect("10.1.2.3")
+        await client.send("e", 1)
+        await client.reply()
+        (info,) = broker.dispatcher.infos
+        assert (info.listener_name, info.peer_host, info.local_address) == ("PLAINTEXT", "10.1.2.3", "memory:9092")
+        assert (info.client_software_name, info.client_software_version) == ("unknown", "unknown")
+
+
+# Closing: bad input
+
+
+@pytest.mark.parametrize("size", [-1, 0, 7, 100 * 1024 * 1024 + 1])
+async def test_a_hostile_size_closes_without_an_answer(size: int) -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        with structlog.testing.capture_logs() as lines:
+            await client.stream.send_all(struct.pack(">i", size))
+            assert await client.closed()
+        assert broker.stats.closed[CloseReason.FRAME_SIZE] == 1
+        assert [line["event"] for line in lines] == ["connection closed: impossible frame size"]
+
+
+async def test_a_violation_closes_after_the_requests_before_it_were_answered() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        with structlog.testing.capture_logs() as lines:
+            for kind, name in (("p", 1), ("v", 2), ("e", 3)):
+                await client.send(kind, name)
+            await settle()
+            broker.dispatcher.gate(1).set()
+            assert await client.reply() == ("p", 1)
+            assert await client.closed()
+        assert broker.dispatcher.order == [1, 2]
+        assert broker.stats.closed[CloseReason.PROTOCOL_VIOLATION] == 1
+        (line,) = lines
+        assert line["detail"] == "bad\\nline\\x1b[31m"
+
+
+async def test_a_violation_found_late_closes_and_cancels_what_came_after() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("V", 1)
+        await client.send("p", 2)
+        assert await client.closed()
+        assert broker.stats.closed[CloseReason.PROTOCOL_VIOLATION] == 1
+
+
+@pytest.mark.parametrize("kind", ["c", "C"])
+async def test_a_handler_that_fails_ends_its_connection_with_a_traceback_and_nothing_else(kind: str) -> None:
+    async with serving() as broker:
+        client, other = broker.connect(), broker.connect()
+        with structlog.testing.capture_logs() as lines:
+            await client.send(kind, 1)
+            assert await client.closed()
+        (line,) = lines
+        assert line["exc_info"]
+        assert line["event"] == "connection closed: handler failed"
+        assert broker.stats.closed[CloseReason.HANDLER_FAILED] == 1
+        await other.send("e", 2)
+        assert await other.reply() == ("e", 2)
+
+
+async def test_a_file_shorter_than_promised_closes_instead_of_padding() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("f", 1)
+        assert await client.exactly(8) == struct.pack(">i", 8) + b"f\x01.."
+        assert await client.closed()
+        assert broker.stats.closed[CloseReason.FILE_TOO_SHORT] == 1
+
+
+# Closing: the peer leaves or is slow
+
+
+async def test_a_peer_that_leaves_cancels_its_outstanding_requests() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("p", 1)
+        await client.send("w", 2)
+        await client.send("e", 3)
+        await settle()
+        await client.stream.aclose()
+        await settle()
+        assert broker.dispatcher.cancelled == [1]
+        assert broker.stats.connections_open == 0
+        assert broker.stats.closed[CloseReason.CLOSED_BY_PEER] == 1
+
+
+async def test_a_peer_that_breaks_off_mid_reply_is_no_failure_of_a_handler() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("p", 1)
+        await settle()
+        client.stream.receive_stream.close()
+        broker.dispatcher.gate(1).set()
+        await settle()
+        assert broker.stats.closed[CloseReason.BROKEN] == 1
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("e", 1)
+        await client.reply()
+        start_s = trio.current_time()
+        assert await client.closed()
+        assert 600 <= trio.current_time() - start_s <= 602
+        assert broker.stats.closed[CloseReason.IDLE] == 1
+
+
+async def test_half_a_frame_is_closed_at_its_deadline() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.stream.send_all(struct.pack(">i", 50_000_000) + b"123456")
+        start_s = trio.current_time()
+        assert await client.closed()
+        assert 30 <= trio.current_time() - start_s <= 32
+        assert broker.stats.closed[CloseReason.HALF_FRAME] == 1
+
+
+class StuckListener(MemoryListener):
+    """Sending to its peers hands over the first bytes and then blocks, as when their socket buffers are full."""
+
+    async def accept(self) -> MemoryAccepted:
+        accepted = await super().accept()
+        assert isinstance(accepted.transport, MemoryTransport)
+        accepted.transport.stream.send_stream.send_all_hook = partial(self._block, accepted.transport.stream)
+        return accepted
+
+    async def _block(self, stream: MemoryStream) -> None:
+        assert stream.send_stream.close_hook is not None
+        stream.send_stream.close_hook()  # what trio moves the bytes with
+        await trio.sleep_forever()
+
+
+async def test_a_peer_that_does_not_read_its_replies_is_closed_at_its_deadline() -> None:
+    async with serving(listener=StuckListener()) as broker:
+        client = broker.connect()
+        await client.send("p", 1)
+        start_s = trio.current_time()
+        await trio.sleep(100)
+        assert broker.stats.connections_open == 1
+        broker.dispatcher.gate(1).set()
+        assert await client.exactly(4) == struct.pack(">i", 8)
+        assert await client.closed()
+        assert 130 <= trio.current_time() - start_s <= 132
+        assert broker.stats.closed[CloseReason.SLOW_READER] == 1
+
+
+# Limits over all connections
+
+
+async def test_connections_beyond_the_limits_are_closed_at_once_and_counted() -> None:
+    async with serving(ServerLimits(max_connections=3, max_connections_per_ip=2)) as broker:
+        clients = [broker.connect("10.0.0.1"), broker.connect("10.0.0.1")]
+        assert await broker.connect("10.0.0.1").closed()
+        clients.append(broker.connect("10.0.0.2"))
+        assert await broker.connect("10.0.0.3").closed()
+        assert (broker.stats.connections_refused_per_ip, broker.stats.connections_refused_total) == (1, 1)
+        await clients[0].stream.aclose()
+        await settle()
+        again = broker.connect("10.0.0.1")
+        await again.send("e", 1)
+        assert await again.reply() == ("e", 1)
+        assert broker.stats.connections_open == 3
+        assert broker.stats.connections_accepted == 4
+
+
+async def test_bytes_in_flight_over_all_connections_stop_the_readers() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=1000)) as broker:
+        first, second = broker.connect(), broker.connect()
+        await first.send("p", 1, size=1000)
+        await settle()
+        await second.send("e", 2)
+        await settle()
+        await second.send("e", 3)  # the reader had a receive under way; from now on it waits
+        await settle()
+        assert 3 not in broker.dispatcher.order
+        assert broker.stats.in_flight_size_bytes >= 1000
+        await trio.sleep(300)  # not the second peer's fault
+        broker.dispatcher.gate(1).set()
+        assert await first.reply() == ("p", 1)
+        assert [await second.reply() for _ in range(2)] == [("e", 2), ("e", 3)]
+
+
+async def test_large_frames_that_are_under_way_count_before_their_bytes_arrive() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=1_000_000)) as broker:
+        first, second = broker.connect(), broker.connect()
+        await first.stream.send_all(struct.pack(">i", 2_000_000) + b"e\x01" + bytes(99_998))
+        await settle()
+        assert broker.stats.in_flight_size_bytes == 2_000_000
+        await second.stream.send_all(struct.pack(">i", 2_000_000) + b"e\x02" + bytes(1_999_998))
+        await settle()
+        assert broker.stats.in_flight_size_bytes == 2_000_000
+        await first.stream.send_all(bytes(1_900_000))
+        assert await first.reply() == ("e", 1)
+        assert await second.reply() == ("e", 2)
+
+
+class ExhaustedListener(MemoryListener):
+    """Has no descriptors for the first connections."""
+
+    failures = 3
+
+    async def accept(self) -> MemoryAccepted:
+        if self.failures > 0:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "too many open files")
+        return await super().accept()
+
+
+async def test_running_out_of_descriptors_is_survived_with_a_pause() -> None:
+    start_s = trio.current_time()
+    async with serving(listener=ExhaustedListener()) as broker:
+        client = broker.connect()
+        await client.send("e", 1)
+        assert await client.reply() == ("e", 1)
+        assert broker.stats.accept_failures == 3
+        assert trio.current_time() - start_s == pytest.approx(0.3, abs=0.01)
+
+
+# Shutdown
+
+
+async def test_shutdown_answers_what_is_in_flight_and_starts_nothing_more() -> None:
+    async with serving() as broker:
+        client, idle = broker.connect(), broker.connect()
+        await client.send("p", 1)
+        await client.send("w", 2)
+        await client.send("e", 3)
+        await settle()
+        broker.stop.set()
+        assert await idle.closed()
+        with pytest.raises(ConnectionRefusedError):
+            broker.connect()
+        for name in (1, 2):
+            broker.dispatcher.gate(name).set()
+        assert [await client.reply() for _ in range(2)] == [("p", 1), ("w", 2)]
+        assert await client.closed()
+        assert broker.dispatcher.order == [1, 2]
+        assert broker.stats.closed[CloseReason.SHUTDOWN] == 2
+
+
+async def test_shutdown_asks_a_parked_long_poll_to_answer_now() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("l", 1)
+        await settle()
+        start_s = trio.current_time()
+        broker.stop.set()
+        assert await client.reply() == ("l", 1)
+        assert await client.closed()
+        assert trio.current_time() == pytest.approx(start_s)
+        assert broker.dispatcher.infos[0].is_shutting_down
+
+
+async def test_shutdown_cancels_what_is_not_done_after_the_grace_period() -> None:
+    async with serving(ServerLimits(shutdown_grace_ms=5_000)) as broker:
+        client = broker.connect()
+        await client.send("w", 1)
+        await settle()
+        start_s = trio.current_time()
+        broker.stop.set()
+        assert await client.closed()
+        assert trio.current_time() - start_s == pytest.approx(5, abs=0.1)
+        assert broker.dispatcher.cancelled == [1]
+
+
+async def test_a_connection_accepted_in_the_moment_of_shutdown_is_closed_too() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        broker.stop.set()
+        assert await client.closed()
+
+
+async def test_cancelling_the_server_closes_everything_at_once() -> None:
+    listener, stats = MemoryListener(), ServerStats()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_forever, listener, stats)
+        client = Client(listener.connect())
+        await client.send("p", 1)
+        await client.send("p", 2)
+        await settle()
+        nursery.cancel_scope.cancel()
+    assert stats.connections_open == 0
+    assert stats.requests == 2
+    with pytest.raises(ConnectionRefusedError):
+        listener.connect()
+
+
+async def serve_forever(listener: MemoryListener, stats: ServerStats) -> None:
+    await serve({"PLAINTEXT": [listener]}, FakeDispatcher(), ServerLimits(), stop=trio.Event(), stats=stats)
+
+
+async def test_one_connection_cannot_keep_the_others_from_their_turn() -> None:
+    limits = ServerLimits(connection=ConnectionLimits(max_in_flight_requests=1000))
+    async with serving(limits) as broker:
+        greedy, modest = broker.connect(), broker.connect()
+        await settle()
+        for number in range(200):
+            await greedy.send("e", number)
+        await modest.send("e", 255)
+        assert await modest.reply() == ("e", 255)
+        assert broker.stats.replies < 200
