@@ -295,7 +295,7 @@ class Coordinator:
         async with self._changing:
             try:
                 await self._take(event)
-            except ConnectionLost:
+            except (ConnectionLost, MetadataUnavailable):
                 self._stale = True
         return not self._stale
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,15 @@ import trio.testing
 
 from coordinator.api import BrokerEndpoint
 from coordinator.cluster.controller import TopicDefaults
-from coordinator.cluster.nodes import encode_topic
+from coordinator.cluster.nodes import (
+    Change,
+    ChangeKind,
+    TopicChange,
+    encode_change,
+    encode_controller_epoch,
+    encode_partition,
+    encode_topic,
+)
 from coordinator.errors import (
     CannotStart,
     InvalidConfig,
@@ -25,7 +33,7 @@ from coordinator.errors import (
 )
 from coordinator.metadata import paths
 from coordinator.metadata.embedded import open_embedded
-from coordinator.metadata.store import Create, Delete, MetadataStore
+from coordinator.metadata.store import ANY_VERSION, Create, Delete, MetadataStore, Put
 from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults, Loss, run_inline
 
@@ -469,6 +477,71 @@ async def test_a_restart_waits_for_the_session_of_the_process_before() -> None:
         nursery.start_soon(expire_later)
         after = await member(nursery, ensemble, 1, seed=9)
         assert after.host.epochs == {("a", 0): 1, ("a", 1): 1}
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_host_has_opened_what_the_image_shows() -> None:
+    class Looking(FakeHost):
+        async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
+            await super().apply(opened, deleted)
+            shown.append(set(coordinator.image.topics))
+
+    shown: list[set[str]] = []
+    coordinator = coordinator_on(FakeEnsemble().connect(), Looking())
+    await coordinator.start()
+    await coordinator.create_topic("a")
+    await coordinator.create_topic("b")
+    assert shown == [set(), {"a"}]
+
+
+async def test_a_controller_whose_epoch_was_raised_writes_nothing() -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one = await member(nursery, ensemble, 1)
+        other = ensemble.connect()
+        await other.multi([Put(paths.CONTROLLER_EPOCH, encode_controller_epoch(9), ANY_VERSION)])
+        with pytest.raises(NotController):
+            await one.coordinator.create_topic("a")
+        assert await other.children(paths.TOPICS) == await other.children(paths.PARTITIONS) == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_gap_between_changes_loads_everything() -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble, host = FakeEnsemble(), FakeHost()
+        one = await member(nursery, ensemble, 1)
+        two = coordinator_on(ensemble.connect(), host, 2)
+        await two.start()
+        await one.coordinator.create_topic("a", assignments={0: [2]})
+        await one.coordinator.create_topic("b", assignments={0: [2]})
+        assert two._watch is not None
+        while paths.change_sequence((await two._watch.receive()).path) != 1:
+            pass
+        nursery.start_soon(two.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert two.image.topics == one.coordinator.image.topics
+        assert host.epochs == {("a", 0): 0, ("b", 0): 0}
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("registered", [True, False])
+async def test_a_lead_given_to_an_earlier_process_is_acquired_while_we_are_registered(registered: bool) -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
+        topic = await one.coordinator.create_topic("a", assignments={0: [1, 2]})
+        await trio.testing.wait_all_tasks_blocked()
+        given = replace(topic.partitions[0], leader=2, leader_epoch=1, incarnation=b"two's before it.")
+        change = Change(bytes(16), (TopicChange(ChangeKind.PARTITIONS, "a", topic.topic_id, (0,)),))
+        await ensemble.connect().multi(
+            [
+                *([] if registered else [Delete(paths.broker(2))]),
+                Put(paths.partition(topic.topic_id, 0), encode_partition(given), 0),
+                Create(paths.change(2), encode_change(change)),
+            ]
+        )
+        await trio.sleep(5)
+        assert two.host.epochs == ({("a", 0): 2} if registered else {})
         nursery.cancel_scope.cancel()
 
 
