@@ -143,8 +143,9 @@ class Coordinator:
         request = controller.TopicRequest(name, partition_count, replication_factor, assignments, configs or {})
 
         async def decide() -> controller.Plan:
+            start = self._random.randrange(max(1, len(self._image.brokers)))
             topic = controller.decide_topic(
-                self._image, request, self._settings.defaults, self._validator, self._random, self._new_topic_id()
+                self._image, request, self._settings.defaults, self._validator, self._new_topic_id(), start
             )
             return controller.Plan((), changed=(topic,)) if validate_only else controller.creation(topic)
 

@@ -35,7 +35,6 @@ from coordinator.metadata.store import Create, Delete, Operation, Put, size_byte
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from random import Random
 
     from coordinator.api import BrokerInfo, TopicConfigValidator
 
@@ -91,16 +90,19 @@ def decide_topic(
     request: TopicRequest,
     defaults: TopicDefaults,
     validator: TopicConfigValidator,
-    random: Random,
     topic_id: bytes,
+    start: int,
 ) -> TopicInfo:
-    """The topic as it will be; raises what is wrong with the request."""
+    """The topic as it will be; raises what is wrong with the request.
+
+    The caller draws `topic_id` and `start`, the place in the ring of brokers where the leaders begin.
+    """
     validate_name(request.name)
     if request.name in image.topics:
         raise TopicExists(request.name)
     refuse_collision(request.name, image.topics)
     validator.validate(request.configs)
-    replicas = _assigned(request, image, defaults) if request.assignments else _placed(request, image, defaults, random)
+    replicas = _assigned(request, image, defaults) if request.assignments else _placed(request, image, defaults, start)
     partitions = tuple(_new_partition(of_one, image.brokers) for of_one in replicas)
     return TopicInfo(request.name, topic_id, partitions, dict(request.configs))
 
@@ -249,9 +251,7 @@ def _check_replicas(replicas: tuple[int, ...], expected: int, image: ClusterImag
         )
 
 
-def _placed(
-    request: TopicRequest, image: ClusterImage, defaults: TopicDefaults, random: Random
-) -> list[tuple[int, ...]]:
+def _placed(request: TopicRequest, image: ClusterImage, defaults: TopicDefaults, start: int) -> list[tuple[int, ...]]:
     factor, count = request.replication_factor, request.partition_count
     if factor == 0 or factor < DEFAULT:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
@@ -262,7 +262,6 @@ def _placed(
     _refuse_excess(count, defaults)
     if request.name in INTERNAL_TOPICS:
         factor = min(factor, max(1, len(image.brokers)))
-    start = random.randrange(max(1, len(image.brokers)))
     return place(count, factor, list(image.brokers.values()), start)
 
 

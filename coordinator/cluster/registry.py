@@ -92,7 +92,6 @@ async def register(store: MetadataStore, broker: BrokerInfo, timeout_s: float) -
 
 async def acquire_controller(store: MetadataStore, broker_id: int) -> Check | None:
     """Takes the controller's role if it is free, and returns the fence for everything this controller writes."""
-    await store.sync()
     node = await store.get(paths.CONTROLLER_EPOCH)
     epoch = decode_controller_epoch(paths.CONTROLLER_EPOCH, node.value) + 1
     raised = Put(paths.CONTROLLER_EPOCH, encode_controller_epoch(epoch), node.version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,7 +49,7 @@ def image_of(broker_count: int = 1, topics: tuple[str, ...] = ()) -> ClusterImag
 
 def decide(request: TopicRequest, image: ClusterImage | None = None) -> TopicInfo:
     defaults = TopicDefaults(partition_count=3, replication_factor=1, partitions_max=5_000)
-    return controller.decide_topic(image or image_of(), request, defaults, FakeValidator(), Random(1), TOPIC_ID)
+    return controller.decide_topic(image or image_of(), request, defaults, FakeValidator(), TOPIC_ID, start=0)
 
 
 def refused(error: type[CoordinatorError], text: str, request: TopicRequest, image: ClusterImage | None = None) -> None:

@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from coordinator.errors import CannotStart
-from coordinator.metadata.embedded import open_embedded
+from coordinator.metadata.embedded import EmbeddedStore, open_embedded
 from coordinator.metadata.store import ConnectionLost, Create, Node, NoNode, Put, SessionLost
+from coordinator.metadata.tree import NodeTree
 from coordinator.testing import run_inline
 
 if TYPE_CHECKING:
@@ -120,4 +121,26 @@ async def test_writes_run_on_a_thread_in_production(tmp_path: Path) -> None:
         for number in range(20):
             nursery.start_soon(store.multi, [Create(f"/{number}", b"")])
     assert len(await store.children("")) == 20
+    await store.close()
+
+
+async def test_every_write_is_synced(tmp_path: Path) -> None:
+    class Watched:
+        def __init__(self, database: plyvel.DB) -> None:
+            self.database = database
+            self.synced: list[bool] = []
+
+        def write_batch(self, *, sync: bool) -> object:
+            self.synced.append(sync)
+            return self.database.write_batch(sync=sync)
+
+        def close(self) -> None:
+            self.database.close()
+
+    watched = Watched(plyvel.DB(str(tmp_path / "metadata"), create_if_missing=True))
+    store = EmbeddedStore(watched, NodeTree(), run_inline)
+    await store.multi([Create("/a", b"")])
+    await store.multi([Create("/mine", b"", ephemeral=True)])  # nothing of it is written
+    await store.multi([Put("/a", b"", 0)])
+    assert watched.synced == [True, True]
     await store.close()
