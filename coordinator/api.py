@@ -120,6 +120,9 @@ class ClusterService(Protocol):
     ) -> TopicInfo:
         """Creates a topic, or with `validate_only` says what would be created.
 
+        `assignments` maps partitions to replicas in the order of the request; that none is named twice is the caller's
+        to see. The limit on partitions is per topic here; Kafka's, of 10,000 a request, is the caller's to see as well.
+
         When it returns, the topic is in `image` and this broker's partitions of it can be written to. Of callers that
         race for one name one wins and the others get TopicExists: for automatic creation that is a success too.
 

@@ -209,13 +209,11 @@ def _announced(puts: Iterable[Operation], owners: Mapping[str, tuple[TopicInfo, 
 
 def _refuse_excess(partition_count: int, defaults: TopicDefaults) -> None:
     if partition_count > defaults.partitions_max:
-        raise TooManyPartitions(
-            f"Excessively large number of partitions per request: {partition_count}, at most {defaults.partitions_max}."
-        )
+        raise TooManyPartitions("Excessively large number of partitions per request.")
 
 
 def _assigned(request: TopicRequest, image: ClusterImage, defaults: TopicDefaults) -> list[tuple[int, ...]]:
-    """Kafka's validateManualPartitionAssignment."""
+    """Kafka's validateManualPartitionAssignment: the lists in the order of the request, then the numbers."""
     assert request.assignments
     if request.replication_factor != DEFAULT:
         raise InvalidTopicRequest(
@@ -223,16 +221,17 @@ def _assigned(request: TopicRequest, image: ClusterImage, defaults: TopicDefault
         )
     if request.partition_count != DEFAULT:
         raise InvalidTopicRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
-    if sorted(request.assignments) != list(range(len(request.assignments))):
-        raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
     _refuse_excess(len(request.assignments), defaults)
-    replicas = [tuple(request.assignments[number]) for number in range(len(request.assignments))]
-    for of_one in replicas:
-        _check_replicas(of_one, len(replicas[0]), image)
-    return replicas
+    first = next(iter(request.assignments.values()))
+    for replicas in request.assignments.values():
+        _check_replicas(replicas, len(first), image)
+    numbers = range(len(request.assignments))
+    if sorted(request.assignments) != list(numbers):
+        raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
+    return [tuple(request.assignments[number]) for number in numbers]
 
 
-def _check_replicas(replicas: tuple[int, ...], expected: int, image: ClusterImage) -> None:
+def _check_replicas(replicas: Sequence[int], expected: int, image: ClusterImage) -> None:
     if not replicas:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     for broker_id in sorted(replicas):
