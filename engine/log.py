@@ -76,8 +76,7 @@ class Log:
 
     def _mark_end(self, max_timestamp_ms: int) -> Mark:
         active = self.segments[-1]
-        newest_ms = max(max_timestamp_ms, active.max_timestamp_ms)
-        return Mark(active.end_offset, active, active.size_bytes, newest_ms)
+        return Mark(active.end_offset, active, active.size_bytes, max_timestamp_ms)
 
     def stage(self, batches: Sequence[StampedBatch], segment_size_bytes: int) -> list[Chunk]:
         """Where `batches`, which continue the log, will go; rolls to a new segment before one that does not fit."""
@@ -121,6 +120,7 @@ class Log:
 
     def commit(self, chunks: Sequence[Chunk]) -> None:
         """The chunks are in their files: they belong to the log now."""
+        newest_ms = self._end.max_timestamp_ms
         for chunk in chunks:
             if chunk.rolls:
                 assert chunk.file is not None
@@ -133,7 +133,8 @@ class Log:
                 assert header.base_offset == active.end_offset, "offsets of a log have no gap"
                 active.add(header)
                 self.epochs.note(header.leader_epoch, header.base_offset)
-        self._end = self._mark_end(self._end.max_timestamp_ms)
+                newest_ms = max(newest_ms, header.max_timestamp_ms)
+        self._end = self._mark_end(newest_ms)
 
     def recovered(self) -> None:
         """The segments were filled, or dropped, by recovery: take stock of them."""

@@ -200,6 +200,10 @@ class MemoryFileSystem:
         self._locks = set()
         self._root.crash(rng)
 
+    def end_process(self) -> None:
+        """`kill -9`: locks are gone, the page cache stays."""
+        self._locks.clear()
+
     def find_fault(self, kind: str, path: str) -> Fault | None:
         for fault in self.faults:
             if fault.hits(kind, path):

@@ -13,6 +13,7 @@ from engine.codecs import compress, decompress
 from engine.filesystem import FileSystem
 from engine.io_workers import LoopPool, WorkerPool
 from engine.store import SegmentStore, StoreOptions
+from engine.testing import MemoryFileSystem
 
 T = TypeVar("T")
 
@@ -65,6 +66,8 @@ async def running(
             yield store
         finally:
             nursery.cancel_scope.cancel()
+            if isinstance(filesystem, MemoryFileSystem):
+                filesystem.end_process()
 
 
 def batch(*values: bytes, timestamps_ms: Sequence[int] | None = None) -> bytearray:
@@ -108,10 +111,10 @@ def batches_in(data: bytes) -> list[tuple[BatchHeader, list[Record]]]:
     return found
 
 
-def read_all(log: PartitionLog, offset: int | None = None) -> dict[int, bytes | None]:
-    """Offset to value of everything a consumer can read from `offset` (or the start) on."""
-    values: dict[int, bytes | None] = {}
-    position = log.log_start_offset if offset is None else offset
+def read_all(log: PartitionLog, values: dict[int, bytes | None] | None = None) -> dict[int, bytes | None]:
+    """Offset to value of everything a consumer can read; `values` has what was read should the end be an error."""
+    values = {} if values is None else values
+    position = log.log_start_offset
     while True:
         result = log.read(position, MAX_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
         found = batches_in(bytes_of(result.records))

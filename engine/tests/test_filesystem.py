@@ -1,0 +1,172 @@
+"""The machine's filesystem and its twin keep one contract; the twin forgets what a crash may forget."""
+
+import errno
+import os
+import random
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.filesystem import DiskFull, FileSystem, PosixFileSystem, read_small, replace_small
+from engine.testing import Fault, MemoryFileSystem
+
+
+@pytest.fixture(params=["real", "twin"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[FileSystem, str]]:
+    if request.param == "real":
+        yield PosixFileSystem(), str(tmp_path)
+    else:
+        twin = MemoryFileSystem()
+        twin.make_dir("/data")
+        yield twin, "/data"
+
+
+def test_files(place: tuple[FileSystem, str]) -> None:
+    filesystem, root = place
+    file = filesystem.open(f"{root}/a", create=True)
+    file.write_at([b"hello ", memoryview(b"world"), bytearray(b"!")], 0)
+    file.write_at([b"W"], 6)
+    assert (file.size(), file.read_at(0, 100), file.read_at(6, 5)) == (12, b"hello World!", b"World")
+    file.truncate(5)
+    file.fdatasync()
+    assert file.read_at(0, 100) == b"hello"
+    assert filesystem.open(f"{root}/a", create=True).size() == 5
+    assert file.read_at(5, 10) == b""
+    file.write_at([b"x"], 8)
+    assert file.read_at(0, 100) == b"hello\0\0\0x"
+
+
+def test_many_buffers(place: tuple[FileSystem, str]) -> None:
+    filesystem, root = place
+    file = filesystem.open(f"{root}/a", create=True)
+    file.write_at([b"%05d" % n for n in range(3000)], 3)
+    assert file.size() == 15003
+    assert file.read_at(3 + 5 * 2999, 5) == b"02999"
+
+
+def test_names(place: tuple[FileSystem, str]) -> None:
+    filesystem, root = place
+    filesystem.make_dir(f"{root}/d")
+    with pytest.raises(FileExistsError):
+        filesystem.make_dir(f"{root}/d")
+    filesystem.open(f"{root}/d/one", create=True)
+    filesystem.rename(f"{root}/d/one", f"{root}/d/two")
+    assert filesystem.list_dir(f"{root}/d") == ["two"]
+    assert filesystem.exists(f"{root}/d/two")
+    assert not filesystem.exists(f"{root}/d/one")
+    with pytest.raises(FileNotFoundError):
+        filesystem.open(f"{root}/d/one")
+    held = filesystem.open(f"{root}/d/two")
+    held.write_at([b"still here"], 0)
+    filesystem.unlink(f"{root}/d/two")
+    assert held.read_at(0, 100) == b"still here"
+    filesystem.sync_dir(f"{root}/d")
+    filesystem.remove_dir(f"{root}/d")
+    assert filesystem.list_dir(f"{root}/d") == []
+
+
+def test_lock(place: tuple[FileSystem, str]) -> None:
+    filesystem, root = place
+    lock = filesystem.lock(f"{root}/.lock")
+    with pytest.raises(BlockingIOError):
+        filesystem.lock(f"{root}/.lock")
+    lock.release()
+    filesystem.lock(f"{root}/.lock").release()
+
+
+def test_small_files(place: tuple[FileSystem, str]) -> None:
+    filesystem, root = place
+    assert read_small(filesystem, f"{root}/x") is None
+    replace_small(filesystem, root, "x", b"a long first version")
+    replace_small(filesystem, root, "x", b"second")
+    assert read_small(filesystem, f"{root}/x") == b"second"
+    assert filesystem.list_dir(root) == ["x"]
+
+
+def test_short_write_goes_on_and_then_fails_for_good(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE lets a write through in part: what was written before the error is not a full disk."""
+    file = PosixFileSystem().open(f"{tmp_path}/a", create=True)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            file.write_at([bytes(700), bytes(700)], 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not isinstance(caught.value, DiskFull)
+    assert file.size() == 1000
+
+
+def test_full_disk_is_told_apart_from_other_errors() -> None:
+    file = PosixFileSystem().open("/dev/full")
+    for buffers in ([b"x"], [b"x", b"y"]):
+        with pytest.raises(DiskFull):
+            file.write_at(buffers, 0)
+
+
+def test_descriptor_lives_as_long_as_its_holders(tmp_path: Path) -> None:
+    file = PosixFileSystem().open(f"{tmp_path}/a", create=True)
+    descriptor = file.fileno()
+    os.fstat(descriptor)
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_crash_keeps_synced_content_and_synced_names_only() -> None:
+    twin = MemoryFileSystem()
+    twin.make_dir("/data")
+    twin.sync_dir("/")
+    named = twin.open("/data/named", create=True)
+    twin.sync_dir("/data")
+    unnamed = twin.open("/data/unnamed", create=True)
+    for file in (named, unnamed):
+        file.write_at([b"durable"], 0)
+        file.fdatasync()
+        file.write_at([b" and not"], 7)
+    twin.crash()
+    assert twin.list_dir("/data") == ["named"]
+    assert twin.content("/data/named") == b"durable"
+    with pytest.raises(AssertionError, match="before the crash"):
+        named.size()
+
+
+def test_unsynced_rename_may_be_undone() -> None:
+    twin = MemoryFileSystem()
+    twin.open("/a", create=True)
+    twin.sync_dir("/")
+    twin.rename("/a", "/b")
+    twin.crash()
+    assert twin.list_dir("/") == ["a"]
+
+
+def test_lucky_crashes_keep_more_and_never_less() -> None:
+    seen = set()
+    for seed in range(200):
+        twin = MemoryFileSystem()
+        file = twin.open("/a", create=True)
+        twin.sync_dir("/")
+        file.write_at([b"durable"], 0)
+        file.fdatasync()
+        file.write_at([b"ABCD"], 7)
+        file.write_at([b"EFGH"], 11)
+        twin.crash(random.Random(seed))
+        seen.add(twin.content("/a"))
+    assert all(content.startswith(b"durable") for content in seen)
+    assert {b"durable", b"durableAB", b"durableABCD", b"durableABCDEFGH", b"durable\0\0\0\0EFGH"} <= seen
+
+
+def test_faults_hit_once_or_for_good_and_let_bytes_through() -> None:
+    twin = MemoryFileSystem()
+    file = twin.open("/a.log", create=True)
+    twin.faults.append(Fault("write", errno.EIO, ".log", skip=1, written_bytes=2))
+    file.write_at([b"one"], 0)
+    with pytest.raises(OSError, match="injected"):
+        file.write_at([b"two"], 3)
+    assert twin.content("/a.log") == b"onetw"
+    twin.faults.append(Fault("fdatasync", errno.EIO, is_lasting=True))
+    for _ in range(2):
+        with pytest.raises(OSError, match="injected"):
+            file.fdatasync()

@@ -1,0 +1,52 @@
+"""The sparse index never points behind what is looked for; epochs are found by offset."""
+
+from bisect import bisect_right
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.epochs import EpochHistory
+from engine.index import INTERVAL_BYTES, SparseIndex
+
+batches = st.lists(st.tuples(st.integers(1, 50), st.integers(61, 9000), st.integers(0, 1000)), min_size=1, max_size=60)
+
+
+@given(batches, st.integers(0, 3000), st.integers(0, 1100))
+def test_positions_are_at_or_before_the_answer_and_near_it(
+    sizes: list[tuple[int, int, int]], offset: int, timestamp_ms: int
+) -> None:
+    index = SparseIndex()
+    offsets, positions, times = [], [], []
+    next_offset = position = max_so_far_ms = 0
+    for count, size_bytes, time in sizes:
+        max_so_far_ms = max(max_so_far_ms, time)
+        index.add(next_offset, position, max_so_far_ms)
+        offsets.append(next_offset)
+        positions.append(position)
+        times.append(time)
+        next_offset += count
+        position += size_bytes
+    holder = positions[bisect_right(offsets, offset) - 1]
+    start = index.position_for_offset(offset)
+    assert start in positions
+    assert start <= holder < start + INTERVAL_BYTES
+    first = next((p for p, time in zip(positions, times, strict=True) if time >= timestamp_ms), None)
+    assert first is None or index.position_for_timestamp(timestamp_ms) <= first
+    assert len(index) <= position // INTERVAL_BYTES + 1
+
+
+def test_an_empty_index_starts_at_the_beginning() -> None:
+    assert SparseIndex().position_for_offset(5) == 0
+    assert SparseIndex().position_for_timestamp(5) == 0
+
+
+def test_epochs_by_offset() -> None:
+    epochs = EpochHistory()
+    assert (epochs.latest, epochs.epoch_of(0)) == (-1, -1)
+    epochs.note(2, 0)
+    epochs.note(2, 5)  # known
+    epochs.note(4, 10)
+    epochs.note(5, 10)  # nothing was appended in 4
+    epochs.note(3, 20)  # never goes back
+    assert epochs.latest == 5
+    assert [epochs.epoch_of(offset) for offset in (0, 9, 10, 99)] == [2, 2, 5, 5]

@@ -1,0 +1,193 @@
+"""Opening after crashes and damage: acknowledged records are there, wrong bytes are never served (RULES L5)."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from engine.api import Isolation, LogConfig
+from engine.errors import CorruptMessage, EngineError, StorageError
+from engine.filesystem import FileSystem
+from engine.testing import MemoryFileSystem
+from engine.tests.helpers import MAX_BYTES, append, batch, open_orders, read_all, running
+
+LOG_FILE = "/data/orders-0/00000000000000000000.log"
+ROLLING = LogConfig(segment_size_bytes=400)
+
+
+async def reopened(filesystem: FileSystem) -> dict[int, bytes | None]:
+    async with running(filesystem) as store:
+        return read_all(await open_orders(store, ROLLING, leader_epoch=9))
+
+
+async def filled(filesystem: FileSystem, count: int, config: LogConfig | None = None, *, clean: bool) -> None:
+    async with running(filesystem) as store:
+        log = await open_orders(store, config)
+        for number in range(count):
+            await append(log, b"value %d" % number)
+        if clean:
+            await store.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("config", [LogConfig(), ROLLING])
+async def test_records_offsets_and_appends_survive_a_restart(config: LogConfig, clean: bool) -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 20, config, clean=clean)
+    filesystem.crash()
+    async with running(filesystem) as store:
+        log = await open_orders(store, config, leader_epoch=1)
+        assert log.high_watermark == 20
+        assert (await append(log, b"next")).base_offset == 20
+        assert read_all(log) == {n: b"value %d" % n for n in range(20)} | {20: b"next"}
+
+
+async def test_every_crash_state_keeps_what_was_acknowledged() -> None:
+    """Reopen after every prefix of the recorded operations, with and without luck for what was not synced."""
+    filesystem = MemoryFileSystem()
+    acknowledged: list[tuple[int, int, bytes]] = []  # operations until the ack, offset, value
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING)
+
+        async def produce(value: bytes) -> None:
+            result = await append(log, value)
+            acknowledged.append((len(filesystem.operations), result.base_offset, value))
+
+        for step in range(6):
+            async with trio.open_nursery() as nursery:
+                for number in range(3):
+                    nursery.start_soon(produce, b"value %d.%d" % (step, number))
+        await store.close()
+    operations = list(filesystem.operations)
+    for count in range(len(operations) + 1):
+        for seed in (None, count):
+            image = MemoryFileSystem.replayed(operations[:count])
+            image.crash(None if seed is None else random.Random(seed))
+            values = await reopened(image)
+            assert list(values) == list(range(len(values)))
+            for done_at, offset, value in acknowledged:
+                if done_at <= count:
+                    assert values.get(offset) == value, f"lost after operation {count} of {len(operations)}"
+                else:
+                    assert values.get(offset, value) == value
+
+
+def torn_tails() -> Iterator[bytes]:
+    whole = bytes(batch(b"torn"))
+    yield from (whole[:1], whole[:60], whole[:61], whole[:-1], bytes(100), b"\xff" * 300)
+    flipped = bytearray(whole)
+    flipped[7] = 1  # the right base offset, a wrong record byte
+    flipped[-1] ^= 1
+    yield bytes(flipped)
+
+
+@pytest.mark.parametrize("tail", list(torn_tails()))
+async def test_l5_a_torn_tail_is_cut_after_an_unclean_stop(tail: bytes) -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 1, clean=False)
+    size_bytes = len(filesystem.content(LOG_FILE))
+    filesystem.crash()
+    filesystem.damage(LOG_FILE, size_bytes, tail)
+    async with running(filesystem) as store:
+        log = await open_orders(store, leader_epoch=1)
+        assert read_all(log) == {0: b"value 0"}
+        assert len(filesystem.content(LOG_FILE)) == size_bytes
+        assert (await append(log, b"after")).base_offset == 1
+
+
+async def damaged(filesystem: MemoryFileSystem, readable: int) -> None:
+    """What is before the damage is served; beyond it CORRUPT_MESSAGE, and no appends."""
+    async with running(filesystem) as store:
+        log = await open_orders(store, leader_epoch=5)
+        values: dict[int, bytes | None] = {}
+        with pytest.raises(CorruptMessage):
+            read_all(log, values)
+        assert values == {n: b"value %d" % n for n in range(readable)}
+        assert log.high_watermark == readable
+        with pytest.raises(CorruptMessage):
+            log.read(readable, MAX_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        with pytest.raises(StorageError):
+            log.append(memoryview(batch(b"more")), acks=-1)
+        await store.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_l5_rot_below_the_recovery_point_is_not_cut(clean: bool) -> None:
+    """A flipped length byte: found by the walk over headers even after a clean stop."""
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 10, clean=True)
+    if not clean:
+        filesystem.unlink("/data/clean-shutdown")
+        filesystem.sync_dir("/data")
+    size_bytes = len(filesystem.content(LOG_FILE))
+    filesystem.damage(LOG_FILE, 4 * size_bytes // 10 + 10, b"\x77")
+    before = filesystem.content(LOG_FILE)
+    for _ in range(2):  # the second time after what the first start left behind
+        await damaged(filesystem, 4)
+    assert filesystem.content(LOG_FILE) == before, "rot was touched"
+
+
+async def test_l5_flipped_record_byte_below_the_recovery_point_is_found_by_the_scan() -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 10, clean=True)
+    filesystem.unlink("/data/clean-shutdown")
+    filesystem.sync_dir("/data")
+    size_bytes = len(filesystem.content(LOG_FILE)) // 10
+    filesystem.damage(LOG_FILE, 4 * size_bytes + size_bytes - 2, b"\x77")
+    await damaged(filesystem, 4)
+
+
+@pytest.mark.parametrize("victim", [1, 2])
+async def test_missing_or_short_segment_in_the_middle_is_never_skipped(victim: int) -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 20, ROLLING, clean=False)
+    names = [name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
+    path = f"/data/orders-0/{names[victim]}"
+    if victim == 1:
+        filesystem.unlink(path)
+        readable = int(names[1].removesuffix(".log"))
+    else:
+        file = filesystem.open(path)
+        file.truncate(file.size() - 1)
+        readable = int(names[3].removesuffix(".log")) - 1
+    await damaged(filesystem, readable)
+
+
+async def test_file_shorter_than_its_recovery_point_is_damage() -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 10, clean=True)
+    file = filesystem.open(LOG_FILE)
+    file.truncate(file.size() // 2)
+    await damaged(filesystem, 5)
+
+
+async def test_recovered_tail_is_synced_before_it_is_served() -> None:
+    """After `kill -9` the page cache may hold what the disk does not: served once, it must survive a power cut."""
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 3, clean=False)
+    extra = batch(b"value 3")
+    extra[7] = 3
+    extra[15] = 0
+    extra[12:16] = bytes(4)
+    file = filesystem.open(LOG_FILE)
+    file.write_at([extra], file.size())
+    assert len(await reopened(filesystem)) == 4
+    filesystem.crash()
+    assert len(await reopened(filesystem)) == 4
+
+
+async def test_l5_unknown_magic_is_damage_after_a_clean_stop() -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 2, clean=True)
+    filesystem.damage(LOG_FILE, len(filesystem.content(LOG_FILE)) // 2 + 16, b"\x03")
+    await damaged(filesystem, 1)
+
+
+async def test_metadata_of_another_version_is_refused() -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 1, clean=True)
+    filesystem.damage("/data/orders-0/partition.metadata", 0, b"version: 9")
+    async with running(filesystem) as store:
+        with pytest.raises(EngineError, match="another version"):
+            await open_orders(store, leader_epoch=1)

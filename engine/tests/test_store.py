@@ -1,0 +1,221 @@
+"""Log dirs at start and stop, placement, deletion: what an operator meets."""
+
+import errno
+
+import pytest
+
+from engine.api import Isolation, LogConfig, TopicPartition
+from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
+from engine.testing import Fault, MemoryFileSystem
+from engine.tests.helpers import ORDERS, append, batch, bytes_of, open_orders, options, read_all, running
+
+
+def partition(number: int, topic: str = "orders", topic_id: bytes = bytes(range(16))) -> TopicPartition:
+    return TopicPartition(topic_id, topic, number)
+
+
+async def refused(filesystem: MemoryFileSystem, cluster_id: str = "cluster", broker_id: int = 1) -> str:
+    with pytest.RaisesGroup(StoreRefused) as caught:
+        async with running(filesystem, options(cluster_id=cluster_id, broker_id=broker_id)):
+            pass
+    [error] = caught.value.exceptions
+    assert "\n" not in str(error)
+    return str(error)
+
+
+async def test_two_brokers_on_one_log_dir() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        assert await refused(filesystem) == "/data is in use by another broker"
+        await store.close()
+    async with running(filesystem):
+        pass
+
+
+async def test_foreign_log_dirs_are_refused_and_stay_as_they_are() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await store.close()
+    before = filesystem.content("/data/clean-shutdown")
+    assert "cluster.id cluster" in await refused(filesystem, cluster_id="other")
+    assert "broker.id 1" in await refused(filesystem, broker_id=2)
+    assert filesystem.content("/data/clean-shutdown") == before
+
+
+@pytest.mark.parametrize("name", ["meta.properties", "clean-shutdown", "recovery-points"])
+async def test_l7_unknown_format_version_is_refused(name: str) -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await open_orders(store)
+        await store.close()
+    filesystem.damage(f"/data/{name}", 8, b"7")
+    assert name in await refused(filesystem)
+
+
+async def test_partitions_without_meta_are_refused() -> None:
+    filesystem = MemoryFileSystem()
+    filesystem.make_dir("/data")
+    filesystem.make_dir("/data/orders-0")
+    assert "meta.properties" in await refused(filesystem)
+
+
+async def test_l7_clean_marker_is_written_last_and_removed_durably_before_the_first_append() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await append(await open_orders(store), b"a")
+        await store.close()
+    assert filesystem.operations[-2].target == "/data/clean-shutdown"
+    filesystem.operations.clear()
+    async with running(filesystem) as store:
+        await append(await open_orders(store, leader_epoch=1), b"b")
+    kinds = [(operation.kind, operation.path) for operation in filesystem.operations]
+    removed = kinds.index(("unlink", "/data/clean-shutdown"))
+    assert kinds[removed + 1] == ("sync_dir", "/data")
+    assert removed < next(at for at, (kind, path) in enumerate(kinds) if kind == "write" and path.endswith(".log"))
+
+
+async def test_partition_nobody_opened_since_a_crash_keeps_the_stop_from_counting_as_clean() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await append(await open_orders(store), b"a")
+    filesystem.crash()
+    async with running(filesystem) as store:
+        await store.close()
+    assert not filesystem.exists("/data/clean-shutdown")
+    async with running(filesystem) as store:
+        await open_orders(store, leader_epoch=1)
+        await store.close()
+    assert filesystem.exists("/data/clean-shutdown")
+
+
+async def test_files_are_named_and_laid_out_as_kafka_does() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await append(await open_orders(store), b"a")
+    assert filesystem.list_dir("/data/orders-0") == ["00000000000000000000.log", "partition.metadata"]
+    assert filesystem.content("/data/orders-0/partition.metadata") == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
+
+
+async def test_new_partitions_go_to_the_log_dir_with_the_fewest() -> None:
+    filesystem = MemoryFileSystem()
+    dirs = ("/disk/a", "/disk/b", "/disk/c")
+    async with running(filesystem, options(*dirs)) as store:
+        for number in range(7):
+            await append(await store.open_partition(partition(number), LogConfig(), 0), b"%d" % number)
+        held = [[name for name in filesystem.list_dir(path) if name.startswith("orders-")] for path in dirs]
+        assert sorted(map(len, held)) == [2, 2, 3]
+        await store.close()
+    async with running(filesystem, options(*dirs)) as store:
+        for number in range(7):
+            log = await store.open_partition(partition(number), LogConfig(), 1)
+            assert read_all(log) == {0: b"%d" % number}
+
+
+async def test_a_failing_log_dir_goes_offline_alone() -> None:
+    filesystem, fatal = MemoryFileSystem(), list[str]()
+    async with running(filesystem, options("/a", "/b"), fatal=fatal) as store:
+        first = await store.open_partition(partition(0), LogConfig(), 0)
+        second = await store.open_partition(partition(1), LogConfig(), 0)
+        filesystem.faults.append(Fault("fdatasync", errno.EIO, "orders-0/00000000000000000000.log"))
+        with pytest.raises(StorageError):
+            await append(first, b"lost")
+        assert (await append(second, b"kept")).base_offset == 0
+        with pytest.raises(StorageError):
+            store.get(partition(0))
+        assert store.get(partition(1)) is second
+        assert fatal == []
+        await store.close()
+    assert filesystem.exists("/b/clean-shutdown")
+    assert not filesystem.exists("/a/clean-shutdown")
+
+
+async def test_log_dir_that_fails_at_start_is_offline_and_hides_no_partition() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem, options("/a", "/b")) as store:
+        for number in range(2):
+            await append(await store.open_partition(partition(number), LogConfig(), 0), b"x")
+        await store.close()
+    filesystem.faults.append(Fault("read", errno.EIO, "/a/meta.properties"))
+    async with running(filesystem, options("/a", "/b")) as store:
+        assert read_all(await store.open_partition(partition(1), LogConfig(), 1)) == {0: b"x"}
+        with pytest.raises(StorageError, match="may be on a log dir that is offline"):
+            await store.open_partition(partition(0), LogConfig(), 1)
+        await store.open_partition(partition(2), LogConfig(), 0)
+
+
+async def test_no_usable_log_dir_refuses_to_start() -> None:
+    filesystem = MemoryFileSystem()
+    filesystem.faults.append(Fault("make_dir", errno.EROFS))
+    assert "no usable log dir" in await refused(filesystem)
+
+
+async def test_partition_in_two_log_dirs_is_refused() -> None:
+    filesystem = MemoryFileSystem()
+    for path in ("/a", "/b"):
+        async with running(filesystem, options(path)) as store:
+            await open_orders(store)
+            await store.close()
+    with pytest.RaisesGroup(StoreRefused):
+        async with running(filesystem, options("/a", "/b")):
+            pass
+
+
+async def test_deleted_partition_is_gone_at_once_and_for_good_while_reads_go_on() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store)
+        await append(log, b"a")
+        held = log.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        await store.delete_partition(ORDERS)
+        with pytest.raises(UnknownPartition):
+            store.get(ORDERS)
+        with pytest.raises(UnknownPartition):
+            log.append(memoryview(batch(b"b")), acks=-1)
+        with pytest.raises(UnknownPartition):
+            await store.delete_partition(ORDERS)
+        assert len(bytes_of(held.records)) == held.size_bytes
+        assert not filesystem.exists("/data/orders-0")
+        again = await open_orders(store)
+        assert (await append(again, b"new")).base_offset == 0
+        await store.close()
+    async with running(filesystem) as store:
+        assert read_all(await open_orders(store, leader_epoch=1)) == {0: b"new"}
+
+
+async def test_every_crash_during_deletion_leaves_the_whole_partition_or_none() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await append(await open_orders(store), b"a")
+        start = len(filesystem.operations)
+        await store.delete_partition(ORDERS)
+    for count in range(start, len(filesystem.operations) + 1):
+        image = MemoryFileSystem.replayed(filesystem.operations[:count])
+        image.crash()
+        async with running(image) as store:
+            assert read_all(await open_orders(store, leader_epoch=1)) in ({0: b"a"}, {})
+        assert [name for name in image.list_dir("/data") if name.endswith("-delete")] == []
+
+
+async def test_directory_of_another_topic_of_that_name_is_set_aside() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await append(await open_orders(store), b"old")
+        await store.close()
+    async with running(filesystem) as store:
+        log = await store.open_partition(partition(0, topic_id=b"\xff" * 16), LogConfig(), 0)
+        assert read_all(log) == {}
+        assert f"orders-0.{bytes(range(16)).hex()}-stray" in filesystem.list_dir("/data")
+
+
+async def test_close_answers_what_is_queued_and_refuses_the_rest() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store)
+        pending = log.append(memoryview(batch(b"a")), acks=-1)
+        await store.close()
+        assert (await pending.wait()).base_offset == 0
+        with pytest.raises(NotLeaderOrFollower):
+            log.append(memoryview(batch(b"b")), acks=-1)
+        with pytest.raises(EngineError):
+            store.get(ORDERS)
+        await store.close()
