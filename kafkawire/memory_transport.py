@@ -16,7 +16,7 @@ import trio
 from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair
 
 from engine.api import FileRange
-from kafkawire.transport import Segment, Transport, format_address, read_slices
+from kafkawire.transport import Segment, Transport, read_slices
 
 MemoryStream = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
 
@@ -76,7 +76,7 @@ class MemoryListener:
         """Queues a connection and returns the peer's end. Errors: ConnectionRefusedError when closed."""
         ours, theirs = memory_stream_pair()
         try:
-            self._arrived.send_nowait(MemoryAccepted(MemoryTransport(ours), peer_host, format_address(*self.address)))
+            self._arrived.send_nowait(MemoryAccepted(MemoryTransport(ours), peer_host, self.address[0]))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "memory listener closed") from error
         return theirs

@@ -48,7 +48,7 @@ class Transport(Protocol):
 
 
 class Accepted(Protocol):
-    """A new connection: its transport and who is at the other end."""
+    """A new connection: its transport, and the IP addresses of its two ends."""
 
     @property
     def transport(self) -> Transport: ...
@@ -79,10 +79,6 @@ def read_slices(file_range: FileRange) -> Iterator[bytes]:
             raise FileTooShortError(f"file ends at {position}, range at {end}")
         yield piece
         position += len(piece)
-
-
-def format_address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class SocketTransport:
@@ -171,8 +167,13 @@ class SocketAccepted:
     def __init__(self, connected: socket.socket, peer_host: str) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.transport: Transport = SocketTransport(connected)
-        self.peer_host = peer_host.removeprefix("::ffff:")  # an IPv4 peer on a dual-stack socket
-        self.local_address = format_address(*connected.getsockname()[:2])
+        self.peer_host = _plain_ip(peer_host)
+        self.local_address = _plain_ip(connected.getsockname()[0])
+
+
+def _plain_ip(address: str) -> str:
+    """On a dual-stack socket IPv4 addresses come dressed as IPv6."""
+    return address.removeprefix("::ffff:")
 
 
 class SocketListener:

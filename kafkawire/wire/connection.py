@@ -58,7 +58,7 @@ class ConnectionInfo:
     connection_id: int
     listener_name: str
     peer_host: str
-    local_address: str
+    local_address: str  # the IP address by which the peer has reached us: what to advertise when none is configured
     client_software_name: str = "unknown"  # Kafka's value until ApiVersions v3 tells (KIP-511)
     client_software_version: str = "unknown"
     is_shutting_down: bool = False
