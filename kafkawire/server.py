@@ -86,14 +86,18 @@ class _Server:
             sessions.cancel_scope.cancel()
 
     async def _accept(self, name: str, listener: Listener, sessions: trio.Nursery) -> None:
+        is_failing = False
         while True:
             try:
                 accepted = await listener.accept()
             except OSError as error:
                 self._stats.accept_failures += 1
-                _log.warning("cannot accept", listener=name, error=str(error), pause_s=ACCEPT_PAUSE_S)
+                if not is_failing:
+                    _log.warning("cannot accept connections, trying again", listener=name, error=str(error))
+                is_failing = True
                 await trio.sleep(ACCEPT_PAUSE_S)
                 continue
+            is_failing = False
             if self._admits(accepted.peer_host):
                 session = self._new_session(name, accepted)
                 self._sessions.add(session)  # before its task runs, so that a shutdown in between finds it

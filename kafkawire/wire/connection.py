@@ -202,7 +202,7 @@ class ConnectionMachine:
         elif self.refusal is not None:
             if now_s > self._refused_since_s + limits.reply_timeout_ms / 1000:
                 return CloseReason.SLOW_DRAIN
-        elif partial_since_s is not None and self.may_read and not self._is_paused:
+        elif partial_since_s is not None and not self._is_paused:
             received_bytes = self._framer.partial_size_bytes
             if now_s > self._transfer_deadline_s(partial_since_s, limits.half_frame_timeout_ms, received_bytes):
                 return CloseReason.HALF_FRAME

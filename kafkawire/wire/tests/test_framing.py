@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH, Framer, FramingError
+from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH, TRUSTED_SIZE_BYTES, Framer, FramingError
 
 MAX_SIZE_BYTES = 100 * 1024 * 1024
 
@@ -157,3 +157,16 @@ def test_each_frame_is_a_buffer_of_its_own() -> None:
         (frame,) = take_all(framer)
         assert frame == payload
         frame.extend(b"nothing is exported")
+
+
+@pytest.mark.parametrize(
+    ("delivered_bytes", "lent_bytes"),
+    [(100, GROWTH * CHUNK_SIZE_BYTES), (700_000, 700_000), (5_000_000, TRUSTED_SIZE_BYTES)],
+)
+def test_a_size_delivered_before_is_trusted_up_to_a_bound(delivered_bytes: int, lent_bytes: int) -> None:
+    framer = Framer(MAX_SIZE_BYTES)
+    receive_all(framer, framed(bytes(delivered_bytes)))
+    take_all(framer)
+    receive_all(framer, framed(bytes(9_000_000))[:CHUNK_SIZE_BYTES])
+    with framer.buffer() as view:
+        assert len(view) == pytest.approx(lent_bytes - CHUNK_SIZE_BYTES, abs=16)
