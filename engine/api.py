@@ -223,6 +223,10 @@ class PartitionStore(Protocol):
     async def delete_partition(self, partition: TopicPartition) -> None:
         """Remove it from disk; reads in flight keep their descriptors. Raises UnknownPartition."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether `wait_for_room` would return at once."""
+
     async def wait_for_room(self) -> None:
         """Return when the append queues take more. Call it before accepting the next Produce request; an append to
         a queue that is full raises Overloaded."""

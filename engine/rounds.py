@@ -109,12 +109,17 @@ class QueueBudget:
 
     def give_back(self, size_bytes: int) -> None:
         self.used_bytes -= size_bytes
-        if len(self._lot) and self.used_bytes * 2 <= self._max_bytes:
+        if len(self._lot) and self.has_room:
             self._lot.unpark_all()
 
+    @property
+    def has_room(self) -> bool:
+        """Below half of the limit."""
+        return self.used_bytes * 2 <= self._max_bytes
+
     async def wait_for_room(self) -> None:
-        """Return at once below half of the limit."""
-        while self.used_bytes * 2 > self._max_bytes:
+        """Return at once when there is room."""
+        while not self.has_room:
             await self._lot.park()
 
 

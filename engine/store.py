@@ -148,6 +148,10 @@ class SegmentStore:
             log_dir.abandon(partition, name)
             del self._homes[name]
 
+    @property
+    def has_room(self) -> bool:
+        return self._budget.has_room
+
     async def wait_for_room(self) -> None:
         await self._budget.wait_for_room()
 
