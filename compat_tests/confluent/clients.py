@@ -35,7 +35,7 @@ class Admin:
     """An AdminClient that waits: one that is garbage before its future is done takes the answer with it."""
 
     def __init__(self, broker: Broker) -> None:
-        self._client = AdminClient({"bootstrap.servers": broker.bootstrap})
+        self._client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
 
     def create(self, topic: NewTopic, *, validate_only: bool = False) -> None:
         self._client.create_topics([topic], validate_only=validate_only)[topic.topic].result(TIMEOUT_S)

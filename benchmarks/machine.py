@@ -1,0 +1,53 @@
+"""What a result must carry to be worth keeping: the machine, the versions, the commit; and what a broker cost."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+KAFKA_VERSION = "4.3.1"
+
+
+def facts() -> dict[str, str]:
+    """The machine and the versions, as they are printed at the head of a result."""
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
+    memory_kib = int(_line("/proc/meminfo", "MemTotal").split()[1])
+    return {
+        "commit": _git("rev-parse", "--short", "HEAD") + (" with changes" if _git("status", "--short", "-uno") else ""),
+        "cores": str(os.cpu_count()),
+        "memory": f"{memory_kib / 2**20:.0f} GiB",
+        "processor": _line("/proc/cpuinfo", "model name").partition(":")[2].strip(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "trio": importlib.metadata.version("trio"),
+        "kafkawire": importlib.metadata.version("kafkawire"),
+        "Apache Kafka": KAFKA_VERSION,
+        "java": java.splitlines()[0],
+    }
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process with all its threads."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / TICKS_PER_S
+
+
+def rss_peak_mib(pid: int) -> float:
+    return int(_line(f"/proc/{pid}/status", "VmHWM").split()[1]) / 1024
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout.strip() or "unknown" if done.returncode else done.stdout.strip()
+
+
+def _line(path: str, start: str) -> str:
+    for line in Path(path).read_text().splitlines():
+        if line.startswith(start):
+            return line
+    return ": 0"

@@ -1,0 +1,108 @@
+"""What a benchmark found, as text for people and JSON for later comparison."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+BASELINE = "Kafka"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One contender once."""
+
+    seconds: float
+    requests_per_s: float
+    mb_per_s: float
+    p50_ms: float
+    p99_ms: float
+    cpu_s: float
+    cpu_s_per_gb: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case: the runs of each contender, in the order of the alternations."""
+
+    case: str
+    unit: str  # what the ratio compares: a fetch is judged by its bytes, for a broker may answer with fewer of them
+    runs: dict[str, list[Run]]
+
+    def ratios(self, contender: str, baseline: str = BASELINE) -> list[float]:
+        """Contender to baseline, alternation by alternation."""
+        (read,) = [read for name, read, _ in COLUMNS if name == self.unit]
+        pairs = zip(self.runs[contender], self.runs[baseline], strict=True)
+        return [read(ours) / read(theirs) for ours, theirs in pairs]
+
+
+@dataclass(frozen=True)
+class Report:
+    facts: dict[str, str]
+    results: list[Result]
+    rss_peak_mib: dict[str, float]
+
+
+COLUMNS: tuple[tuple[str, Callable[[Run], float], str], ...] = (
+    ("MB/s", lambda run: run.mb_per_s, ".0f"),
+    ("req/s", lambda run: run.requests_per_s, ".0f"),
+    ("p50 ms", lambda run: run.p50_ms, ".2f"),
+    ("p99 ms", lambda run: run.p99_ms, ".2f"),
+    ("CPU s", lambda run: run.cpu_s, ".2f"),
+    ("CPU s/GB", lambda run: run.cpu_s_per_gb, ".2f"),
+)
+
+
+def rows(result: Result) -> list[list[str]]:
+    """A row per contender: medians, then the ratio to the baseline with its spread."""
+    found = []
+    for contender, runs in result.runs.items():
+        medians = [format(statistics.median(map(read, runs)), style) for _, read, style in COLUMNS]
+        found.append([contender, *medians, "" if contender == BASELINE else spread(result.ratios(contender))])
+    return found
+
+
+def spread(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+
+
+def heading(result: Result) -> list[str]:
+    return ["contender", *(name for name, _, _ in COLUMNS), f"{result.unit} to {BASELINE}"]
+
+
+def as_text(result: Result) -> str:
+    """One case in columns, for the terminal."""
+    table = [heading(result), *rows(result)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+    return "\n".join([f"--- {result.case}", *lines])
+
+
+def as_markdown(report: Report, title: str) -> str:
+    alternations = len(next(iter(report.results[0].runs.values())))
+    lines = [f"# {title}", ""]
+    lines += [f"- {name}: {value}" for name, value in report.facts.items()]
+    lines += [f"- alternations: {alternations}; figures are medians, the ratio is followed by its smallest and largest"]
+    lines += [f"- RSS peak of {name}: {peak:.0f} MiB" for name, peak in report.rss_peak_mib.items()]
+    for result in report.results:
+        lines += ["", f"## {result.case}", ""]
+        head = heading(result)
+        table = [head, ["---"] * len(head), *rows(result)]
+        lines += ["| " + " | ".join(row) + " |" for row in table]
+    return "\n".join(lines) + "\n"
+
+
+def write(report: Report, directory: Path, name: str) -> Path:
+    """Writes `<name>.md` and `<name>.json`; returns the former."""
+    directory.mkdir(parents=True, exist_ok=True)
+    document = directory / f"{name}.md"
+    document.write_text(as_markdown(report, name))
+    (directory / f"{name}.json").write_text(json.dumps(dataclasses.asdict(report), indent=1) + "\n")
+    return document

@@ -1,0 +1,100 @@
+"""Encodes the requests of the wire load: Produce 9 and Fetch 12, the last versions that name topics.
+
+Later versions carry topic ids, which differ between two brokers; with names both get the same bytes. Encoded by hand,
+so that what is measured does not depend on what measures it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from benchmarks.load import LoadFailedError, Requests
+from compat_tests.harness.batches import Batch, Record
+from compat_tests.harness.wire import WireConnection, request_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
+RECORD_SIZE_BYTES = 1024
+CLIENT_ID = b"wire-load"
+LATEST = -1
+
+
+def batch_of(request_size_bytes: int) -> bytes:
+    """An uncompressed batch of 1 KiB records, as many as make the size asked for."""
+    count = max(1, request_size_bytes // RECORD_SIZE_BYTES)
+    value = bytes(range(256)) * 4
+    return Batch(records=tuple(Record(value=value[: RECORD_SIZE_BYTES - 12], key=None) for _ in range(count))).encode()
+
+
+def produce_requests(topic: str, partition: int, batch: bytes, count: int, acks: int = -1) -> Requests:
+    name = _compact(topic.encode())
+    body = b"\x00" + struct.pack(">hi", acks, 30_000)  # no transactional id
+    body += b"\x02" + name + b"\x02" + struct.pack(">i", partition) + _unsigned_varint(len(batch) + 1) + batch
+    body += b"\x00\x00\x00"
+    # correlation id, header tags, one topic, one partition, its index
+    return Requests(_frame(PRODUCE, PRODUCE_VERSION, body), count, _checker(4 + 1 + 1 + len(name) + 1 + 4))
+
+
+def fetch_requests(topic: str, offsets: Sequence[int], count: int, max_size_bytes: int) -> Requests:
+    """Fetches of partition 0 from each of the offsets in turn, outside a session."""
+    name = _compact(topic.encode())
+    body = struct.pack(">iiiibii", -1, 1_000, 1, 2 * max_size_bytes, 0, 0, -1)
+    body += b"\x02" + name + b"\x02" + struct.pack(">ii", 0, -1)  # partition, current leader epoch
+    offset_in_body = len(body)
+    body += struct.pack(">qiqi", 0, -1, -1, max_size_bytes) + b"\x00\x00"
+    body += b"\x01\x01\x00"  # no forgotten topics, no rack, no tags
+    frame = _frame(FETCH, FETCH_VERSION, body)
+    offset_position = len(frame) - len(body) + offset_in_body
+    # correlation id, header tags, throttle, error, session, one topic, one partition, its index
+    check = _checker(4 + 1 + 4 + 2 + 4 + 1 + len(name) + 1 + 4)
+    return Requests(frame, count, check, offset_position, offsets)
+
+
+def list_latest(port: int, topic: str, partition: int) -> tuple[int, int]:
+    """Error code and offset behind the last record, asked for with ListOffsets 1."""
+    name = topic.encode()
+    body = struct.pack(f">iih{len(name)}siiq", -1, 1, len(name), name, 1, partition, LATEST)
+    with WireConnection(port) as connection:
+        connection.send_frame(request_frame(LIST_OFFSETS, 1, body))
+        reply = connection.receive_frame()
+    if reply is None:
+        raise LoadFailedError("the broker closed the connection at ListOffsets")
+    error, _, offset = struct.unpack_from(">hqq", reply, len(reply) - 18)
+    return int(error), int(offset)
+
+
+def end_offset(port: int, topic: str, partition: int) -> int:
+    error, offset = list_latest(port, topic, partition)
+    if error:
+        raise LoadFailedError(f"ListOffsets answered with error {error}")
+    return offset
+
+
+def _checker(error_position: int) -> Callable[[bytes], None]:
+    def check(head: bytes) -> None:
+        if head[error_position : error_position + 2] != b"\x00\x00":
+            raise LoadFailedError(f"the broker answered with an error: {head.hex()}")
+
+    return check
+
+
+def _frame(api_key: int, version: int, body: bytes) -> bytearray:
+    header = struct.pack(f">hhih{len(CLIENT_ID)}sb", api_key, version, 0, len(CLIENT_ID), CLIENT_ID, 0)
+    return bytearray(struct.pack(">i", len(header) + len(body)) + header + body)
+
+
+def _compact(data: bytes) -> bytes:
+    return _unsigned_varint(len(data) + 1) + data
+
+
+def _unsigned_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
