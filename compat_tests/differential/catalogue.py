@@ -1,0 +1,50 @@
+"""Collects the scenarios: a function that asks one side, registered with the versions it runs in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from compat_tests.differential.side import Side
+
+# The ranges served (those of Kafka 4.3.1 for these APIs).
+VERSIONS = {
+    "produce": range(3, 14),
+    "fetch": range(4, 19),
+    "list_offsets": range(1, 12),
+    "metadata": range(14),
+    "api_versions": range(5),
+    "create_topics": range(2, 8),
+    "delete_topics": range(1, 7),
+    "describe_cluster": range(3),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scenario and the versions of its API that it runs in."""
+
+    name: str
+    api: str
+    versions: tuple[int, ...]
+    play: Callable[[Side, int], None]
+
+
+CASES: list[Case] = []
+
+
+def case(
+    api: str, versions: Iterable[int] | None = None, *, since: int = 0, until: int = 99
+) -> Callable[[Callable[[Side, int], None]], Callable[[Side, int], None]]:
+    """Registers a scenario for the versions of `api`, or those of them between `since` and `until`."""
+
+    def register(play: Callable[[Side, int], None]) -> Callable[[Side, int], None]:
+        chosen = VERSIONS[api] if versions is None else versions
+        found = tuple(version for version in chosen if since <= version <= until)
+        CASES.append(Case(f"{api}.{play.__name__}", api, found, play))
+        return play
+
+    return register

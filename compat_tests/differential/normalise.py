@@ -1,0 +1,127 @@
+"""Takes out of a reply what two healthy brokers cannot agree on: ids, times, addresses, texts, the order of sets.
+
+Everything else stays as it is. An id, a time or a text becomes a word that says it was there, so that a missing one is
+still a difference.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from compat_tests.harness.batches import CHECKED, LENGTH_COVERS_FROM, PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ZERO_ID = bytes(16)
+# Above the timestamps that scenarios write (2023), below any that a broker takes from its clock.
+CLOCK_FROM_MS = 1_750_000_000_000
+LOG_APPEND_TIME = 0b1000
+# Arrays that are sets: a broker may list them in any order.
+SORTED_BY: Mapping[tuple[str, str], Callable[[Any], Any]] = {
+    ("metadata", "topics"): lambda row: (row["name"] or "", str(row.get("topic_id"))),
+    ("metadata", "partitions"): lambda row: row["partition_index"],
+    ("produce", "responses"): lambda row: (row.get("name") or "", str(row.get("topic_id"))),
+    ("produce", "partition_responses"): lambda row: row["index"],
+    ("create_topics", "topics"): lambda row: row["name"],
+    ("create_topics", "configs"): lambda row: row["name"],
+    ("delete_topics", "responses"): lambda row: (row["name"] or "", str(row.get("topic_id"))),
+}
+# Arrays that are maps: a row that one side lacks must not shift the others.
+KEYED_BY = {("api_versions", "api_keys"): "api_key", ("api_versions", "finalized_features"): "name"}
+# Fields whose value is the broker's own affair, and what is not a value at all.
+WORDS: Mapping[str, tuple[object, ...]] = {
+    "cluster_id": (None, ""),
+    "error_message": (None,),
+    "batch_index_error_message": (None,),
+    "session_id": (0,),
+    "finalized_features_epoch": (-1,),
+}
+DROPPED = {"throttle_time"}
+
+
+class Normaliser:
+    """Knows the ids of one broker's topics, by name; they are added as scenarios create them."""
+
+    def __init__(self, topic_ids: Mapping[str, bytes], port: int) -> None:
+        self._topic_ids = topic_ids
+        self._port = port
+
+    def reply(self, api: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """A reply with nothing in it but what both brokers should agree on."""
+        return {name: self._field(api, name, value) for name, value in fields.items() if name not in DROPPED}
+
+    def _field(self, api: str, name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return self._array(api, name, value)
+        if isinstance(value, dict):
+            return self.reply(api, value)
+        return self._value(name, value)
+
+    def _array(self, api: str, name: str, rows: list[Any]) -> Any:
+        key = SORTED_BY.get((api, name))
+        if key is not None:
+            rows = sorted(rows, key=key)
+        shown = [self._field(api, name, row) for row in rows]
+        by = KEYED_BY.get((api, name))
+        return shown if by is None else {row[by]: row for row in shown}
+
+    def _value(self, name: str, value: Any) -> Any:
+        if name == "topic_id":
+            return self._topic_id(value)
+        if name == "records":
+            return None if value is None else [describe_batch(batch) for batch in split_batches(value)]
+        if name == "host":
+            return "(address)" if value == "127.0.0.1" else value
+        if name == "port":
+            return "(port)" if value == self._port else value
+        if name in WORDS and value not in WORDS[name]:
+            return f"({name})"
+        if name in ("log_append_time", "timestamp") and isinstance(value, int) and value > CLOCK_FROM_MS:
+            return "(now)"
+        return value
+
+    def _topic_id(self, value: bytes | None) -> str:
+        if value is None or value == ZERO_ID:
+            return "(none)"
+        return next((f"(id of {name})" for name, known in self._topic_ids.items() if known == value), "(other id)")
+
+
+def split_batches(records: bytes) -> list[bytes]:
+    """The batches of a fetched piece of log; a torn one at the end stays torn."""
+    found = []
+    position = 0
+    while position + LENGTH_COVERS_FROM <= len(records):
+        (length,) = struct.unpack_from(">i", records, position + 8)
+        found.append(records[position : position + LENGTH_COVERS_FROM + length])
+        position += LENGTH_COVERS_FROM + length
+    if position < len(records):
+        found.append(records[position:])
+    return found
+
+
+def describe_batch(batch: bytes) -> dict[str, Any]:
+    """A batch's header by field, its records as hex; what a broker's clock put in is not shown."""
+    if len(batch) < PREFIX.size + CHECKED.size:
+        return {"torn": batch.hex()}
+    base_offset, length, leader_epoch, magic, crc = PREFIX.unpack_from(batch)
+    attributes, last_delta, base_ms, max_ms, producer_id, producer_epoch, sequence, count = CHECKED.unpack_from(
+        batch, PREFIX.size
+    )
+    from_clock = bool(attributes & LOG_APPEND_TIME)
+    return {
+        "base_offset": base_offset,
+        "length": length,
+        "complete": len(batch) == LENGTH_COVERS_FROM + length,
+        "leader_epoch": leader_epoch,
+        "magic": magic,
+        "crc": "(of the clock)" if from_clock else crc,
+        "attributes": attributes,
+        "last_offset_delta": last_delta,
+        "base_timestamp": base_ms,
+        "max_timestamp": "(now)" if from_clock and max_ms > CLOCK_FROM_MS else max_ms,
+        "producer": [producer_id, producer_epoch, sequence],
+        "count": count,
+        "records": batch[PREFIX.size + CHECKED.size :].hex(),
+    }

@@ -1,0 +1,55 @@
+"""Plays every scenario against one broker and keeps what it answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+# The scenarios register themselves; those that look at all topics come first.
+from compat_tests.differential import (  # noqa: F401
+    cases_fetch,  # isort: skip
+    cases_frames,  # isort: skip
+    cases_list_offsets,  # isort: skip
+    cases_metadata,
+    cases_produce,  # isort: skip
+    cases_topics,  # isort: skip
+)
+from compat_tests.differential.catalogue import CASES
+from compat_tests.differential.compare import Difference, compare_transcripts
+from compat_tests.differential.side import Side
+
+if TYPE_CHECKING:
+    from compat_tests.differential.catalogue import Case
+    from compat_tests.harness.broker import Broker
+
+Transcripts = dict[tuple[str, int], list[tuple[str, Any]]]
+
+
+def play_all(broker: Broker, cases: list[Case]) -> Transcripts:
+    """The transcripts by case and version."""
+    side = Side(broker)
+    return {(case.name, version): play(side, case, version) for case in cases for version in case.versions}
+
+
+def play(side: Side, case: Case, version: int) -> list[tuple[str, Any]]:
+    """One scenario; where it cannot go on, the transcript ends with the reason."""
+    side.begin()
+    try:
+        case.play(side, version)
+    except (AssertionError, OSError, LookupError, ValueError) as failure:
+        side.transcript.append(("the scenario", f"cannot go on: {type(failure).__name__}: {failure}"))
+    finally:
+        side.end()
+    return side.transcript
+
+
+def differences(kafka: Transcripts, ours: Transcripts) -> list[Difference]:
+    return [
+        difference
+        for (name, version), transcript in kafka.items()
+        for difference in compare_transcripts(name, version, transcript, ours[name, version])
+    ]
+
+
+def chosen(pattern: str = "") -> list[Case]:
+    """The cases whose name contains the pattern."""
+    return [case for case in CASES if pattern in case.name]

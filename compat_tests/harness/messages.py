@@ -1,0 +1,180 @@
+"""Requests out of plain dictionaries and replies into plain dictionaries, for any version, by way of kio.
+
+kio is generated from Kafka's own schemas and knows nothing of our codec: a mistake in ours cannot hide here. A field
+that a version does not have is left out, so that one dictionary serves all versions; a field that is not given has
+Kafka's default, or zero. Replies come from a broker we started: kio's reader must not see bytes from strangers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import io
+import struct
+import sys
+import typing
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from kio.index import load_payload_module
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Fields = typing.Mapping[str, Any]
+
+API_KEYS = {
+    "produce": 0,
+    "fetch": 1,
+    "list_offsets": 2,
+    "metadata": 3,
+    "api_versions": 18,
+    "create_topics": 19,
+    "delete_topics": 20,
+    "describe_cluster": 60,
+}
+CLIENT_ID = b"compat"
+ZERO_OF_TYPE = {"string": "", "bytes": b"", "records": b"", "bool": False, "float64": 0.0, "uuid": None}
+
+
+@functools.cache
+def request_class(api: str, version: int) -> type[Any]:
+    module = load_payload_module(API_KEYS[api], version, EntityType.request)
+    return next(
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and getattr(each, "__type__", None) is EntityType.request
+    )
+
+
+@functools.cache
+def response_class(api: str, version: int) -> type[Any]:
+    module = load_payload_module(API_KEYS[api], version, EntityType.response)
+    return next(
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and getattr(each, "__type__", None) is EntityType.response
+    )
+
+
+@functools.cache
+def _hints(module_name: str, name: str) -> dict[str, Any]:
+    return typing.get_type_hints(getattr(sys.modules[module_name], name))
+
+
+def _types(entity: type[Any]) -> dict[str, Any]:
+    return _hints(entity.__module__, entity.__name__)
+
+
+def has_field(api: str, version: int, name: str) -> bool:
+    """Whether the request of that version has the field at its top level."""
+    return any(each.name == name for each in dataclasses.fields(request_class(api, version)))
+
+
+def build(entity: type[Any], fields: Fields) -> object:
+    """An instance of a kio class; what it does not have is ignored, what is not given is its default or zero."""
+    values: dict[str, object] = {}
+    for each in dataclasses.fields(entity):
+        if each.name in fields:
+            values[each.name] = _convert(_types(entity)[each.name], each.metadata, fields[each.name])
+        elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+            values[each.name] = _zero(_types(entity)[each.name], each.metadata)
+    return entity(**values)
+
+
+def _convert(hint: Any, metadata: Mapping[str, Any], value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        inner = _element(hint)
+        return tuple(build(inner, each) if isinstance(each, dict) else _scalar(metadata, each) for each in value)
+    if isinstance(value, dict):
+        return build(_entity(hint), value)
+    return _scalar(metadata, value)
+
+
+def _scalar(metadata: Mapping[str, Any], value: object) -> object:
+    kind = str(metadata.get("kafka_type", ""))
+    if kind.startswith("timedelta") and isinstance(value, int):
+        return dt.timedelta(milliseconds=value)
+    if kind.startswith("datetime") and isinstance(value, int):
+        return dt.datetime.fromtimestamp(value / 1000, dt.UTC)
+    if kind == "uuid" and isinstance(value, bytes):
+        return uuid.UUID(bytes=value)
+    return value
+
+
+def _zero(hint: Any, metadata: Mapping[str, Any]) -> object:
+    if _is_array(hint):
+        return ()
+    return _scalar(metadata, ZERO_OF_TYPE.get(metadata.get("kafka_type", ""), 0))
+
+
+def _is_array(hint: Any) -> bool:
+    return typing.get_origin(_without_none(hint)) is tuple
+
+
+def _element(hint: Any) -> Any:
+    return typing.get_args(_without_none(hint))[0]
+
+
+def _entity(hint: Any) -> Any:
+    return _without_none(hint)
+
+
+def _without_none(hint: Any) -> Any:
+    if isinstance(hint, type) or typing.get_origin(hint) is tuple:
+        return hint
+    return next((each for each in typing.get_args(hint) if each is not type(None)), hint)
+
+
+def is_flexible(api: str, version: int) -> bool:
+    return bool(request_class(api, version).__flexible__)
+
+
+def header(api_key: int, version: int, correlation_id: int, *, flexible: bool) -> bytes:
+    """A request header; flexible ones end in an empty tag section."""
+    start = struct.pack(f">hhih{len(CLIENT_ID)}s", api_key, version, correlation_id, len(CLIENT_ID), CLIENT_ID)
+    return start + (b"\x00" if flexible else b"")
+
+
+def encode_body(api: str, version: int, fields: Fields) -> bytes:
+    entity = request_class(api, version)
+    buffer = io.BytesIO()
+    entity_writer(entity)(buffer, build(entity, fields))
+    return buffer.getvalue()
+
+
+def encode_request(api: str, version: int, fields: Fields, correlation_id: int = 1) -> bytes:
+    """A whole frame without its size."""
+    head = header(API_KEYS[api], version, correlation_id, flexible=is_flexible(api, version))
+    return head + encode_body(api, version, fields)
+
+
+def decode_response(api: str, version: int, frame: bytes) -> dict[str, Any]:
+    """A reply as a dictionary, `correlation_id` among its fields; AssertionError for bytes that are left over."""
+    entity = response_class(api, version)
+    # The header of an ApiVersions response is never flexible: a client must be able to read it before it knows.
+    start = 5 if entity.__flexible__ and api != "api_versions" else 4
+    found, size = entity_reader(entity)(frame, start)
+    assert start + size == len(frame), f"{len(frame) - start - size} bytes behind the {api} {version} response"
+    plain = to_plain(found)
+    return {"correlation_id": int.from_bytes(frame[:4], "big"), **plain}
+
+
+def to_plain(entity: Any) -> Any:
+    """Dictionaries, lists, ints, strings and bytes; durations and times in milliseconds, ids as bytes."""
+    if dataclasses.is_dataclass(entity):
+        return {each.name: to_plain(getattr(entity, each.name)) for each in dataclasses.fields(entity)}
+    if isinstance(entity, tuple):
+        return [to_plain(each) for each in entity]
+    if isinstance(entity, dt.timedelta):
+        return entity // dt.timedelta(milliseconds=1)
+    if isinstance(entity, dt.datetime):
+        return round(entity.timestamp() * 1000)
+    if isinstance(entity, uuid.UUID):
+        return entity.bytes
+    if isinstance(entity, int) and not isinstance(entity, bool):
+        return int(entity)
+    return entity
