@@ -1,0 +1,208 @@
+"""Compiles, for one message class and version, the function that decodes it.
+
+One flat function: nested structs and loops are inlined, runs of fixed fields and the length that follows them are one
+`unpack_from`. Every count is held against the bytes that remain and against the request's element cap before anything
+is allocated for it (RULES W1). Over-reads of fixed fields inside a longer buffer do no harm: the last check, that
+exactly all bytes were used, catches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as struct_error
+from typing import Any
+
+from kafkawire.wire.primitives import DecodeError, read_uvarint
+from kafkawire.wire.schema import FIXED, Field, fields_of, min_size
+from kafkawire.wire.source import Source
+
+# (buffer, its memoryview, start, end, element cap) -> message
+Decoder = Callable[[bytes | bytearray, memoryview, int, int, int], Any]
+
+
+def compile_decoder(message: type[Any], version: int, flexible: bool) -> Decoder:
+    """The decoder of one version."""
+    return _DecoderPlan(message, version, flexible).compile()
+
+
+def _refuse(reason: str) -> None:
+    raise DecodeError(reason)
+
+
+class _DecoderPlan:
+    def __init__(self, message: type[Any], version: int, flexible: bool) -> None:
+        self.message = message
+        self.version = version
+        self.flexible = flexible
+        self.out = Source(
+            new=object.__new__, read_uvarint=read_uvarint, refuse=_refuse, DecodeError=DecodeError,
+            broken=(IndexError, struct_error, UnicodeDecodeError, OverflowError),
+        )  # fmt: skip
+        self.run: list[tuple[str, str]] = []  # fixed fields not read yet: (struct format, target)
+
+    def compile(self) -> Decoder:
+        title = f"{self.message.__name__} v{self.version}"
+        with self.out.block("def decode(b, view, o, end, cap):"):
+            with self.out.block("try:"):
+                self.struct(self.message, "m")
+            with self.out.block("except broken as error:"):
+                self.out.line("raise DecodeError(str(error)) from None")
+            with self.out.block("if o != end:"):
+                self.out.line("refuse(f'{end - o} bytes too many')")
+            self.out.line("return m")
+        decoder: Decoder = self.out.compile("decode", f"decode {title}")
+        return decoder
+
+    def struct(self, struct: type[Any], target: str) -> None:
+        """Reads a struct, its tagged fields too, into a new variable `target`."""
+        plain, tagged, absent = fields_of(struct, self.version)
+        self.out.line(f"{target} = new({self.out.constant('C', struct)})")
+        for field in [*absent, *tagged]:
+            self.out.line(f"{target}.{field.name} = {self.default(field)}")
+        for field in plain:
+            self.value(field, f"{target}.{field.name}")
+        if self.flexible:
+            self.tags(tagged, target)
+        self.flush()
+
+    def default(self, field: Field) -> str:
+        if field.array and not field.nullable:
+            return "[]"
+        return repr(field.default)
+
+    def value(self, field: Field, target: str) -> None:
+        if field.array:
+            self.array(field, target)
+        elif field.fixed:
+            self.run.append((FIXED[field.kind][0], target))
+        elif field.kind == "struct":
+            self.nested(field, target)
+        else:
+            self.sized(field, target)
+
+    def flush(self) -> None:
+        """Reads the run of fixed fields in one go."""
+        if not self.run:
+            return
+        layout = Struct(">" + "".join(form for form, _ in self.run))
+        unpack = self.out.constant(f"unpack_{layout.size}_", layout.unpack_from)
+        self.out.line(f"{', '.join(target for _, target in self.run)}, = {unpack}(b, o)")
+        self.out.line(f"o += {layout.size}")
+        self.run.clear()
+
+    def length(self, legacy: str) -> str:
+        """Reads a length or count, fused with the run before it; null is -1 in either encoding."""
+        n = self.out.name("n")
+        self.run.append(("B" if self.flexible else legacy, n))
+        self.flush()
+        if self.flexible:
+            with self.out.block(f"if {n} > 127:"):
+                self.out.line(f"{n}, o = read_uvarint(b, o - 1)")
+            self.out.line(f"{n} -= 1")
+        return n
+
+    def null_check(self, field: Field, n: str, target: str) -> str:
+        """What remains to be tested before a value that is not null may be read."""
+        if not field.nullable:
+            with self.out.block(f"if {n} < 0:"):
+                self.out.line(f"refuse('null or negative length of {field.name}')")
+            return "if True:"
+        with self.out.block(f"if {n} < 0:"):
+            if not self.flexible:
+                with self.out.block(f"if {n} != -1:"):
+                    self.out.line(f"refuse('negative length of {field.name}')")
+            self.out.line(f"{target} = None")
+        return "else:"
+
+    def sized(self, field: Field, target: str) -> None:
+        """A string, bytes or records."""
+        n = self.length("h" if field.kind == "string" else "i")
+        with self.out.block(self.null_check(field, n, target)):
+            self.out.line(f"{n} += o")
+            with self.out.block(f"if {n} > end:"):
+                self.out.line(f"refuse('{field.name} is longer than its message')")
+            form = {"string": "b[o:{}].decode()", "bytes": "bytes(view[o:{}])", "records": "view[o:{}]"}[field.kind]
+            self.out.line(f"{target} = {form.format(n)}")
+            self.out.line(f"o = {n}")
+
+    def array(self, field: Field, target: str) -> None:
+        n = self.length("i")
+        with self.out.block(self.null_check(field, n, target)):
+            size = min_size(field, self.version, self.flexible)
+            self.out.line(f"cap -= {n}")
+            with self.out.block(f"if {n} * {size} > end - o or cap < 0:"):
+                self.out.line(f"refuse('too many {field.name}')")
+            self.elements(field, target, n)
+
+    def elements(self, field: Field, target: str, n: str) -> None:
+        if field.kind in FIXED:
+            form, size = FIXED[field.kind]
+            layouts = self.out.constant("layouts", Struct)
+            form = form if len(form) == 1 else ""
+            if form:
+                self.out.line(f"{target} = list({layouts}(f'>{{{n}}}{form}').unpack_from(b, o))")
+            else:
+                self.out.line(
+                    f"{target} = [bytes(view[at : at + {size}]) for at in range(o, o + {n} * {size}, {size})]"
+                )
+            self.out.line(f"o += {n} * {size}")
+            return
+        item, items = self.out.name("x"), self.out.name("l")
+        self.out.line(f"{target} = {items} = []")
+        with self.out.block(f"for _ in range({n}):"):
+            if field.kind == "struct":
+                assert field.struct is not None
+                self.struct(field.struct, item)
+            else:
+                element = Field(field.name, field.kind, field.first, field.last)
+                self.sized(element, item)
+            self.out.line(f"{items}.append({item})")
+
+    def nested(self, field: Field, target: str) -> None:
+        """A struct field; a nullable one has a marker byte before it, negative for null."""
+        assert field.struct is not None
+        item = self.out.name("s")
+        if not field.nullable:
+            self.struct(field.struct, item)
+            self.out.line(f"{target} = {item}")
+            return
+        marker = self.out.name("n")
+        self.run.append(("b", marker))
+        self.flush()
+        with self.out.block(f"if {marker} < 0:"):
+            self.out.line(f"{target} = None")
+        with self.out.block("else:"):
+            self.struct(field.struct, item)
+            self.out.line(f"{target} = {item}")
+
+    def tags(self, tagged: list[Field], target: str) -> None:
+        """The tagged fields; those we do not know are skipped (KIP-482)."""
+        count, tag, stop = self.out.name("n"), self.out.name("tag"), self.out.name("stop")
+        self.run.append(("B", count))
+        self.flush()
+        with self.out.block(f"if {count}:"):
+            with self.out.block(f"if {count} > 127:"):
+                self.out.line(f"{count}, o = read_uvarint(b, o - 1)")
+            self.out.line(f"cap -= {count}")
+            with self.out.block(f"if {count} * 2 > end - o or cap < 0:"):
+                self.out.line("refuse('too many tagged fields')")
+            with self.out.block(f"for _ in range({count}):"):
+                self.out.line(f"{tag}, o = read_uvarint(b, o)")
+                self.out.line(f"{stop}, o = read_uvarint(b, o)")
+                self.out.line(f"{stop} += o")
+                with self.out.block(f"if {stop} > end:"):
+                    self.out.line("refuse('a tagged field is longer than its message')")
+                self.known_tags(tagged, target, tag)
+                with self.out.block("else:"):
+                    self.out.line(f"o = {stop}")
+                with self.out.block(f"if o != {stop}:"):
+                    self.out.line("refuse('a tagged field has another size than it says')")
+
+    def known_tags(self, tagged: list[Field], target: str, tag: str) -> None:
+        with self.out.block("if False:"):
+            self.out.line("pass")
+        for field in tagged:
+            with self.out.block(f"elif {tag} == {field.tag}:"):
+                self.value(field, f"{target}.{field.name}")
+                self.flush()

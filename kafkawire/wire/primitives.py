@@ -1,0 +1,50 @@
+"""The smallest parts of Kafka's encoding, and the two errors a codec may raise.
+
+Varints are unsigned LEB128 (KIP-482). Java accepts varints that are longer than they need to be, so do we; what does
+not fit in 32 bits is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ZERO_UUID: Final = bytes(16)
+UVARINT_MAX: Final = 2**32 - 1
+UVARINT_BYTES_MAX: Final = 5
+
+
+class DecodeError(Exception):
+    """The bytes are no message of the version that was said. The connection they came from cannot go on."""
+
+
+class EncodeError(Exception):
+    """A value that the version cannot carry: out of range, null where null has no encoding, a string too long."""
+
+
+def read_uvarint(buffer: bytes | bytearray, offset: int) -> tuple[int, int]:
+    """The unsigned varint at `offset` and the offset behind it. Raises DecodeError, IndexError at the buffer's end."""
+    value = 0
+    for shift in range(0, 7 * UVARINT_BYTES_MAX, 7):
+        byte = buffer[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > UVARINT_MAX:
+                raise DecodeError("a varint that needs more than 32 bits")
+            return value, offset
+    raise DecodeError(f"a varint of more than {UVARINT_BYTES_MAX} bytes")
+
+
+def uvarint(value: int) -> bytes:
+    """`value` as an unsigned varint."""
+    if value < 0x80:
+        return ONE_BYTE[value]
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+ONE_BYTE: Final = tuple(bytes([value]) for value in range(0x80))
