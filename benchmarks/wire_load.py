@@ -9,7 +9,6 @@ A client as users have it is measured elsewhere; timed assertions belong nowhere
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import tempfile
 from dataclasses import dataclass
@@ -27,6 +26,8 @@ from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from compat_tests.harness.broker import Broker
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -204,16 +205,15 @@ def compare(bench: Bench, directory: Path, *, warm: bool) -> report.Report:
     return report.Report(machine.facts(), results, peaks)
 
 
-def main() -> None:
+def main(options: Sequence[str] | None = None) -> None:
     """Runs the comparison and writes it down."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--toy", action="store_true", help="seconds instead of minutes: shows that it works, no more")
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the requests")
     parser.add_argument("--output", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(options)
     bench = Bench(0.004, 1) if arguments.toy else Bench(arguments.scale, arguments.alternations)
-    gc.disable()  # the generator makes no cycles and must not pause
     with tempfile.TemporaryDirectory(prefix="wire-load-") as directory:
         found = compare(bench, Path(directory), warm=not arguments.toy)
         output = Path(directory) / "results" if arguments.toy else arguments.output

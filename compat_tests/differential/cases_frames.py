@@ -18,10 +18,13 @@ TOPIC = "frames"
 
 
 def sample(side: Side, api: str, version: int) -> dict[str, Any]:
-    """A request with something in every array, so that a cut can hit each part of it."""
+    """A request with something in every array, so that a cut can hit each part of it.
+
+    It changes nothing: where one broker takes a frame that the other refuses, later scenarios must not notice.
+    """
     topic_id = side.create_topic(TOPIC)
     both = {"name": TOPIC, "topic": TOPIC, "topic_id": topic_id}
-    produce = {"topic_data": [{**both, "partition_data": [{"index": 0, "records": Batch().encode()}]}], "acks": -1}
+    produce = {"topic_data": [{**both, "partition_data": [{"index": 9, "records": Batch().encode()}]}], "acks": -1}
     fetch_row = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     new_topic = {"name": f"{TOPIC}-{api}-{version}", "num_partitions": 1, "replication_factor": 1}
     by_name = {**both, "topic_id": bytes(16)}

@@ -1,0 +1,53 @@
+"""Runs all scenarios, or those whose name contains an argument, and prints what no reason covers.
+
+A full run rewrites docs/differences.md.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compat_tests.differential.document import Sorted, render, sort
+from compat_tests.differential.explained import EXPLANATIONS
+from compat_tests.differential.play import chosen, differences, play_all
+from compat_tests.harness.apache_kafka import ApacheKafka
+from compat_tests.harness.kafkawire_broker import Kafkawire
+from compat_tests.harness.requirements import ROOT
+
+if TYPE_CHECKING:
+    from compat_tests.harness.broker import Broker
+
+DOCUMENT = ROOT / "docs" / "differences.md"
+
+
+def compare_brokers(directory: Path, pattern: str = "") -> Sorted:
+    """Starts both brokers and plays the scenarios against both at the same time."""
+    cases = chosen(pattern)
+    with ApacheKafka(directory / "kafka") as kafka, Kafkawire(directory / "kafkawire") as ours:
+        brokers: tuple[Broker, ...] = (kafka, ours)
+        with ThreadPoolExecutor(len(brokers)) as pool:
+            theirs, own = pool.map(lambda broker: play_all(broker, cases), brokers)
+    return sort(differences(theirs, own), EXPLANATIONS)
+
+
+def main() -> int:
+    """Prints the unexplained; the exit code is 1 when there are any."""
+    pattern = sys.argv[1] if len(sys.argv) > 1 else ""
+    with tempfile.TemporaryDirectory(prefix="differential-") as directory:
+        found = compare_brokers(Path(directory), pattern)
+    for difference in found.unexplained:
+        print(difference)
+    print(f"{len(found.unexplained)} unexplained, {sum(map(len, found.explained.values()))} explained")
+    if not pattern:
+        for explanation in found.unused:
+            print(f"no longer needed: {explanation.title}")
+        DOCUMENT.write_text(render(found))
+    return 1 if found.unexplained else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,80 @@
+"""The comparison itself: a planted difference is found, named, and not explained away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compat_tests.differential.compare import Difference, compare_transcripts
+from compat_tests.differential.document import ranges, sort, table
+from compat_tests.differential.explained import Explanation
+from compat_tests.differential.normalise import Normaliser, describe_batch, split_batches
+from compat_tests.harness.batches import Batch, Record
+
+REPLY: dict[str, Any] = {"error_code": 0, "topics": [{"name": "a", "partitions": [{"offset": 5}]}]}
+
+
+def paths(kafka: object, ours: object) -> list[str]:
+    return [each.path for each in compare_transcripts("case", 1, [("step", kafka)], [("step", ours)])]
+
+
+@pytest.mark.parametrize(
+    ("ours", "expected"),
+    [
+        (REPLY, []),
+        ({**REPLY, "error_code": 3}, ["step.error_code"]),
+        ({"topics": REPLY["topics"]}, ["step.error_code"]),
+        ({**REPLY, "more": None}, ["step.more"]),
+        ({**REPLY, "topics": []}, ["step.topics"]),
+        ({**REPLY, "topics": [{"name": "a", "partitions": [{"offset": 6}]}]}, ["step.topics[0].partitions[0].offset"]),
+        ({**REPLY, "error_code": False}, ["step.error_code"]),
+        ({"connection": "closed"}, ["step"]),
+    ],
+)
+def test_differences_are_found(ours: dict[str, Any], expected: list[str]) -> None:
+    assert paths(REPLY, ours) == expected
+
+
+def test_a_missing_reply_is_a_difference() -> None:
+    (found,) = compare_transcripts("case", 1, [("one", REPLY), ("two", REPLY)], [("one", REPLY)])
+    assert (found.path, found.ours) == ("two", "(absent)")
+
+
+def test_an_explanation_covers_only_what_it_names() -> None:
+    explanation = Explanation("title", "reason", case="fetch[.].* v[4-6]", path="step[.]a", ours="1|2")
+    covered = Difference("fetch.x", 4, "step.a", "0", "1")
+    others = [
+        Difference("fetch.x", 7, "step.a", "0", "1"),
+        Difference("fetch.x", 4, "step.ab", "0", "1"),
+        Difference("fetch.x", 4, "step.a", "0", "3"),
+    ]
+    found = sort([covered, *others], [explanation, Explanation("unused", "", case="nothing")])
+    assert found.explained == {explanation: [covered]}
+    assert found.unexplained == others
+    assert [each.title for each in found.unused] == ["unused"]
+
+
+def test_versions_are_shown_as_ranges() -> None:
+    assert ranges([7, 1, 2, 3, 9, 9]) == "1-3, 7, 9"
+    lines = table([Difference("fetch.x", version, "a|b", "0", "1") for version in (4, 5)])
+    assert lines[-1] == "| fetch.x | 4-5 | a\\|b | 0 | 1 |"
+
+
+def test_ids_and_times_become_words_that_say_they_were_there() -> None:
+    known = bytes(range(16))
+    normalise = Normaliser({"mine": known}, 9092)
+    topics = [{"topic_id": known}, {"topic_id": bytes(15) + b"\x01"}, {"topic_id": None}]
+    shown = normalise.reply("fetch", {"session_id": 77, "topics": topics, "throttle_time": 5, "port": 9092})
+    ids = [{"topic_id": text} for text in ("(id of mine)", "(other id)", "(none)")]
+    assert shown == {"session_id": "(session_id)", "topics": ids, "port": "(port)"}
+    assert normalise.reply("fetch", {"session_id": 0, "port": 9093}) == {"session_id": 0, "port": 9093}
+
+
+def test_batches_are_taken_apart() -> None:
+    batch = Batch(records=(Record(), Record()), base_offset=7).encode()
+    whole, torn = split_batches(batch + batch[:-1])
+    assert describe_batch(whole)["base_offset"] == 7
+    assert describe_batch(whole)["complete"] is True
+    assert describe_batch(torn)["complete"] is False
+    assert describe_batch(batch[:20]) == {"torn": batch[:20].hex()}
