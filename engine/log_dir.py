@@ -5,6 +5,7 @@ page cache may call clean what never reached the disk.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -21,12 +22,19 @@ from engine.rounds import Lane
 
 T = TypeVar("T")
 
+CHECKPOINT_INTERVAL_S = 60  # as log.flush.offset.checkpoint.interval.ms of Kafka
+CHECKPOINT_PAUSE_S = 1
+
 
 class Resident(Protocol):
     """A partition as its log dir sees it."""
 
     partition: TopicPartition
     log: Log
+
+    @property
+    def high_watermark(self) -> int:
+        """The durable end."""
 
     def close(self, error: Callable[[], EngineError]) -> None: ...
 
@@ -54,7 +62,7 @@ class LogDir:
         self._prepared: Prepared | None = None
         self._points: dict[PartitionKey, int] = {}
         self._not_recovered: set[str] = set()
-        self._points_moved = trio.Event()
+        self._wanted = trio.Event()
 
     def possess(self, prepared: Prepared) -> None:
         """Start from what `layout.prepare` found."""
@@ -92,8 +100,8 @@ class LogDir:
         """A partition was opened, and recovered if need be."""
         self.partitions[resident.partition] = resident
         self._not_recovered.discard(name)
-        if resident.log.damaged_from is None:
-            self.note_recovery_point(resident.partition, resident.log.active.base_offset)
+        if resident.high_watermark:
+            self.want_checkpoint()
 
     def abandon(self, partition: TopicPartition, name: str) -> None:
         """A partition was deleted."""
@@ -101,31 +109,36 @@ class LogDir:
         self._not_recovered.discard(name)
         self._points.pop((partition.topic_id, partition.partition), None)
 
-    def note_recovery_point(self, partition: TopicPartition, offset: int) -> None:
-        """Everything below `offset` is durable; the file follows soon. Points never go back."""
-        key = (partition.topic_id, partition.partition)
-        if offset > self._points.get(key, 0):
-            self._points[key] = offset
-            self._points_moved.set()
+    def want_checkpoint(self) -> None:
+        """A segment was finished or a log recovered: do not wait for the next regular checkpoint."""
+        self._wanted.set()
 
     async def keep_recovery_points(self) -> None:
-        """Write the points whenever some moved, until cancelled or offline."""
+        """Write them now and then, until cancelled or offline: what is above them counts as a tail after a crash."""
         while self.offline_reason is None:
-            await self._points_moved.wait()
-            self._points_moved = trio.Event()
-            try:
-                await self.run(partial(write_recovery_points, self.filesystem, self.path, dict(self._points)))
-            except StorageError:
-                return
+            with trio.move_on_after(CHECKPOINT_INTERVAL_S):
+                await self._wanted.wait()
+            self._wanted = trio.Event()
+            if self._advance_points():
+                with suppress(StorageError):
+                    await self.run(partial(write_recovery_points, self.filesystem, self.path, dict(self._points)))
+            await trio.sleep(CHECKPOINT_PAUSE_S)
+
+    def _advance_points(self) -> bool:
+        """To the durable ends of now; they never go back, and a damaged log keeps the one that tells it is."""
+        before = dict(self._points)
+        for resident in self.partitions.values():
+            if resident.log.damaged_from is None:
+                key = (resident.partition.topic_id, resident.partition.partition)
+                self._points[key] = max(self._points.get(key, 0), resident.high_watermark)
+        return self._points != before
 
     # The end
 
     async def shut_down(self) -> None:
         """Everything is answered and durable: say so on disk and let go of the dir."""
         if self.offline_reason is None:
-            for resident in self.partitions.values():
-                if resident.log.damaged_from is None:
-                    self.note_recovery_point(resident.partition, resident.log.end.offset)
+            self._advance_points()
             await self.run(self._write_farewell)
         if self._prepared is not None:
             self._prepared.lock.release()

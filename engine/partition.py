@@ -216,14 +216,14 @@ class Partition(Watched):
 
     def written(self, part: PartitionRound) -> None:
         self.log.commit(part.chunks)
-        if any(chunk.rolls for chunk in part.chunks):
-            self.log_dir.note_recovery_point(self.partition, self.log.active.base_offset)
         self._answer(part, to_acks_all=False)
 
     def durable(self, part: PartitionRound) -> None:
         end = self.log.end
         assert end.offset >= self._high.offset, "the high watermark never goes back"
         self._high = end
+        if any(chunk.rolls for chunk in part.chunks):
+            self.log_dir.want_checkpoint()
         self._answer(part, to_acks_all=True)
         self.announce_change()
 

@@ -154,6 +154,26 @@ async def test_missing_or_short_segment_in_the_middle_is_never_skipped(victim: i
     await damaged(filesystem, readable)
 
 
+@pytest.mark.parametrize("reason", ["time passed", "a segment was finished"])
+async def test_l5_recovery_points_follow_the_durable_end_while_running(reason: str) -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING if reason == "a segment was finished" else None)
+        for number in range(10):
+            await append(log, b"value %d" % number)
+        await trio.sleep(61 if reason == "time passed" else 3)
+    name = filesystem.list_dir("/data/orders-0")[-2]
+    filesystem.damage(f"/data/orders-0/{name}", 70, b"\xff")
+    await damaged(filesystem, int(name.removesuffix(".log")))
+
+
+async def test_l5_bytes_that_appeared_after_a_clean_stop_are_not_a_torn_tail() -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 3, clean=True)
+    filesystem.damage(LOG_FILE, len(filesystem.content(LOG_FILE)), b"garbage")
+    await damaged(filesystem, 3)
+
+
 async def test_file_shorter_than_its_recovery_point_is_damage() -> None:
     filesystem = MemoryFileSystem()
     await filled(filesystem, 10, clean=True)

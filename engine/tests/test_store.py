@@ -1,8 +1,10 @@
 """Log dirs at start and stop, placement, deletion: what an operator meets."""
 
 import errno
+import random
 
 import pytest
+import trio
 
 from engine.api import Isolation, LogConfig, TopicPartition
 from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
@@ -186,14 +188,30 @@ async def test_every_crash_during_deletion_leaves_the_whole_partition_or_none() 
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
+        await trio.sleep(100)  # its recovery point is on disk
         start = len(filesystem.operations)
         await store.delete_partition(ORDERS)
     for count in range(start, len(filesystem.operations) + 1):
-        image = MemoryFileSystem.replayed(filesystem.operations[:count])
-        image.crash()
-        async with running(image) as store:
-            assert read_all(await open_orders(store, leader_epoch=1)) in ({0: b"a"}, {})
-        assert [name for name in image.list_dir("/data") if name.endswith("-delete")] == []
+        for seed in (None, *range(10)):
+            image = MemoryFileSystem.replayed(filesystem.operations[:count])
+            image.crash(None if seed is None else random.Random(seed))
+            if not image.exists("/data/orders-0"):
+                continue
+            async with running(image) as store:
+                assert read_all(await open_orders(store, leader_epoch=1)) == {0: b"a"}
+
+
+async def test_leftovers_of_a_deletion_are_removed_at_the_next_start() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await open_orders(store)
+        filesystem.faults.append(Fault("unlink", errno.EIO))
+        with pytest.raises(StorageError):
+            await store.delete_partition(ORDERS)
+    left = [name for name in filesystem.list_dir("/data") if name.endswith("-delete")]
+    assert len(left) == 1
+    async with running(filesystem):
+        assert left[0] not in filesystem.list_dir("/data")
 
 
 async def test_directory_of_another_topic_of_that_name_is_set_aside() -> None:

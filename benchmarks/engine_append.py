@@ -1,0 +1,90 @@
+"""What one append costs the event loop, in microseconds of CPU, without a network: checks, round, result.
+
+The twin filesystem would measure itself, so files are real (`--dir`, best on tmpfs) and syncs run on the thread pool.
+A client keeps `--in-flight` appends going; CPU of the loop's thread is divided by the number of appends. The CRC is
+timed apart, because it grows with the bytes and nothing else here does.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections import deque
+
+import trio
+from crc32c import crc32c
+
+from engine.api import Isolation, LogConfig, PendingAppend, TopicPartition
+from engine.batch import Record, build_batch
+from engine.filesystem import PosixFileSystem
+from engine.io_workers import ThreadPool
+from engine.store import SegmentStore, StoreOptions
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def complain(message: str) -> None:
+    print(message)
+
+
+async def measure(directory: str, batch_size_bytes: int, count: int, in_flight: int, acks: int) -> dict[str, float]:
+    plain = bytes(build_batch([Record(None, bytes(batch_size_bytes - 80), now_ms())]))
+    pool = ThreadPool()
+    store = SegmentStore(StoreOptions((directory,), "bench", 1), PosixFileSystem(), pool, now_ms, complain)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        log = await store.open_partition(TopicPartition(bytes(16), "bench", 0), LogConfig(), 0)
+        buffers = [bytearray(plain) for _ in range(in_flight)]
+        pending: deque[PendingAppend] = deque()
+        cpu_s, wall_s = time.thread_time(), time.perf_counter()
+        for number in range(count):
+            if len(pending) == in_flight:
+                await pending.popleft().wait()
+            buffer = buffers[number % in_flight]
+            buffer[:8] = bytes(8)  # a fresh batch has base offset 0
+            pending.append(log.append(memoryview(buffer), acks=acks))
+        while pending:
+            await pending.popleft().wait()
+        cpu_s, wall_s = time.thread_time() - cpu_s, time.perf_counter() - wall_s
+        started = time.thread_time()
+        for offset in range(0, count, max(1, count // 10_000)):
+            log.read(offset, 1 << 20, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        read_s = (time.thread_time() - started) / len(range(0, count, max(1, count // 10_000)))
+        started = time.thread_time()
+        for _ in range(1000):
+            crc32c(plain)
+        crc_us = (time.thread_time() - started) * 1000
+        await store.close()
+    pool.close()
+    return {
+        "loop_us": cpu_s / count * 1e6,
+        "crc_us": crc_us,
+        "per_s": count / wall_s,
+        "read_us": read_s * 1e6,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dir", default=None, help="where to put the log dirs (default: the system's temporary dir)")
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    for size_bytes, in_flight in ((1024, 1), (1024, 5), (1024, 100), (16 * 1024, 5), (128 * 1024, 5)):
+        count = min(arguments.count, (1 << 29) // size_bytes)
+        runs = []
+        for _ in range(arguments.repeats):
+            with tempfile.TemporaryDirectory(dir=arguments.dir) as directory:
+                runs.append(trio.run(measure, f"{directory}/log", size_bytes, count, in_flight, -1))
+        median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        print(
+            f"{size_bytes // 1024:4d} KiB, {in_flight:3d} in flight: loop {median['loop_us']:6.1f} us/append "
+            f"(CRC alone {median['crc_us']:.1f}), {median['per_s']:8.0f} appends/s, read {median['read_us']:.1f} us",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
