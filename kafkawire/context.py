@@ -80,7 +80,7 @@ class Authorizer(Protocol):
     """Who may do what. Asked on the hot path: it answers from memory."""
 
     def __call__(
-        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, resource_name: str
+        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, resource_name: str, /
     ) -> bool: ...
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kafkawire.fetch_sessions import FetchTarget, TargetWatch
 
 # Known before any log is touched. Kafka answers these with the others, at the end of the wait.
-_UNRESOLVED: Final = frozenset(
+UNRESOLVED: Final = frozenset(
     {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
 
@@ -66,7 +66,7 @@ class FetchReader:
         outcome = self.outcomes[target] = self._read(target)
         if isinstance(outcome, ErrorCode):
             target.log = None
-            self._failed |= before is not None or outcome not in _UNRESOLVED
+            self._failed |= before is not None or outcome not in UNRESOLVED
         else:
             self.size_bytes += outcome.size_bytes
         return outcome

@@ -1,0 +1,117 @@
+"""CreateTopics, key 19: topics by name, each answered by itself.
+
+Behavior:
+- The control plane validates and creates; when a row says success the topic can be used. Here are checked what only
+  the request can show: a name, a config or a partition given twice, a config without a value, the time.
+- Time-out: what has not been begun when the time is up gets REQUEST_TIMED_OUT; what has been is finished.
+- The configs in effect are told to those who may describe them; the others get the code in topic_config_error_code.
+- After Kafka's ControllerApis and ReplicationControlManager.
+
+Version notes: -1 means the broker's default from 4 on for clients (KIP-464), 5 tells configs and counts (KIP-525),
+7 the topic id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import trio
+
+from coordinator.api import TopicInfo
+from coordinator.errors import CoordinatorError, InvalidConfig, InvalidReplicaAssignment
+from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"  # Kafka's own log of the metadata; clients know the name
+
+
+async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Creates one after the other."""
+    deadline = trio.current_time() + max(0, request.timeout_ms) / 1000
+    times_named = Counter(topic.name for topic in request.topics)
+    response = CreateTopicsResponse(topics=[])
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        if times_named[name] > 1:
+            row = _refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        elif name == CLUSTER_METADATA_TOPIC:
+            row = _refused(name, ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+        elif not _may_create(context, name):
+            row = _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        elif trio.current_time() >= deadline:
+            row = _refused(name, ErrorCode.REQUEST_TIMED_OUT, None)
+        else:
+            row = await _create(context, topic, validate_only=request.validate_only)
+        response.topics.append(row)
+    return response
+
+
+def _may_create(context: RequestContext, name: str) -> bool:
+    return context.authorize(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or context.authorize(
+        Operation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+async def _create(context: RequestContext, topic: CreatableTopic, *, validate_only: bool) -> CreatableTopicResult:
+    try:
+        created = await context.broker.cluster.create_topic(
+            topic.name,
+            partition_count=topic.num_partitions,
+            replication_factor=topic.replication_factor,
+            assignments=_assignments(topic),
+            configs=_configs(topic),
+            validate_only=validate_only,
+        )
+    except CoordinatorError as error:
+        return _refused(topic.name, error_code_of(error), str(error) or None)
+    return _created(context, created)
+
+
+def _assignments(topic: CreatableTopic) -> dict[int, list[int]] | None:
+    if not topic.assignments:
+        return None
+    found: dict[int, list[int]] = {}
+    for one in topic.assignments:
+        if one.partition_index in found:
+            raise InvalidReplicaAssignment(
+                f"Found multiple manual partition assignments for partition {one.partition_index}"
+            )
+        found[one.partition_index] = list(one.broker_ids)
+    return found
+
+
+def _configs(topic: CreatableTopic) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise InvalidConfig(f"Null value not supported for topic configs: {config.name}")
+        found[config.name] = config.value
+    return found
+
+
+def _created(context: RequestContext, topic: TopicInfo) -> CreatableTopicResult:
+    row = CreatableTopicResult(name=topic.name, topic_id=topic.topic_id, error_message=None)
+    if not context.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name):
+        row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        row.configs = None
+        return row
+    row.num_partitions = len(topic.partitions)
+    row.replication_factor = len(topic.partitions[0].replicas)
+    row.configs = [
+        CreatableTopicConfigs(
+            name=entry.name, value=entry.value, read_only=False, config_source=entry.source, is_sensitive=False
+        )
+        for entry in context.broker.topic_config(topic.configs)
+    ]
+    return row
+
+
+def _refused(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=message, configs=[])

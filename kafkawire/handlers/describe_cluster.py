@@ -1,0 +1,58 @@
+"""DescribeCluster, key 60: the brokers, the controller and the cluster's id (KIP-700).
+
+Behavior:
+- Everybody may ask; what the caller may do with the cluster is told on request, 0 to who may not describe it.
+- This listener belongs to a broker: a client that wants a controller's endpoint gets MISMATCHED_ENDPOINT_TYPE, one
+  that wants neither UNSUPPORTED_ENDPOINT_TYPE (KIP-919).
+
+Version notes: 1 endpoint type, 2 fenced brokers (KIP-1073); here a broker is either registered and live or unknown.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+
+class EndpointType(IntEnum):
+    """Kafka's EndpointType."""
+
+    BROKER = 1
+    CONTROLLER = 2
+
+
+def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """Answers from the current image."""
+    if request.endpoint_type == EndpointType.CONTROLLER:
+        return _refuse(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
+        )
+    if request.endpoint_type != EndpointType.BROKER:
+        return _refuse(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
+    image = context.broker.cluster.image
+    response = DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=broker.broker_id, host=host, port=port, rack=broker.rack)
+            for broker, host, port in context.live_endpoints(image)
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        allowed = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        response.cluster_authorized_operations = (
+            context.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME) if allowed else 0
+        )
+    return response
+
+
+def _refuse(code: ErrorCode, message: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])

@@ -1,0 +1,274 @@
+"""Fetch, key 1: records out, at once or when there are enough of them.
+
+Behavior:
+- A request without a session (epoch -1) or with a new one (epoch 0) names all its partitions and hears of all. An
+  incremental one (KIP-227) names changes and hears of partitions with records, an error, or another high watermark or
+  log start. Who was served goes to the end of the queue (fairness under max.bytes).
+- The first partition with records gives at least one batch whatever the limits (KIP-74). Answered at once with
+  min.bytes, an error or nothing to wait for; else after max.wait.ms with what there is.
+- A session takes one request at a time; another one meanwhile gets INVALID_FETCH_SESSION_EPOCH (Kafka: the waiting
+  one gets it).
+- The rack is ignored: every read is the leader's. A fetch with a replica id would move the high watermark; it is
+  refused as an unauthorized one is, partition by partition, until there is an inter-broker listener.
+
+Version notes: 7 sessions, 9 leader epoch, 12 flexible, 13 topic ids, 15 replica state as a tagged field, 16 leader
+hints (KIP-951). Up to version 5 a storage error is told as NOT_LEADER_OR_FOLLOWER, which such clients retry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from engine.api import Isolation
+from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode
+from kafkawire.fetch_reader import UNRESOLVED, FetchReader
+from kafkawire.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION_ID,
+    UNKNOWN_OFFSET,
+    FetchSession,
+    FetchTarget,
+    TargetKey,
+    TargetWatch,
+)
+from kafkawire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from kafkawire.topic_lookup import current_leader
+
+if TYPE_CHECKING:
+    from engine.api import ReadResult
+
+FIRST_VERSION_WITH_STORAGE_ERROR: Final = 6
+FIRST_VERSION_WITH_IDS: Final = 13
+FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
+FIRST_VERSION_WITH_HINTS: Final = 16
+_HINTED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+    """Answers at once when there is something to tell, else when there is or when time is up."""
+    by_id = context.api_version >= FIRST_VERSION_WITH_IDS
+    targets = _targets(request, by_id=by_id)
+    if _is_replica(context, request):
+        # Kafka asks whether it may act as a broker; there is no listener yet on which anybody may.
+        context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        return _refuse_all(targets)
+    sessions = context.broker.fetch_sessions
+    session: FetchSession | None = None
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        sessions.remove(request.session_id)
+    else:
+        resumed = sessions.resume(request.session_id, request.session_epoch, by_id=by_id)
+        if isinstance(resumed, ErrorCode):
+            return FetchResponse(error_code=resumed)
+        resumed.update(targets, _forgotten(request, by_id=by_id))
+        if resumed.targets:
+            session = resumed
+        else:
+            sessions.remove(request.session_id)
+    return _Fetch(context, request, targets, session).run()
+
+
+class _Fetch:
+    """One request on its way: what it reads, and the session it goes on with, if any."""
+
+    __slots__ = ("_context", "_reader", "_request", "_session", "_targets", "_watch")
+
+    def __init__(
+        self, context: RequestContext, request: FetchRequest, targets: list[FetchTarget], session: FetchSession | None
+    ) -> None:
+        max_size_bytes = max(0, min(request.max_bytes, context.broker.config.max_fetch_size_bytes))
+        self._context = context
+        self._request = request
+        self._session = session
+        self._targets = targets
+        self._watch = session.watch if session is not None else None
+        self._reader = FetchReader(
+            context,
+            Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
+            min_size_bytes=min(request.min_bytes, max_size_bytes),
+            max_size_bytes=max_size_bytes,
+        )
+
+    def run(self) -> FetchResponse | Awaitable[FetchResponse]:
+        reader = self._reader
+        if self._session is None:
+            for target in self._targets:
+                reader.read(target)
+        else:
+            self._read_pending(self._session)
+        if reader.enough or self._request.max_wait_ms <= 0 or not self._has_logs():
+            return self._respond()
+        return self._wait_and_respond()
+
+    def _read_pending(self, session: FetchSession) -> None:
+        for target in list(session.pending):
+            if self._reader.full:
+                break  # the rest keeps its place in the queue
+            self._reader.read(target)
+            session.watch.follow(target)
+
+    def _has_logs(self) -> bool:
+        if self._session is not None:
+            return bool(self._session.watch)
+        return any(target.log is not None for target in self._targets)
+
+    async def _wait_and_respond(self) -> FetchResponse:
+        session = self._session
+        if session is not None:
+            session.acquire()
+        watch = self._watch_targets()
+        try:
+            await self._reader.wait(watch, self._request.max_wait_ms)
+            return self._respond()
+        finally:
+            if session is not None:
+                session.release()
+            elif self._watch is not None:
+                self._watch.close()  # no session took it over
+
+    def _watch_targets(self) -> TargetWatch:
+        if self._watch is None:
+            self._watch = TargetWatch(self._context.broker.store.new_waiter())
+            for target in self._targets:
+                self._watch.follow(target)
+        return self._watch
+
+    def _respond(self) -> FetchResponse:
+        response = FetchResponse(responses=[])
+        if self._session is not None:
+            response.session_id = self._session.session_id
+            self._fill_incremental(self._session, response)
+            return response
+        rows = [(target, self._row(target, self._reader.outcomes[target], response)) for target in self._targets]
+        _group(rows, response)
+        if self._request.session_epoch == INITIAL_EPOCH:
+            response.session_id = self._open_session()
+        return response
+
+    def _fill_incremental(self, session: FetchSession, response: FetchResponse) -> None:
+        rows = []
+        for target, outcome in self._reader.outcomes.items():
+            if self._tell(session, target, outcome):
+                rows.append((target, self._row(target, outcome, response)))
+        _group(rows, response)
+
+    def _tell(self, session: FetchSession, target: FetchTarget, outcome: ReadResult | ErrorCode) -> bool:
+        """Settle the target's place in its session; whether the client is to hear of it."""
+        if isinstance(outcome, ErrorCode):
+            target.tell_error()
+            session.settle(target, served=False, has_more=True)
+            return True
+        served = outcome.size_bytes > 0
+        session.settle(target, served=served, has_more=self._reader.has_more(target, outcome))
+        return target.tell(outcome.high_watermark, outcome.log_start_offset) or served
+
+    def _open_session(self) -> int:
+        sessions = self._context.broker.fetch_sessions
+        if not self._targets or not sessions.has_room_for(len(self._targets)):
+            return NO_SESSION_ID
+        watch = self._watch_targets()
+        self._watch = None
+        session = sessions.create(self._targets, watch, by_id=self._context.api_version >= FIRST_VERSION_WITH_IDS)
+        for target in self._targets:
+            self._tell(session, target, self._reader.outcomes[target])
+        return session.session_id
+
+    def _row(self, target: FetchTarget, outcome: ReadResult | ErrorCode, response: FetchResponse) -> PartitionData:
+        if isinstance(outcome, ErrorCode):
+            return self._error_row(target, outcome, response)
+        aborted = outcome.aborted
+        assert len(outcome.records) <= 1, "a read ends with its segment, as in Kafka"
+        return PartitionData(
+            partition_index=target.partition,
+            high_watermark=outcome.high_watermark,
+            last_stable_offset=outcome.last_stable_offset,
+            log_start_offset=outcome.log_start_offset,
+            aborted_transactions=None
+            if aborted is None
+            else [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted],
+            records=outcome.records[0] if outcome.records else b"",
+        )
+
+    def _error_row(self, target: FetchTarget, code: ErrorCode, response: FetchResponse) -> PartitionData:
+        version = self._context.api_version
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_VERSION_WITH_STORAGE_ERROR:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        row = _empty_row(target, code)
+        if version >= FIRST_VERSION_WITH_HINTS and code in _HINTED:
+            leader = current_leader(self._context, target.topic, target.partition)
+            row.current_leader = LeaderIdAndEpoch(leader_id=leader.broker_id, leader_epoch=leader.epoch)
+            nodes = response.node_endpoints
+            if leader.host is not None and all(node.node_id != leader.broker_id for node in nodes):
+                nodes.append(
+                    NodeEndpoint(node_id=leader.broker_id, host=leader.host, port=leader.port, rack=leader.rack)
+                )
+        return row
+
+
+def _targets(request: FetchRequest, *, by_id: bool) -> list[FetchTarget]:
+    """What the request names, each partition once; of repeated ones the last counts, as in Kafka's map."""
+    found: dict[TargetKey, FetchTarget] = {}
+    for topic in request.topics:
+        for one in topic.partitions:
+            target = FetchTarget(
+                topic="" if by_id else topic.topic,
+                topic_id=topic.topic_id,
+                partition=one.partition,
+                by_id=by_id,
+                fetch_offset=one.fetch_offset,
+                max_size_bytes=one.partition_max_bytes,
+                leader_epoch=one.current_leader_epoch,
+            )
+            found[target.key] = target
+    return list(found.values())
+
+
+def _forgotten(request: FetchRequest, *, by_id: bool) -> Iterator[TargetKey]:
+    for topic in request.forgotten_topics_data:
+        name = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            yield name, partition
+
+
+def _is_replica(context: RequestContext, request: FetchRequest) -> bool:
+    if context.api_version >= FIRST_VERSION_WITH_REPLICA_STATE:
+        return request.replica_state is not None and request.replica_state.replica_id >= 0
+    return request.replica_id >= 0
+
+
+def _refuse_all(targets: list[FetchTarget]) -> FetchResponse:
+    response = FetchResponse(responses=[])
+    _group(((target, _empty_row(target, ErrorCode.TOPIC_AUTHORIZATION_FAILED)) for target in targets), response)
+    return response
+
+
+def _empty_row(target: FetchTarget, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=target.partition,
+        error_code=code,
+        high_watermark=UNKNOWN_OFFSET,
+        aborted_transactions=[] if code in UNRESOLVED else None,  # as Kafka does, for no reason known
+        records=b"",
+    )
+
+
+def _group(rows: Iterable[tuple[FetchTarget, PartitionData]], response: FetchResponse) -> None:
+    """Rows of the same topic that follow each other share one entry (FetchResponse.toMessage)."""
+    last: FetchTarget | None = None
+    for target, row in rows:
+        if last is None or last.key[0] != target.key[0]:
+            entry = FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[])
+            response.responses.append(entry)
+        entry.partitions.append(row)
+        last = target

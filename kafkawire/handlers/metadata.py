@@ -1,0 +1,184 @@
+"""Metadata, key 3: which topics there are, who leads their partitions, and where the brokers are.
+
+Behavior:
+- No topics named: all of them (null; in version 0 an empty list). An empty list from version 1 on: brokers only.
+- A topic that does not exist is created when the client and `auto.create.topics.enable` allow it, with the broker's
+  defaults. Kafka answers "unknown" while it creates; here creation is awaited and the topic is in the reply. Internal
+  topics are never created this way: they have counts of their own.
+- A topic the client may not describe is not disclosed: left out of "all", refused by name as if it existed or not.
+- Addresses are those of the listener the request came in on. A leader that has no such listener is told as
+  LISTENER_NOT_FOUND (LEADER_NOT_AVAILABLE up to version 5). After Kafka's KRaftMetadataCache.
+
+Version notes: 1 controller, 2 cluster id, 4 allow_auto_topic_creation, 5 offline replicas, 7 leader epoch, 8 authorized
+operations (KIP-430; of the cluster up to 10), 10 topic ids, 12 topics by id (KIP-516), 13 top-level error (KIP-1102).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from coordinator.api import INTERNAL_TOPICS, NO_LEADER, TopicInfo
+from coordinator.errors import CoordinatorError, TopicExists
+from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kafkawire.topic_lookup import is_legal_topic_name
+from kafkawire.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from coordinator.api import ClusterImage, PartitionState
+
+FIRST_VERSION_WITH_LISTENER_ERROR: Final = 6
+FIRST_VERSION_WITH_OPERATIONS: Final = 8
+LAST_VERSION_WITH_CLUSTER_OPERATIONS: Final = 10
+FIRST_VERSION_BY_ID: Final = 12
+PARTITIONS_PER_TURN: Final = 500
+
+
+async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Answers from one image, taken after the topics that are to be created have been."""
+    if _names_topics_wrongly(context, request):
+        return MetadataResponse(brokers=[], topics=[_refuse_unread(topic) for topic in request.topics or []])
+    if _asks_for_all(context, request):
+        image = context.broker.cluster.image
+        found: list[TopicInfo | MetadataResponseTopic] = [
+            topic
+            for topic in image.topics.values()
+            if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
+    elif any(topic.topic_id != ZERO_UUID for topic in request.topics or ()):
+        found = [_by_id(context, topic.topic_id) for topic in request.topics or () if topic.topic_id != ZERO_UUID]
+    else:
+        names = dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None)
+        found = [await _by_name(context, request, name) for name in names]
+    return await _respond(context, request, found)
+
+
+def _asks_for_all(context: RequestContext, request: MetadataRequest) -> bool:
+    return request.topics is None or (context.api_version == 0 and not request.topics)
+
+
+def _names_topics_wrongly(context: RequestContext, request: MetadataRequest) -> bool:
+    """Versions 10 and 11 have the fields for topic ids and null names but no meaning for them (KAFKA-12701)."""
+    return context.api_version < FIRST_VERSION_BY_ID and any(
+        topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or ()
+    )
+
+
+def _by_id(context: RequestContext, topic_id: bytes) -> TopicInfo | MetadataResponseTopic:
+    topic = context.broker.cluster.image.topics_by_id.get(topic_id)
+    if topic is None:
+        return _error_row(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        return _error_row(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
+    return topic
+
+
+async def _by_name(context: RequestContext, request: MetadataRequest, name: str) -> TopicInfo | MetadataResponseTopic:
+    if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return _error_row(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+    topic = context.broker.cluster.image.topics.get(name)
+    if topic is not None:
+        return topic
+    if not is_legal_topic_name(name):
+        return _error_row(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    if not (request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable):
+        return _error_row(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    return await _create(context, name)
+
+
+async def _create(context: RequestContext, name: str) -> TopicInfo | MetadataResponseTopic:
+    may_create = context.authorize(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or context.authorize(
+        Operation.CREATE, ResourceType.TOPIC, name
+    )
+    if not may_create:
+        return _error_row(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+    if name in INTERNAL_TOPICS:
+        return _error_row(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    cluster = context.broker.cluster
+    try:
+        return await cluster.create_topic(name)
+    except TopicExists:  # somebody else was faster
+        return cluster.image.topics.get(name) or _error_row(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    except CoordinatorError as error:
+        return _error_row(error_code_of(error), name)
+
+
+async def _respond(
+    context: RequestContext, request: MetadataRequest, found: list[TopicInfo | MetadataResponseTopic]
+) -> MetadataResponse:
+    image = context.broker.cluster.image
+    endpoints = context.live_endpoints(image)
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.broker_id, host=host, port=port, rack=broker.rack)
+            for broker, host, port in endpoints
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=[],
+    )
+    reachable = frozenset(broker.broker_id for broker, _, _ in endpoints)
+    asks_operations = (
+        request.include_topic_authorized_operations and context.api_version >= FIRST_VERSION_WITH_OPERATIONS
+    )
+    written = 0
+    for topic in found:
+        if isinstance(topic, MetadataResponseTopic):
+            response.topics.append(topic)
+            continue
+        row = MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=[])
+        for index, state in enumerate(topic.partitions):
+            row.partitions.append(_partition_row(context, image, index, state, reachable))
+            written += 1
+            if written % PARTITIONS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+        if asks_operations:
+            row.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
+        response.topics.append(row)
+    if request.include_cluster_authorized_operations and context.api_version <= LAST_VERSION_WITH_CLUSTER_OPERATIONS:
+        allowed = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        response.cluster_authorized_operations = (
+            context.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME) if allowed else 0
+        )
+    return response
+
+
+def _partition_row(
+    context: RequestContext, image: ClusterImage, index: int, state: PartitionState, reachable: frozenset[int]
+) -> MetadataResponsePartition:
+    row = MetadataResponsePartition(
+        partition_index=index,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
+    )
+    if state.leader not in reachable:
+        known_listener = state.leader not in image.brokers or context.api_version < FIRST_VERSION_WITH_LISTENER_ERROR
+        row.error_code = ErrorCode.LEADER_NOT_AVAILABLE if known_listener else ErrorCode.LISTENER_NOT_FOUND
+        row.leader_id = NO_LEADER
+    return row
+
+
+def _error_row(code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS, partitions=[]
+    )
+
+
+def _refuse_unread(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+    """As MetadataRequest.getErrorResponse, which cannot leave a name null."""
+    return MetadataResponseTopic(
+        error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
+    )

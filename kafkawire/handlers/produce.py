@@ -1,0 +1,230 @@
+"""Produce, key 0: batches in, offsets out.
+
+Behavior:
+- Each partition is answered by itself; a refused batch leaves the others alone. Checks of acks, topic and producer
+  happen here, those of the batch in the engine, all before the first await: batches of one connection are queued in
+  the order of its requests, and the next request starts while this one waits for its acks.
+- acks=0 gets no reply. An error closes the connection, the only way to tell such a client (KafkaApis).
+- A time-out (acks=all) answers REQUEST_TIMED_OUT; what was appended stays.
+- This broker keeps no producer state yet and hands out no producer ids. A batch that carries one gets
+  UNKNOWN_PRODUCER_ID, a transactional one INVALID_TXN_STATE: stored without their checks they would look
+  exactly-once and not be.
+- Internal topics are written by the broker alone (INVALID_TOPIC_EXCEPTION), Kafka's admin tools excepted.
+
+Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (KIP-110), 8 record errors (KIP-467),
+10 leader hints (KIP-951), 13 topic ids (KIP-516).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+
+from engine import errors as log_errors
+from engine.errors import EngineError
+from kafkawire.context import Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from kafkawire.topic_lookup import current_leader, find_log
+from kafkawire.wire.connection import ProtocolViolation
+
+if TYPE_CHECKING:
+    from coordinator.api import ClusterImage, TopicInfo
+    from engine.api import PendingAppend
+
+FIRST_VERSION_WITH_ZSTD: Final = 7
+FIRST_VERSION_WITH_HINTS: Final = 10
+FIRST_VERSION_WITH_IDS: Final = 13
+NO_ACKS: Final = 0
+ALL_ACKS: Final = -1
+ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka's AdminUtils.ADMIN_CLIENT_ID
+
+# Fields of a v2 batch header, from its attributes on: attributes, producer id, producer epoch, base sequence.
+_PRODUCER_FIELDS: Final = Struct(">h20xqhi")
+_ATTRIBUTES_AT: Final = 21
+_MAGIC_AT: Final = 16
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+
+# What Kafka's LogValidator finds is told together with the log start. A text goes with it too: a client can show it.
+_VALIDATION_ERRORS: Final = (log_errors.InvalidRecord, log_errors.InvalidTimestamp)
+
+
+class _Waiting(NamedTuple):
+    """A queued batch and the row of the response that tells about it."""
+
+    row: PartitionProduceResponse
+    append: PendingAppend
+    log_start_offset: int
+    topic: str
+
+
+def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
+    """Queues every batch that may be queued; the reply, when awaited, waits for their acks."""
+    work = ProduceReply(context, request)
+    image = context.broker.cluster.image
+    refused = _refuse_transactions(context, request)
+    for topic in request.topic_data:
+        rows: list[PartitionProduceResponse] = []
+        work.response.responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
+        )
+        found = refused or _find_topic(context, image, topic)
+        for data in topic.partition_data:
+            row = PartitionProduceResponse(index=data.index, base_offset=-1)
+            rows.append(row)
+            if isinstance(found, ErrorCode):
+                row.error_code = found
+            else:
+                work.append(found, data, row)
+    return work
+
+
+class ProduceReply:
+    """The second stage: awaiting it gives the response, or None for acks=0."""
+
+    __slots__ = ("_acks", "_allow_zstd", "_context", "_timeout_ms", "_waiting", "response")
+
+    def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
+        self._context = context
+        self._acks = request.acks
+        self._timeout_ms = max(0, request.timeout_ms)
+        self._allow_zstd = context.api_version >= FIRST_VERSION_WITH_ZSTD
+        self._waiting: list[_Waiting] = []
+        self.response = ProduceResponse(responses=[])
+
+    def append(self, topic: TopicInfo, data: PartitionProduceData, row: PartitionProduceResponse) -> None:
+        """Queue one partition's batch, or say in `row` why not."""
+        code = self._check(data)
+        if code is not ErrorCode.NONE:
+            row.error_code = code
+            return
+        assert data.records is not None
+        log = find_log(self._context.broker.store, topic, data.index)
+        if isinstance(log, ErrorCode):
+            row.error_code = log
+            self._hint(row, topic.name)
+            return
+        try:
+            pending = log.append(data.records, acks=self._acks, allow_zstd=self._allow_zstd)
+        except EngineError as error:
+            self._refuse(row, topic.name, error, log.log_start_offset)
+        else:
+            self._waiting.append(_Waiting(row, pending, log.log_start_offset, topic.name))
+
+    def _check(self, data: PartitionProduceData) -> ErrorCode:
+        if not data.records:
+            return ErrorCode.INVALID_RECORD
+        if not ALL_ACKS <= self._acks <= 1:
+            return ErrorCode.INVALID_REQUIRED_ACKS
+        return _check_producer(data.records)
+
+    def __await__(self) -> Generator[Any, None, ProduceResponse | None]:
+        return self._finish().__await__()
+
+    async def _finish(self) -> ProduceResponse | None:
+        deadline = trio.current_time() + self._timeout_ms / 1000 if self._acks == ALL_ACKS else float("inf")
+        for waiting in self._waiting:
+            waiting.row.error_code = ErrorCode.REQUEST_TIMED_OUT
+            with trio.move_on_at(deadline):
+                await self._settle(waiting)
+        if self._acks != NO_ACKS:
+            return self.response
+        for topic in self.response.responses:
+            for row in topic.partition_responses:
+                if row.error_code:
+                    raise ProtocolViolation(
+                        f"produce with acks=0 to {topic.name or topic.topic_id.hex()}-{row.index} failed: "
+                        f"{ErrorCode(row.error_code).name}"
+                    )
+        return None
+
+    async def _settle(self, waiting: _Waiting) -> None:
+        row = waiting.row
+        try:
+            result = await waiting.append.wait()
+        except EngineError as error:
+            self._refuse(row, waiting.topic, error, waiting.log_start_offset)
+            return
+        row.error_code = ErrorCode.NONE
+        row.base_offset = result.base_offset
+        row.log_append_time_ms = result.log_append_time_ms
+        row.log_start_offset = result.log_start_offset
+
+    def _refuse(self, row: PartitionProduceResponse, topic: str, error: EngineError, log_start_offset: int) -> None:
+        row.error_code = error_code_of(error)
+        if isinstance(error, _VALIDATION_ERRORS):
+            row.log_start_offset = log_start_offset
+            row.error_message = str(error) or None
+        self._hint(row, topic)
+
+    def _hint(self, row: PartitionProduceResponse, topic: str) -> None:
+        """Who leads the partition instead (KIP-951)."""
+        if row.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or self._context.api_version < FIRST_VERSION_WITH_HINTS:
+            return
+        leader = current_leader(self._context, topic, row.index)
+        row.current_leader = LeaderIdAndEpoch(leader_id=leader.broker_id, leader_epoch=leader.epoch)
+        nodes = self.response.node_endpoints
+        if leader.host is not None and all(node.node_id != leader.broker_id for node in nodes):
+            nodes.append(NodeEndpoint(node_id=leader.broker_id, host=leader.host, port=leader.port, rack=leader.rack))
+
+
+def _find_topic(context: RequestContext, image: ClusterImage, topic: TopicProduceData) -> TopicInfo | ErrorCode:
+    if context.api_version >= FIRST_VERSION_WITH_IDS:
+        found = image.topics_by_id.get(topic.topic_id)
+        if found is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        name = found.name
+    else:
+        name = topic.name
+        found = image.topics.get(name)
+    if not context.authorize(Operation.WRITE, ResourceType.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if found is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if found.internal and context.client_id != ADMIN_CLIENT_ID:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return found
+
+
+def _refuse_transactions(context: RequestContext, request: ProduceRequest) -> ErrorCode | None:
+    """Transactional batches need the right to the transactional id; without it nothing of the request is taken."""
+    if not any(_is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data):
+        return None
+    name = request.transactional_id
+    if name is None or not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return None
+
+
+def _is_transactional(records: memoryview | None) -> bool:
+    return (
+        records is not None
+        and len(records) > _ATTRIBUTES_AT + 1
+        and records[_MAGIC_AT] == 2
+        and bool(records[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL)
+    )
+
+
+def _check_producer(records: memoryview) -> ErrorCode:
+    """Whether the batch needs producer state. Bytes that are no v2 batch are left to the engine to refuse."""
+    if len(records) < _ATTRIBUTES_AT + _PRODUCER_FIELDS.size or records[_MAGIC_AT] != 2:
+        return ErrorCode.NONE
+    attributes, producer_id, _, sequence = _PRODUCER_FIELDS.unpack_from(records, _ATTRIBUTES_AT)
+    if attributes & _CONTROL:
+        return ErrorCode.NONE
+    if attributes & _TRANSACTIONAL:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.UNKNOWN_PRODUCER_ID if producer_id >= 0 and sequence >= 0 else ErrorCode.NONE

@@ -1,0 +1,196 @@
+"""A broker without a server: real handlers, engine and control plane, on a filesystem and a metadata store in memory.
+
+A test asks with a request message and gets the response message; in between both go through their bytes and through
+dispatch, as they would over a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import trio
+
+from coordinator.api import BrokerEndpoint, ClusterImage, HostedPartition
+from coordinator.cluster.controller import TopicDefaults
+from coordinator.runtime import Coordinator, CoordinatorSettings
+from coordinator.testing import FakeEnsemble, FakeValidator
+from engine.api import LogConfig, PartitionLog, TimestampType, TopicPartition
+from engine.batch import Record, build_batch
+from engine.io_workers import LoopPool
+from engine.store import SegmentStore, StoreOptions
+from engine.testing import MemoryFileSystem
+from kafkawire.context import Authorizer, BrokerInterfaces, ConfigEntry, ConfigSource, allow_all
+from kafkawire.dispatch import Dispatched, Dispatcher
+from kafkawire.fetch_sessions import FetchSessionCache
+from kafkawire.handlers import API_TABLE, Api
+from kafkawire.request_metrics import RequestMetrics
+from kafkawire.wire.connection import ConnectionInfo
+from kafkawire.wire.versions import decode_response, encode_request
+
+NOW_MS = 1_700_000_000_000
+NODE_ID = 1
+LISTENER = "PLAINTEXT"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """See `kafkawire.context.HandlerConfig`."""
+
+    node_id: int = NODE_ID
+    auto_create_topics_enable: bool = True
+    delete_topic_enable: bool = True
+    max_fetch_size_bytes: int = 55 * 1024 * 1024
+
+
+@dataclass
+class Host:
+    """Opens in the engine what the control plane says, with the topic configs the tests use."""
+
+    store: SegmentStore
+
+    async def remove_strays(self, image: ClusterImage) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
+        for one in deleted:
+            await self.store.delete_partition(TopicPartition(one.topic_id, one.topic, one.partition))
+        for one in opened:
+            partition = TopicPartition(one.topic_id, one.topic, one.partition)
+            await self.store.open_partition(partition, log_config(one.configs), one.state.leader_epoch)
+
+
+def log_config(configs: Mapping[str, str]) -> LogConfig:
+    return LogConfig(
+        max_message_size_bytes=int(configs.get("max.message.bytes", "1048588")),
+        segment_size_bytes=int(configs.get("segment.bytes", "1073741824")),
+        timestamp_type=TimestampType(configs.get("message.timestamp.type", "CreateTime")),
+        min_insync_replicas=int(configs.get("min.insync.replicas", "1")),
+    )
+
+
+def topic_config(configs: Mapping[str, str]) -> list[ConfigEntry]:
+    shown = {"retention.ms": ConfigEntry("retention.ms", "604800000", ConfigSource.DEFAULT)}
+    shown.update({name: ConfigEntry(name, value, ConfigSource.TOPIC) for name, value in configs.items()})
+    return list(shown.values())
+
+
+@dataclass
+class Rewritten:
+    """The cluster as one broker of a larger one sees it: the test says how the image differs."""
+
+    real: Coordinator
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def image(self) -> ClusterImage:
+        return replace(self.real.image, **self.changes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+@dataclass
+class Broker:
+    """What a test holds."""
+
+    interfaces: BrokerInterfaces
+    dispatcher: Dispatcher
+    connection: ConnectionInfo
+    store: SegmentStore
+    cluster: Rewritten
+    filesystem: MemoryFileSystem
+    correlation_id: int = 0
+
+    def reconfigured(self, table: Sequence[Api] = API_TABLE, **changes: Any) -> Broker:
+        """The same broker with other interfaces, such as an authorizer."""
+        interfaces = replace(self.interfaces, **changes)
+        return replace(self, interfaces=interfaces, dispatcher=Dispatcher(interfaces, table))
+
+    def dispatch(self, request: Any, version: int, client_id: str | None = "test") -> Dispatched:
+        self.correlation_id += 1
+        frame = bytearray(encode_request(request, version, self.correlation_id, client_id))
+        return self.dispatcher.dispatch(frame, self.connection)
+
+    async def ask(self, request: Any, version: int, client_id: str | None = "test") -> Any:
+        """The decoded response."""
+        dispatched = self.dispatch(request, version, client_id)
+        return self.read(await dispatched.outcome, type(request).API_KEY, version)
+
+    def read(self, segments: Any, api_key: int, version: int) -> Any:
+        assert segments is not None
+        correlation_id, response = decode_response(join(segments), api_key, version)
+        assert correlation_id == self.correlation_id
+        return response
+
+    async def create(self, name: str, partition_count: int = 1, **configs: str) -> bytes:
+        """A topic, by its config keys with underscores; its id."""
+        topic = await self.cluster.real.create_topic(
+            name, partition_count=partition_count, configs={key.replace("_", "."): configs[key] for key in configs}
+        )
+        return topic.topic_id
+
+    def log(self, topic: str, partition: int = 0) -> PartitionLog:
+        info = self.cluster.image.topics[topic]
+        return self.store.get(TopicPartition(info.topic_id, topic, partition))
+
+    async def append(self, topic: str, *values: bytes, partition: int = 0) -> int:
+        """One batch, durable; its base offset."""
+        pending = self.log(topic, partition).append(memoryview(batch(*values)), acks=-1)
+        return (await pending.wait()).base_offset
+
+
+def batch(*values: bytes, timestamp_ms: int = NOW_MS, **options: Any) -> bytearray:
+    return build_batch([Record(value=value, timestamp_ms=timestamp_ms) for value in values or (b"v",)], **options)
+
+
+def join(segments: Sequence[Any]) -> bytes:
+    """A reply's bytes; file ranges are read."""
+    return b"".join(
+        part.file.read_at(part.position, part.size_bytes) if hasattr(part, "file") else part for part in segments
+    )
+
+
+@asynccontextmanager
+async def open_handlers(
+    settings: Settings | None = None,
+    *,
+    authorizer: Authorizer = allow_all,
+    host: str = "broker.example",
+    queue_max_bytes: int = 64 * 1024 * 1024,
+) -> AsyncIterator[Broker]:
+    """Everything behind the server, running."""
+    filesystem = MemoryFileSystem()
+    options = StoreOptions(("/data",), "cluster", NODE_ID, queue_max_bytes=queue_max_bytes)
+    store = SegmentStore(options, filesystem, LoopPool(), lambda: NOW_MS, lambda reason: None)
+    metadata = FakeEnsemble().connect()
+    coordinator = Coordinator(
+        metadata,
+        Host(store),
+        FakeValidator(),
+        CoordinatorSettings(NODE_ID, (BrokerEndpoint(LISTENER, host, 9092),), defaults=TopicDefaults(2)),
+        Random(7),
+    )
+    cluster = Rewritten(coordinator)
+    interfaces = BrokerInterfaces(
+        store=store,
+        cluster=cluster,
+        config=settings or Settings(),
+        topic_config=topic_config,
+        fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
+        metrics=RequestMetrics(),
+        now_ms=lambda: NOW_MS,
+        authorizer=authorizer,
+    )
+    connection = ConnectionInfo(connection_id=1, listener_name=LISTENER, peer_host="10.0.0.9", local_address="10.0.0.1")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        await coordinator.start()
+        nursery.start_soon(coordinator.run)
+        yield Broker(interfaces, Dispatcher(interfaces), connection, store, cluster, filesystem)
+        await store.close()
+        await metadata.close()
+        nursery.cancel_scope.cancel()
