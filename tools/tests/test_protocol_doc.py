@@ -1,0 +1,25 @@
+"""docs/protocol.md says what the API table says, and leaves no API out."""
+
+from __future__ import annotations
+
+from kafkawire.handlers import API_TABLE
+from kafkawire.messages import MODULES
+from tools.generate_protocol_doc import COMING, GAPS, TARGET, render, title
+
+
+def test_the_file_is_current() -> None:
+    assert TARGET.read_text() == render(), "run `make generate`"
+
+
+def test_every_api_we_have_messages_for_is_served_or_promised() -> None:
+    served = {api.key for api in API_TABLE}
+    promised = {key for keys in COMING.values() for key in keys}
+    assert served | promised == set(MODULES)
+
+
+def test_gaps_are_told_of_served_apis_only() -> None:
+    assert set(GAPS) <= {api.name for api in API_TABLE}
+
+
+def test_names_are_kafkas() -> None:
+    assert title("list_offsets") == "ListOffsets"
