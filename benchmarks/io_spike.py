@@ -45,6 +45,10 @@ class DoorHolder(trio.abc.Instrument):
         self._every_s = every_s
         self._last = 0.0
 
+    def job_leaves(self) -> None:
+        self.jobs += 1
+        self._last = time.perf_counter()
+
     def before_io_wait(self, timeout: float) -> None:
         if self.jobs and timeout <= 0 and (now := time.perf_counter()) - self._last > self._every_s:
             time.sleep(0.00001)
@@ -70,7 +74,7 @@ class Worker:
     async def run(self, job: Callable[[], None]) -> None:
         done = trio.Event()
         self._jobs.put((job, done))
-        self._door.jobs += 1
+        self._door.job_leaves()
         await done.wait()
         self._door.jobs -= 1
 

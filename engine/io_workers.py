@@ -66,11 +66,18 @@ class _LetWorkersIn(trio.abc.Instrument):
     """
 
     def __init__(self) -> None:
-        self.jobs_out = 0
+        self._jobs_out = 0
         self._last_s = 0.0
 
+    def job_leaves(self) -> None:
+        self._jobs_out += 1
+        self._last_s = time.perf_counter()  # most jobs are back before they need help
+
+    def job_is_back(self) -> None:
+        self._jobs_out -= 1
+
     def before_io_wait(self, timeout: float) -> None:
-        if self.jobs_out and timeout <= 0:
+        if self._jobs_out and timeout <= 0:
             now_s = time.perf_counter()
             if now_s - self._last_s > LET_IN_EVERY_S:
                 time.sleep(LET_IN_FOR_S)
@@ -91,10 +98,10 @@ class ThreadPool:
     async def run(self, lane: int, job: Callable[[], T]) -> T:
         jobs = self._queues.get(lane) or self._start(lane)
         item = _Job(job, trio.lowlevel.current_task())
-        self._door.jobs_out += 1
+        self._door.job_leaves()
         jobs.put(item)  # type: ignore[arg-type]  # the queue only ever performs it
         await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
-        self._door.jobs_out -= 1
+        self._door.job_is_back()
         return item.outcome()
 
     def _start(self, lane: int) -> "queue.SimpleQueue[_Job[object] | None]":
