@@ -12,21 +12,25 @@ from typing import TYPE_CHECKING, Any
 from compat_tests.harness.batches import CHECKED, LENGTH_COVERS_FROM, PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 ZERO_ID = bytes(16)
 # Above the timestamps that scenarios write (2023), below any that a broker takes from its clock.
 CLOCK_FROM_MS = 1_750_000_000_000
 LOG_APPEND_TIME = 0b1000
-# Arrays that are sets: a broker may list them in any order.
-SORTED_BY: Mapping[tuple[str, str], Callable[[Any], Any]] = {
-    ("metadata", "topics"): lambda row: (row["name"] or "", str(row.get("topic_id"))),
-    ("metadata", "partitions"): lambda row: row["partition_index"],
-    ("produce", "responses"): lambda row: (row.get("name") or "", str(row.get("topic_id"))),
-    ("produce", "partition_responses"): lambda row: row["index"],
-    ("create_topics", "topics"): lambda row: row["name"],
-    ("create_topics", "configs"): lambda row: row["name"],
-    ("delete_topics", "responses"): lambda row: (row["name"] or "", str(row.get("topic_id"))),
+# Arrays that are sets: a broker may list their rows in any order, and clients look them up by these fields.
+SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("metadata", "topics"): ("name", "topic_id"),
+    ("metadata", "partitions"): ("partition_index",),
+    ("produce", "responses"): ("name", "topic_id"),
+    ("produce", "partition_responses"): ("index",),
+    ("fetch", "responses"): ("topic", "topic_id"),
+    ("fetch", "partitions"): ("partition_index",),
+    ("list_offsets", "topics"): ("name",),
+    ("list_offsets", "partitions"): ("partition_index",),
+    ("create_topics", "topics"): ("name",),
+    ("create_topics", "configs"): ("name",),
+    ("delete_topics", "responses"): ("name", "topic_id"),
 }
 # Arrays that are maps: a row that one side lacks must not shift the others.
 KEYED_BY = {("api_versions", "api_keys"): "api_key", ("api_versions", "finalized_features"): "name"}
@@ -60,10 +64,10 @@ class Normaliser:
         return self._value(name, value)
 
     def _array(self, api: str, name: str, rows: list[Any]) -> Any:
-        key = SORTED_BY.get((api, name))
-        if key is not None:
-            rows = sorted(rows, key=key)
         shown = [self._field(api, name, row) for row in rows]
+        keys = SORTED_BY.get((api, name))
+        if keys is not None:
+            shown.sort(key=lambda row: [(row.get(key) is None, row.get(key)) for key in keys])
         by = KEYED_BY.get((api, name))
         return shown if by is None else {row[by]: row for row in shown}
 

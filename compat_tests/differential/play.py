@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-# The scenarios register themselves; those that look at all topics come first.
-from compat_tests.differential import (  # noqa: F401
-    cases_fetch,  # isort: skip
-    cases_frames,  # isort: skip
-    cases_list_offsets,  # isort: skip
+from compat_tests.differential import (
+    cases_fetch,
+    cases_frames,
+    cases_list_offsets,
     cases_metadata,
-    cases_produce,  # isort: skip
-    cases_topics,  # isort: skip
+    cases_produce,
+    cases_topics,
 )
 from compat_tests.differential.catalogue import CASES
 from compat_tests.differential.compare import Difference, compare_transcripts
@@ -20,6 +19,9 @@ from compat_tests.differential.side import Side
 if TYPE_CHECKING:
     from compat_tests.differential.catalogue import Case
     from compat_tests.harness.broker import Broker
+
+# In this order: Metadata looks at all topics, before others make hundreds of them.
+MODULES = (cases_metadata, cases_topics, cases_produce, cases_fetch, cases_list_offsets, cases_frames)
 
 Transcripts = dict[tuple[str, int], list[tuple[str, Any]]]
 
@@ -52,4 +54,6 @@ def differences(kafka: Transcripts, ours: Transcripts) -> list[Difference]:
 
 def chosen(pattern: str = "") -> list[Case]:
     """The cases whose name contains the pattern."""
-    return [case for case in CASES if pattern in case.name]
+    names = [module.__name__ for module in MODULES]
+    ordered = sorted(CASES, key=lambda case: names.index(case.play.__module__))
+    return [case for case in ordered if pattern in case.name]

@@ -55,6 +55,8 @@ class ApacheKafka(Broker):
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            # Tests write timestamps that are years old: retention, first looked at 30 s after the start, must not run.
+            "log.initial.task.delay.ms": "86400000",
             **self.overrides,
         }
         self._properties_path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

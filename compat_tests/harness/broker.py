@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import random
+import signal
 import socket
 import subprocess
 import time
@@ -106,11 +107,11 @@ class Broker(abc.ABC):
     def log_tail(self) -> str:
         return "\n".join(self._log_from(0).splitlines()[-LOG_TAIL_LINES:])
 
-    def stop(self) -> int:
-        """SIGTERM, as an operator would; returns the exit code."""
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Asks it to leave, as an operator would; returns the exit code."""
         process = self._process
         assert process is not None, "the broker is not running"
-        process.terminate()
+        process.send_signal(number)
         try:
             code = process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:

@@ -1,0 +1,1 @@
+"""`kafkawire serve` as an operator meets it: the ready line, health, refusals, signals."""

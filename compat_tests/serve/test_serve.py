@@ -1,0 +1,130 @@
+"""`kafkawire serve` from outside: it starts or refuses in one clear line, and leaves when told to."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.confluent.clients import create_topic, flush, producer, read
+from compat_tests.harness.broker import BrokerFailedError, free_port
+from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def http(broker: Kafkawire, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}{path}", timeout=10) as reply:
+        text: str = reply.read().decode()
+    return text
+
+
+def refusal(broker: Kafkawire) -> str:
+    """What a broker said that did not start; a traceback is not a clear line."""
+    with pytest.raises(BrokerFailedError) as failure:
+        broker.start()
+    assert "exited with" in str(failure.value)
+    said = broker.log_tail()
+    assert "Traceback" not in said
+    assert "kafkawire ready" not in said
+    return said
+
+
+def test_ready_line_names_the_addresses(tmp_path: Path) -> None:
+    with Kafkawire(tmp_path) as broker:
+        (line,) = [line for line in broker.log_path.read_text().splitlines() if line.startswith("kafkawire ready")]
+        assert str(broker.port) in line
+        assert str(broker.http_port) in line
+
+
+def test_health_and_metrics(tmp_path: Path) -> None:
+    with Kafkawire(tmp_path) as broker:
+        http(broker, "/health/live")
+        create_topic(broker, "counted")
+        assert "# TYPE" in http(broker, "/metrics")
+
+
+def test_nothing_is_written_outside_the_log_dir(tmp_path: Path) -> None:
+    with Kafkawire(tmp_path) as broker:
+        create_topic(broker, "inside")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broker.log", "data"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num.partitions", "many"),
+        ("num.partitions", "0"),
+        ("log.retention.check.interval.ms", "7"),
+        ("listeners", "SASL_SSL://127.0.0.1:9"),
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(tmp_path: Path, key: str, value: str) -> None:
+    assert key in refusal(Kafkawire(tmp_path, {key: value}))
+
+
+def test_an_unknown_key_is_a_warning_by_name(tmp_path: Path) -> None:
+    with Kafkawire(tmp_path, {"no.such.key": "1"}) as broker:
+        assert "no.such.key" in broker.log_path.read_text()
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    broker = Kafkawire(tmp_path)
+    with socket.socket() as occupied:
+        occupied.bind(("127.0.0.1", broker.port))
+        occupied.listen()
+        assert str(broker.port) in refusal(broker)
+
+
+def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with Kafkawire(tmp_path / "first") as first:
+        second = Kafkawire(tmp_path / "second", {"log.dirs": str(first.data_dir)})
+        assert str(first.data_dir) in refusal(second)
+        create_topic(first, "unharmed")
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file" in refusal(Kafkawire(tmp_path / "broker", {"log.dirs": str(tmp_path / "file" / "data")}))
+
+
+def test_a_properties_file_counts_and_an_override_counts_more(tmp_path: Path) -> None:
+    port, other_port = free_port(), free_port()
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        f"listeners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path / 'data'}\nhttp.listeners=http://127.0.0.1:{port}\n"
+    )
+    command = [str(KAFKAWIRE), "serve", str(properties), "--override", f"http.listeners=http://127.0.0.1:{other_port}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if line.startswith("kafkawire ready"))
+        assert str(port) in line
+        assert str(other_port) in line
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_leaves_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    """With a client connected that waits in a long poll."""
+    with Kafkawire(tmp_path) as broker:
+        create_topic(broker, "polled")
+        client = producer(broker)
+        client.produce("polled", b"value")
+        flush(client)
+        with socket.create_connection(("127.0.0.1", broker.port)):
+            started = time.monotonic()
+            assert broker.stop(number) == 0
+            assert time.monotonic() - started < 30
+        broker.start()
+        assert [message.value() for message in read(broker, "polled", 0, 1)] == [b"value"]
