@@ -17,6 +17,7 @@ from engine.errors import (
     CorruptMessage,
     InvalidRecord,
     InvalidTimestamp,
+    InvalidTxnState,
     MessageTooLarge,
     RecordListTooLarge,
     UnsupportedCompressionType,
@@ -37,6 +38,7 @@ _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
 _CODEC_MASK = 0b111
+_RECORD_SIZE_MIN_BYTES = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
 _LOG_APPEND_TIME_BIT = 1 << 3
 _TRANSACTIONAL_BIT = 1 << 4
 _CONTROL_BIT = 1 << 5
@@ -159,10 +161,14 @@ def _single_batch(records: memoryview) -> BatchHeader:
 def _check_meaning(header: BatchHeader) -> None:
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
+    if not header.codec_id and header.record_count * _RECORD_SIZE_MIN_BYTES > header.size_bytes - HEADER_SIZE_BYTES:
+        raise InvalidRecord(f"{header.record_count} records do not fit into a batch of {header.size_bytes} bytes")
     if header.is_control:
         raise InvalidRecord("control batches are written by the broker alone")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise InvalidRecord(f"sequence {header.base_sequence} of producer {header.producer_id}")
+    if header.is_transactional:
+        raise InvalidTxnState(f"producer {header.producer_id} has no transaction open")
 
 
 def _check_timestamps(header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:

@@ -22,6 +22,10 @@ class InvalidTimestamp(EngineError):
     """A timestamp of the batch header lies outside the topic's limits."""
 
 
+class InvalidTxnState(EngineError):
+    """A transactional batch although no transaction of that producer is open here."""
+
+
 class MessageTooLarge(EngineError):
     """The batch is larger than max.message.bytes."""
 

@@ -157,6 +157,7 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     log.CorruptMessage: ErrorCode.CORRUPT_MESSAGE,
     log.InvalidRecord: ErrorCode.INVALID_RECORD,
     log.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    log.InvalidTxnState: ErrorCode.INVALID_TXN_STATE,
     log.MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     log.RecordListTooLarge: ErrorCode.RECORD_LIST_TOO_LARGE,
     log.UnsupportedCompressionType: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
