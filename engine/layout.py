@@ -5,7 +5,7 @@ refused, never guessed at. Each function leaves the names it made or removed dur
 """
 
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -196,6 +196,25 @@ def delete_partition_dir(filesystem: FileSystem, path: str, partition: TopicPart
     filesystem.rename(f"{path}/{directory_name(partition)}", f"{path}/{doomed}")
     filesystem.sync_dir(path)
     _remove_tree(filesystem, path, doomed)
+
+
+def remove_strays(
+    filesystem: FileSystem, path: str, names: Sequence[str], is_known: Callable[[bytes], bool]
+) -> list[str]:
+    """Removes, of the partition directories `names`, those whose topic is not known any more; returns which.
+
+    A directory that does not say whose it is stays: it may be one that was about to be created.
+    """
+    removed = []
+    for name in names:
+        topic_id = _stored_topic_id(filesystem, f"{path}/{name}")
+        if topic_id is not None and not is_known(topic_id):
+            doomed = f"{topic_id.hex()}-{name.rpartition('-')[2]}{DELETE_SUFFIX}"
+            filesystem.rename(f"{path}/{name}", f"{path}/{doomed}")
+            filesystem.sync_dir(path)
+            _remove_tree(filesystem, path, doomed)
+            removed.append(name)
+    return removed
 
 
 def _remove_tree(filesystem: FileSystem, path: str, name: str) -> None:

@@ -5,6 +5,7 @@ directory on disk whose partition nobody opens is left alone.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from zlib import crc32
@@ -15,7 +16,14 @@ from engine.api import LogConfig, ReadyWaiter, TopicPartition
 from engine.errors import NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
 from engine.filesystem import FileSystem
 from engine.io_workers import WorkerPool
-from engine.layout import Identity, delete_partition_dir, directory_name, open_partition_dir, prepare
+from engine.layout import (
+    Identity,
+    delete_partition_dir,
+    directory_name,
+    open_partition_dir,
+    prepare,
+    remove_strays,
+)
 from engine.log_dir import LogDir
 from engine.partition import Partition
 from engine.rounds import Lane, QueueBudget
@@ -147,6 +155,20 @@ class SegmentStore:
             await log_dir.run(partial(delete_partition_dir, self._filesystem, log_dir.path, partition))
             log_dir.abandon(partition, name)
             del self._homes[name]
+
+    async def remove_strays(self, is_known: Callable[[bytes], bool]) -> None:
+        """Remove what is left on disk of topics that `is_known` denies, by topic id. Call it before any open.
+
+        A topic's metadata goes before its files, so a crash between the two leaves files nobody may serve again. A
+        log dir that is or goes offline keeps its own.
+        """
+        async with self._changes:
+            for log_dir in self._dirs:
+                names = [name for name, home in self._homes.items() if home is log_dir]
+                job = partial(remove_strays, self._filesystem, log_dir.path, names, is_known)
+                with suppress(StorageError):
+                    for name in await log_dir.run(job):
+                        del self._homes[name]
 
     @property
     def has_room(self) -> bool:

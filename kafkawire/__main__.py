@@ -1,10 +1,6 @@
 """Entry point of the `kafkawire` command."""
 
-
-def main() -> None:
-    """Run the command line."""
-    raise SystemExit("kafkawire: nothing to run yet")
-
+from kafkawire.cli import main
 
 if __name__ == "__main__":
     main()

@@ -237,3 +237,17 @@ async def test_close_answers_what_is_queued_and_refuses_the_rest() -> None:
         with pytest.raises(EngineError):
             store.get(ORDERS)
         await store.close()
+
+
+async def test_strays_of_topics_nobody_knows_are_removed() -> None:
+    filesystem = MemoryFileSystem()
+    kept, gone = partition(0), partition(0, "gone", bytes(16))
+    async with running(filesystem) as store:
+        for one in (kept, gone):
+            await store.open_partition(one, LogConfig(), 0)
+        await store.close()
+    async with running(filesystem) as store:
+        await store.remove_strays(lambda topic_id: topic_id == kept.topic_id)
+        assert [name for name in filesystem.list_dir("/data") if name.endswith("-0")] == ["orders-0"]
+        reopened = await store.open_partition(partition(0, "gone", bytes([7] * 16)), LogConfig(), 0)
+        assert reopened.log_end_offset == 0

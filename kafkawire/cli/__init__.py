@@ -1,1 +1,33 @@
-"""The `kafkawire` command, one module per subcommand."""
+"""The `kafkawire` command: one module per subcommand, imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+import kafkawire
+
+COMMANDS = {"serve": "kafkawire.cli.serve"}
+
+
+class LazyGroup(click.Group):
+    """Imports a subcommand when it is named, so that `--help` costs no broker."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in alphabetical order."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The click command called `cmd_name`, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name]).command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(kafkawire.__version__)
+def main() -> None:
+    """A Kafka-compatible broker."""

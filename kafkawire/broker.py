@@ -1,0 +1,255 @@
+"""The composition root: builds one broker from its parts, starts them in order, and stops them in the reverse order.
+
+Start: listeners are bound (their ports are what the broker registers), the metadata store is opened, the coordinator
+loads the cluster and acquires its leaderships, the log dirs are recovered, and only then is anything accepted. What
+touches the outside world comes in through `Surroundings`; `testing.py` puts other ones in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random, SystemRandom
+
+import trio
+
+from coordinator.api import BrokerEndpoint
+from coordinator.cluster.controller import TopicDefaults
+from coordinator.errors import CannotStart
+from coordinator.metadata.embedded import open_embedded
+from coordinator.metadata.store import MetadataStore
+from coordinator.runtime import Coordinator, CoordinatorSettings
+from engine.errors import StoreRefused
+from engine.filesystem import FileSystem, PosixFileSystem
+from engine.io_workers import ThreadPool, WorkerPool
+from engine.store import SegmentStore, StoreOptions
+from kafkawire.config import Config
+from kafkawire.context import BrokerInterfaces
+from kafkawire.dispatch import Dispatcher
+from kafkawire.fetch_sessions import FetchSessionCache
+from kafkawire.handlers import API_TABLE
+from kafkawire.partition_host import EngineHost
+from kafkawire.request_metrics import RequestMetrics
+from kafkawire.server import ServerLimits, serve
+from kafkawire.server_stats import ServerStats
+from kafkawire.topic_config import TopicConfigs
+from kafkawire.transport import Listener, open_listener
+from kafkawire.wire.connection import ConnectionLimits
+from kafkawire.wire.plans import warm
+
+
+class StartError(Exception):
+    """The broker cannot start; its text is the one line for the operator."""
+
+
+class BrokerFailed(Exception):
+    """The broker had to stop by itself; its text is the one line for the operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The world outside the broker: network, disk, threads, the metadata store, chance and time."""
+
+    listen: Callable[[str, int], Awaitable[Listener]]
+    open_metadata: Callable[[Path], Awaitable[MetadataStore]]
+    filesystem: FileSystem
+    pool: WorkerPool
+    random: Random
+    now_ms: Callable[[], int]
+
+
+def real_surroundings() -> Surroundings:
+    """Sockets, the disk, threads, the system's clock. Call it inside `trio.run`."""
+    return Surroundings(
+        listen=open_listener,
+        open_metadata=partial(open_embedded, run=trio.to_thread.run_sync),
+        filesystem=PosixFileSystem(),
+        pool=ThreadPool(),
+        random=SystemRandom(),
+        now_ms=lambda: time.time_ns() // 1_000_000,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Broker:
+    """One broker and its parts. Whoever runs it sets `stop` to end it in order."""
+
+    config: Config
+    world: Surroundings
+    listeners: dict[str, Listener] = field(default_factory=dict)
+    http_urls: list[str] = field(default_factory=list)
+    metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    stats: ServerStats = field(default_factory=ServerStats)
+    stop: trio.Event = field(default_factory=trio.Event)
+    drained: trio.Event = field(default_factory=trio.Event)  # the server has answered its last request
+    failure: str | None = None
+    _host: EngineHost | None = None
+    _metadata: MetadataStore | None = None
+    _coordinator: Coordinator | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has not been told to stop."""
+        return not self.stop.is_set()
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The control plane, once started."""
+        assert self._coordinator is not None
+        return self._coordinator
+
+    @property
+    def store(self) -> SegmentStore:
+        """The segment store, once started."""
+        assert self._host is not None
+        return self._host.store
+
+    def fail(self, reason: str) -> None:
+        """Stop because going on is impossible; `run_broker` then raises BrokerFailed."""
+        self.failure = reason
+        self.stop.set()
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Starts every part, the accepting of requests last. Its tasks live in `nursery`.
+
+        Raises: StartError.
+        """
+        try:
+            await self._bind()
+            await self._start_coordinator(nursery)
+            await self._start_serving(nursery)
+        except (CannotStart, StoreRefused) as error:
+            raise StartError(str(error)) from error
+
+    async def close(self) -> None:
+        """Stops the parts in order; of a broker that did not start, those that did. The server has stopped already."""
+        if self._host is not None and self._host.has_store:
+            await self._host.store.close()
+        if self._metadata is not None:
+            await self._metadata.close()
+        for listener in self.listeners.values():
+            listener.close()
+
+    async def _bind(self) -> None:
+        for one in self.config.listeners:
+            try:
+                self.listeners[one.name] = await self.world.listen(one.host, one.port)
+            except OSError as error:
+                where = f"{one.name}://{one.host}:{one.port}"
+                raise StartError(f"listeners: cannot bind {where}: {error.strerror or error}") from error
+
+    async def _start_coordinator(self, nursery: trio.Nursery) -> None:
+        config = self.config
+        directory = config.metadata_dir or config.log_dirs[0] / "metadata"
+        self._metadata = await self.world.open_metadata(directory.absolute())
+        topic_configs = TopicConfigs(config)
+        self._host = EngineHost(partial(self._start_store, nursery), topic_configs)
+        settings = CoordinatorSettings(
+            config.node_id,
+            tuple(self._endpoints()),
+            config.rack or None,
+            TopicDefaults(config.num_partitions, config.default_replication_factor),
+        )
+        self._coordinator = Coordinator(self._metadata, self._host, topic_configs, settings, self.world.random)
+        await self._coordinator.start()
+        nursery.start_soon(self._coordinator.run)
+
+    def _endpoints(self) -> Iterator[BrokerEndpoint]:
+        """What this broker advertises: as configured, else where it listens."""
+        for one in self.config.listeners:
+            advertised = self.config.advertised(one.name)
+            if advertised is not None:
+                yield BrokerEndpoint(one.name, advertised.host, advertised.port)
+            else:
+                yield BrokerEndpoint(one.name, one.host, self.listeners[one.name].address[1])
+
+    async def _start_store(self, nursery: trio.Nursery, cluster_id: str) -> SegmentStore:
+        options = StoreOptions(
+            log_dirs=tuple(str(path.absolute()) for path in self.config.log_dirs),
+            cluster_id=cluster_id,
+            broker_id=self.config.node_id,
+            lanes_per_dir=self.config.io_workers,
+        )
+        store = SegmentStore(options, self.world.filesystem, self.world.pool, self.world.now_ms, self.fail)
+        await nursery.start(store.run)
+        return store
+
+    async def _start_serving(self, nursery: trio.Nursery) -> None:
+        if self.config.http_listener is not None:
+            await self._start_http(nursery, *self.config.http_listener)
+        interfaces = BrokerInterfaces(
+            store=self.store,
+            cluster=self.coordinator,
+            config=self.config,
+            topic_config=TopicConfigs(self.config).describe,
+            fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
+            metrics=self.metrics,
+            now_ms=self.world.now_ms,
+        )
+        warm((api.request, api.response, api.max_version) for api in API_TABLE)
+        limits = ServerLimits(
+            connection=ConnectionLimits(
+                max_frame_size_bytes=self.config.max_request_size_bytes,
+                idle_timeout_ms=self.config.connections_max_idle_ms,
+            ),
+            max_connections=self.config.max_connections,
+            max_connections_per_ip=self.config.max_connections_per_ip,
+            queued_max_request_size_bytes=self.config.queued_max_request_bytes,
+        )
+        named = {name: [listener] for name, listener in self.listeners.items()}
+        await nursery.start(partial(self._serve, named, Dispatcher(interfaces), limits))
+
+    async def _serve(
+        self,
+        listeners: dict[str, list[Listener]],
+        dispatcher: Dispatcher,
+        limits: ServerLimits,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serves until `stop`; then the parts behind the server are closed and every other task is ended."""
+        await serve(listeners, dispatcher, limits, stop=self.stop, stats=self.stats, task_status=task_status)
+        self.drained.set()
+
+    async def _start_http(self, nursery: trio.Nursery, host: str, port: int) -> None:
+        from prometheus_client import CollectorRegistry
+
+        from kafkawire.http.app import build_app
+        from kafkawire.http.metrics import BrokerCollector
+        from kafkawire.http.serve import serve_http
+
+        registry = CollectorRegistry()
+        registry.register(BrokerCollector(self.metrics, self.stats, lambda: self.coordinator.image))
+        app = build_app(lambda: self.is_live, registry)
+        try:
+            self.http_urls = await nursery.start(serve_http, app, host, port)
+        except OSError as error:
+            reason = error.strerror or error
+            raise StartError(f"http.listeners: cannot bind http://{host}:{port}: {reason}") from error
+
+
+async def run_broker(config: Config, world: Surroundings, on_ready: Callable[[Broker], None]) -> None:
+    """Runs a broker until its `stop` is set, then stops it in order; cancelling ends it at once, as a crash would.
+
+    `on_ready` is called once, when it accepts requests.
+
+    Raises: StartError, BrokerFailed.
+    """
+    broker = Broker(config, world)
+    refusal: StartError | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            await broker.start(nursery)
+            on_ready(broker)
+            await broker.drained.wait()
+        except StartError as error:
+            refusal = error
+        await broker.close()
+        nursery.cancel_scope.cancel()
+    if refusal is not None:
+        raise refusal
+    if broker.failure is not None:
+        raise BrokerFailed(broker.failure)

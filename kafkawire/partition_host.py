@@ -1,0 +1,68 @@
+"""This broker's partitions as the coordinator sees them: the engine's store behind `coordinator.api.PartitionHost`.
+
+The store is made when the cluster id is known, at the coordinator's first call, because every log dir carries that id
+and a foreign one refuses to start. A partition that cannot be opened is left out and logged; the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from coordinator.api import ClusterImage, HostedPartition
+from engine.api import TopicPartition
+from engine.errors import EngineError, UnknownPartition
+from engine.store import SegmentStore
+from kafkawire.topic_config import TopicConfigs
+
+_log = structlog.get_logger(__name__)
+
+
+class EngineHost:
+    """Opens and deletes partitions in the store. `start_store` makes and runs the store for a cluster id."""
+
+    def __init__(self, start_store: Callable[[str], Awaitable[SegmentStore]], topic_configs: TopicConfigs) -> None:
+        self._start_store = start_store
+        self._topic_configs = topic_configs
+        self._store: SegmentStore | None = None
+
+    @property
+    def has_store(self) -> bool:
+        """Whether the coordinator has started so far that there is a store."""
+        return self._store is not None
+
+    @property
+    def store(self) -> SegmentStore:
+        """The store; there is one once the coordinator has started."""
+        assert self._store is not None, "the coordinator has not started"
+        return self._store
+
+    async def remove_strays(self, image: ClusterImage) -> None:
+        """Starts the store and removes what deleted topics left on disk."""
+        self._store = await self._start_store(image.cluster_id)
+        await self._store.remove_strays(lambda topic_id: topic_id in image.topics_by_id)
+
+    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
+        """Opens and deletes."""
+        for hosted in deleted:
+            try:
+                await self.store.delete_partition(_identity(hosted))
+            except UnknownPartition:
+                pass
+            except EngineError as error:
+                _log.error("partition not deleted", partition=_name(hosted), reason=str(error))
+        for hosted in opened:
+            config = self._topic_configs.log_config(hosted.configs)
+            try:
+                await self.store.open_partition(_identity(hosted), config, hosted.state.leader_epoch)
+            except EngineError as error:
+                _log.error("partition is offline", partition=_name(hosted), reason=str(error))
+
+
+def _identity(hosted: HostedPartition) -> TopicPartition:
+    return TopicPartition(hosted.topic_id, hosted.topic, hosted.partition)
+
+
+def _name(hosted: HostedPartition) -> str:
+    return f"{hosted.topic}-{hosted.partition}"

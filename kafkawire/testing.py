@@ -1,0 +1,141 @@
+"""A whole broker without a port, a disk or a clock: `async with open_broker() as broker`.
+
+It is the real broker in other `Surroundings`: memory streams, the crash-aware filesystem, a pool whose jobs run as
+tasks, a fake metadata ensemble, a seeded random source, trio's clock (a MockClock in tests). The world outlives the
+broker: open a second broker on it, after `world.filesystem.crash()` or not, and it finds what the first one left.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from coordinator.metadata.fake import FakeEnsemble
+from coordinator.metadata.store import MetadataStore
+from engine.io_workers import LoopPool
+from engine.testing import MemoryFileSystem
+from kafkawire.broker import Broker, Surroundings, run_broker
+from kafkawire.config import Config, load
+from kafkawire.memory_transport import MemoryListener, MemoryStream
+from kafkawire.transport import Listener
+from kafkawire.wire.message import Message
+from kafkawire.wire.versions import decode_response, encode_request
+
+EPOCH_MS = 1_700_000_000_000  # the wall clock when trio's clock shows 0
+
+
+@dataclass
+class MemoryWorld:
+    """Everything around one broker, in memory. Keep it to restart the broker on what is durable."""
+
+    seed: int = 0
+    filesystem: MemoryFileSystem = field(default_factory=MemoryFileSystem)
+    ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
+    listeners: dict[int, MemoryListener] = field(default_factory=dict)
+
+    def surroundings(self) -> Surroundings:
+        """For one life of the broker."""
+        return Surroundings(
+            listen=self._listen,
+            open_metadata=self._open_metadata,
+            filesystem=self.filesystem,
+            pool=LoopPool(),
+            random=random.Random(self.seed),  # noqa: S311 - a test repeats
+            now_ms=lambda: EPOCH_MS + round(trio.current_time() * 1000),
+        )
+
+    async def _listen(self, host: str, port: int) -> Listener:
+        self.listeners[port] = MemoryListener((host, port))
+        return self.listeners[port]
+
+    async def _open_metadata(self, directory: Path) -> MetadataStore:
+        return self.ensemble.connect()
+
+
+@dataclass
+class Client:
+    """One connection that sends requests and reads replies in order."""
+
+    stream: MemoryStream
+    client_id: str = "test"
+    _last_correlation_id: int = 0
+    _received: bytearray = field(default_factory=bytearray)
+    _versions: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    async def send(self, request: Message, version: int) -> int:
+        """Sends a request and returns its correlation id."""
+        self._last_correlation_id += 1
+        frame = encode_request(request, version, self._last_correlation_id, self.client_id)
+        self._versions[self._last_correlation_id] = (request.API_KEY, version)
+        await self.send_frame(frame)
+        return self._last_correlation_id
+
+    async def send_frame(self, frame: bytes) -> None:
+        """Sends any bytes as a frame."""
+        await self.stream.send_all(struct.pack(">i", len(frame)) + frame)
+
+    async def receive(self) -> Message:
+        """The next reply. Raises EOFError when the broker closed the connection."""
+        frame = await self.receive_frame()
+        api_key, version = self._versions.pop(int.from_bytes(frame[:4], "big"))
+        return decode_response(frame, api_key, version)[1]
+
+    async def receive_frame(self) -> bytes:
+        """The next reply's bytes, without the size. Raises EOFError."""
+        size = int.from_bytes(await self._take(4), "big")
+        return bytes(await self._take(size))
+
+    async def call(self, request: Message, version: int) -> Message:
+        """Sends a request and returns its reply."""
+        await self.send(request, version)
+        return await self.receive()
+
+    async def _take(self, size: int) -> bytearray:
+        while len(self._received) < size:
+            data = await self.stream.receive_some()
+            if not data:
+                raise EOFError("the broker closed the connection")
+            self._received += data
+        taken = self._received[:size]
+        del self._received[:size]
+        return taken
+
+
+@dataclass
+class OpenBroker:
+    """A broker that serves in memory."""
+
+    broker: Broker
+    world: MemoryWorld
+
+    def connect(self, *, port: int = 9092, peer_host: str = "127.0.0.1") -> Client:
+        """A new connection to the listener of that port."""
+        return Client(self.world.listeners[port].connect(peer_host))
+
+
+@asynccontextmanager
+async def open_broker(world: MemoryWorld | None = None, **properties: str) -> AsyncIterator[OpenBroker]:
+    """Runs a broker; dots in property names are underscores here: `open_broker(num_partitions="3")`.
+
+    Leaving the block stops it in order; an exception inside ends it at once, as a crash of the process would.
+    """
+    world = world or MemoryWorld()
+    settings = {"log.dirs": "/data", "http.listeners": "", "listeners": "PLAINTEXT://memory:9092"}
+    settings.update({name.replace("_", "."): value for name, value in properties.items()})
+    config, _ = load(settings)
+    async with trio.open_nursery() as nursery:
+        broker: Broker = await nursery.start(_run, config, world.surroundings())
+        yield OpenBroker(broker, world)
+        broker.stop.set()
+
+
+async def _run(
+    config: Config, surroundings: Surroundings, *, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED
+) -> None:
+    await run_broker(config, surroundings, task_status.started)
