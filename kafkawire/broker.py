@@ -39,6 +39,7 @@ from kafkawire.topic_config import TopicConfigs
 from kafkawire.transport import Listener, open_listener
 from kafkawire.wire.connection import ConnectionLimits
 from kafkawire.wire.plans import warm
+from kafkawire.wire.versions import response_class
 
 
 class StartError(Exception):
@@ -189,7 +190,7 @@ class Broker:
             metrics=self.metrics,
             now_ms=self.world.now_ms,
         )
-        warm((api.request, api.response, api.max_version) for api in API_TABLE)
+        warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
         limits = ServerLimits(
             connection=ConnectionLimits(
                 max_frame_size_bytes=self.config.max_request_size_bytes,
