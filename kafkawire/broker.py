@@ -125,14 +125,17 @@ class Broker:
         except (CannotStart, StoreRefused) as error:
             raise StartError(str(error)) from error
 
-    async def close(self) -> None:
-        """Stops the parts in order; of a broker that did not start, those that did. The server has stopped already."""
+    async def close_store(self) -> None:
+        """Syncs what is queued and marks the log dirs clean; the server has answered its last request before."""
         if self._host is not None and self._host.has_store:
             await self._host.store.close()
-        if self._metadata is not None:
-            await self._metadata.close()
+
+    async def close_doors(self) -> None:
+        """Gives back what was opened for the broker; its tasks have ended."""
         for listener in self.listeners.values():
             listener.close()
+        if self._metadata is not None:
+            await self._metadata.close()
 
     async def _bind(self) -> None:
         for one in self.config.listeners:
@@ -248,8 +251,9 @@ async def run_broker(config: Config, world: Surroundings, on_ready: Callable[[Br
             await broker.drained.wait()
         except StartError as error:
             refusal = error
-        await broker.close()
+        await broker.close_store()
         nursery.cancel_scope.cancel()
+    await broker.close_doors()
     if refusal is not None:
         raise refusal
     if broker.failure is not None:
