@@ -2,7 +2,8 @@
 
 It is the real broker in other `Surroundings`: memory streams, the crash-aware filesystem, a pool whose jobs run as
 tasks, a fake metadata ensemble, a seeded random source, trio's clock (a MockClock in tests). The world outlives the
-broker: open a second broker on it, after `world.filesystem.crash()` or not, and it finds what the first one left.
+broker: open a second broker on it, after `world.power_cut()` or not, and it finds
+what the first one left.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import trio
 
-from coordinator.metadata.fake import FakeEnsemble
+from coordinator.metadata.fake import FakeEnsemble, FakeStore
 from coordinator.metadata.store import MetadataStore
 from engine.io_workers import LoopPool
 from engine.testing import MemoryFileSystem
@@ -38,6 +39,10 @@ class MemoryWorld:
     filesystem: MemoryFileSystem = field(default_factory=MemoryFileSystem)
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
     listeners: dict[int, MemoryListener] = field(default_factory=dict)
+    sessions: list[FakeStore] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)  # noqa: S311 - a test repeats
 
     def surroundings(self) -> Surroundings:
         """For one life of the broker."""
@@ -46,16 +51,23 @@ class MemoryWorld:
             open_metadata=self._open_metadata,
             filesystem=self.filesystem,
             pool=LoopPool(),
-            random=random.Random(self.seed),  # noqa: S311 - a test repeats
+            random=self.random,
             now_ms=lambda: EPOCH_MS + round(trio.current_time() * 1000),
         )
+
+    def power_cut(self) -> None:
+        """What was not synced is gone, and the broker's session with it. Call it, then end the broker."""
+        self.filesystem.crash()
+        for store in self.sessions:
+            self.ensemble.expire(store)
 
     async def _listen(self, host: str, port: int) -> Listener:
         self.listeners[port] = MemoryListener((host, port))
         return self.listeners[port]
 
     async def _open_metadata(self, directory: Path) -> MetadataStore:
-        return self.ensemble.connect()
+        self.sessions.append(self.ensemble.connect())
+        return self.sessions[-1]
 
 
 @dataclass
@@ -68,13 +80,15 @@ class Client:
     _received: bytearray = field(default_factory=bytearray)
     _versions: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    async def send(self, request: Message, version: int) -> int:
-        """Sends a request and returns its correlation id."""
-        self._last_correlation_id += 1
-        frame = encode_request(request, version, self._last_correlation_id, self.client_id)
-        self._versions[self._last_correlation_id] = (request.API_KEY, version)
-        await self.send_frame(frame)
-        return self._last_correlation_id
+    async def send(self, *requests: Message, version: int) -> None:
+        """Sends requests, all at once."""
+        stream = bytearray()
+        for request in requests:
+            self._last_correlation_id += 1
+            self._versions[self._last_correlation_id] = (request.API_KEY, version)
+            frame = encode_request(request, version, self._last_correlation_id, self.client_id)
+            stream += struct.pack(">i", len(frame)) + frame
+        await self.stream.send_all(stream)
 
     async def send_frame(self, frame: bytes) -> None:
         """Sends any bytes as a frame."""
@@ -93,7 +107,7 @@ class Client:
 
     async def call(self, request: Message, version: int) -> Message:
         """Sends a request and returns its reply."""
-        await self.send(request, version)
+        await self.send(request, version=version)
         return await self.receive()
 
     async def _take(self, size: int) -> bytearray:

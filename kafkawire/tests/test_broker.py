@@ -1,0 +1,165 @@
+"""The whole broker in memory: what is acknowledged survives stops and crashes, epochs rise, a bad start says why."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio.testing
+
+from engine.batch import Record, build_batch
+from engine.testing import Fault
+from kafkawire.broker import BrokerFailed, StartError
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kafkawire.testing import Client, MemoryWorld, open_broker
+
+
+class Crash(Exception):
+    """Ends a broker the way kill -9 does."""
+
+
+def produce_request(value: bytes, acks: int = -1) -> ProduceRequest:
+    records = memoryview(build_batch([Record(value=value)]))
+    data = PartitionProduceData(index=0, records=records)
+    return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
+
+
+async def create(client: Client) -> MetadataResponse:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+    reply = await client.call(request, 12)
+    assert isinstance(reply, MetadataResponse)
+    assert [topic.error_code for topic in reply.topics] == [0]
+    return reply
+
+
+async def produce(client: Client, value: bytes) -> int:
+    reply = await client.call(produce_request(value), 9)
+    assert isinstance(reply, ProduceResponse)
+    [row] = reply.responses[0].partition_responses
+    assert row.error_code == 0
+    return row.base_offset
+
+
+async def read_all(client: Client) -> bytes:
+    partitions = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000_000)]
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic="t", partitions=partitions)])
+    reply = await client.call(request, 12)
+    assert isinstance(reply, FetchResponse)
+    [row] = reply.responses[0].partitions
+    assert row.error_code == 0
+    assert isinstance(row.records, memoryview)
+    return bytes(row.records)
+
+
+async def leader_epoch(client: Client) -> int:
+    reply = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
+    assert isinstance(reply, MetadataResponse)
+    return reply.topics[0].partitions[0].leader_epoch
+
+
+async def test_an_acknowledged_record_survives_a_restart_and_the_epoch_rises() -> None:
+    world = MemoryWorld()
+    async with open_broker(world) as opened:
+        client = opened.connect()
+        await create(client)
+        assert await produce(client, b"first") == 0
+        assert await leader_epoch(client) == 0
+        stored = await read_all(client)
+    async with open_broker(world) as opened:
+        client = opened.connect()
+        assert await read_all(client) == stored
+        assert await leader_epoch(client) == 1
+        assert await produce(client, b"second") == 1
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_an_acknowledged_record_survives_a_power_cut(acks: int) -> None:
+    """acks=1 is answered before the disk has it; acks=all is not."""
+    world = MemoryWorld()
+    with pytest.RaisesGroup(Crash):
+        async with open_broker(world) as opened:
+            client = opened.connect()
+            await create(client)
+            await client.call(produce_request(b"kept", acks), 9)
+            await trio.testing.wait_all_tasks_blocked()
+            world.power_cut()
+            raise Crash
+    async with open_broker(world) as opened:
+        client = opened.connect()
+        assert b"kept" in await read_all(client)
+        assert await produce(client, b"next") == 1
+
+
+async def test_pipelined_requests_are_appended_and_answered_in_order() -> None:
+    async with open_broker() as opened:
+        client = opened.connect()
+        await create(client)
+        await client.send(*(produce_request(b"%d" % number) for number in range(40)), version=9)
+        offsets = []
+        for _ in range(40):
+            reply = await client.receive()
+            assert isinstance(reply, ProduceResponse)
+            offsets.append(reply.responses[0].partition_responses[0].base_offset)
+        assert offsets == list(range(40))
+
+
+async def test_requests_in_flight_share_a_durability_step() -> None:
+    world = MemoryWorld()
+    async with open_broker(world) as opened:
+        client = opened.connect()
+        await create(client)
+        await produce(client, b"warm")
+        before = sum(operation.kind == "fdatasync" for operation in world.filesystem.operations)
+        await client.send(*[produce_request(b"x") for _ in range(10)], version=9)
+        for _ in range(10):
+            await client.receive()
+        after = sum(operation.kind == "fdatasync" for operation in world.filesystem.operations)
+        assert after - before <= 2
+
+
+async def test_the_last_log_dir_failing_ends_the_broker_with_one_line() -> None:
+    world = MemoryWorld()
+    with pytest.RaisesGroup(BrokerFailed, flatten_subgroups=True) as caught:
+        async with open_broker(world) as opened:
+            client = opened.connect()
+            await create(client)
+            world.filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))
+            await client.call(produce_request(b"lost"), 9)
+            await trio.sleep_forever()
+    [error] = caught.value.exceptions
+    assert "the last log dir went offline" in str(error)
+    assert "\n" not in str(error)
+
+
+async def test_two_brokers_on_one_log_dir_do_not_start() -> None:
+    world = MemoryWorld()
+    async with open_broker(world):
+        with pytest.RaisesGroup(StartError, flatten_subgroups=True) as caught:
+            async with open_broker(MemoryWorld(filesystem=world.filesystem, ensemble=world.ensemble)):
+                pass
+    [error] = caught.value.exceptions
+    assert "\n" not in str(error)
+
+
+async def test_a_parked_fetch_is_answered_when_the_broker_stops() -> None:
+    async with open_broker() as opened:
+        client = opened.connect()
+        await create(client)
+        partitions = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)]
+        topics = [FetchTopic(topic="t", partitions=partitions)]
+        await client.send(FetchRequest(max_wait_ms=2**31 - 1, min_bytes=1, topics=topics), version=12)
+        await trio.testing.wait_all_tasks_blocked()
+        started = trio.current_time()
+        opened.broker.stop.set()
+        assert isinstance(await client.receive(), FetchResponse)
+        assert trio.current_time() - started < 1
+
+
+async def test_what_one_broker_does_on_a_seed_it_does_again() -> None:
+    async def topic_id() -> bytes:
+        async with open_broker(MemoryWorld(seed=7)) as opened:
+            return (await create(opened.connect())).topics[0].topic_id
+
+    assert await topic_id() == await topic_id()

@@ -1,0 +1,111 @@
+"""House rules that a reader relies on and no linter knows (after TigerBeetle's tidy test)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kafkawire.handlers import API_TABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
+GENERATED = "kafkawire/messages/"
+FUNCTION_LINES_MAX = 60
+MODULE_LINES_MAX = 400
+MACHINE_PATHS = re.compile("/" + "work/|/" + "root/|/" + "home/[a-z]")
+
+
+@cache
+def tracked(suffix: str = "") -> list[Path]:
+    """Files of the working tree that git knows or would add."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    return [ROOT / name for name in sorted(listing) if name.endswith(suffix) and (ROOT / name).is_file()]
+
+
+def modules() -> list[Path]:
+    """Hand-written modules that are shipped."""
+    return [
+        path
+        for path in tracked(".py")
+        if path.relative_to(ROOT).parts[0] in PACKAGES and "tests" not in path.parts and not is_generated(path)
+    ]
+
+
+def is_generated(path: Path) -> bool:
+    return str(path.relative_to(ROOT)).startswith(GENERATED)
+
+
+def test_one_handler_file_per_row_of_the_api_table_and_nothing_else() -> None:
+    files = {path.stem for path in (ROOT / "kafkawire/handlers").glob("*.py")} - {"__init__"}
+    assert files == {api.name for api in API_TABLE}
+    assert files <= {path.stem for path in (ROOT / "kafkawire/messages").glob("*.py")}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_sizes(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= MODULE_LINES_MAX
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.lineno < FUNCTION_LINES_MAX, node.name
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_says_why_it_exists(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def test_no_orphan_module() -> None:
+    """Every module is imported by another one that is shipped, or is an entry point."""
+    imported: set[str] = set()
+    for path in modules():
+        imported |= imports_of(path)
+    entry_points = {"kafkawire.__main__", "kafkawire.testing", "coordinator.testing"}
+    orphans = {dotted(path) for path in modules()} - imported - entry_points
+    packages_to_come = {"tiering", "spark_connectors", "kafkawire.security"}
+    assert {name for name in orphans if name not in packages_to_come} == set()
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_of(path: Path) -> set[str]:
+    """Dotted names a module imports, with their parents; a subcommand named in a table counts."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("kafkawire."):
+            names.add(node.value)
+    return names | {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 1)}
+
+
+def test_no_path_of_one_machine() -> None:
+    found = []
+    for path in tracked():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [f"{path.relative_to(ROOT)}: {hit.group()}" for hit in MACHINE_PATHS.finditer(text)]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", ["tiering", "spark_connectors"])
+def test_a_package_whose_work_comes_later_is_a_docstring_and_nothing_else(name: str) -> None:
+    body = ast.parse((ROOT / name / "__init__.py").read_text(encoding="utf-8")).body
+    assert [path.name for path in tracked(".py") if path.parent.name == name] == ["__init__.py"]
+    assert len(body) == 1
+    assert isinstance(body[0], ast.Expr)
