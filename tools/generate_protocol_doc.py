@@ -27,6 +27,11 @@ GAPS: dict[str, list[tuple[str, str]]] = {
         ("fetches with a replica id are refused; no diverging epochs, no preferred replica", "cluster"),
         ("aborted transactions: the list is empty, the last stable offset is the high watermark", "transactions"),
     ],
+    "find_coordinator": [
+        ("groups get COORDINATOR_NOT_AVAILABLE", "groups"),
+        ("transactional ids get INVALID_REQUEST", "transactions"),
+        ("share partitions get INVALID_REQUEST", "share groups"),
+    ],
     "list_offsets": [("the tiered offsets (-5, -6) are always -1", "tiering")],
     "metadata": [("internal topics are not created by asking for them", "groups")],
     "api_versions": [("no features are listed", "with what needs them")],

@@ -17,6 +17,7 @@ from kafkawire.handlers import (
     delete_topics,
     describe_cluster,
     fetch,
+    find_coordinator,
     list_offsets,
     metadata,
     produce,
@@ -26,6 +27,7 @@ from kafkawire.messages.create_topics import CreateTopicsRequest
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
 from kafkawire.messages.fetch import FetchRequest
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.produce import ProduceRequest
@@ -84,6 +86,15 @@ API_TABLE: tuple[Api, ...] = (
         max_version=13,
         request=MetadataRequest,
         handle=metadata.handle,
+    ),
+    Api(
+        key=10,
+        name="find_coordinator",
+        min_version=0,
+        served_min=0,
+        max_version=6,
+        request=FindCoordinatorRequest,
+        handle=find_coordinator.handle,
     ),
     Api(
         key=18,

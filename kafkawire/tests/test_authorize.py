@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -155,6 +157,21 @@ CASES = [
         {(Operation.DESCRIBE, *CLUSTER)},
         lambda response: response.cluster_authorized_operations,
         0,
+    ),
+    *(
+        Case(
+            "find_coordinator",
+            partial(FindCoordinatorRequest, key_type=key_type, coordinator_keys=["k"]),
+            6,
+            {asked},
+            lambda response: response.coordinators[0].error_code,
+            expected,
+        )
+        for key_type, asked, expected in [
+            (0, (Operation.DESCRIBE, ResourceType.GROUP, "k"), 30),
+            (1, (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "k"), 53),
+            (2, (Operation.CLUSTER_ACTION, *CLUSTER), 31),
+        ]
     ),
     # Asks nobody: a client learns from it how it can prove who it is.
     Case(
