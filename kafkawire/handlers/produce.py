@@ -95,12 +95,12 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
 class ProduceReply:
     """The second stage: awaiting it gives the response, or None for acks=0."""
 
-    __slots__ = ("_acks", "_allow_zstd", "_context", "_timeout_ms", "_waiting", "response")
+    __slots__ = ("_acks", "_allow_zstd", "_context", "_deadline_s", "_waiting", "response")
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
         self._context = context
         self._acks = request.acks
-        self._timeout_ms = max(0, request.timeout_ms)
+        self._deadline_s = context.received_s + request.timeout_ms / 1000
         self._allow_zstd = context.api_version >= FIRST_VERSION_WITH_ZSTD
         self._waiting: list[_Waiting] = []
         self.response = ProduceResponse(responses=[])
@@ -135,11 +135,13 @@ class ProduceReply:
         return self._finish().__await__()
 
     async def _finish(self) -> ProduceResponse | None:
-        deadline = trio.current_time() + self._timeout_ms / 1000 if self._acks == ALL_ACKS else float("inf")
         for waiting in self._waiting:
             waiting.row.error_code = ErrorCode.REQUEST_TIMED_OUT
-            with trio.move_on_at(deadline):
-                await self._settle(waiting)
+        if self._acks == ALL_ACKS:
+            with trio.move_on_at(self._deadline_s):
+                await self._settle()
+        else:  # bounded by the disk alone, as in Kafka
+            await self._settle()
         if self._acks != NO_ACKS:
             return self.response
         for topic in self.response.responses:
@@ -151,17 +153,17 @@ class ProduceReply:
                     )
         return None
 
-    async def _settle(self, waiting: _Waiting) -> None:
-        row = waiting.row
-        try:
-            result = await waiting.append.wait()
-        except EngineError as error:
-            self._refuse(row, waiting.topic, error, waiting.log_start_offset)
-            return
-        row.error_code = ErrorCode.NONE
-        row.base_offset = result.base_offset
-        row.log_append_time_ms = result.log_append_time_ms
-        row.log_start_offset = result.log_start_offset
+    async def _settle(self) -> None:
+        for row, append, log_start_offset, topic in self._waiting:
+            try:
+                result = await append.wait()
+            except EngineError as error:
+                self._refuse(row, topic, error, log_start_offset)
+                continue
+            row.error_code = ErrorCode.NONE
+            row.base_offset = result.base_offset
+            row.log_append_time_ms = result.log_append_time_ms
+            row.log_start_offset = result.log_start_offset
 
     def _refuse(self, row: PartitionProduceResponse, topic: str, error: EngineError, log_start_offset: int) -> None:
         row.error_code = error_code_of(error)
