@@ -219,15 +219,12 @@ class Broker:
         self.drained.set()
 
     async def _start_http(self, nursery: trio.Nursery, host: str, port: int) -> None:
-        from prometheus_client import CollectorRegistry
-
         from kafkawire.http.app import build_app
         from kafkawire.http.metrics import BrokerCollector
         from kafkawire.http.serve import serve_http
 
-        registry = CollectorRegistry()
-        registry.register(BrokerCollector(self.metrics, self.stats, lambda: self.coordinator.image))
-        app = build_app(lambda: self.is_live, registry)
+        collector = BrokerCollector(self.metrics, self.stats, lambda: self.coordinator.image)
+        app = build_app(lambda: self.is_live, collector)
         try:
             self.http_urls = await nursery.start(serve_http, app, host, port)
         except OSError as error:

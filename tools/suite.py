@@ -65,8 +65,12 @@ CHECK = [
 ]
 TEST = [
     *CHECK,
+    pytest_stage("hostile input", 240, "-m", "fuzz"),
 ]
-LONG: list[Stage] = []
+LONG: list[Stage] = [
+    pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
+    pytest_stage("codec oracle, 40 seeds", 3600, "kafkawire/wire/tests/test_oracle.py", KAFKAWIRE_ORACLE_SEEDS="40"),
+]
 SUITES = {"check": CHECK, "test": TEST, "long": LONG}
 
 
@@ -113,12 +117,26 @@ def run(stage: Stage, in_ci: bool) -> Tally:
     return tally
 
 
+def write_ledger(stage: Stage, tally: Tally) -> None:
+    """Appends what a long stage did, to be committed: the date, the commit, the settings, the outcome."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    settings = ", ".join(f"{key}={value}" for key, value in stage.environment.items())
+    today = time.strftime("%Y-%m-%d")
+    with (ROOT / "docs" / "ledger.md").open("a", encoding="utf-8") as ledger:
+        ledger.write(f"| {today} | {commit} | {stage.name} | {settings} | {tally.passed} | {tally.failed} |\n")
+
+
 def main() -> int:
     """Runs the suite named on the command line."""
     in_ci = os.environ.get("CI") == "true"
     total = Tally()
     for stage in SUITES[sys.argv[1]]:
-        total.add(run(stage, in_ci))
+        tally = run(stage, in_ci)
+        total.add(tally)
+        if sys.argv[1] == "long":
+            write_ledger(stage, tally)
         if total.failed:
             break
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 
-def build_app(is_live: Callable[[], bool], registry: CollectorRegistry) -> Starlette:
-    """The routes. `is_live` tells whether the broker serves; it is asked at every probe."""
+def build_app(is_live: Callable[[], bool], collector: Collector) -> Starlette:
+    """The routes. `is_live` tells whether the broker serves, `collector` what it counted; both are asked each time."""
+    registry = CollectorRegistry()
+    registry.register(collector)
 
     async def live(request: Request) -> Response:
         alive = is_live()

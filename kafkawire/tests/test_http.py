@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from coordinator.api import ClusterImage
 from kafkawire.http.app import build_app
 from kafkawire.http.metrics import BrokerCollector
@@ -14,8 +12,7 @@ from kafkawire.server_stats import ServerStats
 
 
 async def get(path: str, *, is_live: bool = True, requests: RequestMetrics | None = None) -> tuple[int, str]:
-    registry = CollectorRegistry()
-    registry.register(BrokerCollector(requests or RequestMetrics(), ServerStats(), lambda: ClusterImage(1, "c")))
+    collector = BrokerCollector(requests or RequestMetrics(), ServerStats(), lambda: ClusterImage(1, "c"))
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -25,7 +22,7 @@ async def get(path: str, *, is_live: bool = True, requests: RequestMetrics | Non
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b"", "root_path": ""}
-    await build_app(lambda: is_live, registry)(scope, receive, send)
+    await build_app(lambda: is_live, collector)(scope, receive, send)
     return sent[0]["status"], b"".join(one.get("body", b"") for one in sent).decode()
 
 
