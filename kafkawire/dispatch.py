@@ -87,7 +87,12 @@ class Dispatcher:
         counters.requests += 1
         counters.request_size_bytes += len(frame)
         if api.two_stage and self._broker.store.has_room:
-            return Dispatched(correlation_id, True, self._answer(api, context, None, api.handle(context, request)))
+            try:
+                outcome = api.handle(context, request)
+            except Exception as error:
+                self._note_failure(api, context, error)
+                raise
+            return Dispatched(correlation_id, True, self._answer(api, context, None, outcome))
         return Dispatched(correlation_id, False, self._answer(api, context, request, None))
 
     async def _answer(
@@ -106,11 +111,14 @@ class Dispatcher:
             self._broker.metrics.protocol_violations += 1
             raise
         except Exception as error:
-            counters.failures += 1
-            error.add_note(f"in {api.name} version {context.api_version} from client {context.client_id!r}")
+            self._note_failure(api, context, error)
             raise
         counters.answered((trio.current_time() - context.received_s) * 1000)
         return segments
+
+    def _note_failure(self, api: Api, context: RequestContext, error: Exception) -> None:
+        self._broker.metrics.by_api[api.key].failures += 1
+        error.add_note(f"in {api.name} version {context.api_version} from client {context.client_id!r}")
 
     @staticmethod
     def _encode(context: RequestContext, response: Response) -> list[Segment]:

@@ -8,12 +8,11 @@ from struct import pack
 from typing import Any
 
 import pytest
-import trio
 
 from kafkawire.handlers import API_TABLE
-from kafkawire.handlers import metadata as metadata_handler
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.metadata import MetadataRequest
+from kafkawire.messages.produce import ProduceRequest
 from kafkawire.tests.harness import join, open_handlers
 from kafkawire.wire.connection import ProtocolViolation
 from kafkawire.wire.versions import decode_response, encode_request
@@ -137,15 +136,19 @@ async def test_requests_are_counted_with_their_latencies() -> None:
         assert counters.request_size_bytes > 3 * len(GOOD)
 
 
-async def test_a_handler_that_fails_says_in_which_request() -> None:
-    async def fail(context: object, request: object) -> Any:
-        await trio.lowlevel.checkpoint()
-        raise ZeroDivisionError
+def failing(context: object, request: object) -> Any:
+    raise ZeroDivisionError
 
+
+@pytest.mark.parametrize(
+    ("request_", "name"),
+    [(MetadataRequest(topics=[]), "metadata"), (ProduceRequest(acks=1), "produce")],
+    ids=["in its turn", "at once"],
+)
+async def test_a_handler_that_fails_says_in_which_request(request_: Any, name: str) -> None:
     async with open_handlers() as broker:
-        table = [replace(api, handle=fail) if api.handle is metadata_handler.handle else api for api in API_TABLE]
-        failing = broker.reconfigured(table=table)
+        broken = broker.reconfigured(table=[replace(api, handle=failing) for api in API_TABLE])
         with pytest.raises(ZeroDivisionError) as caught:
-            await failing.ask(MetadataRequest(topics=[]), 9)
-        assert caught.value.__notes__ == ["in metadata version 9 from client 'test'"]
-        assert failing.interfaces.metrics.by_api[3].failures == 1
+            await broken.ask(request_, 9)
+        assert caught.value.__notes__ == [f"in {name} version 9 from client 'test'"]
+        assert broken.interfaces.metrics.by_api[request_.API_KEY].failures == 1
