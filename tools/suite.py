@@ -63,13 +63,28 @@ CHECK = [
     Stage("import contracts", tool("lint-imports"), 60),
     pytest_stage("unit tests", 240, "-m", "not fuzz"),
 ]
+CLIENTS = ("compat_tests/kcat", "compat_tests/confluent", "compat_tests/restart")
 TEST = [
     *CHECK,
     pytest_stage("hostile input", 240, "-m", "fuzz"),
+    pytest_stage("clients", 240, "compat_tests/serve", *CLIENTS),
+    pytest_stage("java tools", 180, "compat_tests/java"),
+    pytest_stage("differential", 180, "compat_tests/differential"),
+    pytest_stage("spark", 240, "compat_tests/spark"),
+    pytest_stage("benchmarks at toy size", 120, "benchmarks"),
 ]
 LONG: list[Stage] = [
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
     pytest_stage("codec oracle, 40 seeds", 3600, "kafkawire/wire/tests/test_oracle.py", KAFKAWIRE_ORACLE_SEEDS="40"),
+    # What the black-box tests expect of us must hold for Apache Kafka too.
+    pytest_stage(
+        "clients against Apache Kafka",
+        900,
+        *CLIENTS,
+        "compat_tests/java",
+        "compat_tests/spark",
+        KAFKAWIRE_COMPAT_TARGET="kafka",
+    ),
 ]
 SUITES = {"check": CHECK, "test": TEST, "long": LONG}
 
