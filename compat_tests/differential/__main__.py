@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from compat_tests.differential.document import Sorted, render, sort
 from compat_tests.differential.explained import EXPLANATIONS
 from compat_tests.differential.play import chosen, differences, play_all
+from compat_tests.differential.side import Side
 from compat_tests.harness.apache_kafka import ApacheKafka
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.requirements import ROOT
@@ -22,16 +24,29 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 DOCUMENT = ROOT / "docs" / "differences.md"
+ONE_PARTITION = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+READY_TIMEOUT_S = 20
 
 
 def compare_brokers(directory: Path, pattern: str = "") -> Sorted:
     """Starts both brokers and plays the scenarios against both at the same time."""
     cases = chosen(pattern)
-    with ApacheKafka(directory / "kafka") as kafka, Kafkawire(directory / "kafkawire") as ours:
+    with ApacheKafka(directory / "kafka", ONE_PARTITION) as kafka, Kafkawire(directory / "kafkawire") as ours:
+        wait_for_coordinators(kafka)
         brokers: tuple[Broker, ...] = (kafka, ours)
         with ThreadPoolExecutor(len(brokers)) as pool:
             theirs, own = pool.map(lambda broker: play_all(broker, cases), brokers)
     return sort(differences(theirs, own), EXPLANATIONS)
+
+
+def wait_for_coordinators(kafka: Broker) -> None:
+    """Makes the internal topics before anything is compared: they are there some time after the first look-up."""
+    side = Side(kafka)
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    for kind in (0, 1):
+        while side.quiet("find_coordinator", 1, {"key": "any", "key_type": kind})["error_code"]:
+            assert time.monotonic() < deadline, "Apache Kafka finds no coordinator"
+            time.sleep(0.05)
 
 
 def main() -> int:

@@ -36,6 +36,7 @@ def sample(side: Side, api: str, version: int) -> dict[str, Any]:
             "topics": [{**both, "partitions": [{"partition_index": 0, "timestamp": -1}]}],
         },
         "metadata": {"topics": [by_name]},
+        "find_coordinator": {"key": "compat", "coordinator_keys": ["compat"]},
         "api_versions": {"client_software_name": "compat", "client_software_version": "1"},
         "create_topics": {"topics": [new_topic], "timeout": 10_000, "validate_only": True},
         "delete_topics": {"topics": [{"name": "nowhere"}], "topic_names": ["nowhere"], "timeout": 10_000},

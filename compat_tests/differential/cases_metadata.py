@@ -92,6 +92,15 @@ def endpoint_types(side: Side, version: int) -> None:
         side.ask("describe_cluster", version, {"endpoint_type": kind}, label=f"type {kind}")
 
 
+@case("find_coordinator")
+def coordinators(side: Side, version: int) -> None:
+    """Kinds: 0 group, 1 transaction, 2 share group (version 6)."""
+    for kind in (0, 1, 2, 3, -1):
+        fields = {"key": "one", "coordinator_keys": ["one", "two"], "key_type": kind}
+        side.ask("find_coordinator", version, fields, label=f"key type {kind}")
+    side.ask("find_coordinator", version, {"key": "", "coordinator_keys": [], "key_type": 0}, label="no key")
+
+
 @case("api_versions")
 def versions(side: Side, version: int) -> None:
     fields = {"client_software_name": "compat", "client_software_version": "1.0"}

@@ -16,6 +16,7 @@ VERSIONS = {
     "fetch": range(4, 19),
     "list_offsets": range(1, 12),
     "metadata": range(14),
+    "find_coordinator": range(7),
     "api_versions": range(5),
     "create_topics": range(2, 8),
     "delete_topics": range(1, 7),

@@ -32,6 +32,8 @@ SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("create_topics", "configs"): ("name",),
     ("delete_topics", "responses"): ("name", "topic_id"),
 }
+# Apache Kafka makes them when it first looks for a coordinator.
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 # Arrays that are maps: a row that one side lacks must not shift the others.
 KEYED_BY = {("api_versions", "api_keys"): "api_key", ("api_versions", "finalized_features"): "name"}
 # Fields whose value is the broker's own affair, and what is not a value at all.
@@ -64,6 +66,8 @@ class Normaliser:
         return self._value(name, value)
 
     def _array(self, api: str, name: str, rows: list[Any]) -> Any:
+        if (api, name) == ("metadata", "topics"):
+            rows = [row for row in rows if row["name"] not in INTERNAL_TOPICS]
         shown = [self._field(api, name, row) for row in rows]
         keys = SORTED_BY.get((api, name))
         if keys is not None:

@@ -31,6 +31,7 @@ API_KEYS = {
     "fetch": 1,
     "list_offsets": 2,
     "metadata": 3,
+    "find_coordinator": 10,
     "api_versions": 18,
     "create_topics": 19,
     "delete_topics": 20,
