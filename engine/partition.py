@@ -27,7 +27,6 @@ from engine.errors import (
     CorruptMessage,
     EngineError,
     FencedLeaderEpoch,
-    NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     StorageError,
@@ -142,8 +141,7 @@ class Partition(Watched):
             raise NotLeaderOrFollower("the broker is shutting down")
         if self.log.damaged_from is not None:
             raise StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
-        if acks == ACKS_ALL and self._config.min_insync_replicas > 1:
-            raise NotEnoughReplicas(f"1 replica in sync, min.insync.replicas is {self._config.min_insync_replicas}")
+        # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
         append = Append(self, records, header, acks)
         self._lane.submit(append)

@@ -140,7 +140,7 @@ def configured(side: Side, version: int) -> None:
 
 @case("create_topics")
 def configured_twice(side: Side, version: int) -> None:
-    rows = [{"name": "retention.ms", "value": value} for value in ("1000", "2000")]
+    rows = [{"name": "max.message.bytes", "value": value} for value in ("1000", "2000")]
     create(side, version, "same key twice", topic(f"configured-twice-{version}", configs=rows))
 
 

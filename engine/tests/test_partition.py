@@ -10,7 +10,6 @@ from engine.api import Isolation, LogConfig, OffsetAtTimestamp, OffsetSpec, Time
 from engine.batch import Codec, Record, has_right_crc
 from engine.errors import (
     FencedLeaderEpoch,
-    NotEnoughReplicas,
     OffsetOutOfRange,
     Overloaded,
     RecordListTooLarge,
@@ -197,12 +196,11 @@ async def test_leader_epochs_are_fenced_and_go_into_the_batches() -> None:
         assert (await log.offset_for_timestamp(OffsetSpec.EARLIEST, EVERYTHING)).leader_epoch == 4
 
 
-async def test_acks_all_needs_min_insync_replicas() -> None:
+async def test_a_single_replica_is_enough_whatever_min_insync_replicas_says() -> None:
+    """KIP-966: the smaller of that and the number of replicas counts."""
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store, LogConfig(min_insync_replicas=2))
-        with pytest.raises(NotEnoughReplicas):
-            log.append(memoryview(batch(b"a")), acks=-1)
-        assert (await append(log, b"a", acks=1)).base_offset == 0
+        assert (await append(log, b"a", acks=-1)).base_offset == 0
 
 
 async def test_full_queue_refuses_and_room_comes_back() -> None:

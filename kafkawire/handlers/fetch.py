@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from engine.api import Isolation
+from engine.api import NO_EPOCH, Isolation
 from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.errors import ErrorCode
 from kafkawire.fetch_reader import UNRESOLVED, FetchReader
@@ -228,7 +228,7 @@ def _targets(request: FetchRequest, *, by_id: bool) -> list[FetchTarget]:
                 by_id=by_id,
                 fetch_offset=one.fetch_offset,
                 max_size_bytes=one.partition_max_bytes,
-                leader_epoch=one.current_leader_epoch,
+                leader_epoch=max(NO_EPOCH, one.current_leader_epoch),  # any negative one is none, as in Kafka
             )
             found[target.key] = target
     return list(found.values())

@@ -141,6 +141,13 @@ async def test_a_partition_that_cannot_be_read(one: FetchPartition, code: int) -
         assert not row.records
 
 
+async def test_any_negative_leader_epoch_is_none() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        for epoch in (-1, -2):
+            assert (await fetch(broker, request(partition(epoch=epoch)))).error_code == 0
+
+
 async def test_unknown_topics() -> None:
     async with open_handlers() as broker:
         assert (await fetch(broker, request(partition(), topic="nope"))).error_code == 3
