@@ -44,9 +44,10 @@ long: $(VENV)/.spark jars  ## what is too long for CI; appends to docs/ledger.md
 bench: $(VENV)/.test kafka-jars  ## the benchmarks against Apache Kafka, full size
 	$(BIN)/python benchmarks/wire_load.py
 
-generate: install-test  ## write the generated files: messages, docs/protocol.md
+generate: install-test  ## write the generated files: messages, docs/protocol.md, docs/configuration.md
 	$(BIN)/python tools/generate_messages.py
 	$(BIN)/python tools/generate_protocol_doc.py
+	$(BIN)/python tools/generate_config_doc.py
 
 jars: kafka-jars spark-jars
 kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars

@@ -134,7 +134,7 @@ class OpenBroker:
 
 
 @asynccontextmanager
-async def open_broker(world: MemoryWorld | None = None, **properties: str) -> AsyncIterator[OpenBroker]:
+async def open_broker(world: MemoryWorld | None = None, /, **properties: str) -> AsyncIterator[OpenBroker]:
     """Runs a broker; dots in property names are underscores here: `open_broker(num_partitions="3")`.
 
     Leaving the block stops it in order; an exception inside ends it at once, as a crash of the process would.

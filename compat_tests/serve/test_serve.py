@@ -43,6 +43,7 @@ def test_ready_line_names_the_addresses(tmp_path: Path) -> None:
         assert str(broker.http_port) in line
 
 
+@pytest.mark.enforces("http.listeners")
 def test_health_and_metrics(tmp_path: Path) -> None:
     with Kafkawire(tmp_path) as broker:
         http(broker, "/health/live")

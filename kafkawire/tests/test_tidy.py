@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.handlers import API_TABLE
+from tools import generate_config_doc
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
@@ -109,3 +110,8 @@ def test_a_package_whose_work_comes_later_is_a_docstring_and_nothing_else(name: 
     assert [path.name for path in tracked(".py") if path.parent.name == name] == ["__init__.py"]
     assert len(body) == 1
     assert isinstance(body[0], ast.Expr)
+
+
+def test_configuration_document_is_current() -> None:
+    """And every accepted key has a test that shows its effect: the generator refuses otherwise."""
+    assert (ROOT / "docs/configuration.md").read_text(encoding="utf-8") == generate_config_doc.render()

@@ -1,0 +1,300 @@
+"""Each key of the configuration, set to another value than its default, changes what the running broker does.
+
+`enforces` names the key a test shows; `test_tidy` sees that no accepted key is without one, and the table in
+docs/configuration.md is made of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import trio
+
+from engine.batch import Record, build_batch
+from engine.io_workers import LoopPool
+from kafkawire.broker import Surroundings
+from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.testing import EPOCH_MS, Client, MemoryWorld, open_broker
+
+T = TypeVar("T")
+enforces = pytest.mark.enforces
+HOUR_MS = 3_600_000
+
+
+async def ask(client: Client, request: Any, version: int) -> Any:
+    return await client.call(request, version)
+
+
+async def metadata(client: Client, *topics: str) -> Any:
+    return await ask(client, MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics]), 9)
+
+
+async def create(client: Client, partitions: int = 1, replicas: int = -1, /, **configs: str) -> int:
+    rows = [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()]
+    topic = CreatableTopic(name="t", num_partitions=partitions, replication_factor=replicas, configs=rows)
+    reply = await ask(client, CreateTopicsRequest(topics=[topic], timeout_ms=1000), 6)
+    return int(reply.topics[0].error_code)
+
+
+async def produce(client: Client, value: bytes = b"v", timestamp_ms: int = EPOCH_MS, partition: int = 0) -> Any:
+    records = memoryview(build_batch([Record(value=value, timestamp_ms=timestamp_ms)]))
+    data = PartitionProduceData(index=partition, records=records)
+    topics = [TopicProduceData(name="t", partition_data=[data])]
+    reply = await ask(client, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
+    return reply.responses[0].partition_responses[0]
+
+
+def fetch_request(**fields: Any) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**30)
+    topics = [FetchTopic(topic="t", partitions=[partition])]
+    return FetchRequest(**{"max_bytes": 2**31 - 1, "min_bytes": 1, "topics": topics, **fields})
+
+
+async def is_closed(client: Client) -> bool:
+    with pytest.raises(EOFError):
+        await client.receive()
+    return True
+
+
+@enforces("node.id")
+@enforces("broker.rack")
+async def test_identity() -> None:
+    async with open_broker(node_id="7", broker_rack="r1") as opened:
+        [broker] = (await metadata(opened.connect())).brokers
+        assert (broker.node_id, broker.rack) == (7, "r1")
+
+
+@enforces("listeners")
+@enforces("advertised.listeners")
+async def test_each_listener_advertises_its_own_address() -> None:
+    async with open_broker(
+        listeners="PLAINTEXT://memory:9092,OTHER://memory:9093", advertised_listeners="OTHER://outside:1234"
+    ) as opened:
+        for port, address in [(9092, ("memory", 9092)), (9093, ("outside", 1234))]:
+            [broker] = (await metadata(opened.connect(port=port))).brokers
+            assert (broker.host, broker.port) == address
+
+
+@enforces("log.dirs")
+async def test_partitions_spread_over_log_dirs() -> None:
+    world = MemoryWorld()
+    async with open_broker(world, log_dirs="/a,/b") as opened:
+        await create(opened.connect(), 4)
+        for directory in ("/a", "/b"):
+            assert len([name for name in world.filesystem.list_dir(directory) if name.startswith("t-")]) == 2
+
+
+class Witness(MemoryWorld):
+    """Remembers what the broker asked its surroundings for."""
+
+    metadata_directory: Path | None = None
+    lanes: set[int]
+
+    def surroundings(self) -> Surroundings:
+        witness = self
+        witness.lanes = set()
+
+        class Pool(LoopPool):
+            async def run(self, lane: int, job: Callable[[], T]) -> T:
+                witness.lanes.add(lane)
+                return await super().run(lane, job)
+
+        plain = super().surroundings()
+
+        async def open_metadata(directory: Path) -> Any:
+            witness.metadata_directory = directory
+            return await plain.open_metadata(directory)
+
+        return dataclasses.replace(plain, pool=Pool(), open_metadata=open_metadata)
+
+
+@enforces("metadata.log.dir")
+async def test_where_the_metadata_lies() -> None:
+    world = Witness()
+    async with open_broker(world):
+        assert world.metadata_directory == Path("/data/metadata")
+    async with open_broker(world, metadata_log_dir="/elsewhere"):
+        assert world.metadata_directory == Path("/elsewhere")
+
+
+@enforces("io.workers")
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_workers_of_a_log_dir(workers: int) -> None:
+    world = Witness()
+    async with open_broker(world, io_workers=str(workers)) as opened:
+        client = opened.connect()
+        await create(client, 12)
+        for partition in range(12):
+            assert (await produce(client, partition=partition)).error_code == 0
+    assert len(world.lanes) == workers + 1  # and the lane of everything that is not a round
+
+
+@enforces("num.partitions")
+async def test_partitions_of_a_created_topic() -> None:
+    async with open_broker(num_partitions="3") as opened:
+        assert len((await metadata(opened.connect(), "t")).topics[0].partitions) == 3
+
+
+@enforces("default.replication.factor")
+async def test_default_replicas_beyond_the_brokers() -> None:
+    async with open_broker(default_replication_factor="2") as opened:
+        assert await create(opened.connect()) == 38
+        assert await create(opened.connect(), 1, 1) == 0
+
+
+@enforces("auto.create.topics.enable")
+async def test_no_automatic_creation() -> None:
+    async with open_broker(auto_create_topics_enable="false") as opened:
+        assert (await metadata(opened.connect(), "t")).topics[0].error_code == 3
+
+
+@enforces("delete.topic.enable")
+async def test_no_deletion() -> None:
+    async with open_broker(delete_topic_enable="false") as opened:
+        client = opened.connect()
+        await create(client)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        assert (await ask(client, request, 6)).responses[0].error_code == 73
+
+
+@enforces("message.max.bytes")
+@enforces("max.message.bytes")
+@pytest.mark.parametrize(("broker", "topic"), [({"message_max_bytes": "200"}, {}), ({}, {"max_message_bytes": "200"})])
+async def test_largest_batch(broker: dict[str, str], topic: dict[str, str]) -> None:
+    async with open_broker(**broker) as opened:
+        client = opened.connect()
+        await create(client, **topic)
+        assert (await produce(client, bytes(100))).error_code == 0
+        assert (await produce(client, bytes(200))).error_code == 10
+
+
+@enforces("log.segment.bytes")
+@enforces("segment.bytes")
+@pytest.mark.parametrize(
+    ("broker", "topic"), [({"log_segment_bytes": "1048576"}, {}), ({}, {"segment_bytes": "1048576"})]
+)
+async def test_a_segment_that_is_full_rolls(broker: dict[str, str], topic: dict[str, str]) -> None:
+    world = MemoryWorld()
+    async with open_broker(world, **broker) as opened:
+        client = opened.connect()
+        await create(client, **topic)
+        for _ in range(2):
+            assert (await produce(client, bytes(700_000))).error_code == 0
+        segments = [name for name in world.filesystem.list_dir("/data/t-0") if name.endswith(".log")]
+        assert sorted(segments) == ["00000000000000000000.log", "00000000000000000001.log"]
+
+
+@enforces("min.insync.replicas")
+@pytest.mark.parametrize(("broker", "topic"), [({"min_insync_replicas": "2"}, {}), ({}, {"min_insync_replicas": "2"})])
+async def test_more_replicas_in_sync_than_there_are_replicas(broker: dict[str, str], topic: dict[str, str]) -> None:
+    """As in Kafka (Partition.effectiveMinIsr) the number of replicas caps it."""
+    async with open_broker(**broker) as opened:
+        client = opened.connect()
+        await create(client, **topic)
+        assert (await produce(client)).error_code == 0
+
+
+@enforces("log.message.timestamp.type")
+@enforces("message.timestamp.type")
+@pytest.mark.parametrize(
+    ("broker", "topic"),
+    [({"log_message_timestamp_type": "LogAppendTime"}, {}), ({}, {"message_timestamp_type": "LogAppendTime"})],
+)
+async def test_log_append_time(broker: dict[str, str], topic: dict[str, str]) -> None:
+    async with open_broker(**broker) as opened:
+        client = opened.connect()
+        await create(client, **topic)
+        assert (await produce(client, timestamp_ms=1)).log_append_time_ms >= EPOCH_MS
+
+
+@enforces("log.message.timestamp.before.max.ms")
+@enforces("message.timestamp.before.max.ms")
+@enforces("log.message.timestamp.after.max.ms")
+@enforces("message.timestamp.after.max.ms")
+@pytest.mark.parametrize(("side", "sign"), [("before", -1), ("after", 1)])
+@pytest.mark.parametrize("of_topic", [False, True])
+async def test_timestamp_limits(side: str, sign: int, of_topic: bool) -> None:
+    limit = {f"message_timestamp_{side}_max_ms": "1000"}
+    broker = {} if of_topic else {f"log_{key}": value for key, value in limit.items()}
+    async with open_broker(**broker) as opened:
+        client = opened.connect()
+        await create(client, **(limit if of_topic else {}))
+        assert (await produce(client, timestamp_ms=EPOCH_MS + sign * 500)).error_code == 0
+        assert (await produce(client, timestamp_ms=EPOCH_MS + sign * 60_000)).error_code == 32
+
+
+@enforces("fetch.max.bytes")
+async def test_largest_fetch() -> None:
+    async with open_broker(fetch_max_bytes="1024") as opened:
+        client = opened.connect()
+        await create(client)
+        for _ in range(4):
+            await produce(client, bytes(800))
+        reply = await ask(client, fetch_request(), 12)
+        assert 0 < len(reply.responses[0].partitions[0].records) <= 1024
+
+
+@enforces("max.incremental.fetch.session.cache.slots")
+@pytest.mark.parametrize(("slots", "has_session"), [("0", False), ("1", True)])
+async def test_fetch_sessions(slots: str, has_session: bool) -> None:
+    async with open_broker(max_incremental_fetch_session_cache_slots=slots) as opened:
+        client = opened.connect()
+        await create(client)
+        reply = await ask(client, fetch_request(session_epoch=0, max_wait_ms=0), 12)
+        assert bool(reply.session_id) is has_session
+
+
+@enforces("socket.request.max.bytes")
+async def test_largest_request() -> None:
+    async with open_broker(socket_request_max_bytes="1000") as opened:
+        client = opened.connect()
+        await create(client)
+        await client.send_frame(bytes(1001))
+        assert await is_closed(client)
+
+
+@enforces("queued.max.request.bytes")
+async def test_requests_held_by_all_connections() -> None:
+    async with open_broker(queued_max_request_bytes=str(1024 * 1024)) as opened:
+        holder = opened.connect()
+        await create(holder)
+        await holder.send(fetch_request(max_wait_ms=5_000, rack_id="r" * 1_100_000), version=12)
+        await trio.testing.wait_all_tasks_blocked()
+        started = trio.current_time()
+        await metadata(opened.connect())
+        assert trio.current_time() - started >= 5
+
+
+@enforces("max.connections")
+async def test_connections_in_all() -> None:
+    async with open_broker(max_connections="1") as opened:
+        first, second = opened.connect(), opened.connect(peer_host="10.0.0.2")
+        assert (await metadata(first)).brokers
+        assert await is_closed(second)
+
+
+@enforces("max.connections.per.ip")
+async def test_connections_per_address() -> None:
+    async with open_broker(max_connections_per_ip="1") as opened:
+        first, second, other = opened.connect(), opened.connect(), opened.connect(peer_host="10.0.0.2")
+        assert (await metadata(first)).brokers
+        assert await is_closed(second)
+        assert (await metadata(other)).brokers
+
+
+@enforces("connections.max.idle.ms")
+async def test_idle_connections_are_closed() -> None:
+    async with open_broker(connections_max_idle_ms="5000") as opened:
+        client = opened.connect()
+        await metadata(client)
+        started = trio.current_time()
+        assert await is_closed(client)
+        assert 5 <= trio.current_time() - started < 7
