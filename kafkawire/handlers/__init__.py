@@ -31,6 +31,7 @@ from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.produce import ProduceRequest
+from kafkawire.wire.message import Message
 
 
 class Response(Protocol):
@@ -39,97 +40,42 @@ class Response(Protocol):
     def encode(self, version: int) -> list[Any]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Api:
-    """One served API.
+    """One served API: its module's name, its request, its handler, the versions it advertises.
 
-    `min_version` is what is advertised; a version from there to below `served_min` closes the connection. `two_stage`:
-    `handle` has put the request into its order when it returns, and the next request starts while it finishes.
+    A version below `first_served` is advertised and closes the connection all the same. `two_stage`: `handle` has put
+    the request into its order when it returns, and the next request starts while it finishes.
     """
 
-    key: int
     name: str
-    min_version: int
-    served_min: int
-    max_version: int
-    request: type[Any]
+    request: type[Message]
     handle: Callable[[RequestContext, Any], Response | Awaitable[Response | None]]
+    min_version: int
+    max_version: int
+    first_served: int = 0
     two_stage: bool = False
+
+    @property
+    def key(self) -> int:
+        """Kafka's number of the API."""
+        return self.request.API_KEY
+
+    @property
+    def served_min(self) -> int:
+        """The lowest version that is answered."""
+        return max(self.min_version, self.first_served)
 
 
 API_TABLE: tuple[Api, ...] = (
-    Api(
-        key=0,
-        name="produce",
-        min_version=0,  # KAFKA-18659: librdkafka compresses only where it sees the old versions
-        served_min=3,
-        max_version=13,
-        request=ProduceRequest,
-        handle=produce.handle,
-        two_stage=True,
-    ),
-    Api(key=1, name="fetch", min_version=4, served_min=4, max_version=18, request=FetchRequest, handle=fetch.handle),
-    Api(
-        key=2,
-        name="list_offsets",
-        min_version=1,
-        served_min=1,
-        max_version=11,
-        request=ListOffsetsRequest,
-        handle=list_offsets.handle,
-    ),
-    Api(
-        key=3,
-        name="metadata",
-        min_version=0,
-        served_min=0,
-        max_version=13,
-        request=MetadataRequest,
-        handle=metadata.handle,
-    ),
-    Api(
-        key=10,
-        name="find_coordinator",
-        min_version=0,
-        served_min=0,
-        max_version=6,
-        request=FindCoordinatorRequest,
-        handle=find_coordinator.handle,
-    ),
-    Api(
-        key=18,
-        name="api_versions",
-        min_version=0,
-        served_min=0,
-        max_version=4,
-        request=ApiVersionsRequest,
-        handle=api_versions.handle,
-    ),
-    Api(
-        key=19,
-        name="create_topics",
-        min_version=2,
-        served_min=2,
-        max_version=7,
-        request=CreateTopicsRequest,
-        handle=create_topics.handle,
-    ),
-    Api(
-        key=20,
-        name="delete_topics",
-        min_version=1,
-        served_min=1,
-        max_version=6,
-        request=DeleteTopicsRequest,
-        handle=delete_topics.handle,
-    ),
-    Api(
-        key=60,
-        name="describe_cluster",
-        min_version=0,
-        served_min=0,
-        max_version=2,
-        request=DescribeClusterRequest,
-        handle=describe_cluster.handle,
-    ),
+    # Advertised from 0: librdkafka would otherwise send uncompressed without a word (KAFKA-18659).
+    Api("produce", ProduceRequest, produce.handle, 0, 13, first_served=3, two_stage=True),
+    Api("fetch", FetchRequest, fetch.handle, 4, 18),
+    Api("list_offsets", ListOffsetsRequest, list_offsets.handle, 1, 11),
+    Api("metadata", MetadataRequest, metadata.handle, 0, 13),
+    Api("find_coordinator", FindCoordinatorRequest, find_coordinator.handle, 0, 6),
+    Api("api_versions", ApiVersionsRequest, api_versions.handle, 0, 4),
+    Api("create_topics", CreateTopicsRequest, create_topics.handle, 2, 7),
+    Api("delete_topics", DeleteTopicsRequest, delete_topics.handle, 1, 6),
+    Api("describe_cluster", DescribeClusterRequest, describe_cluster.handle, 0, 2),
 )
