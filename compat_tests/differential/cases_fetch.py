@@ -84,11 +84,11 @@ def size_limits(side: Side, version: int) -> None:
     batch_size_bytes = len(Batch(records=THREE).encode())
     for limit in (0, 1, batch_size_bytes - 1, batch_size_bytes, batch_size_bytes + 1, -1):
         row = partition(partition_max_bytes=limit)
-        fetch(side, version, f"partition limit {limit - batch_size_bytes} to a batch", topic(side, TOPIC, row))
+        fetch(side, version, f"partition limit {limit}", topic(side, TOPIC, row))
         both = topic(side, TOPIC, partition(), partition(0, 1))
-        fetch(side, version, f"limit {limit - batch_size_bytes} to a batch", both, max_bytes=limit)
+        fetch(side, version, f"limit {limit}", both, max_bytes=limit)
         rows = [topic(side, TOPIC, row, partition(0, 1, partition_max_bytes=limit))]
-        fetch(side, version, f"both partitions {limit - batch_size_bytes} to a batch", *rows)
+        fetch(side, version, f"both partitions {limit}", *rows)
 
 
 @case("fetch")

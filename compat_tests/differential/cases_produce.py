@@ -35,13 +35,18 @@ def send(side: Side, version: int, label: str, topic: str, records: bytes | None
     side.ask("produce", version, fields(side, topic, [(0, records)], **more), label=label)
 
 
-def ends(side: Side, topic: str) -> None:
+def ends(side: Side, topic: str, after: str = "all") -> None:
     """Notes where the log ends, and what is in it."""
     row = {"partition_index": 0, "timestamp": -1}
-    side.ask("list_offsets", 5, {"replica_id": -1, "topics": [{"name": topic, "partitions": [row]}]}, label="end")
+    side.ask(
+        "list_offsets",
+        5,
+        {"replica_id": -1, "topics": [{"name": topic, "partitions": [row]}]},
+        label=f"end after {after}",
+    )
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     request = {"replica_id": -1, "max_wait": 0, "topics": [{"topic": topic, "partitions": [partition]}]}
-    side.ask("fetch", 11, {**request, "session_epoch": -1}, label="log")
+    side.ask("fetch", 11, {**request, "session_epoch": -1}, label=f"log after {after}")
 
 
 @case("produce")
@@ -58,7 +63,7 @@ def acks_and_versions(side: Side, version: int) -> None:
 
 
 def wait_for_end(side: Side, topic: str, offset: int) -> None:
-    """acks=0 promises nothing, so what it sent may show a little later."""
+    """acks 0 and 1 do not promise that consumers see the records when the reply comes."""
     row = {"partition_index": 0, "timestamp": -1}
     request = {"replica_id": -1, "topics": [{"name": topic, "partitions": [row]}]}
     for _ in range(1_000):
@@ -192,7 +197,7 @@ def lies_in_the_header(side: Side, version: int) -> None:
         side.create_topic(topic)
         send(side, version, label, topic, batch.encode())
         if version == SOME_VERSIONS[-1]:
-            ends(side, topic)
+            ends(side, topic, label)
 
 
 @case("produce", SOME_VERSIONS)
@@ -227,7 +232,7 @@ def lies_in_the_records(side: Side, version: int) -> None:
         topic = f"produce-records-{version}-{number}"
         side.create_topic(topic)
         send(side, version, label, topic, batch.encode())
-        ends(side, topic)
+        ends(side, topic, label)
 
 
 @case("produce")
@@ -303,6 +308,7 @@ def too_few_replicas(side: Side, version: int) -> None:
     side.create_topic(topic, configs={"min.insync.replicas": "2"})
     send(side, version, "acks all", topic, Batch().encode(), acks=-1)
     send(side, version, "acks 1", topic, Batch().encode(), acks=1)
+    wait_for_end(side, topic, 2)
     ends(side, topic)
 
 

@@ -34,4 +34,225 @@ class Explanation:
         return all(re.fullmatch(pattern, text, re.DOTALL) for pattern, text in pairs)
 
 
-EXPLANATIONS: tuple[Explanation, ...] = ()
+PRODUCED = r"\.responses\[0\]\.partition_responses\[0\]\."
+ROW = "(error_code|base_offset|log_start_offset|error_message|record_errors)"
+END = r"\.topics\[0\]\.partitions\[0\]\.offset"
+LOG = r"\.responses\[0\]\.partitions\[0\]\.(high_watermark|last_stable_offset|records.*)"
+
+
+def outcome_of(labels: str) -> str:
+    """What one step of a Produce scenario was answered, and what is in the log after it."""
+    return f"({labels}){PRODUCED}{ROW}|end after ({labels}|all){END}|log after ({labels}|all){LOG}"
+
+
+NOT_BUILT = (
+    Explanation(
+        "APIs of later steps are not advertised",
+        "Only what works is advertised; docs/protocol.md lists what is served.",
+        path=r".*\.api_keys\.\d+",
+        kafka=r"\(present\)",
+        ours=r"\(absent\)",
+    ),
+    Explanation(
+        "No features are reported",
+        "group.version, transaction.version and the like are reported once what they stand for works; metadata.version "
+        "belongs to KRaft.",
+        case="api_versions[.].*",
+        path=r".*\.(supported_features|finalized_features.*)",
+    ),
+    Explanation(
+        "There are no coordinators yet",
+        "Groups get COORDINATOR_NOT_AVAILABLE, transactions INVALID_REQUEST with a text, until each is built. The API "
+        "is served because librdkafka takes a broker without it for one that cannot do lz4.",
+        case="find_coordinator[.].*",
+        path=r".*(error_code|node_id|host|port)",
+        kafka=r"0|1|\(address\)|\(port\)",
+        ours="15|42|-1|",
+    ),
+    Explanation(
+        "Topic settings that are not built are refused",
+        "A key that is accepted is enforced. One that Kafka knows and we do not enforce yet is shown with its default, "
+        "and any other value gets INVALID_CONFIG with the key's name.",
+        case="create_topics[.]configured .*",
+        path=r"retention[.]ms=-1[.].*",
+    ),
+    Explanation(
+        "Compacted topics are not built",
+        "cleanup.policy=compact is refused at creation.",
+        case="produce[.]compacted_topic .*",
+    ),
+    Explanation(
+        "Producer ids are not known before InitProducerId is served",
+        "A batch with a producer id gets UNKNOWN_PRODUCER_ID: to store its sequence without checking later ones would "
+        "promise idempotence that is not there.",
+        case="produce[.]sequences .*",
+        kafka="0|-1|None",
+        ours=r"59|-1|\(error_message\)",
+    ),
+)
+STRICTER = (
+    Explanation(
+        "Strings that are not UTF-8 close the connection",
+        "Java replaces what it cannot decode, so two different names may become one. We refuse them.",
+        case="metadata[.]strings .*",
+        ours="closed",
+    ),
+    Explanation(
+        "A client id that is not UTF-8 closes the connection",
+        "As any other string.",
+        case=".*[.]client_ids .*",
+        path="client id: not UTF-8",
+        ours="closed",
+    ),
+    Explanation(
+        "Lengths and counts below -1 close the connection",
+        "Kafka takes any negative length for null, and a tag count of 2^32 - 1 for none. Only -1 means null in the "
+        "protocol; the rest is a broken or hostile client.",
+        path="client id: length -2|count -.*|in the header: 4 billion",
+        ours="closed",
+    ),
+    Explanation(
+        "Bytes behind a batch are refused",
+        "Kafka stores the first batch of a partition and drops, without a word, bytes behind it that are no whole "
+        "batch. We answer INVALID_RECORD: what was sent and what is stored must not differ.",
+        case="produce[.]bytes_that_are_no_batch .*",
+        path=outcome_of("one byte behind|half a batch behind"),
+    ),
+    Explanation(
+        "A batch cannot claim to carry the broker's time",
+        "The attribute for LogAppendTime is the topic's to set. Kafka clears it; we answer INVALID_TIMESTAMP.",
+        case="produce[.]lies_in_the_header .*",
+        path=outcome_of("log append time"),
+    ),
+    Explanation(
+        "An unknown codec is an invalid record",
+        "Kafka fails with UNKNOWN_SERVER_ERROR; the fault is the client's and INVALID_RECORD says so.",
+        case="produce[.]lies_in_the_header .*",
+        path=r"codec \d" + PRODUCED + "error_code",
+        kafka="-1",
+        ours="87",
+    ),
+    Explanation(
+        "A Fetch with a replica id is refused",
+        "Only brokers may claim to be replicas, on a listener of their own; any client could otherwise move the high "
+        "watermark. Kafka looks for the replica and answers NOT_LEADER_OR_FOLLOWER.",
+        case="fetch[.]replica_ids .*",
+        path="replica [12][.].*",
+    ),
+)
+NOT_WALKED = (
+    Explanation(
+        "Records inside a batch are not walked",
+        "Size, CRC and every header field are checked; records are not decoded, which costs forty times what the CRC "
+        "does. A batch whose records contradict its header, in number, length, offset or codec, is stored as sent.",
+        case="produce[.]lies_in_the_records .*",
+    ),
+    Explanation(
+        "Nor are they counted, or their timestamps compared with the header's",
+        "As above: a header that says three of two records is stored, and a wrong maxTimestamp is not corrected.",
+        case="produce[.]lies_in_the_header .*",
+        path=outcome_of("count and delta of three|gzip that is plain|max timestamp .*"),
+    ),
+    Explanation(
+        "Wrong timestamps are refused without naming each record",
+        "The header's timestamps decide, so the error and its text come without a list of records.",
+        case="produce[.]timestamp.* .*",
+        path=r".*\.record_errors",
+        ours=r"\(0 rows\)",
+    ),
+)
+KINDER = (
+    Explanation(
+        "A topic made on first use is there at once",
+        "Kafka creates it behind the reply, which says UNKNOWN_TOPIC_OR_PARTITION, and the client asks again. We "
+        "answer with the topic.",
+        case="metadata[.]unknown_topic_is_created .*",
+        path="first[.].*",
+    ),
+    Explanation(
+        "Neither name nor id: no answer for that topic instead of a failed request",
+        "Kafka fails with UNKNOWN_SERVER_ERROR and leaves out brokers and cluster id.",
+        case="metadata[.](by_topic_id|array_counts|strings) v1[23]",
+        path="(zero id|count 2|name: null)[.].*",
+    ),
+    Explanation(
+        "Records that are null get an answer",
+        "Kafka fails inside and never answers; the client waits until it gives up. We answer INVALID_RECORD.",
+        case="produce[.]null_records .*",
+        kafka="open, no reply",
+    ),
+    Explanation(
+        "Unknown isolation levels and negative sizes in Fetch and ListOffsets are harmless",
+        "Kafka fails with UNKNOWN_SERVER_ERROR. We read an unknown level as read_uncommitted, a negative limit as 0.",
+        case="(fetch[.](isolation_levels|size_limits)|list_offsets[.]isolation_levels) .*",
+        path=r"(level (2|-1)|(partition )?limit -1|both partitions -1)(, \w+)?[.].*",
+    ),
+    Explanation(
+        "A partition named twice in Produce is appended twice",
+        "Kafka keeps the last of them and drops the others without a word.",
+        case="produce[.]several_partitions .*",
+        path="same partition twice[.].*",
+    ),
+)
+DETAILS = (
+    Explanation(
+        "min.insync.replicas has its default from the topic's defaults",
+        "In Kafka it is a dynamic setting of the cluster, made when it was formatted; the value is the same.",
+        path=r".*\.configs\[\d+\]\.config_source",
+        kafka="3",
+        ours="5",
+    ),
+    Explanation(
+        "Texts of errors come with other codes",
+        "Kafka sends a text for some refusals and none for others. We send one where it tells more than the code.",
+        case="produce[.].*",
+        path=".*error_message",
+        kafka=r"None|\(error_message\)",
+        ours=r"None|\(error_message\)",
+    ),
+    Explanation(
+        "Refusals tell where the log starts",
+        "Kafka sends -1 when it refuses a batch before it comes to the log, and the log start when it does so later. "
+        "We send it with every refusal of a batch.",
+        case="produce[.].*",
+        path=".*log_start_offset",
+        kafka="-1",
+        ours="0",
+    ),
+    Explanation(
+        "Broken from the first byte on is an invalid record",
+        "A first batch that is shorter than a header, or that ends before the bytes do, gets INVALID_RECORD; Kafka "
+        "finds its size or its CRC wrong and answers CORRUPT_MESSAGE. Neither stores anything.",
+        case="produce[.](bytes_that_are_no_batch|lies_in_the_header) .*",
+        path=r"(sixteen bytes|length too small)" + PRODUCED + "error_code",
+        kafka="2",
+        ours="87",
+    ),
+    Explanation(
+        "Topics without partitions are answered without partitions",
+        "Kafka leaves them out of the reply.",
+        case="(produce[.]nothing_to_do|list_offsets[.]several_partitions) .*",
+        path=r"no partitions\.(responses|topics)",
+        kafka=r"\(0 rows\)",
+        ours=r"\(1 rows\)",
+    ),
+    Explanation(
+        "An empty full fetch makes no session",
+        "There is nothing to remember; a client that names partitions later gets a session then.",
+        case="fetch[.]session_errors .*",
+        path=r"new and empty\.session_id",
+    ),
+    Explanation(
+        "The last fetched epoch is for replicas",
+        "Kafka compares it for consumers too; they do not send it. It will be read with replication.",
+        case="fetch[.]last_fetched_epoch .*",
+        path="last epoch (1|100)[.].*",
+    ),
+    Explanation(
+        "A topic named twice to DeleteTopics is refused under the name it was given",
+        "One row by name, one by id; Kafka fills in the id of the first.",
+        case="delete_topics[.]deleted_by_id .*",
+        path=r"same topic by name and id\.responses\[0\]\.topic_id",
+    ),
+)
+EXPLANATIONS: tuple[Explanation, ...] = (*NOT_BUILT, *STRICTER, *NOT_WALKED, *KINDER, *DETAILS)
