@@ -31,6 +31,7 @@ NO_PRODUCER_ID = -1
 NO_TIMESTAMP_MS = -1
 
 _CRC_POSITION = 17
+_SIZE_MIN_BYTES = LENGTH_PREFIX_SIZE_BYTES + 14  # Records.LOG_OVERHEAD + LegacyRecord.RECORD_OVERHEAD_V0
 _ATTRIBUTES_POSITION = 21
 _MAX_TIMESTAMP_POSITION = 35
 _LENGTH = struct.Struct(">i")
@@ -139,23 +140,33 @@ def check_produced(records: memoryview, limits: ProduceLimits, now_ms: int, *, a
 
 
 def _single_batch(records: memoryview) -> BatchHeader:
-    """Exactly one complete batch of magic 2, as Produce requires since version 3."""
+    """Exactly one complete batch of magic 2, as Produce requires since version 3.
+
+    Checked in the order of ByteBufferLogInputStream, so that a broken batch gets the error Kafka gives it.
+    """
     available = len(records)
-    if available < _CRC_POSITION:
+    if available < LENGTH_PREFIX_SIZE_BYTES:
         raise InvalidRecord("no complete record batch")
     size_bytes = _LENGTH.unpack_from(records, 8)[0] + LENGTH_PREFIX_SIZE_BYTES
+    if size_bytes < _SIZE_MIN_BYTES:
+        raise CorruptMessage(f"batch of {size_bytes} bytes")
+    if available < _CRC_POSITION:
+        raise InvalidRecord("no complete record batch")
     magic = records[_CRC_POSITION - 1]
-    if magic > MAGIC or size_bytes < _CRC_POSITION:
-        raise CorruptMessage(f"batch of magic {magic} and {size_bytes} bytes")
+    if magic > MAGIC:
+        raise CorruptMessage(f"batch of magic {magic}")
     if size_bytes > available:
         raise InvalidRecord("no complete record batch")
     if magic < MAGIC:
         raise InvalidRecord(f"magic {magic}; record batches of magic 2 are required")
     if size_bytes < HEADER_SIZE_BYTES:
         raise CorruptMessage(f"batch of {size_bytes} bytes is smaller than its header")
+    header = parse_header(records)
     if size_bytes < available:
+        if not has_right_crc(records[:size_bytes], header):
+            raise CorruptMessage("CRC of the first batch does not match")
         raise InvalidRecord("more than one record batch for a partition")
-    return parse_header(records)
+    return header
 
 
 def _check_meaning(header: BatchHeader) -> None:

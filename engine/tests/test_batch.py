@@ -97,7 +97,10 @@ def test_a_valid_batch_passes() -> None:
     ("batch", "error"),
     [
         pytest.param(b"", InvalidRecord, id="no batch"),
-        pytest.param(bytes(16), InvalidRecord, id="less than a batch"),
+        pytest.param(bytes(11), InvalidRecord, id="less than a length"),
+        pytest.param(bytes(16), CorruptMessage, id="less than a batch"),
+        pytest.param(one()[:16], InvalidRecord, id="cut before the magic"),
+        pytest.param(patched(8, ">i", 50), CorruptMessage, id="length that cuts the batch short"),
         pytest.param(one() + one(), InvalidRecord, id="two batches"),
         pytest.param(one()[:-1], InvalidRecord, id="incomplete batch"),
         pytest.param(patched(16, ">b", 1), InvalidRecord, id="magic 1"),
