@@ -220,23 +220,6 @@ DETAILS = (
         ours="0",
     ),
     Explanation(
-        "Broken from the first byte on is an invalid record",
-        "A first batch that is shorter than a header, or that ends before the bytes do, gets INVALID_RECORD; Kafka "
-        "finds its size or its CRC wrong and answers CORRUPT_MESSAGE. Neither stores anything.",
-        case="produce[.](bytes_that_are_no_batch|lies_in_the_header) .*",
-        path=r"(sixteen bytes|length too small)" + PRODUCED + "error_code",
-        kafka="2",
-        ours="87",
-    ),
-    Explanation(
-        "Topics without partitions are answered without partitions",
-        "Kafka leaves them out of the reply.",
-        case="(produce[.]nothing_to_do|list_offsets[.]several_partitions) .*",
-        path=r"no partitions\.(responses|topics)",
-        kafka=r"\(0 rows\)",
-        ours=r"\(1 rows\)",
-    ),
-    Explanation(
         "An empty full fetch makes no session",
         "There is nothing to remember; a client that names partitions later gets a session then.",
         case="fetch[.]session_errors .*",

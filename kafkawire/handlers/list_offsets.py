@@ -47,6 +47,8 @@ async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOf
     isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
     response = ListOffsetsResponse(topics=[])
     for topic in request.topics:
+        if not topic.partitions:
+            continue  # Kafka leaves it out of the reply
         allowed = context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         rows = []
         for one in {one.partition_index: one for one in topic.partitions}.values():

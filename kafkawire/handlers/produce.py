@@ -77,6 +77,8 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
     image = context.broker.cluster.image
     refused = _refuse_transactions(context, request)
     for topic in request.topic_data:
+        if not topic.partition_data:
+            continue  # Kafka leaves it out of the reply
         rows: list[PartitionProduceResponse] = []
         work.response.responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
