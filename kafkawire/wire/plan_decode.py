@@ -2,8 +2,8 @@
 
 One flat function: nested structs and loops are inlined, runs of fixed fields and the length that follows them are one
 `unpack_from`. Every count is held against the bytes that remain and against the request's element cap before anything
-is allocated for it (RULES W1). Over-reads of fixed fields inside a longer buffer do no harm: the last check, that
-exactly all bytes were used, catches them.
+is allocated for it (RULES W1). Over-reads of fixed fields inside a longer buffer do no harm: the last check, that no
+more bytes were used than there are, catches them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from struct import error as struct_error
 from typing import Any
 
 from kafkawire.wire.primitives import DecodeError, read_uvarint
-from kafkawire.wire.schema import FIXED, Field, fields_of, min_size
+from kafkawire.wire.schema import FIXED, Field, array_layout, fields_of, min_size
 from kafkawire.wire.source import Source
 
 # (buffer, its memoryview, start, end, element cap) -> message
@@ -138,27 +138,65 @@ class _DecoderPlan:
 
     def elements(self, field: Field, target: str, n: str) -> None:
         if field.kind in FIXED:
-            form, size = FIXED[field.kind]
-            layouts = self.out.constant("layouts", Struct)
-            form = form if len(form) == 1 else ""
-            if form:
-                self.out.line(f"{target} = list({layouts}(f'>{{{n}}}{form}').unpack_from(b, o))")
-            else:
-                self.out.line(
-                    f"{target} = [bytes(view[at : at + {size}]) for at in range(o, o + {n} * {size}, {size})]"
-                )
-            self.out.line(f"o += {n} * {size}")
+            self.fixed_values(field, target, n)
             return
-        item, items = self.out.name("x"), self.out.name("l")
+        items = self.out.name("l")
         self.out.line(f"{target} = {items} = []")
+        if field.kind == "struct":
+            assert field.struct is not None
+            plain, tagged, absent = fields_of(field.struct, self.version)
+            if plain and all(row.fixed for row in plain):
+                self.fixed_structs(field, plain, [*absent, *tagged], items, n)
+                return
+        self.one_by_one(field, items, n)
+
+    def fixed_values(self, field: Field, target: str, n: str) -> None:
+        """An array of numbers or uuids, in one go."""
+        form, size = FIXED[field.kind]
+        if field.kind == "uuid":
+            self.out.line(f"{target} = [bytes(view[at : at + {size}]) for at in range(o, o + {n} * {size}, {size})]")
+        else:
+            layout = self.out.constant("layout", array_layout)
+            self.out.line(f"{target} = list({layout}({form!r}, {n}).unpack_from(b, o))")
+        self.out.line(f"o += {n} * {size}")
+
+    def one_by_one(self, field: Field, items: str, n: str) -> None:
+        """An array whose elements differ in size."""
+        item = self.out.name("x")
         with self.out.block(f"for _ in range({n}):"):
             if field.kind == "struct":
                 assert field.struct is not None
                 self.struct(field.struct, item)
             else:
-                element = Field(field.name, field.kind, field.first, field.last)
-                self.sized(element, item)
+                self.sized(Field(field.name, field.kind, field.first, field.last), item)
             self.out.line(f"{items}.append({item})")
+
+    def fixed_structs(self, field: Field, plain: list[Field], others: list[Field], items: str, n: str) -> None:
+        """Structs of fixed fields only: one iterator over all of them, the count of tagged fields as its last column.
+
+        `array` has checked that they end before the message does, for their size is the least size. The first element
+        with tagged fields ends the shortcut: all are then read one by one, from the first on.
+        """
+        layout = Struct(">" + "".join(FIXED[row.kind][0] for row in plain) + "B" * self.flexible)
+        assert layout.size == min_size(field, self.version, self.flexible)
+        unpack = self.out.constant(f"iter_unpack_{layout.size}_", layout.iter_unpack)
+        columns = [self.out.name("c") for _ in plain]
+        item, tags = self.out.name("x"), self.out.name("n")
+        header = f"for {', '.join([*columns, tags] if self.flexible else columns)}, in {unpack}"
+        with self.out.block(f"{header}(view[o : o + {n} * {layout.size}]):"):
+            if self.flexible:
+                with self.out.block(f"if {tags}:"):
+                    self.out.line(f"{items}.clear()")
+                    self.one_by_one(field, items, n)
+                    self.out.line("break")
+            self.out.line(f"{item} = new({self.out.constant('C', field.struct)})")
+            for row in others:
+                self.out.line(f"{item}.{row.name} = {self.default(row)}")
+            for row, column in zip(plain, columns, strict=True):
+                self.out.line(f"{item}.{row.name} = {column}")
+            self.out.line(f"{items}.append({item})")
+        with self.out.block("else:"):
+            self.out.line(f"o += {n} * {layout.size}")
 
     def nested(self, field: Field, target: str) -> None:
         """A struct field; a nullable one has a marker byte before it, negative for null."""

@@ -13,7 +13,7 @@ from struct import error as struct_error
 from typing import Any
 
 from kafkawire.wire.primitives import ONE_BYTE, EncodeError, uvarint
-from kafkawire.wire.schema import FIXED, Field, fields_of
+from kafkawire.wire.schema import FIXED, Field, array_layout, fields_of
 from kafkawire.wire.source import Source
 
 Encoder = Callable[[Any], list[Any]]
@@ -124,8 +124,8 @@ class _EncoderPlan:
             self.out.line(f"{n} = len({values})")
             self.length(n, "i")
             if field.kind in FIXED and field.kind != "uuid":
-                pack = self.out.constant("Struct", Struct)
-                self.out.line(f"{self.buffer} += {pack}(f'>{{{n}}}{FIXED[field.kind][0]}').pack(*{values})")
+                layout = self.out.constant("layout", array_layout)
+                self.out.line(f"{self.buffer} += {layout}({FIXED[field.kind][0]!r}, {n}).pack(*{values})")
                 return
             with self.out.block(f"for {item} in {values}:"):
                 element = Field(field.name, field.kind, field.first, field.last, struct=field.struct)
@@ -160,7 +160,7 @@ class _EncoderPlan:
         self.flush()
         outer, count, all_tags, one = self.buffer, self.out.name("n"), self.out.name("t"), self.out.name("u")
         self.out.line(f"{count} = 0")
-        self.out.line(f"{all_tags} = bytearray()")
+        self.out.line(f"{all_tags} = b''")
         for field in tagged:
             value = f"{source}.{field.name}"
             with self.out.block(f"if {self.differs(field, value)}:"):
@@ -169,10 +169,9 @@ class _EncoderPlan:
                 self.value(field, value)
                 self.flush()
                 self.out.line(f"{count} += 1")
-                self.out.line(f"{all_tags} += uvarint({field.tag}) + uvarint(len({one})) + {one}")
+                self.out.line(f"{all_tags} += {uvarint(field.tag or 0)!r} + uvarint(len({one})) + {one}")
         self.buffer = outer
-        self.out.line(f"{outer} += uvarint({count})")
-        self.out.line(f"{outer} += {all_tags}")
+        self.out.line(f"{outer} += ONE_BYTE[{count}] + {all_tags}")
 
     @staticmethod
     def differs(field: Field, value: str) -> str:
