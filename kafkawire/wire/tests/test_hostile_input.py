@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.messages.fetch import FetchRequest
+from kafkawire.messages.delete_groups import DeleteGroupsRequest
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.wire.message import ELEMENT_CAP
 from kafkawire.wire.primitives import UVARINT_MAX, DecodeError, EncodeError, read_uvarint, uvarint
 from kafkawire.wire.versions import decode_request_header, encode_request
@@ -34,6 +36,9 @@ LEGACY, FLEXIBLE = 8, 12  # versions of Metadata
         pytest.param(FLEXIBLE, b"\xff\xff\xff\xff\x0f" + bytes(3), id="the bytes that abort kio's reader"),
         pytest.param(FLEXIBLE, b"\x80\x80\x80\x80\x80\x01" + bytes(3), id="a varint of six bytes"),
         pytest.param(FLEXIBLE, b"\xff\xff\xff\xff\x1f" + bytes(3), id="a varint over 32 bits"),
+        pytest.param(
+            FLEXIBLE, b"\x02" + bytes(16) + b"\x80\x01abc" + bytes(4), id="compact string beyond what remains"
+        ),
         pytest.param(FLEXIBLE, b"\x01\x00\x00\x01\x00\x7f", id="a tag that ends behind the message"),
         pytest.param(FLEXIBLE, b"\x01\x00\x00\xff\xff\x03", id="more tags than bytes"),
     ],
@@ -41,6 +46,64 @@ LEGACY, FLEXIBLE = 8, 12  # versions of Metadata
 def test_refused(version: int, body: bytes) -> None:
     with pytest.raises(DecodeError):
         MetadataRequest.decode(body, version)
+
+
+@pytest.mark.parametrize(
+    ("version", "body", "reason"),
+    [
+        pytest.param(1, struct.pack(">i", -2) + b"abc", "negative", id="length below -1"),
+        pytest.param(1, struct.pack(">i", -1) + b"abc", "null", id="null where null is not allowed"),
+        pytest.param(1, struct.pack(">i", 4) + b"abc", "longer", id="length beyond what remains"),
+        pytest.param(2, b"\x00abc\x00", "null", id="compact null where null is not allowed"),
+        pytest.param(2, b"\x06abc\x00", "longer", id="compact length beyond what remains"),
+        pytest.param(2, b"\xff\xff\xff\xff\x0fabc\x00", "longer", id="compact length of 4 GiB"),
+    ],
+)
+def test_bytes_refused(version: int, body: bytes, reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason):
+        SaslAuthenticateRequest.decode(body, version)
+
+
+@pytest.mark.parametrize(
+    ("version", "records", "reason"),
+    [
+        pytest.param(8, struct.pack(">i", -2) + b"abc", "negative", id="length below -1"),
+        pytest.param(8, struct.pack(">i", 4) + b"abc", "longer", id="length beyond what remains"),
+        pytest.param(9, b"\x08abc" + bytes(3), "longer", id="compact length beyond what remains"),
+    ],
+)
+def test_records_refused(version: int, records: bytes, reason: str) -> None:
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=None)])
+    frame = ProduceRequest(topic_data=[topic]).encode(version)[0]
+    null = b"\xff\xff\xff\xff" if version == 8 else bytes(4)  # of the last: one for null, three without tagged fields
+    assert ProduceRequest.decode(frame, version).topic_data == [topic]
+    assert frame.endswith(null)
+    with pytest.raises(DecodeError, match=reason):
+        ProduceRequest.decode(frame.removesuffix(null) + records, version)
+
+
+@pytest.mark.parametrize(
+    ("version", "rest", "none", "one", "many"),
+    [
+        pytest.param(7, bytes(8), bytes(4), b"\0\0\0\x01\0\x01t", struct.pack(">i", 50_000), id="legacy"),
+        pytest.param(12, b"\x01\x01\x01\0", b"\x01", b"\x02\x02t", uvarint(50_001), id="compact"),
+    ],
+)
+def test_a_count_below_the_cap_is_held_against_the_bytes_that_remain(
+    version: int, rest: bytes, none: bytes, one: bytes, many: bytes
+) -> None:
+    """Structs of many sizes, structs of one size and numbers are read in three ways; the check stands before each."""
+    empty = bytes(FetchRequest().encode(version)[0])
+    assert empty.endswith(rest)  # topics, forgotten topics, ...
+    for counts in (many, one + many, none + many, none + one + many):
+        with pytest.raises(DecodeError, match="too many"):
+            FetchRequest.decode(empty.removesuffix(rest) + counts + bytes(100), version)
+
+
+def test_null_array_where_null_is_not_allowed_is_refused() -> None:
+    for version, null in ((1, struct.pack(">i", -1)), (2, b"\x00")):
+        with pytest.raises(DecodeError, match="null"):
+            DeleteGroupsRequest.decode(null + bytes(3), version)
 
 
 def test_bytes_behind_a_body_are_ignored() -> None:
@@ -63,6 +126,19 @@ def test_unknown_tagged_field_is_skipped() -> None:
     assert plain.endswith(b"\0")
     tagged = plain[:-1] + b"\x01" + uvarint(200) + b"\x03abc"
     assert MetadataRequest.decode(tagged, FLEXIBLE) == MetadataRequest.decode(plain, FLEXIBLE)
+
+
+def test_tagged_field_in_the_midst_of_elements_of_one_size() -> None:
+    """Elements of fixed fields only are read in one go; one with a tagged field among them changes none of them."""
+    rows = [FetchPartition(partition=index, fetch_offset=100 + index) for index in range(5)]
+    request = FetchRequest(topics=[FetchTopic(topic="t", partitions=rows)])
+    plain = bytes(request.encode(FLEXIBLE)[0])
+    third = struct.pack(">iiq", 2, -1, 102)
+    at = plain.index(third) + struct.calcsize(">iiqiqi")
+    tagged = plain[:at] + b"\x01" + uvarint(200) + b"\x03abc" + plain[at + 1 :]
+    assert FetchRequest.decode(tagged, FLEXIBLE) == FetchRequest.decode(plain, FLEXIBLE) == request
+    with pytest.raises(DecodeError):
+        FetchRequest.decode(plain[:at] + b"\x7f" + plain[at + 1 :], FLEXIBLE)
 
 
 def test_varints_longer_than_needed_are_read_as_java_does() -> None:
