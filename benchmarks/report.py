@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-BASELINE = "Kafka"
+BASELINES = ("Kafka", "Kafka fsync")  # as shipped, and as durable as kafkawire
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Result:
     unit: str  # what the ratio compares: a fetch is judged by its bytes, for a broker may answer with fewer of them
     runs: dict[str, list[Run]]
 
-    def ratios(self, contender: str, baseline: str = BASELINE) -> list[float]:
+    def ratios(self, contender: str, baseline: str) -> list[float]:
         """Contender to baseline, alternation by alternation."""
         (read,) = [read for name, read, _ in COLUMNS if name == self.unit]
         pairs = zip(self.runs[contender], self.runs[baseline], strict=True)
@@ -61,12 +61,19 @@ COLUMNS: tuple[tuple[str, Callable[[Run], float], str], ...] = (
 
 
 def rows(result: Result) -> list[list[str]]:
-    """A row per contender: medians, then the ratio to the baseline with its spread."""
+    """A row per contender: medians, then the ratios to the baselines with their spread."""
     found = []
     for contender, runs in result.runs.items():
         medians = [format(statistics.median(map(read, runs)), style) for _, read, style in COLUMNS]
-        found.append([contender, *medians, "" if contender == BASELINE else spread(result.ratios(contender))])
+        ratios = [
+            "" if contender == baseline else spread(result.ratios(contender, baseline)) for baseline in measured(result)
+        ]
+        found.append([contender, *medians, *ratios])
     return found
+
+
+def measured(result: Result) -> list[str]:
+    return [baseline for baseline in BASELINES if baseline in result.runs]
 
 
 def spread(ratios: list[float]) -> str:
@@ -74,7 +81,8 @@ def spread(ratios: list[float]) -> str:
 
 
 def heading(result: Result) -> list[str]:
-    return ["contender", *(name for name, _, _ in COLUMNS), f"{result.unit} to {BASELINE}"]
+    ratios = [f"{result.unit} to {baseline}" for baseline in measured(result)]
+    return ["contender", *(name for name, _, _ in COLUMNS), *ratios]
 
 
 def as_text(result: Result) -> str:
