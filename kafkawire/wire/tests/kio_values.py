@@ -20,6 +20,7 @@ from kio.static.constants import EntityType
 Side = Literal[EntityType.request, EntityType.response]
 
 STRINGS = ("", "a", "tøpic-é-日本", "x" * 126, "x" * 127, "x" * 128, "x" * 300)
+ELEMENTS_MAX = 10_000  # of one message: nested arrays of 127 would multiply beyond what the decoder takes (RULES W1)
 RANGES = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
@@ -43,6 +44,7 @@ class Maker:
     def __init__(self, seed: str, style: str) -> None:
         self.random = random.Random(seed)
         self.style = style
+        self.elements_left = ELEMENTS_MAX
 
     def make(self, cls: type[Any]) -> Any:
         """One instance of a kio class."""
@@ -64,6 +66,8 @@ class Maker:
             count = 0 if self.style == "least" else self.random.choice((0, 1, 2, 3))
             if self.random.random() < 0.03:
                 count = 127
+            count = min(count, self.elements_left)
+            self.elements_left -= count
             return tuple(self.scalar(field, self.element(hint)) for _ in range(count))
         return self.scalar(field, hint)
 
