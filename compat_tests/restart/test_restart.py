@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 COUNT = 500
 TOPIC = "kept"
+UNDER_WAY_MAX = 200
 
 
 @pytest.fixture
@@ -71,6 +73,30 @@ def test_acknowledged_records_survive(own_broker: Broker, orderly: bool) -> None
             own_broker, lambda consumer: consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_S)
         ) == (0, (round_number + 1) * COUNT)
     assert str(Admin(own_broker).describe(TOPIC).topic_id) == topic_id
+
+
+def test_acknowledged_records_survive_a_kill_under_load(own_broker: Broker) -> None:
+    """Killed in the middle of many requests: each record is where its acknowledgement said, and the log has no gap."""
+    create_topic(own_broker, TOPIC)
+    acknowledged: dict[int, bytes] = {}
+    for round_number in range(3):
+        delivery = Delivery()
+        client = producer(own_broker, acks="all", linger_ms=0, message_timeout_ms=1_000, retries=0)
+        killer = threading.Timer(0.7, own_broker.kill)
+        killer.start()
+        number = 0
+        while killer.is_alive():
+            client.poll(0.01 if len(client) >= UNDER_WAY_MAX else 0)
+            if len(client) < UNDER_WAY_MAX:
+                client.produce(TOPIC, f"{round_number}/{number}".encode() * 20, on_delivery=delivery)
+                number += 1
+        client.flush(TIMEOUT_S)
+        acknowledged |= {message.offset(): message.value() for message in delivery.messages}
+        own_broker.start()
+    assert len(acknowledged) > COUNT, "the kills came before anything was acknowledged"
+    found = {message.offset(): message.value() for message in read(own_broker, TOPIC, 0, max(acknowledged) + 1)}
+    assert sorted(found) == list(range(len(found)))
+    assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
 
 
 def test_topics_stay_created_and_stay_deleted(own_broker: Broker) -> None:
