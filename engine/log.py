@@ -107,9 +107,10 @@ class Log:
                 chunk.file.write_at([batch.bytes for batch in chunk.batches], chunk.position)
                 is_untouched = False
         except DiskFull as error:
-            if is_untouched:
-                raise
-            raise OSError(error.errno, error.strerror) from error
+            if not is_untouched:
+                raise OSError(error.errno, error.strerror) from error
+            self._withdraw(chunks[0])
+            raise
 
     def _create_next(self, closing: File, base_offset: int) -> File:
         """A segment begins only when all before it is durable: a torn tail can then be in the last one only (L5)."""
@@ -117,6 +118,12 @@ class Log:
         file = self._filesystem.open(f"{self.directory}/{segment_name(base_offset)}", create=True)
         self._filesystem.sync_dir(self.directory)
         return file
+
+    def _withdraw(self, chunk: Chunk) -> None:
+        """Remove the segment that was created for `chunk` in vain: later offsets may still go to the one before it."""
+        if chunk.rolls and chunk.file is not None:
+            self._filesystem.unlink(f"{self.directory}/{segment_name(chunk.base_offset)}")
+            self._filesystem.sync_dir(self.directory)
 
     def commit(self, chunks: Sequence[Chunk]) -> None:
         """The chunks are in their files: they belong to the log now."""

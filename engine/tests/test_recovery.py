@@ -1,5 +1,6 @@
 """Opening after crashes and damage: acknowledged records are there, wrong bytes are never served (RULES L5)."""
 
+import errno
 import random
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import trio
 from engine.api import Isolation, LogConfig
 from engine.errors import CorruptMessage, EngineError, StorageError
 from engine.filesystem import FileSystem
-from engine.testing import MemoryFileSystem
+from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import MAX_BYTES, append, batch, open_orders, read_all, running
 
 LOG_FILE = "/data/orders-0/00000000000000000000.log"
@@ -211,3 +212,22 @@ async def test_metadata_of_another_version_is_refused() -> None:
     async with running(filesystem) as store:
         with pytest.raises(EngineError, match="another version"):
             await open_orders(store, leader_epoch=1)
+
+
+async def test_l4_full_disk_at_a_roll_leaves_no_segment_behind() -> None:
+    """An empty segment in the way of later offsets would count as damage at the next start."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING)
+        await append(log, b"a")
+        filesystem.faults.append(Fault("write", errno.ENOSPC, "1.log"))
+        with pytest.raises(StorageError, match="no space"):
+            await append(log, bytes(300))
+        assert filesystem.list_dir("/data/orders-0") == [LOG_FILE.rpartition("/")[2], "partition.metadata"]
+        await append(log, b"b")
+        await append(log, bytes(300))
+    filesystem.crash()
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING, leader_epoch=1)
+        assert read_all(log) == {0: b"a", 1: b"b", 2: bytes(300)}
+        assert (await append(log, b"c")).base_offset == 3
