@@ -97,9 +97,10 @@ class LogDir:
         return LastKnown(is_clean=name not in self._not_recovered, recovery_point=point)
 
     def adopt(self, resident: Resident, name: str) -> None:
-        """A partition was opened, and recovered if need be."""
+        """A partition was opened, and recovered if need be. Damage that a scan has found takes a scan to find again."""
         self.partitions[resident.partition] = resident
-        self._not_recovered.discard(name)
+        if resident.log.damaged_from is None:
+            self._not_recovered.discard(name)
         if resident.high_watermark:
             self.want_checkpoint()
 

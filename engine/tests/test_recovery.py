@@ -231,3 +231,13 @@ async def test_l4_full_disk_at_a_roll_leaves_no_segment_behind() -> None:
         log = await open_orders(store, ROLLING, leader_epoch=1)
         assert read_all(log) == {0: b"a", 1: b"b", 2: bytes(300)}
         assert (await append(log, b"c")).base_offset == 3
+
+
+async def test_l5_damage_found_by_a_scan_is_not_forgotten_at_a_clean_stop() -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 10, clean=True)
+    filesystem.unlink("/data/clean-shutdown")
+    batch_size_bytes = len(batch(b"value 0"))
+    filesystem.damage(LOG_FILE, 5 * batch_size_bytes - 2, b"\x00")
+    for _ in range(3):
+        await damaged(filesystem, readable=4)
