@@ -108,6 +108,7 @@ def _take_clean_marker(filesystem: FileSystem, path: str) -> bool:
     marker = f"{path}/{CLEAN_SHUTDOWN}"
     content = read_small(filesystem, marker)
     if content is None:
+        filesystem.sync_dir(path)  # a killed process may have made partitions, or removed the marker, just before
         return False
     if content.decode("utf-8", "replace").splitlines()[:1] != [VERSION_LINE]:
         raise StoreRefused(f"{marker} was written by another version")

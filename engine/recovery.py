@@ -47,6 +47,7 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
     del log.segments[sound:]
     if not last_known.is_clean:
         log.active.file.fdatasync()  # what only the page cache held must be durable before it is served
+        filesystem.sync_dir(directory)  # and so must the names of files that a killed process had just made
     log.recovered()
     if is_damaged or log.end.offset < last_known.recovery_point:
         log.damaged_from = log.end.offset

@@ -241,3 +241,30 @@ async def test_l5_damage_found_by_a_scan_is_not_forgotten_at_a_clean_stop() -> N
     filesystem.damage(LOG_FILE, 5 * batch_size_bytes - 2, b"\x00")
     for _ in range(3):
         await damaged(filesystem, readable=4)
+
+
+async def test_l7_names_left_by_a_killed_process_are_synced_before_they_are_used() -> None:
+    first = MemoryFileSystem()
+    async with running(first) as store:
+        log = await open_orders(store, ROLLING)
+        for number in range(8):
+            await append(log, b"%d" % number)
+    for count in range(2, len(first.operations) + 1):  # the log dir itself is there
+        filesystem = MemoryFileSystem.replayed(first.operations[:count])
+        async with running(filesystem) as store:
+            log = await open_orders(store, ROLLING, leader_epoch=1)
+            offset = (await append(log, b"acknowledged")).base_offset
+        filesystem.crash()
+        async with running(filesystem) as store:
+            log = await open_orders(store, ROLLING, leader_epoch=2)
+            assert read_all(log).get(offset) == b"acknowledged", f"lost after operation {count}"
+
+
+async def test_l7_clean_marker_that_comes_back_after_a_kill_and_a_power_cut_is_not_believed() -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 1, clean=True)
+    filesystem.unlink("/data/clean-shutdown")  # killed before the directory was synced
+    async with running(filesystem) as store:
+        await append(await open_orders(store, leader_epoch=1), b"more")
+    filesystem.crash()
+    assert not filesystem.exists("/data/clean-shutdown")
