@@ -13,7 +13,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Any
 
-from kafkawire.wire.primitives import DecodeError, read_uvarint
+from kafkawire.wire.primitives import STRING_SIZE_MAX, DecodeError, read_uvarint
 from kafkawire.wire.schema import FIXED, Field, array_layout, fields_of, min_size
 from kafkawire.wire.source import Source
 
@@ -120,6 +120,9 @@ class _DecoderPlan:
         """A string, bytes or records."""
         n = self.length("h" if field.kind == "string" else "i")
         with self.out.block(self.null_check(field, n, target)):
+            if field.kind == "string" and self.flexible:
+                with self.out.block(f"if {n} > {STRING_SIZE_MAX}:"):
+                    self.out.line(f"refuse('{field.name} is too long')")
             self.out.line(f"{n} += o")
             with self.out.block(f"if {n} > end:"):
                 self.out.line(f"refuse('{field.name} is longer than its message')")

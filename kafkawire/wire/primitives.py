@@ -11,6 +11,7 @@ from typing import Final
 ZERO_UUID: Final = bytes(16)
 UVARINT_MAX: Final = 2**32 - 1
 UVARINT_BYTES_MAX: Final = 5
+STRING_SIZE_MAX: Final = 2**15 - 1  # in either encoding, as in Kafka; names are kept longer than their request
 
 
 class DecodeError(Exception):

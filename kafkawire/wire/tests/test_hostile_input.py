@@ -17,7 +17,7 @@ from kafkawire.messages.offset_commit import OffsetCommitRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.wire.message import ELEMENT_CAP
-from kafkawire.wire.primitives import UVARINT_MAX, DecodeError, EncodeError, read_uvarint, uvarint
+from kafkawire.wire.primitives import STRING_SIZE_MAX, UVARINT_MAX, DecodeError, EncodeError, read_uvarint, uvarint
 from kafkawire.wire.versions import decode_request_header, encode_request
 
 LEGACY, FLEXIBLE = 8, 12  # versions of Metadata
@@ -38,6 +38,11 @@ LEGACY, FLEXIBLE = 8, 12  # versions of Metadata
         pytest.param(FLEXIBLE, b"\xff\xff\xff\xff\x1f" + bytes(3), id="a varint over 32 bits"),
         pytest.param(
             FLEXIBLE, b"\x02" + bytes(16) + b"\x80\x01abc" + bytes(4), id="compact string beyond what remains"
+        ),
+        pytest.param(
+            FLEXIBLE,
+            b"\x02" + bytes(16) + uvarint(STRING_SIZE_MAX + 2) + bytes(STRING_SIZE_MAX + 1) + bytes(4),
+            id="a compact string longer than a legacy one can be",
         ),
         pytest.param(FLEXIBLE, b"\x01\x00\x00\x01\x00\x7f", id="a tag that ends behind the message"),
         pytest.param(FLEXIBLE, b"\x01\x00\x00\xff\xff\x03", id="more tags than bytes"),
