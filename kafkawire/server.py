@@ -142,6 +142,8 @@ class _Server:
             now_s = trio.current_time()
             for session in self._sessions:
                 session.close_if_overdue(now_s)
+                if self._budget.is_exhausted:  # a long poll may last as long as its client says: nobody waits for it
+                    session.answer_long_poll()
 
     async def _drain(self) -> None:
         for session in self._sessions:

@@ -133,12 +133,16 @@ class Session:
         """Ends the connection when what is in flight is answered; a parked long poll is asked to answer now."""
         self._machine.refuse(CloseReason.SHUTDOWN, trio.current_time())
         self.info.is_shutting_down = True
+        self.answer_long_poll()
+        self._writer_parked.unpark_all()
+
+    def answer_long_poll(self) -> None:
+        """A parked long poll is asked to answer with what there is; any other request is left alone."""
         if self.info.answer_now is not None:
             try:
                 self.info.answer_now()
             except Exception:
                 self._handler_failed()
-        self._writer_parked.unpark_all()
 
     def close_if_overdue(self, now_s: float) -> None:
         """Asked by the server's reaper."""

@@ -432,6 +432,19 @@ async def test_large_frames_that_are_under_way_count_before_their_bytes_arrive()
         assert await second.reply() == ("e", 2)
 
 
+async def test_a_long_poll_that_holds_all_bytes_in_flight_is_asked_to_answer() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=1000)) as broker:
+        first, second = broker.connect(), broker.connect()
+        await first.send("l", 1, size=1000)
+        await settle()
+        await second.send("e", 2)  # the receive that was under way
+        assert await second.reply() == ("e", 2)
+        await second.send("e", 3)
+        with trio.fail_after(10):
+            assert await second.reply() == ("e", 3)
+        assert await first.reply() == ("l", 1)
+
+
 class ExhaustedListener(MemoryListener):
     """Has no descriptors for the first connections."""
 

@@ -51,8 +51,8 @@ class ConnectionInfo:
     """What handlers may know about a connection. One object per connection: its identity can own things.
 
     A handler that parks a long poll first looks at `is_shutting_down`, then sets `answer_now`: it is called when the
-    broker shuts down and the poll should be answered with what there is. One slot is enough, because a parked
-    single-stage request keeps every other from starting.
+    broker shuts down, or needs the bytes that requests in flight hold, and the poll should be answered with what there
+    is. One slot is enough, because a parked single-stage request keeps every other from starting.
     """
 
     connection_id: int
