@@ -24,6 +24,7 @@ FINAL_EPOCH: Final = -1
 LAST_EPOCH: Final = 2**31 - 1
 UNKNOWN_OFFSET: Final = -1
 EVICTION_MS: Final = 120_000  # a session unused for this long gives way to any other
+TARGETS_MAX: Final = 500_000  # of all sessions together: what clients name is kept, be there such partitions or not
 
 TargetKey = tuple[str | bytes, int]
 
@@ -213,7 +214,7 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """All sessions of a broker, at most `slots`."""
+    """All sessions of a broker: at most `slots`, with at most `TARGETS_MAX` partitions."""
 
     def __init__(self, slots: int, rng: random.Random, now_ms: Callable[[], int]) -> None:
         self._slots = slots
@@ -245,11 +246,14 @@ class FetchSessionCache:
 
     def has_room_for(self, target_count: int) -> bool:
         """Make room for a session of this size if it deserves it: over an unused one, or an old smaller one."""
+        now_ms = self._now_ms()
+        self._evict_unused(target_count, now_ms)
+        if self.partition_count + target_count > TARGETS_MAX:
+            return False
         if len(self._sessions) < self._slots:
             return True
         if not self._sessions:
             return False
-        now_ms = self._now_ms()
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms > EVICTION_MS:
             self._evict(oldest)
@@ -260,6 +264,11 @@ class FetchSessionCache:
             return False
         self._evict(smallest)
         return True
+
+    def may_grow(self, session: FetchSession, asked: Iterable[FetchTarget]) -> bool:
+        """Whether the session may take in what it does not know yet of what is asked for."""
+        added = sum(target.key not in session.targets for target in asked)
+        return not added or self.partition_count + added <= TARGETS_MAX
 
     def create(self, targets: Iterable[FetchTarget], watch: TargetWatch, *, by_id: bool) -> FetchSession:
         """A new session that owns `watch`. Ask `has_room_for` first."""
@@ -276,6 +285,14 @@ class FetchSessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
+
+    def _evict_unused(self, target_count: int, now_ms: int) -> None:
+        """As long as there are too many partitions in all."""
+        while self._sessions and self.partition_count + target_count > TARGETS_MAX:
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.last_used_ms <= EVICTION_MS:
+                return
+            self._evict(oldest)
 
     def _evict(self, session: FetchSession) -> None:
         self.evictions += 1

@@ -71,6 +71,9 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
         resumed = sessions.resume(request.session_id, request.session_epoch, by_id=by_id)
         if isinstance(resumed, ErrorCode):
             return FetchResponse(error_code=resumed)
+        if not sessions.may_grow(resumed, targets):
+            sessions.remove(request.session_id)  # the client starts over, if need be without a session
+            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         resumed.update(targets, _forgotten(request, by_id=by_id))
         if resumed.targets:
             session = resumed

@@ -12,6 +12,7 @@ import trio
 from coordinator.api import PartitionState, TopicInfo
 from engine import errors as log_errors
 from engine.api import LogConfig
+from kafkawire import fetch_sessions
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kafkawire.tests.harness import Broker, Settings, batch, open_handlers
 from kafkawire.wire.primitives import ZERO_UUID
@@ -388,6 +389,18 @@ async def test_a_session_without_partitions_is_closed() -> None:
         assert await client.fetch(forget=[0], max_wait_ms=60_000) == {}
         assert client.session[0] == 0
         assert len(broker.interfaces.fetch_sessions) == 0
+
+
+async def test_a_session_that_would_grow_too_large_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 2)
+    async with open_handlers() as broker:
+        await broker.create("t")
+        opened = await broker.ask(request(partition(0), session=(0, 0)), BY_NAME)
+        grown = request(partition(1), partition(2), session=(opened.session_id, 1))
+        assert (await broker.ask(grown, BY_NAME)).error_code == 70
+        assert len(broker.interfaces.fetch_sessions) == 0
+        again = await broker.ask(request(partition(0), partition(1), partition(2), session=(0, 0)), BY_NAME)
+        assert (again.error_code, again.session_id, len(rows(again))) == (0, 0, 3)
 
 
 async def test_a_new_session_and_a_last_request_close_the_old_one() -> None:

@@ -6,9 +6,11 @@ import random
 from dataclasses import dataclass, field
 from typing import cast
 
+import pytest
 import trio
 
 from engine.api import PartitionLog, TopicPartition
+from kafkawire import fetch_sessions
 from kafkawire.errors import ErrorCode
 from kafkawire.fetch_sessions import EVICTION_MS, LAST_EPOCH, FetchSession, FetchSessionCache, FetchTarget, TargetWatch
 
@@ -212,3 +214,17 @@ def test_a_full_cache_evicts_only_the_unused_and_the_old_and_small() -> None:
 
 def test_without_slots_there_are_no_sessions() -> None:
     assert not cache_of(slots=0).has_room_for(1)
+
+
+def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 3)
+    clock = Clock()
+    cache = cache_of(slots=10, clock=clock)
+    session, _ = opened(cache, target("a"), target("b"))
+    assert cache.has_room_for(1)
+    assert not cache.has_room_for(2)
+    assert cache.may_grow(session, [target("a"), target("c")])
+    assert not cache.may_grow(session, [target("c"), target("d")])
+    clock.ms += EVICTION_MS + 1
+    assert cache.has_room_for(2), "over a session that nobody uses"
+    assert len(cache) == 0
