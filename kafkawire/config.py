@@ -77,12 +77,16 @@ class Config:
 
 def read_properties(content: str) -> dict[str, str]:
     """Java's .properties as Kafka's files use it: `key=value` or `key: value`, # and ! comments, \\ at a line's end."""
-    joined = content.replace("\\\r\n", "").replace("\\\n", "")
     found: dict[str, str] = {}
-    for raw in joined.splitlines():
-        line = raw.strip()
+    begun = ""
+    for raw in [*content.splitlines(), ""]:
+        line = begun + raw.lstrip()
         if not line or line[0] in "#!":
+            continue  # a comment ends with its line, whatever stands at the end
+        if line.endswith("\\"):
+            begun = line[:-1]
             continue
+        begun = ""
         cuts = [at for at in (line.find("="), line.find(":")) if at > 0]
         if not cuts:
             raise ConfigError(f"not a key=value line: {line[:80]}")
@@ -99,7 +103,8 @@ def load(properties: Mapping[str, str]) -> tuple[Config, list[str]]:
     known = _fields_by_key()
     values: dict[str, Any] = {}
     warnings: list[str] = []
-    for key, value in properties.items():
+    older_names = {alias for one in dataclasses.fields(Config) for alias in one.metadata["aliases"]}
+    for key, value in sorted(properties.items(), key=lambda item: item[0] not in older_names):
         if key in known:
             name, parse = known[key]
             values[name] = _parse(key, value, parse)

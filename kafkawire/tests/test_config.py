@@ -1,5 +1,7 @@
 """Configuration: what is accepted, what is refused and with which line."""
 
+from pathlib import Path
+
 import pytest
 
 from kafkawire.config import Config, ConfigError, Listener, load, read_properties
@@ -105,6 +107,9 @@ def load_is_unknown(key: str) -> bool:
         ("a: 1", {"a": "1"}),
         ("# no\n! no\n\na=b=c", {"a": "b=c"}),
         ("a=1,\\\n2", {"a": "1,2"}),
+        ("a=1,\\\n  2", {"a": "1,2"}),
+        ("a=1\\", {"a": "1"}),
+        ("# kept in C:\\\na=1", {"a": "1"}),
         ("listeners=PLAINTEXT://:9092", {"listeners": "PLAINTEXT://:9092"}),
     ],
 )
@@ -115,3 +120,8 @@ def test_properties(content: str, expected: dict[str, str]) -> None:
 def test_a_line_without_a_value_is_refused() -> None:
     with pytest.raises(ConfigError, match="not a key=value line"):
         read_properties("log.dirs")
+
+
+def test_a_key_goes_before_its_older_name_wherever_they_stand() -> None:
+    config, _ = load(read_properties("log.dirs=/new\nlog.dir=/old"))
+    assert config.log_dirs == (Path("/new"),)
