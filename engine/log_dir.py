@@ -75,10 +75,13 @@ class LogDir:
         if self.offline_reason is not None:
             raise StorageError(self.offline_reason)
         try:
-            return await self._pool.run(self._reader_lane, job)
+            result = await self._pool.run(self._reader_lane, job)
         except OSError as error:
             self.fail(error)
             raise StorageError(f"{self.path} is offline: {error}") from error
+        if self.offline_reason is not None:  # it failed meanwhile
+            raise StorageError(self.offline_reason)
+        return result
 
     def fail(self, error: OSError) -> None:
         """Go offline: every partition answers with StorageError from now on."""

@@ -5,11 +5,12 @@ import random
 
 import pytest
 import trio
+import trio.testing
 
 from engine.api import Isolation, LogConfig, TopicPartition
 from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
 from engine.testing import Fault, MemoryFileSystem
-from engine.tests.helpers import ORDERS, append, batch, bytes_of, open_orders, options, read_all, running
+from engine.tests.helpers import ORDERS, HeldPool, append, batch, bytes_of, open_orders, options, read_all, running
 
 
 def partition(number: int, topic: str = "orders", topic_id: bytes = bytes(range(16))) -> TopicPartition:
@@ -251,3 +252,25 @@ async def test_strays_of_topics_nobody_knows_are_removed() -> None:
         assert [name for name in filesystem.list_dir("/data") if name.endswith("-0")] == ["orders-0"]
         reopened = await store.open_partition(partition(0, "gone", bytes([7] * 16)), LogConfig(), 0)
         assert reopened.log_end_offset == 0
+
+
+async def test_l4_partition_opened_while_its_log_dir_failed_is_not_served() -> None:
+    filesystem, pool = MemoryFileSystem(), HeldPool()
+    async with running(filesystem, pool=pool) as store:
+        log = await open_orders(store)
+        await append(log, b"a")
+
+        async def open_second() -> None:
+            with pytest.raises(StorageError):
+                await store.open_partition(partition(1), LogConfig(), 0)
+
+        async with trio.open_nursery() as nursery:
+            pool.is_holding = True
+            nursery.start_soon(open_second)
+            await trio.testing.wait_all_tasks_blocked()
+            filesystem.faults.append(Fault("read", errno.EIO, ".log"))
+            with pytest.raises(StorageError):
+                log.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
+            pool.release.set()
+        with pytest.raises(EngineError):
+            store.get(partition(1))
