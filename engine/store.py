@@ -114,18 +114,19 @@ class SegmentStore:
         async with self._changes:
             found = self._partitions.get(partition)
             if found is None:
-                found = await self._open(partition, leader_epoch)
+                found = await self._open(partition, config, leader_epoch)
             found.check_open()
             found.lead(config, leader_epoch)
             return found
 
-    async def _open(self, partition: TopicPartition, leader_epoch: int) -> Partition:
+    async def _open(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
         name = directory_name(partition)
         log_dir = self._homes.get(name) or self._place(name, leader_epoch)
         last_known = log_dir.last_known(partition, name)
         log = await log_dir.run(partial(open_partition_dir, self._filesystem, log_dir.path, partition, last_known))
         lane = log_dir.lanes[crc32(name.encode()) % len(log_dir.lanes)]
         opened = Partition(partition, log, log_dir, lane, self._now_ms)
+        opened.lead(config, leader_epoch)  # refused, it is not served at all
         log_dir.adopt(opened, name)
         self._homes[name] = log_dir
         self._partitions[partition] = opened

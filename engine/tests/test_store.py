@@ -8,7 +8,14 @@ import trio
 import trio.testing
 
 from engine.api import Isolation, LogConfig, TopicPartition
-from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
+from engine.errors import (
+    EngineError,
+    FencedLeaderEpoch,
+    NotLeaderOrFollower,
+    StorageError,
+    StoreRefused,
+    UnknownPartition,
+)
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import ORDERS, HeldPool, append, batch, bytes_of, open_orders, options, read_all, running
 
@@ -274,3 +281,16 @@ async def test_l4_partition_opened_while_its_log_dir_failed_is_not_served() -> N
             pool.release.set()
         with pytest.raises(EngineError):
             store.get(partition(1))
+
+
+async def test_l3_partition_opened_in_an_epoch_older_than_its_log_takes_no_appends() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await append(await open_orders(store, leader_epoch=5), b"a")
+        await store.close()
+    async with running(filesystem) as store:
+        with pytest.raises(FencedLeaderEpoch):
+            await open_orders(store, leader_epoch=4)
+        with pytest.raises(EngineError):
+            store.get(ORDERS).append(memoryview(batch(b"b")), acks=-1)
+        assert read_all(await open_orders(store, leader_epoch=6)) == {0: b"a"}
