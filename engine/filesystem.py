@@ -170,7 +170,10 @@ class PosixFileSystem:
             raise _classified(error, nothing_written=True) from error
 
     def make_dir(self, path: str) -> None:
-        os.mkdir(path, 0o700)
+        try:
+            os.mkdir(path, 0o700)
+        except OSError as error:
+            raise _classified(error, nothing_written=True) from error
 
     def list_dir(self, path: str) -> list[str]:
         try:

@@ -13,7 +13,7 @@ import trio
 
 from engine.api import TopicPartition
 from engine.errors import EngineError, StorageError
-from engine.filesystem import FileSystem
+from engine.filesystem import DiskFull, FileSystem
 from engine.io_workers import WorkerPool
 from engine.layout import PartitionKey, Prepared, write_clean_marker, write_recovery_points
 from engine.log import Log
@@ -71,11 +71,13 @@ class LogDir:
         self._not_recovered = set() if prepared.is_clean else set(prepared.partition_names)
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Run file work that is not part of a round; an OSError takes the log dir offline."""
+        """Run file work that is not part of a round; an OSError takes the log dir offline, a full disk does not."""
         if self.offline_reason is not None:
             raise StorageError(self.offline_reason)
         try:
             result = await self._pool.run(self._reader_lane, job)
+        except DiskFull as error:
+            raise StorageError(f"no space left on {self.path}") from error
         except OSError as error:
             self.fail(error)
             raise StorageError(f"{self.path} is offline: {error}") from error
@@ -119,13 +121,16 @@ class LogDir:
 
     async def keep_recovery_points(self) -> None:
         """Write them now and then, until cancelled or offline: what is above them counts as a tail after a crash."""
+        is_behind = False  # there was no space for them
         while self.offline_reason is None:
             with trio.move_on_after(CHECKPOINT_INTERVAL_S):
                 await self._wanted.wait()
             self._wanted = trio.Event()
-            if self._advance_points():
+            if self._advance_points() or is_behind:
+                is_behind = True
                 with suppress(StorageError):
                     await self.run(partial(write_recovery_points, self.filesystem, self.path, dict(self._points)))
+                    is_behind = False
             await trio.sleep(CHECKPOINT_PAUSE_S)
 
     def _advance_points(self) -> bool:

@@ -87,6 +87,7 @@ class SegmentStore:
         try:
             prepared = await log_dir.run(partial(prepare, self._filesystem, log_dir.path, identity))
         except StorageError as error:
+            log_dir.fail(OSError(str(error)))  # also when the disk is full: it is not ours
             if all(other.offline_reason is not None for other in self._dirs):
                 raise StoreRefused(f"no usable log dir: {error}") from error
             return
@@ -122,13 +123,13 @@ class SegmentStore:
     async def _open(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
         name = directory_name(partition)
         log_dir = self._homes.get(name) or self._place(name, leader_epoch)
+        self._homes[name] = log_dir  # also if opening fails: what it leaves must not meet a twin on another dir
         last_known = log_dir.last_known(partition, name)
         log = await log_dir.run(partial(open_partition_dir, self._filesystem, log_dir.path, partition, last_known))
         lane = log_dir.lanes[crc32(name.encode()) % len(log_dir.lanes)]
         opened = Partition(partition, log, log_dir, lane, self._now_ms)
         opened.lead(config, leader_epoch)  # refused, it is not served at all
         log_dir.adopt(opened, name)
-        self._homes[name] = log_dir
         self._partitions[partition] = opened
         return opened
 

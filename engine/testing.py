@@ -290,7 +290,9 @@ class MemoryFileSystem:
         return MemoryFile(self, node)
 
     def make_dir(self, path: str) -> None:
-        self.trip("make_dir", path)
+        fault = self.find_fault("make_dir", path)
+        if fault is not None:
+            raise (DiskFull if fault.errno == errno.ENOSPC else OSError)(fault.errno, "injected")
         self.do(Operation("make_dir", path))
 
     def list_dir(self, path: str) -> list[str]:

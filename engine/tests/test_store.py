@@ -294,3 +294,32 @@ async def test_l3_partition_opened_in_an_epoch_older_than_its_log_takes_no_appen
         with pytest.raises(EngineError):
             store.get(ORDERS).append(memoryview(batch(b"b")), acks=-1)
         assert read_all(await open_orders(store, leader_epoch=6)) == {0: b"a"}
+
+
+@pytest.mark.parametrize("kind", ["write", "create"])
+async def test_l4_full_disk_delays_recovery_points_and_nothing_else(kind: str) -> None:
+    filesystem, fatal = MemoryFileSystem(), list[str]()
+    async with running(filesystem, fatal=fatal) as store:
+        log = await open_orders(store)
+        filesystem.faults.append(Fault(kind, errno.ENOSPC, "recovery-points.tmp"))
+        await append(log, b"a")
+        await trio.sleep(70)
+        assert fatal == []
+        assert not filesystem.exists("/data/recovery-points")
+        await trio.sleep(70)
+        assert filesystem.exists("/data/recovery-points")
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"), [("make_dir", "orders-1"), ("create", "0.log"), ("write", "partition.metadata.tmp")]
+)
+async def test_l4_full_disk_refuses_a_new_partition_and_nothing_else(kind: str, path: str) -> None:
+    filesystem, fatal = MemoryFileSystem(), list[str]()
+    async with running(filesystem, fatal=fatal) as store:
+        log = await open_orders(store)
+        filesystem.faults.append(Fault(kind, errno.ENOSPC, path))
+        with pytest.raises(StorageError, match="no space"):
+            await store.open_partition(partition(1), LogConfig(), 0)
+        assert fatal == []
+        await append(log, b"a")
+        await append(await store.open_partition(partition(1), LogConfig(), 0), b"b")
