@@ -148,7 +148,8 @@ class LogDir:
         """Everything is answered and durable: say so on disk and let go of the dir."""
         if self.offline_reason is None:
             self._advance_points()
-            await self.run(self._write_farewell)
+            with suppress(StorageError):  # the next start scans it
+                await self.run(self._write_farewell)
         if self._prepared is not None:
             self._prepared.lock.release()
 

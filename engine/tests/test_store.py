@@ -323,3 +323,14 @@ async def test_l4_full_disk_refuses_a_new_partition_and_nothing_else(kind: str, 
         assert fatal == []
         await append(log, b"a")
         await append(await store.open_partition(partition(1), LogConfig(), 0), b"b")
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+async def test_log_dir_that_fails_at_the_farewell_does_not_spoil_the_others(code: int) -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem, options("/a", "/b")) as store:
+        await store.open_partition(partition(0), LogConfig(), 0)
+        filesystem.faults.append(Fault("write", code, "/a/clean-shutdown.tmp"))
+        await store.close()
+    assert not filesystem.exists("/a/clean-shutdown")
+    assert filesystem.exists("/b/clean-shutdown")
