@@ -4,7 +4,7 @@ One failed write or fsync takes it offline for good (RULES L4): nothing is retri
 page cache may call clean what never reached the disk.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
@@ -114,6 +114,11 @@ class LogDir:
         self.partitions.pop(partition, None)
         self._not_recovered.discard(name)
         self._points.pop((partition.topic_id, partition.partition), None)
+
+    def forget(self, names: Sequence[str], is_known: Callable[[bytes], bool]) -> None:
+        """The partitions `names`, of topics that `is_known` denies, are no longer on disk."""
+        self._not_recovered.difference_update(names)
+        self._points = {key: point for key, point in self._points.items() if is_known(key[0])}
 
     def want_checkpoint(self) -> None:
         """A segment was finished or a log recovered: do not wait for the next regular checkpoint."""

@@ -169,7 +169,9 @@ class SegmentStore:
                 names = [name for name, home in self._homes.items() if home is log_dir]
                 job = partial(remove_strays, self._filesystem, log_dir.path, names, is_known)
                 with suppress(StorageError):
-                    for name in await log_dir.run(job):
+                    removed = await log_dir.run(job)
+                    log_dir.forget(removed, is_known)
+                    for name in removed:
                         del self._homes[name]
 
     @property

@@ -334,3 +334,16 @@ async def test_log_dir_that_fails_at_the_farewell_does_not_spoil_the_others(code
         await store.close()
     assert not filesystem.exists("/a/clean-shutdown")
     assert filesystem.exists("/b/clean-shutdown")
+
+
+async def test_removed_strays_need_no_scan_and_leave_no_recovery_points() -> None:
+    filesystem = MemoryFileSystem()
+    gone = partition(0, "gone", bytes(16))
+    async with running(filesystem) as store:
+        await append(await store.open_partition(gone, LogConfig(), 0), b"x")
+        await trio.sleep(100)
+    async with running(filesystem) as store:
+        await store.remove_strays(lambda _: False)
+        await store.close()
+    assert filesystem.exists("/data/clean-shutdown")
+    assert bytes(16).hex().encode() not in filesystem.content("/data/recovery-points")
