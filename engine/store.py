@@ -113,6 +113,7 @@ class SegmentStore:
 
     async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
         async with self._changes:
+            self._check_not_closed()
             found = self._partitions.get(partition)
             if found is None:
                 found = await self._open(partition, config, leader_epoch)
@@ -133,6 +134,11 @@ class SegmentStore:
         self._partitions[partition] = opened
         return opened
 
+    def _check_not_closed(self) -> None:
+        """The log dirs are another process's to take once `close` has let go of them."""
+        if self._is_closed:
+            raise NotLeaderOrFollower("the broker is shutting down")
+
     def _place(self, name: str, leader_epoch: int) -> LogDir:
         """The log dir with the fewest partitions, as Kafka's LogManager chooses.
 
@@ -147,6 +153,7 @@ class SegmentStore:
 
     async def delete_partition(self, partition: TopicPartition) -> None:
         async with self._changes:
+            self._check_not_closed()
             found = self._partitions.get(partition)
             if found is None:
                 raise UnknownPartition(f"{partition.topic}-{partition.partition} is not on this broker")

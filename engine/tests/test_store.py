@@ -347,3 +347,16 @@ async def test_removed_strays_need_no_scan_and_leave_no_recovery_points() -> Non
         await store.close()
     assert filesystem.exists("/data/clean-shutdown")
     assert bytes(16).hex().encode() not in filesystem.content("/data/recovery-points")
+
+
+async def test_nothing_is_opened_or_deleted_after_the_farewell() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await open_orders(store)
+        await store.close()
+        written = len(filesystem.operations)
+        with pytest.raises(EngineError):
+            await store.open_partition(partition(1), LogConfig(), 0)
+        with pytest.raises(EngineError):
+            await store.delete_partition(ORDERS)
+        assert len(filesystem.operations) == written
