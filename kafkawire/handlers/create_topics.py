@@ -31,6 +31,7 @@ from kafkawire.messages.create_topics import (
 )
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"  # Kafka's own log of the metadata; clients know the name
+PARTITIONS_MAX: Final = 10_000  # of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -38,6 +39,10 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     deadline = trio.current_time() + max(0, request.timeout_ms) / 1000
     times_named = Counter(topic.name for topic in request.topics)
     response = CreateTopicsResponse(topics=[])
+    if _partition_count(context, request) > PARTITIONS_MAX:
+        text = "Excessively large number of partitions per request."
+        response.topics = [_refused(name, ErrorCode.POLICY_VIOLATION, text) for name in times_named]
+        return response
     for name, topic in {topic.name: topic for topic in request.topics}.items():
         if times_named[name] > 1:
             row = _refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
@@ -51,6 +56,15 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
             row = await _create(context, topic, validate_only=request.validate_only)
         response.topics.append(row)
     return response
+
+
+def _partition_count(context: RequestContext, request: CreateTopicsRequest) -> int:
+    """What all topics of the request ask for."""
+    default = context.broker.config.num_partitions
+    return sum(
+        len(topic.assignments) or (default if topic.num_partitions == -1 else max(0, topic.num_partitions))
+        for topic in request.topics
+    )
 
 
 def _may_create(context: RequestContext, name: str) -> bool:

@@ -43,6 +43,7 @@ class Settings:
     node_id: int = NODE_ID
     auto_create_topics_enable: bool = True
     delete_topic_enable: bool = True
+    num_partitions: int = 2
     max_fetch_size_bytes: int = 55 * 1024 * 1024
 
 
@@ -163,6 +164,7 @@ async def open_handlers(
     queue_max_bytes: int = 64 * 1024 * 1024,
 ) -> AsyncIterator[Broker]:
     """Everything behind the server, running."""
+    chosen = settings or Settings()
     filesystem = MemoryFileSystem()
     options = StoreOptions(("/data",), "cluster", NODE_ID, queue_max_bytes=queue_max_bytes)
     store = SegmentStore(options, filesystem, LoopPool(), lambda: NOW_MS, lambda reason: None)
@@ -171,14 +173,16 @@ async def open_handlers(
         metadata,
         Host(store),
         FakeValidator(),
-        CoordinatorSettings(NODE_ID, (BrokerEndpoint(LISTENER, host, 9092),), defaults=TopicDefaults(2)),
+        CoordinatorSettings(
+            NODE_ID, (BrokerEndpoint(LISTENER, host, 9092),), defaults=TopicDefaults(chosen.num_partitions)
+        ),
         Random(7),
     )
     cluster = Rewritten(coordinator)
     interfaces = BrokerInterfaces(
         store=store,
         cluster=cluster,
-        config=settings or Settings(),
+        config=chosen,
         topic_config=topic_config,
         fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
         metrics=RequestMetrics(),

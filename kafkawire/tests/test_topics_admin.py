@@ -104,6 +104,15 @@ async def test_a_manual_assignment() -> None:
         assert (row.error_code, row.num_partitions) == (0, 2)
 
 
+async def test_too_many_partitions_in_one_request_create_none() -> None:
+    async with open_handlers() as broker:
+        assigned = topic("c", -1, -1, assignments=[assignment(0, NODE_ID)])
+        rows = await create(broker, topic("a", 9_998), topic("b", -1), assigned, validate_only=True)
+        assert [(row.name, row.error_code) for row in rows] == [("a", 44), ("b", 44), ("c", 44)]
+        rows = await create(broker, topic("a", 9_997), topic("b", -1), assigned, validate_only=True)
+        assert [row.error_code for row in rows] == [0, 0, 0]
+
+
 async def test_a_name_given_twice_is_refused_once_and_not_created() -> None:
     async with open_handlers() as broker:
         rows = await create(broker, topic("a"), topic("b"), topic("a", 5))
