@@ -24,7 +24,7 @@ class Mark(NamedTuple):
     """A place between two batches, and the greatest timestamp of the log before it."""
 
     offset: int
-    segment: Segment
+    segment_base_offset: int
     position: int
     max_timestamp_ms: int
 
@@ -76,7 +76,7 @@ class Log:
 
     def _mark_end(self, max_timestamp_ms: int) -> Mark:
         active = self.segments[-1]
-        return Mark(active.end_offset, active, active.size_bytes, max_timestamp_ms)
+        return Mark(active.end_offset, active.base_offset, active.size_bytes, max_timestamp_ms)
 
     def stage(self, batches: Sequence[StampedBatch], segment_size_bytes: int) -> list[Chunk]:
         """Where `batches`, which continue the log, will go; rolls to a new segment before one that does not fit."""
@@ -143,6 +143,11 @@ class Log:
                 newest_ms = max(newest_ms, header.max_timestamp_ms)
         self._end = self._mark_end(newest_ms)
 
+    def let_go(self) -> None:
+        """The log was deleted: its descriptors go with the reads in flight, whoever still knows the log."""
+        self.segments.clear()
+        self._bases.clear()
+
     def recovered(self) -> None:
         """The segments were filled, or dropped, by recovery: take stock of them."""
         self._bases = [segment.base_offset for segment in self.segments]
@@ -157,7 +162,7 @@ class Log:
         if offset >= limit.offset:
             return None
         segment = self.segments[bisect_right(self._bases, offset) - 1]
-        end = limit.position if segment is limit.segment else segment.size_bytes
+        end = limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
         at = segment.locate(offset)
         size_bytes = min(max_size_bytes, end - at.position)
         if size_bytes < at.header.size_bytes:
@@ -172,8 +177,8 @@ class Log:
         for segment in self.segments:
             if segment.max_timestamp_ms >= timestamp_ms:
                 position = segment.index.position_for_timestamp(timestamp_ms)
-                end = limit.position if segment is limit.segment else segment.size_bytes
+                end = limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
                 ranges.append(SearchRange(segment.file, position, end, self.start_offset))
-            if segment is limit.segment:
+            if segment.base_offset == limit.segment_base_offset:
                 break
         return ranges

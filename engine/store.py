@@ -162,6 +162,7 @@ class SegmentStore:
             await found.settled()
             name, log_dir = directory_name(partition), found.log_dir
             await log_dir.run(partial(delete_partition_dir, self._filesystem, log_dir.path, partition))
+            found.log.let_go()
             log_dir.abandon(partition, name)
             del self._homes[name]
 

@@ -1,7 +1,9 @@
 """Log dirs at start and stop, placement, deletion: what an operator meets."""
 
 import errno
+import os
 import random
+from pathlib import Path
 
 import pytest
 import trio
@@ -16,6 +18,7 @@ from engine.errors import (
     StoreRefused,
     UnknownPartition,
 )
+from engine.filesystem import PosixFileSystem
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import ORDERS, HeldPool, append, batch, bytes_of, open_orders, options, read_all, running
 
@@ -360,3 +363,30 @@ async def test_nothing_is_opened_or_deleted_after_the_farewell() -> None:
         with pytest.raises(EngineError):
             await store.delete_partition(ORDERS)
         assert len(filesystem.operations) == written
+
+
+def open_segments(path: Path) -> int:
+    """How many segment files below `path` this process has open, those that were unlinked included."""
+    count = 0
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{entry}")
+        except FileNotFoundError:  # the listing's own
+            continue
+        count += target.startswith(str(path)) and ".log" in target
+    return count
+
+
+async def test_d1_whoever_still_knows_a_deleted_partition_does_not_keep_its_files_open(tmp_path: Path) -> None:
+    async with running(PosixFileSystem(), options(str(tmp_path))) as store:
+        log = await open_orders(store)
+        waiter = store.new_waiter()
+        waiter.watch(log)
+        await append(log, b"a")
+        in_flight = log.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        await store.delete_partition(ORDERS)
+        assert open_segments(tmp_path) == 1
+        assert len(bytes_of(in_flight.records)) == in_flight.size_bytes
+        del in_flight
+        assert open_segments(tmp_path) == 0
+        assert waiter.take_changed() == [log]
