@@ -87,9 +87,13 @@ class Broker:
     stop: trio.Event = field(default_factory=trio.Event)
     drained: trio.Event = field(default_factory=trio.Event)  # the server has answered its last request
     failure: str | None = None
+    _topic_configs: TopicConfigs = field(init=False)
     _host: EngineHost | None = None
     _metadata: MetadataStore | None = None
     _coordinator: Coordinator | None = None
+
+    def __post_init__(self) -> None:
+        self._topic_configs = TopicConfigs(self.config)
 
     @property
     def is_live(self) -> bool:
@@ -149,15 +153,14 @@ class Broker:
         config = self.config
         directory = config.metadata_dir or config.log_dirs[0] / "metadata"
         self._metadata = await self.world.open_metadata(directory.absolute())
-        topic_configs = TopicConfigs(config)
-        self._host = EngineHost(partial(self._start_store, nursery), topic_configs)
+        self._host = EngineHost(partial(self._start_store, nursery), self._topic_configs)
         settings = CoordinatorSettings(
             config.node_id,
             tuple(self._endpoints()),
             config.rack or None,
             TopicDefaults(config.num_partitions, config.default_replication_factor),
         )
-        self._coordinator = Coordinator(self._metadata, self._host, topic_configs, settings, self.world.random)
+        self._coordinator = Coordinator(self._metadata, self._host, self._topic_configs, settings, self.world.random)
         await self._coordinator.start()
         nursery.start_soon(self._coordinator.run)
 
@@ -188,7 +191,7 @@ class Broker:
             store=self.store,
             cluster=self.coordinator,
             config=self.config,
-            topic_config=TopicConfigs(self.config).describe,
+            topic_config=self._topic_configs.describe,
             fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
             metrics=self.metrics,
             now_ms=self.world.now_ms,
