@@ -161,7 +161,6 @@ class Lane:
         self._in_flight = False
         self._work = trio.lowlevel.ParkingLot()
         self._pause = trio.lowlevel.ParkingLot()
-        self.rounds = 0
 
     def submit(self, append: Append) -> None:
         """Raises Overloaded."""
@@ -208,7 +207,6 @@ class Lane:
         parts = [part for owner, appends in taken.items() if (part := owner.stage(appends)) is not None]
         if not parts:
             return
-        self.rounds += 1
         try:
             if size_bytes <= INLINE_MAX_BYTES and not any(chunk.rolls for part in parts for chunk in part.chunks):
                 write_round(parts)
