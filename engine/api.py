@@ -37,9 +37,10 @@ class TimestampType(Enum):
 
 
 class FlushPolicy(Enum):
-    """What *durable* means for a topic (RULES L1): SYNC = fdatasynced."""
+    """What *durable* means for a topic (RULES L1): SYNC = fdatasynced, ASYNC = in the page cache."""
 
     SYNC = "sync"
+    ASYNC = "async"
 
 
 class OffsetSpec(IntEnum):
@@ -63,6 +64,8 @@ class LogConfig:
     timestamp_after_max_ms: int = 3_600_000
     min_insync_replicas: int = 1
     flush_policy: FlushPolicy = FlushPolicy.SYNC
+    flush_messages: int = 2**63 - 1
+    flush_interval_ms: int = 2**63 - 1
 
 
 class ReadableFile(Protocol):
@@ -151,7 +154,7 @@ class PartitionLog(Protocol):
     def log_start_offset(self) -> int: ...
     @property
     def high_watermark(self) -> int:
-        """End of what consumers may read; on a single broker the durable end."""
+        """End of what consumers may read; on a single broker the durable end, as the flush policy defines it."""
 
     @property
     def last_stable_offset(self) -> int: ...

@@ -10,10 +10,15 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import trio
+
+from engine.filesystem import File
+from engine.kernel_sync import KernelSync
 
 T = TypeVar("T")
 
@@ -28,8 +33,16 @@ class WorkerPool(Protocol):
     async def run(self, lane: int, job: Callable[[], T]) -> T:
         """Run it and return or raise what it does. Not cancellable: the file operation would go on anyway."""
 
+    async def sync(self, lane: int, files: Sequence[File]) -> None:
+        """Make the content of all of them durable, or raise the OSError of one. Not cancellable."""
+
     def close(self) -> None:
         """Let the workers go; no job may be running."""
+
+
+def sync_all(files: Sequence[File]) -> None:
+    for file in files:
+        file.fdatasync()
 
 
 class _Job(Generic[T]):
@@ -85,7 +98,10 @@ class _LetWorkersIn(trio.abc.Instrument):
 
 
 class ThreadPool:
-    """One thread per lane, started when the lane is first used. Create and use it inside `trio.run`."""
+    """One thread per lane, started when the lane is first used. Create and use it inside `trio.run`.
+
+    Files are synced by the kernel (`engine.kernel_sync`) where it can, else on the lane.
+    """
 
     def __init__(self) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -94,6 +110,16 @@ class ThreadPool:
         trio.lowlevel.add_instrument(self._door)
         self._queues: dict[int, queue.SimpleQueue[_Job[object] | None]] = {}
         self._threads: list[threading.Thread] = []
+        self._kernel: KernelSync | None = None
+        with suppress(OSError):
+            self._kernel = KernelSync()
+
+    async def sync(self, lane: int, files: Sequence[File]) -> None:
+        descriptors = [descriptor for file in files if (descriptor := file.fileno()) is not None]
+        if self._kernel is not None and len(descriptors) == len(files):
+            await self._kernel.sync(descriptors)
+        else:
+            await self.run(lane, partial(sync_all, files))
 
     async def run(self, lane: int, job: Callable[[], T]) -> T:
         jobs = self._queues.get(lane) or self._start(lane)
@@ -118,6 +144,8 @@ class ThreadPool:
 
     def close(self) -> None:
         trio.lowlevel.remove_instrument(self._door)
+        if self._kernel is not None:
+            self._kernel.close()
         for jobs in self._queues.values():
             jobs.put(None)
         for thread in self._threads:
@@ -139,6 +167,9 @@ class LoopPool:
             return job()
         finally:
             lock.release()
+
+    async def sync(self, lane: int, files: Sequence[File]) -> None:
+        await self.run(lane, partial(sync_all, files))
 
     def close(self) -> None:
         """Nothing to let go of."""

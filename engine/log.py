@@ -63,7 +63,7 @@ class Log:
         self.damaged_from: int | None = None
         self._filesystem = filesystem
         self._bases = [segment.base_offset for segment in self.segments]
-        self._end = self._mark_end(NO_TIMESTAMP_MS)
+        self._end = self._flushed = self._mark_end(NO_TIMESTAMP_MS)
 
     @property
     def active(self) -> Segment:
@@ -73,6 +73,21 @@ class Log:
     def end(self) -> Mark:
         """Behind the last committed batch."""
         return self._end
+
+    @property
+    def flushed_offset(self) -> int:
+        """Below it everything is durable in the segment files themselves, whatever a journal has."""
+        return self._flushed.offset
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """How much of the active segment is not."""
+        flushed, end = self._flushed, self._end
+        return end.position - (flushed.position if flushed.segment_base_offset == end.segment_base_offset else 0)
+
+    def note_flushed(self, mark: Mark) -> None:
+        """The active segment of `mark` was synced after everything below `mark` had been written."""
+        self._flushed = max(self._flushed, mark)
 
     def _mark_end(self, max_timestamp_ms: int) -> Mark:
         active = self.segments[-1]
@@ -133,6 +148,7 @@ class Log:
                 assert chunk.file is not None
                 self.segments.append(Segment(chunk.base_offset, chunk.file))
                 self._bases.append(chunk.base_offset)
+                self.note_flushed(self._mark_end(newest_ms))  # a segment begins when all before it is durable
             active = self.segments[-1]
             assert active.base_offset == chunk.base_offset
             for batch in chunk.batches:
@@ -149,9 +165,9 @@ class Log:
         self._bases.clear()
 
     def recovered(self) -> None:
-        """The segments were filled, or dropped, by recovery: take stock of them."""
+        """The segments were filled, or dropped, and synced by recovery: take stock of them."""
         self._bases = [segment.base_offset for segment in self.segments]
-        self._end = self._mark_end(max(segment.max_timestamp_ms for segment in self.segments))
+        self._end = self._flushed = self._mark_end(max(segment.max_timestamp_ms for segment in self.segments))
 
     def read(self, offset: int, max_size_bytes: int, limit: Mark, *, at_least_one: bool) -> FileRange | None:
         """Bytes of one segment from the batch that holds `offset`, below `limit`; None when there are none to give.

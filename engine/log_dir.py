@@ -4,21 +4,23 @@ One failed write or fsync takes it offline for good (RULES L4): nothing is retri
 page cache may call clean what never reached the disk.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import cycle
 from typing import Protocol, TypeVar
 
 import trio
 
 from engine.api import TopicPartition
 from engine.errors import EngineError, StorageError
-from engine.filesystem import DiskFull, FileSystem
+from engine.filesystem import DiskFull, File, FileSystem
+from engine.flusher import Flusher
 from engine.io_workers import WorkerPool
 from engine.layout import PartitionKey, Prepared, write_clean_marker, write_recovery_points
 from engine.log import Log
 from engine.recovery import LastKnown
-from engine.rounds import Lane
+from engine.rounds import Lane, QueueBudget
 
 T = TypeVar("T")
 
@@ -32,32 +34,31 @@ class Resident(Protocol):
     partition: TopicPartition
     log: Log
 
-    @property
-    def high_watermark(self) -> int:
-        """The durable end."""
-
     def close(self, error: Callable[[], EngineError]) -> None: ...
 
 
 class LogDir:
-    """One entry of log.dirs. `reader_lane` is the pool's lane for everything that is not a round."""
+    """One entry of log.dirs. Lanes are the pool's: one for rounds, some for everything else."""
 
     def __init__(
         self,
         path: str,
         filesystem: FileSystem,
         pool: WorkerPool,
-        reader_lane: int,
+        round_lane: int,
+        reader_lanes: range,
+        budget: QueueBudget,
         on_offline: Callable[["LogDir", OSError], None],
     ) -> None:
         self.path = path
         self.filesystem = filesystem
-        self.lanes: list[Lane] = []
+        self.lane = Lane(round_lane, pool, budget, self.fail)
+        self.flusher = Flusher(self.sync)
         self.partitions: dict[TopicPartition, Resident] = {}
         self.is_closing = False
         self.offline_reason: str | None = None
         self._pool = pool
-        self._reader_lane = reader_lane
+        self._reader_lanes = cycle(reader_lanes)
         self._on_offline = on_offline
         self._prepared: Prepared | None = None
         self._points: dict[PartitionKey, int] = {}
@@ -72,10 +73,17 @@ class LogDir:
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run file work that is not part of a round; an OSError takes the log dir offline, a full disk does not."""
+        return await self._guarded(lambda: self._pool.run(next(self._reader_lanes), job))
+
+    async def sync(self, files: Sequence[File]) -> None:
+        """Make their content durable, outside of a round; failing takes the log dir offline."""
+        await self._guarded(lambda: self._pool.sync(next(self._reader_lanes), files))
+
+    async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T:
         if self.offline_reason is not None:
             raise StorageError(self.offline_reason)
         try:
-            result = await self._pool.run(self._reader_lane, job)
+            result = await work()
         except DiskFull as error:
             raise StorageError(f"no space left on {self.path}") from error
         except OSError as error:
@@ -106,7 +114,7 @@ class LogDir:
         self.partitions[resident.partition] = resident
         if resident.log.damaged_from is None:
             self._not_recovered.discard(name)
-        if resident.high_watermark:
+        if resident.log.flushed_offset:
             self.want_checkpoint()
 
     def abandon(self, partition: TopicPartition, name: str) -> None:
@@ -139,21 +147,22 @@ class LogDir:
             await trio.sleep(CHECKPOINT_PAUSE_S)
 
     def _advance_points(self) -> bool:
-        """To the durable ends of now; they never go back, and a damaged log keeps the one that tells it is."""
+        """To what is flushed now; they never go back, and a damaged log keeps the one that tells it is."""
         before = dict(self._points)
         for resident in self.partitions.values():
             if resident.log.damaged_from is None:
                 key = (resident.partition.topic_id, resident.partition.partition)
-                self._points[key] = max(self._points.get(key, 0), resident.high_watermark)
+                self._points[key] = max(self._points.get(key, 0), resident.log.flushed_offset)
         return self._points != before
 
     # The end
 
     async def shut_down(self) -> None:
-        """Everything is answered and durable: say so on disk and let go of the dir."""
+        """Everything is answered: flush it, say so on disk and let go of the dir."""
         if self.offline_reason is None:
-            self._advance_points()
             with suppress(StorageError):  # the next start scans it
+                await self.flusher.flush([resident.log for resident in self.partitions.values()])
+                self._advance_points()
                 await self.run(self._write_farewell)
         if self._prepared is not None:
             self._prepared.lock.release()

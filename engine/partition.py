@@ -8,11 +8,14 @@ in one step. On a single broker the high watermark is the durable end (L1).
 from collections.abc import Callable
 from functools import partial
 
+import trio
+
 from engine.api import (
     NO_EPOCH,
     NO_OFFSET,
     NO_TIMESTAMP_MS,
     AppendResult,
+    FlushPolicy,
     Isolation,
     LogConfig,
     OffsetAtTimestamp,
@@ -32,12 +35,14 @@ from engine.errors import (
     StorageError,
     UnknownLeaderEpoch,
 )
+from engine.flusher import FLUSH_BEHIND_BYTES
 from engine.log import Log, StampedBatch
 from engine.log_dir import LogDir
-from engine.rounds import ACKS_ALL, Append, Lane, PartitionRound
+from engine.rounds import ACKS_ALL, Append, PartitionRound
 from engine.segment import search_timestamp
 from engine.waiters import Watched
 
+NEVER_MS = 2**63 - 1  # flush.ms as Kafka defaults it
 NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
 
 
@@ -48,7 +53,6 @@ class Partition(Watched):
         "_closed",
         "_config",
         "_high",
-        "_lane",
         "_limits",
         "_now_ms",
         "leader_epoch",
@@ -57,15 +61,12 @@ class Partition(Watched):
         "partition",
     )
 
-    def __init__(
-        self, partition: TopicPartition, log: Log, log_dir: LogDir, lane: Lane, now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
         super().__init__()
         self.partition = partition
         self.log = log
         self.log_dir = log_dir
         self.leader_epoch = NO_EPOCH
-        self._lane = lane
         self._now_ms = now_ms
         self._high = log.end
         self._closed: Callable[[], EngineError] | None = None
@@ -102,7 +103,7 @@ class Partition(Watched):
 
     async def settled(self) -> None:
         """Return when no round that was staged before this call touches the files any more."""
-        await self._lane.between_rounds()
+        await self.log_dir.lane.between_rounds()
 
     # What callers see
 
@@ -144,7 +145,7 @@ class Partition(Watched):
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
         append = Append(self, records, header, acks)
-        self._lane.submit(append)
+        self.log_dir.lane.submit(append)
         return append
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
@@ -202,7 +203,13 @@ class Partition(Watched):
             assert append.records is not None
             batches.append(StampedBatch(append.records, header))
             offset = header.next_offset
-        return PartitionRound(self, self.log, appends, self.log.stage(batches, self._config.segment_size_bytes))
+        chunks = self.log.stage(batches, self._config.segment_size_bytes)
+        return PartitionRound(self, self.log, appends, chunks, must_sync=self._must_sync(offset))
+
+    def _must_sync(self, end_offset: int) -> bool:
+        """Whether a round that takes the log to `end_offset` counts only once it is synced (as UnifiedLog.append)."""
+        config = self._config
+        return config.flush_policy is FlushPolicy.SYNC or end_offset - self.log.flushed_offset >= config.flush_messages
 
     def _stamp(self, append: Append, base_offset: int, now_ms: int) -> BatchHeader:
         assert append.records is not None
@@ -214,16 +221,32 @@ class Partition(Watched):
 
     def written(self, part: PartitionRound) -> None:
         self.log.commit(part.chunks)
-        self._answer(part, to_acks_all=False)
+        if part.must_sync:
+            self._answer(part, to_acks_all=False)
+        else:
+            self._advance(part)
+            self._answer(part, to_acks_all=False)
+            self._answer(part, to_acks_all=True)
+            self._flush_later()
 
     def durable(self, part: PartitionRound) -> None:
+        self._advance(part)
+        self._answer(part, to_acks_all=True)
+
+    def _advance(self, part: PartitionRound) -> None:
+        """The high watermark goes to the durable end, which `part` has moved."""
         end = self.log.end
         assert end.offset >= self._high.offset, "the high watermark never goes back"
         self._high = end
         if any(chunk.rolls for chunk in part.chunks):
             self.log_dir.want_checkpoint()
-        self._answer(part, to_acks_all=True)
         self.announce_change()
+
+    def _flush_later(self) -> None:
+        if self.log.unflushed_bytes >= FLUSH_BEHIND_BYTES:
+            self.log_dir.flusher.flush_by(self.log, trio.current_time())
+        elif self._config.flush_interval_ms < NEVER_MS:
+            self.log_dir.flusher.flush_by(self.log, trio.current_time() + self._config.flush_interval_ms / 1000)
 
     def _answer(self, part: PartitionRound, *, to_acks_all: bool) -> None:
         if self._closed is not None:

@@ -1,10 +1,10 @@
 """Group commit: what arrives while a round is in flight forms the next round.
 
-A `Lane` serves a share of the partitions of one log dir. Its one task drains the queue, lets each partition stage its
-appends, writes, makes the round durable in one job of one worker, and hands out the results. The loop stays the only
-owner of every partition's state: a worker sees file operations and nothing else, and comes back once per round. Small
-rounds are written by the loop itself (docs/decisions/0003-where-io-runs.md). `durable` is the only place that makes
-an append count.
+A `Lane` serves the partitions of one log dir. Its one task drains the queue, lets each partition stage its appends,
+writes, makes durable what its topics want durable, all of it in one step, and hands out the results. The loop stays the
+only owner of every partition's state: a worker sees file operations and nothing else, and comes back once per round.
+Small rounds are written by the loop itself (docs/decisions/0003-where-io-runs.md). `Lane._make_durable` is the only
+place that makes an append of a sync topic count.
 """
 
 from collections import deque
@@ -68,15 +68,18 @@ class Append:
 
 
 class PartitionRound:
-    """One partition's share of a round."""
+    """One partition's share of a round. `must_sync`: it counts only when it is durable."""
 
-    __slots__ = ("appends", "chunks", "log", "owner", "rejected")
+    __slots__ = ("appends", "chunks", "log", "must_sync", "owner", "rejected")
 
-    def __init__(self, owner: "Owner", log: Log, appends: list[Append], chunks: list[Chunk]) -> None:
+    def __init__(
+        self, owner: "Owner", log: Log, appends: list[Append], chunks: list[Chunk], *, must_sync: bool
+    ) -> None:
         self.owner = owner
         self.log = log
         self.appends = appends
         self.chunks = chunks
+        self.must_sync = must_sync
         self.rejected = False  # the disk was full before anything of it was written
 
 
@@ -132,23 +135,8 @@ def write_round(parts: Sequence[PartitionRound]) -> None:
             part.rejected = True
 
 
-def durable(parts: Sequence[PartitionRound]) -> None:
-    """Make the round durable; the segments it rolled away from already are (`Log.perform`)."""
-    for part in parts:
-        if not part.rejected:
-            file = part.chunks[-1].file
-            assert file is not None
-            file.fdatasync()
-
-
-def write_and_sync(parts: Sequence[PartitionRound]) -> None:
-    """Both in one trip to the worker."""
-    write_round(parts)
-    durable(parts)
-
-
 class Lane:
-    """The queue of a share of a log dir's partitions and the task that serves it."""
+    """The queue of a log dir's partitions and the task that serves it. `number` is its lane of the pool."""
 
     def __init__(
         self, number: int, pool: WorkerPool, budget: QueueBudget, on_failure: Callable[[OSError], None]
@@ -205,24 +193,24 @@ class Lane:
 
     async def _round(self, taken: dict[Owner, list[Append]], size_bytes: int) -> None:
         parts = [part for owner, appends in taken.items() if (part := owner.stage(appends)) is not None]
-        if not parts:
-            return
         try:
-            if size_bytes <= INLINE_MAX_BYTES and not any(chunk.rolls for part in parts for chunk in part.chunks):
-                write_round(parts)
-                self._tell_written(parts)
-                await self._pool.run(self._number, partial(durable, parts))
-            else:
-                await self._pool.run(self._number, partial(write_and_sync, parts))
-                self._tell_written(parts)
+            await self._write(parts, size_bytes)
+            self._tell_written(parts)
+            waiting = [part for part in parts if part.must_sync and not part.rejected]
+            await self._make_durable(waiting)
         except OSError as error:
             self._on_failure(error)
             for part in parts:
                 part.owner.failed(part, f"the log dir is offline: {error}")
             return
-        for part in parts:
-            if not part.rejected:
-                part.owner.durable(part)
+        for part in waiting:
+            part.owner.durable(part)
+
+    async def _write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
+        if size_bytes <= INLINE_MAX_BYTES and not any(chunk.rolls for part in parts for chunk in part.chunks):
+            write_round(parts)
+        else:
+            await self._pool.run(self._number, partial(write_round, parts))
 
     @staticmethod
     def _tell_written(parts: Sequence[PartitionRound]) -> None:
@@ -231,3 +219,10 @@ class Lane:
                 part.owner.failed(part, "no space left on the log dir")
             else:
                 part.owner.written(part)
+
+    async def _make_durable(self, parts: Sequence[PartitionRound]) -> None:
+        """One trip for the whole round; the segments it rolled away from already are durable (`Log.perform`)."""
+        if parts:
+            await self._pool.sync(self._number, [part.log.active.file for part in parts])
+            for part in parts:
+                part.log.note_flushed(part.log.end)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from zlib import crc32
 
 import trio
 
@@ -26,7 +25,7 @@ from engine.layout import (
 )
 from engine.log_dir import LogDir
 from engine.partition import Partition
-from engine.rounds import Lane, QueueBudget
+from engine.rounds import QueueBudget
 from engine.waiters import Waiter
 
 
@@ -37,7 +36,7 @@ class StoreOptions:
     log_dirs: tuple[str, ...]
     cluster_id: str
     broker_id: int
-    lanes_per_dir: int = 1
+    reader_lanes: int = 1  # shared by all log dirs
     queue_max_bytes: int = 64 * 1024 * 1024
 
 
@@ -63,11 +62,11 @@ class SegmentStore:
         self._serving = trio.CancelScope()
         self._is_serving = False
         self._is_closed = False
-        reader_lane = len(options.log_dirs) * options.lanes_per_dir
-        self._dirs = [LogDir(path, filesystem, pool, reader_lane, self._went_offline) for path in options.log_dirs]
-        for number in range(reader_lane):
-            log_dir = self._dirs[number // options.lanes_per_dir]
-            log_dir.lanes.append(Lane(number, pool, self._budget, log_dir.fail))
+        readers = range(len(options.log_dirs), len(options.log_dirs) + options.reader_lanes)
+        self._dirs = [
+            LogDir(path, filesystem, pool, number, readers, self._budget, self._went_offline)
+            for number, path in enumerate(options.log_dirs)
+        ]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take possession of the log dirs (StoreRefused), then serve until `close` or cancelled."""
@@ -78,8 +77,8 @@ class SegmentStore:
             async with trio.open_nursery() as nursery:
                 for log_dir in self._dirs:
                     nursery.start_soon(log_dir.keep_recovery_points)
-                    for lane in log_dir.lanes:
-                        nursery.start_soon(lane.serve)
+                    nursery.start_soon(log_dir.flusher.serve)
+                    nursery.start_soon(log_dir.lane.serve)
                 task_status.started()
 
     async def _possess(self, log_dir: LogDir) -> None:
@@ -127,8 +126,7 @@ class SegmentStore:
         self._homes[name] = log_dir  # also if opening fails: what it leaves must not meet a twin on another dir
         last_known = log_dir.last_known(partition, name)
         log = await log_dir.run(partial(open_partition_dir, self._filesystem, log_dir.path, partition, last_known))
-        lane = log_dir.lanes[crc32(name.encode()) % len(log_dir.lanes)]
-        opened = Partition(partition, log, log_dir, lane, self._now_ms)
+        opened = Partition(partition, log, log_dir, self._now_ms)
         opened.lead(config, leader_epoch)  # refused, it is not served at all
         log_dir.adopt(opened, name)
         self._partitions[partition] = opened
@@ -197,8 +195,7 @@ class SegmentStore:
             for log_dir in self._dirs:
                 log_dir.is_closing = True
             for log_dir in self._dirs:
-                for lane in log_dir.lanes:
-                    await lane.drained()
+                await log_dir.lane.drained()
             self._serving.cancel()
             for partition in self._partitions.values():
                 partition.close(lambda: NotLeaderOrFollower("the broker is shutting down"))

@@ -178,7 +178,7 @@ class Broker:
             log_dirs=tuple(str(path.absolute()) for path in self.config.log_dirs),
             cluster_id=cluster_id,
             broker_id=self.config.node_id,
-            lanes_per_dir=self.config.io_workers,
+            reader_lanes=self.config.io_workers,
         )
         store = SegmentStore(options, self.world.filesystem, self.world.pool, self.world.now_ms, self.fail)
         await nursery.start(store.run)

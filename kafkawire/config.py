@@ -50,6 +50,9 @@ class Config:
 
     max_message_size_bytes: int = setting("message.max.bytes", "1048588", read.at_least(0, INT_MAX))
     segment_size_bytes: int = setting("log.segment.bytes", "1073741824", read.at_least(1 * MIB, INT_MAX))
+    flush_policy: str = setting("log.flush.policy", "sync", read.choice("sync", "async"))
+    flush_messages: int = setting("log.flush.interval.messages", str(LONG_MAX), read.at_least(1, LONG_MAX))
+    flush_interval_ms: int = setting("log.flush.interval.ms", str(LONG_MAX), read.at_least(0, LONG_MAX))
     min_insync_replicas: int = setting("min.insync.replicas", "1", read.at_least(1, INT_MAX))
     timestamp_type: str = setting(
         "log.message.timestamp.type", "CreateTime", read.choice("CreateTime", "LogAppendTime")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coordinator.errors import InvalidConfig
-from engine.api import LogConfig, TimestampType
+from engine.api import FlushPolicy, LogConfig, TimestampType
 from kafkawire.config import INT_MAX, LONG_MAX, MIB, Config
 from kafkawire.config_values import at_least, choice
 from kafkawire.context import ConfigEntry, ConfigSource
@@ -28,6 +28,9 @@ class TopicKey:
 DEFAULTS: Final = Config()
 
 TOPIC_KEYS: Final[dict[str, TopicKey]] = {
+    "flush.messages": TopicKey(at_least(1, LONG_MAX), "flush_messages"),
+    "flush.ms": TopicKey(at_least(0, LONG_MAX), "flush_interval_ms"),
+    "flush.policy": TopicKey(choice("sync", "async"), "flush_policy"),
     "max.message.bytes": TopicKey(at_least(0, INT_MAX), "max_message_size_bytes"),
     "message.timestamp.after.max.ms": TopicKey(at_least(0, LONG_MAX), "timestamp_after_max_ms"),
     "message.timestamp.before.max.ms": TopicKey(at_least(0, LONG_MAX), "timestamp_before_max_ms"),
@@ -44,8 +47,6 @@ UNBUILT_TOPIC_KEYS: Final[dict[str, str]] = {
     "compression.zstd.level": "3",
     "delete.retention.ms": "86400000",
     "file.delete.delay.ms": "60000",
-    "flush.messages": str(LONG_MAX),
-    "flush.ms": str(LONG_MAX),
     "follower.replication.throttled.replicas": "",
     "index.interval.bytes": "4096",
     "leader.replication.throttled.replicas": "",
@@ -84,6 +85,7 @@ class TopicConfigs:
         for key, value in configs.items():
             if key in TOPIC_KEYS:
                 fields[TOPIC_KEYS[key].config_field] = self._read(key, value)
+        fields["flush_policy"] = FlushPolicy(fields["flush_policy"])
         fields["timestamp_type"] = TimestampType(fields["timestamp_type"])
         return LogConfig(**fields)
 

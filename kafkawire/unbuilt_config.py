@@ -16,8 +16,6 @@ UNBUILT_KEYS: Final[dict[str, str]] = {
     "inter.broker.listener.name": "PLAINTEXT",
     "log.cleanup.policy": "delete",
     "log.cleaner.enable": "true",
-    "log.flush.interval.messages": LONG_MAX,
-    "log.flush.interval.ms": LONG_MAX,
     "log.index.interval.bytes": "4096",
     "log.index.size.max.bytes": "10485760",
     "log.preallocate": "false",

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import trio
@@ -10,8 +11,8 @@ import trio
 from engine.api import AppendResult, FileRange, Isolation, LogConfig, PartitionLog, TopicPartition
 from engine.batch import BatchHeader, Codec, Record, build_batch, parse_header, seal_batch, walk_records
 from engine.codecs import compress, decompress
-from engine.filesystem import FileSystem
-from engine.io_workers import LoopPool, WorkerPool
+from engine.filesystem import File, FileSystem
+from engine.io_workers import LoopPool, WorkerPool, sync_all
 from engine.store import SegmentStore, StoreOptions
 from engine.testing import MemoryFileSystem
 
@@ -37,6 +38,9 @@ class HeldPool:
             await self.release.wait()
             self.waiting -= 1
         return await self.inner.run(lane, job)
+
+    async def sync(self, lane: int, files: Sequence[File]) -> None:
+        await self.run(lane, partial(sync_all, files))
 
     def close(self) -> None:
         self.inner.close()

@@ -6,7 +6,15 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import Isolation, LogConfig, OffsetAtTimestamp, OffsetSpec, TimestampType
+from engine.api import (
+    FlushPolicy,
+    Isolation,
+    LogConfig,
+    OffsetAtTimestamp,
+    OffsetSpec,
+    TimestampType,
+    TopicPartition,
+)
 from engine.batch import Codec, Record, has_right_crc
 from engine.errors import (
     FencedLeaderEpoch,
@@ -66,6 +74,47 @@ async def test_l1_acks_all_waits_for_the_sync_and_acks_1_for_the_write() -> None
         pool.release.set()
         assert (await everyone.wait()).base_offset == 1
         assert log.high_watermark == 2
+
+
+async def test_l1_an_async_topic_counts_what_is_written_and_a_sync_one_beside_it_what_is_synced() -> None:
+    pool = HeldPool()
+    filesystem = MemoryFileSystem()
+    async with running(filesystem, pool=pool) as store:
+        fast = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC))
+        safe = await store.open_partition(TopicPartition(bytes(16), "payments", 0), LogConfig(), 0)
+        pool.is_holding = True
+        waiting = safe.append(memoryview(batch(b"b")), acks=-1)
+        assert (await append(fast, b"a")).base_offset == 0
+        assert (fast.high_watermark, safe.high_watermark) == (1, 0)
+        pool.release.set()
+        assert (await waiting.wait()).base_offset == 0
+        synced = [operation.path for operation in filesystem.operations if operation.kind == "fdatasync"]
+        assert synced[-1].endswith("payments-0/00000000000000000000.log")
+        assert LOG_FILE not in synced
+
+
+async def test_a_flush_that_fails_takes_the_log_dir_offline() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC, flush_interval_ms=1000))
+        await append(log, b"a")
+        filesystem.faults.append(Fault("fdatasync", errno.EIO))
+        await trio.sleep(2)
+        with pytest.raises(StorageError):
+            await append(log, b"b")
+
+
+async def test_much_that_is_unflushed_is_flushed_without_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.partition.FLUSH_BEHIND_BYTES", 1000)
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC))
+        await append(log, b"small")
+        await trio.sleep(1)
+        assert not [one for one in filesystem.operations if one.kind == "fdatasync" and one.path == LOG_FILE]
+        await append(log, b"x" * 1000)
+        await trio.sleep(1)
+        assert [one for one in filesystem.operations if one.kind == "fdatasync" and one.path == LOG_FILE]
 
 
 async def test_group_commit_appends_during_a_round_share_the_next_sync() -> None:

@@ -127,14 +127,14 @@ async def test_where_the_metadata_lies() -> None:
 
 @enforces("io.workers")
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_workers_of_a_log_dir(workers: int) -> None:
+async def test_workers_beside_the_one_of_each_log_dir(workers: int) -> None:
     world = Witness()
     async with open_broker(world, io_workers=str(workers)) as opened:
         client = opened.connect()
         await create(client, 12)
         for partition in range(12):
             assert (await produce(client, partition=partition)).error_code == 0
-    assert len(world.lanes) == workers + 1  # and the lane of everything that is not a round
+    assert len(world.lanes) == workers + 1  # and the lane of rounds
 
 
 @enforces("num.partitions")
@@ -190,6 +190,37 @@ async def test_a_segment_that_is_full_rolls(broker: dict[str, str], topic: dict[
             assert (await produce(client, bytes(700_000))).error_code == 0
         segments = [name for name in world.filesystem.list_dir("/data/t-0") if name.endswith(".log")]
         assert sorted(segments) == ["00000000000000000000.log", "00000000000000000001.log"]
+
+
+def syncs(world: MemoryWorld) -> int:
+    operations = world.filesystem.operations
+    return sum(one.kind == "fdatasync" and one.path.startswith("/data/t-0/") for one in operations)
+
+
+@enforces("log.flush.policy")
+@enforces("flush.policy")
+@enforces("log.flush.interval.messages")
+@enforces("flush.messages")
+@enforces("log.flush.interval.ms")
+@enforces("flush.ms")
+@pytest.mark.parametrize("of_topic", [False, True])
+async def test_when_a_topic_is_flushed(of_topic: bool) -> None:
+    keys = {"flush_policy": "async", "flush_messages": "3", "flush_ms": "5000"}
+    broker = {"log_flush_policy": "async", "log_flush_interval_messages": "3", "log_flush_interval_ms": "5000"}
+    world = MemoryWorld()
+    async with open_broker(world, **({} if of_topic else broker)) as opened:
+        client = opened.connect()
+        await create(client, **(keys if of_topic else {}))
+        at_first = syncs(world)
+        after = []
+        for _ in range(4):
+            assert (await produce(client)).error_code == 0
+            after.append(syncs(world) - at_first)
+        assert after == [0, 0, 1, 1], "the third batch makes three messages, and waits for the sync"
+        await trio.sleep(4.9)
+        assert syncs(world) - at_first == 1
+        await trio.sleep(0.2)
+        assert syncs(world) - at_first == 2
 
 
 @enforces("min.insync.replicas")

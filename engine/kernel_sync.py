@@ -1,0 +1,144 @@
+"""fdatasync by the kernel's own workers: no thread of ours, and no fight for the interpreter lock.
+
+Linux AIO (`io_submit` with IOCB_CMD_FDSYNC) starts any number of syncs with one system call and tells the event loop by
+an eventfd when they are done. This is the only door to it; where the kernel or a sandbox does not offer it, opening
+raises OSError and the pool syncs in threads. docs/decisions/0014-kernel-sync.md has the measurements.
+"""
+
+import ctypes
+import os
+import platform
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+QUEUE_LENGTH: Final = 128
+_POINTER_SIZE_BYTES: Final = 8
+_SYSCALLS: Final = {  # io_setup, io_destroy, io_getevents, io_submit
+    "x86_64": (206, 207, 208, 209),
+    "aarch64": (0, 1, 4, 2),
+}
+_FDSYNC: Final = 3  # IOCB_CMD_FDSYNC
+_NOTIFY: Final = 1  # IOCB_FLAG_RESFD
+_IOCB: Final = struct.Struct(
+    "<QIiHhIQQqQII"
+)  # data, key, rw flags, opcode, priority, fd, buf, n, offset, -, flags, efd
+_EVENT: Final = struct.Struct("<QQqq")  # data, iocb, result, -
+
+
+class _Batch:
+    """Syncs asked for together, and the task that waits for them."""
+
+    __slots__ = ("errno", "left", "task")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.errno = 0
+        self.task: trio.lowlevel.Task | None = None
+
+    def finish(self, count: int, errno: int) -> None:
+        self.left -= count
+        self.errno = self.errno or errno
+        if not self.left and self.task is not None:
+            trio.lowlevel.reschedule(self.task)
+
+
+class KernelSync(trio.abc.Instrument):
+    """One AIO context and the task that reaps it. Create and use it inside `trio.run`. Raises OSError.
+
+    The kernel's worker runs on the CPU that submitted. A loop that never blocks would keep it waiting for a whole tick
+    of the scheduler (4 ms), so while a sync is out a busy loop offers its CPU at every turn.
+    """
+
+    def __init__(self) -> None:
+        numbers = _SYSCALLS.get(platform.machine())
+        if platform.system() != "Linux" or numbers is None:
+            raise OSError(f"no AIO on {platform.system()} {platform.machine()}")
+        setup, self._io_destroy, self._io_getevents, self._io_submit = numbers
+        self._syscall = ctypes.CDLL(None, use_errno=True).syscall
+        self._context = ctypes.c_ulong(0)
+        if self._syscall(setup, QUEUE_LENGTH, ctypes.byref(self._context)) < 0:
+            raise OSError(ctypes.get_errno(), "io_setup")
+        self._completions = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._blocks = ctypes.create_string_buffer(_IOCB.size * QUEUE_LENGTH)
+        start = ctypes.addressof(self._blocks)
+        self._pointers = (ctypes.c_void_p * QUEUE_LENGTH)(*range(start, start + len(self._blocks), _IOCB.size))
+        self._events = ctypes.create_string_buffer(_EVENT.size * QUEUE_LENGTH)
+        self._batches: dict[int, _Batch] = {}
+        self._last_ticket = 0
+        self._in_flight = 0
+        self._waiting_for_room = trio.lowlevel.ParkingLot()
+        self._life = trio.CancelScope()
+        trio.lowlevel.spawn_system_task(self._reap)
+        trio.lowlevel.add_instrument(self)
+
+    def before_io_wait(self, timeout: float) -> None:
+        if self._in_flight and timeout <= 0:
+            os.sched_yield()
+
+    async def sync(self, descriptors: Sequence[int]) -> None:
+        """Make all of them durable; raises the OSError of one that failed. Not cancellable: the disk would go on."""
+        for start in range(0, len(descriptors), QUEUE_LENGTH):
+            await self._sync_some(descriptors[start : start + QUEUE_LENGTH])
+
+    async def _sync_some(self, descriptors: Sequence[int]) -> None:
+        with trio.CancelScope(shield=True):
+            while self._in_flight + len(descriptors) > QUEUE_LENGTH:
+                await self._waiting_for_room.park()
+        batch = _Batch(len(descriptors))
+        self._submit(descriptors, batch)
+        if batch.left:
+            batch.task = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        if batch.errno:
+            raise OSError(batch.errno, os.strerror(batch.errno))
+
+    def _submit(self, descriptors: Sequence[int], batch: _Batch) -> None:
+        self._last_ticket += 1
+        ticket = self._last_ticket
+        for index, descriptor in enumerate(descriptors):
+            block = (ticket, 0, 0, _FDSYNC, 0, descriptor, 0, 0, 0, 0, _NOTIFY, self._completions)
+            _IOCB.pack_into(self._blocks, index * _IOCB.size, *block)
+        submitted = 0
+        while submitted < len(descriptors):
+            left = len(descriptors) - submitted
+            pointers = ctypes.byref(self._pointers, submitted * _POINTER_SIZE_BYTES)
+            accepted = self._syscall(self._io_submit, self._context, ctypes.c_long(left), pointers)
+            if accepted < 0:
+                batch.finish(left, ctypes.get_errno())
+                break
+            submitted += accepted
+        self._in_flight += submitted
+        if submitted:
+            self._batches[ticket] = batch
+
+    async def _reap(self) -> None:
+        try:
+            with self._life:
+                while True:
+                    await trio.lowlevel.wait_readable(self._completions)
+                    os.eventfd_read(self._completions)
+                    self._take_events()
+        finally:
+            trio.lowlevel.remove_instrument(self)
+            self._syscall(self._io_destroy, self._context)  # waits for what is still out
+            os.close(self._completions)
+
+    def _take_events(self) -> None:
+        count = self._syscall(
+            self._io_getevents, self._context, ctypes.c_long(0), ctypes.c_long(QUEUE_LENGTH), self._events, None
+        )
+        for index in range(count):
+            ticket, _, result, _ = _EVENT.unpack_from(self._events, index * _EVENT.size)
+            batch = self._batches[ticket]
+            batch.finish(1, -result if result < 0 else 0)
+            if not batch.left:
+                del self._batches[ticket]
+        self._in_flight -= max(count, 0)
+        self._waiting_for_room.unpark_all()
+
+    def close(self) -> None:
+        """No sync may be out."""
+        self._life.cancel()
