@@ -9,7 +9,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 IOV_MAX = 1024
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -37,6 +37,17 @@ class File(Protocol):
     def truncate(self, size_bytes: int) -> None: ...
 
 
+class Usage(NamedTuple):
+    """Space of the filesystem that holds a directory, as an unprivileged program sees it."""
+
+    used_bytes: int
+    available_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        return self.used_bytes / max(1, self.used_bytes + self.available_bytes)
+
+
 class DirLock(Protocol):
     """Held until released or until the process ends."""
 
@@ -56,6 +67,7 @@ class FileSystem(Protocol):
     def unlink(self, path: str) -> None: ...
     def remove_dir(self, path: str) -> None: ...
     def sync_dir(self, path: str) -> None: ...
+    def usage(self, path: str) -> Usage: ...
     def lock(self, path: str) -> DirLock:
         """An exclusive lock on a file that is created for it; BlockingIOError when somebody holds it."""
 
@@ -199,6 +211,10 @@ class PosixFileSystem:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def usage(self, path: str) -> Usage:
+        found = os.statvfs(path)
+        return Usage((found.f_blocks - found.f_bfree) * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> "PosixLock":
         return PosixLock(self.open(path, create=True))

@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 CHECKPOINT_INTERVAL_S = 60  # as log.flush.offset.checkpoint.interval.ms of Kafka
 CHECKPOINT_PAUSE_S = 1
+SPACE_CHECK_INTERVAL_S = 5
 
 
 class Resident(Protocol):
@@ -56,6 +57,7 @@ class LogDir:
         self.flusher = Flusher(self.sync)
         self.partitions: dict[TopicPartition, Resident] = {}
         self.is_closing = False
+        self.is_nearly_full = False
         self.offline_reason: str | None = None
         self._pool = pool
         self._reader_lanes = cycle(reader_lanes)
@@ -101,6 +103,14 @@ class LogDir:
         for resident in self.partitions.values():
             resident.close(lambda: StorageError(reason))
         self._on_offline(self, error)
+
+    async def watch_space(self, reject_ratio: float) -> None:
+        """Keep `is_nearly_full` up to date, until cancelled or offline (RULES D2): better no appends than no room."""
+        while self.offline_reason is None:
+            with suppress(StorageError):
+                usage = await self.run(partial(self.filesystem.usage, self.path))
+                self.is_nearly_full = usage.ratio >= reject_ratio
+            await trio.sleep(SPACE_CHECK_INTERVAL_S)
 
     # Recovery points
 

@@ -142,6 +142,8 @@ class Partition(Watched):
             raise NotLeaderOrFollower("the broker is shutting down")
         if self.log.damaged_from is not None:
             raise StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
+        if self.log_dir.is_nearly_full:
+            raise StorageError(f"{self.log_dir.path} is nearly full (disk.reject.ratio)")
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
         append = Append(self, records, header, acks)

@@ -37,6 +37,7 @@ class StoreOptions:
     cluster_id: str
     broker_id: int
     reader_lanes: int = 1  # shared by all log dirs
+    disk_reject_ratio: float = 1.0  # of the disk's space in use: appends are refused from there on
     queue_max_bytes: int = 64 * 1024 * 1024
 
 
@@ -77,6 +78,7 @@ class SegmentStore:
             async with trio.open_nursery() as nursery:
                 for log_dir in self._dirs:
                     nursery.start_soon(log_dir.keep_recovery_points)
+                    nursery.start_soon(log_dir.watch_space, self._options.disk_reject_ratio)
                     nursery.start_soon(log_dir.flusher.serve)
                     nursery.start_soon(log_dir.lane.serve)
                 task_status.started()

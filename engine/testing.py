@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from engine.filesystem import DiskFull
+from engine.filesystem import DiskFull, Usage
 
 
 class Operation(NamedTuple):
@@ -104,6 +104,12 @@ class _Directory:
         self.entries: dict[str, _Inode | _Directory] = {}
         self.durable: dict[str, _Inode | _Directory] = {}
 
+    def size_bytes(self) -> int:
+        return sum(
+            entry.size_bytes() if isinstance(entry, _Directory) else len(entry.content)
+            for entry in self.entries.values()
+        )
+
     def crash(self, rng: random.Random | None) -> None:
         if rng is None or rng.random() < 0.5:
             self.entries = dict(self.durable)
@@ -182,6 +188,7 @@ class MemoryFileSystem:
     operations: list[Operation] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     crashes: int = 0
+    capacity_bytes: int = 1 << 60  # what `usage` tells; a full disk is a Fault
     _root: _Directory = field(default_factory=_Directory)
     _inodes: dict[int, _Inode] = field(default_factory=dict)
     _locks: set[str] = field(default_factory=set)
@@ -318,6 +325,10 @@ class MemoryFileSystem:
     def sync_dir(self, path: str) -> None:
         self.trip("sync_dir", path)
         self.do(Operation("sync_dir", path))
+
+    def usage(self, path: str) -> Usage:
+        used_bytes = self._root.size_bytes()
+        return Usage(used_bytes, max(0, self.capacity_bytes - used_bytes))
 
     def lock(self, path: str) -> MemoryLock:
         self.open(path, create=True)

@@ -179,6 +179,7 @@ class Broker:
             cluster_id=cluster_id,
             broker_id=self.config.node_id,
             reader_lanes=self.config.io_workers,
+            disk_reject_ratio=self.config.disk_reject_ratio,
         )
         store = SegmentStore(options, self.world.filesystem, self.world.pool, self.world.now_ms, self.fail)
         await nursery.start(store.run)

@@ -41,6 +41,7 @@ class Config:
     http_listener: tuple[str, int] | None = setting("http.listeners", "http://127.0.0.1:9644", read.http_address)
     log_dirs: tuple[Path, ...] = setting("log.dirs", "data", read.directories, "log.dir")
     metadata_dir: Path | None = setting("metadata.log.dir", "", lambda value: Path(value) if value else None)
+    disk_reject_ratio: float = setting("disk.reject.ratio", "0.95", read.ratio)
     io_workers: int = setting("io.workers", "2", read.at_least(1, 64))
 
     num_partitions: int = setting("num.partitions", "1", read.at_least(1, INT_MAX))

@@ -47,6 +47,17 @@ def at_least(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def ratio(value: str) -> float:
+    """A number above 0 and up to 1; 1 means never."""
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError("must be a number") from None
+    if not 0 < number <= 1:
+        raise ValueError("must be above 0 and at most 1")
+    return number
+
+
 def choice(*allowed: str) -> Callable[[str], str]:
     """One of the words given."""
 

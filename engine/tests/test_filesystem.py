@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.filesystem import DiskFull, FileSystem, PosixFileSystem, read_small, replace_small
+from engine.filesystem import DiskFull, FileSystem, PosixFileSystem, Usage, read_small, replace_small
 from engine.testing import Fault, MemoryFileSystem
 
 
@@ -170,3 +170,10 @@ def test_faults_hit_once_or_for_good_and_let_bytes_through() -> None:
     for _ in range(2):
         with pytest.raises(OSError, match="injected"):
             file.fdatasync()
+
+
+def test_usage_is_what_an_unprivileged_program_sees(tmp_path: Path) -> None:
+    usage = PosixFileSystem().usage(str(tmp_path))
+    assert usage.used_bytes > 0
+    assert 0 < usage.ratio <= 1
+    assert Usage(95, 5).ratio == 0.95

@@ -1,5 +1,6 @@
 """Log dirs at start and stop, placement, deletion: what an operator meets."""
 
+import dataclasses
 import errno
 import os
 import random
@@ -19,6 +20,7 @@ from engine.errors import (
     UnknownPartition,
 )
 from engine.filesystem import PosixFileSystem
+from engine.log_dir import SPACE_CHECK_INTERVAL_S
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import ORDERS, HeldPool, append, batch, bytes_of, open_orders, options, read_all, running
 
@@ -390,3 +392,18 @@ async def test_d1_whoever_still_knows_a_deleted_partition_does_not_keep_its_file
         del in_flight
         assert open_segments(tmp_path) == 0
         assert waiter.take_changed() == [log]
+
+
+async def test_d2_a_disk_that_is_nearly_full_takes_no_appends_until_there_is_room_again() -> None:
+    filesystem = MemoryFileSystem(capacity_bytes=10_000)
+    almost = dataclasses.replace(options(), disk_reject_ratio=0.9)
+    async with running(filesystem, almost) as store:
+        log = await open_orders(store)
+        await append(log, b"x" * 9000)
+        await trio.sleep(SPACE_CHECK_INTERVAL_S + 1)
+        with pytest.raises(StorageError, match=r"nearly full \(disk.reject.ratio\)"):
+            await append(log, b"y")
+        assert read_all(log) == {0: b"x" * 9000}
+        filesystem.capacity_bytes = 20_000
+        await trio.sleep(SPACE_CHECK_INTERVAL_S + 1)
+        assert (await append(log, b"z")).base_offset == 1

@@ -137,6 +137,18 @@ async def test_workers_beside_the_one_of_each_log_dir(workers: int) -> None:
     assert len(world.lanes) == workers + 1  # and the lane of rounds
 
 
+@enforces("disk.reject.ratio")
+async def test_a_disk_that_is_nearly_full() -> None:
+    world = MemoryWorld()
+    async with open_broker(world, disk_reject_ratio="0.5") as opened:
+        client = opened.connect()
+        await create(client)
+        assert (await produce(client)).error_code == 0
+        world.filesystem.capacity_bytes = 10
+        await trio.sleep(10)
+        assert (await produce(client)).error_code == 56
+
+
 @enforces("num.partitions")
 async def test_partitions_of_a_created_topic() -> None:
     async with open_broker(num_partitions="3") as opened:
