@@ -10,6 +10,7 @@ import statistics
 import tempfile
 import time
 from collections import deque
+from random import SystemRandom
 
 import trio
 from crc32c import crc32c
@@ -18,7 +19,7 @@ from engine.api import Isolation, LogConfig, PendingAppend, TopicPartition
 from engine.batch import Record, build_batch
 from engine.filesystem import PosixFileSystem
 from engine.io_workers import ThreadPool
-from engine.store import SegmentStore, StoreOptions
+from engine.store import SegmentStore, StoreOptions, StoreWorld
 
 
 def now_ms() -> int:
@@ -32,7 +33,8 @@ def complain(message: str) -> None:
 async def measure(directory: str, batch_size_bytes: int, count: int, in_flight: int, acks: int) -> dict[str, float]:
     plain = bytes(build_batch([Record(None, bytes(batch_size_bytes - 80), now_ms())]))
     pool = ThreadPool()
-    store = SegmentStore(StoreOptions((directory,), "bench", 1), PosixFileSystem(), pool, now_ms, complain)
+    world = StoreWorld(PosixFileSystem(), pool, SystemRandom(), now_ms, complain, complain)
+    store = SegmentStore(StoreOptions((directory,), "bench", 1), world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         log = await store.open_partition(TopicPartition(bytes(16), "bench", 0), LogConfig(), 0)

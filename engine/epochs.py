@@ -41,3 +41,7 @@ class EpochHistory:
         """The epoch `offset` was, or would be, appended in; -1 when it lies before all that is known."""
         index = bisect_right(self._starts, offset, key=lambda start: start.start_offset) - 1
         return self._starts[index].epoch if index >= 0 else NO_EPOCH
+
+    def below(self, offset: int) -> tuple[EpochStart, ...]:
+        """The epochs that began below `offset`."""
+        return tuple(start for start in self._starts if start.start_offset < offset)

@@ -5,13 +5,16 @@ refused, never guessed at. Each function leaves the names it made or removed dur
 """
 
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
 from engine.api import TopicPartition
+from engine.checkpoints import Checkpoint, PartitionKey, read_checkpoint, write_checkpoint
 from engine.errors import StorageError, StoreRefused
 from engine.filesystem import DirLock, FileSystem, read_small, replace_small
+from engine.journal import Found, prepare_journal
 from engine.log import Log
 from engine.recovery import LastKnown, create_log, open_log
 from engine.segment import SUFFIX
@@ -19,13 +22,10 @@ from engine.segment import SUFFIX
 LOCK = ".lock"
 META = "meta.properties"
 CLEAN_SHUTDOWN = "clean-shutdown"
-RECOVERY_POINTS = "recovery-points"
 PARTITION_METADATA = "partition.metadata"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 VERSION_LINE = "version=1"
-
-PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and created anew is another one
 
 
 class Identity(NamedTuple):
@@ -40,7 +40,8 @@ class Prepared(NamedTuple):
 
     lock: DirLock
     is_clean: bool
-    recovery_points: dict[PartitionKey, int]
+    checkpoint: Checkpoint
+    journal: Found
     partition_names: list[str]
 
 
@@ -60,16 +61,32 @@ def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
         raise StoreRefused(f"{path} is in use by another broker") from None
     try:
         _check_meta(filesystem, path, identity)
-        points = _read_recovery_points(filesystem, path)
+        before = read_checkpoint(filesystem, path)
         is_clean = _take_clean_marker(filesystem, path)
         names = [name for name in filesystem.list_dir(path) if _is_partition_name(name)]
         for name in filesystem.list_dir(path):
             if name.endswith(DELETE_SUFFIX):
                 _remove_tree(filesystem, path, name)
+        journal, checkpoint = prepare_journal(
+            filesystem, path, before, lambda: _directories_by_owner(filesystem, path, names)
+        )
+        if checkpoint != before:
+            write_checkpoint(filesystem, path, checkpoint)
     except BaseException:
         lock.release()
         raise
-    return Prepared(lock, is_clean, points, names)
+    return Prepared(lock, is_clean, checkpoint, journal, names)
+
+
+def _directories_by_owner(filesystem: FileSystem, path: str, names: Sequence[str]) -> dict[PartitionKey, str]:
+    """Partition directories that say whose they are."""
+    found = {}
+    for name in names:
+        with suppress(StorageError):
+            topic_id = _stored_topic_id(filesystem, f"{path}/{name}")
+            if topic_id is not None:
+                found[topic_id, int(name.rpartition("-")[2])] = f"{path}/{name}"
+    return found
 
 
 def _ensure_dir(filesystem: FileSystem, path: str) -> None:
@@ -120,31 +137,6 @@ def _take_clean_marker(filesystem: FileSystem, path: str) -> bool:
 def write_clean_marker(filesystem: FileSystem, path: str) -> None:
     """The last thing a broker writes to a log dir."""
     replace_small(filesystem, path, CLEAN_SHUTDOWN, f"{VERSION_LINE}\n".encode())
-
-
-def write_recovery_points(filesystem: FileSystem, path: str, points: Mapping[PartitionKey, int]) -> None:
-    """Below its recovery point everything of a partition is durable in its segments."""
-    lines = [VERSION_LINE]
-    lines += [f"{topic_id.hex()} {number} {offset}" for (topic_id, number), offset in sorted(points.items())]
-    body = "\n".join(lines).encode() + b"\n"
-    replace_small(filesystem, path, RECOVERY_POINTS, body + b"crc32=%08x\n" % binascii.crc32(body))
-
-
-def _read_recovery_points(filesystem: FileSystem, path: str) -> dict[PartitionKey, int]:
-    content = read_small(filesystem, f"{path}/{RECOVERY_POINTS}")
-    if content is None:
-        return {}
-    body, _, crc = content.rpartition(b"crc32=")
-    if crc != b"%08x\n" % binascii.crc32(body):
-        raise StoreRefused(f"{path}/{RECOVERY_POINTS} is damaged; without it every segment would be scanned")
-    lines = body.decode().splitlines()
-    if lines[:1] != [VERSION_LINE]:
-        raise StoreRefused(f"{path}/{RECOVERY_POINTS} was written by another version")
-    points = {}
-    for line in lines[1:]:
-        topic_id, number, offset = line.split(" ")
-        points[bytes.fromhex(topic_id), int(number)] = int(offset)
-    return points
 
 
 def open_partition_dir(filesystem: FileSystem, path: str, partition: TopicPartition, last_known: LastKnown) -> Log:

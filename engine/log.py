@@ -53,14 +53,17 @@ class Chunk:
 
 
 class Log:
-    """The segments of one partition, at least one; the last is the active one."""
+    """The segments of one partition, at least one, the last of them active; nothing below `start_offset` is served."""
 
-    def __init__(self, filesystem: FileSystem, directory: str, segments: Sequence[Segment]) -> None:
+    def __init__(
+        self, filesystem: FileSystem, directory: str, segments: Sequence[Segment], start_offset: int = 0
+    ) -> None:
         self.directory = directory
         self.segments = list(segments)
         self.epochs = EpochHistory()
-        self.start_offset = self.segments[0].base_offset
+        self.start_offset = start_offset
         self.damaged_from: int | None = None
+        self.journaled_offset = 0  # the journal has appends up to here
         self._filesystem = filesystem
         self._bases = [segment.base_offset for segment in self.segments]
         self._end = self._flushed = self._mark_end(NO_TIMESTAMP_MS)
@@ -78,6 +81,11 @@ class Log:
     def flushed_offset(self) -> int:
         """Below it everything is durable in the segment files themselves, whatever a journal has."""
         return self._flushed.offset
+
+    @property
+    def leans_on_journal(self) -> bool:
+        """Whether something durable is durable in the journal alone."""
+        return self.journaled_offset > self._flushed.offset
 
     @property
     def unflushed_bytes(self) -> int:

@@ -13,11 +13,14 @@ from typing import Protocol, TypeVar
 import trio
 
 from engine.api import TopicPartition
+from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
 from engine.errors import EngineError, StorageError
 from engine.filesystem import DiskFull, File, FileSystem
 from engine.flusher import Flusher
 from engine.io_workers import WorkerPool
-from engine.layout import PartitionKey, Prepared, write_clean_marker, write_recovery_points
+from engine.journal import Journal, JournalWrite
+from engine.journal_format import Barrier
+from engine.layout import Prepared, write_clean_marker
 from engine.log import Log
 from engine.recovery import LastKnown
 from engine.rounds import Lane, QueueBudget
@@ -50,6 +53,7 @@ class LogDir:
         reader_lanes: range,
         budget: QueueBudget,
         on_offline: Callable[["LogDir", OSError], None],
+        new_id: Callable[[], bytes],
     ) -> None:
         self.path = path
         self.filesystem = filesystem
@@ -62,15 +66,23 @@ class LogDir:
         self._pool = pool
         self._reader_lanes = cycle(reader_lanes)
         self._on_offline = on_offline
+        self._new_id = new_id
         self._prepared: Prepared | None = None
-        self._points: dict[PartitionKey, int] = {}
+        self._points: dict[PartitionKey, PartitionCheckpoint] = {}
+        self._written = Checkpoint(0, {})
+        self.journal: Journal | None = None
+        self._checkpointing = trio.Lock()
         self._not_recovered: set[str] = set()
         self._wanted = trio.Event()
 
-    def possess(self, prepared: Prepared) -> None:
+    def possess(self, prepared: Prepared, journal_slot_size_bytes: int) -> None:
         """Start from what `layout.prepare` found."""
         self._prepared = prepared
-        self._points = dict(prepared.recovery_points)
+        self._written = prepared.checkpoint
+        self._points = dict(prepared.checkpoint.partitions)
+        self.journal = self.lane.journal = Journal(
+            self.filesystem, self.path, journal_slot_size_bytes, prepared.journal, self._new_id, self.want_checkpoint
+        )
         self._not_recovered = set() if prepared.is_clean else set(prepared.partition_names)
 
     async def run(self, job: Callable[[], T]) -> T:
@@ -112,12 +124,27 @@ class LogDir:
                 self.is_nearly_full = usage.ratio >= reject_ratio
             await trio.sleep(SPACE_CHECK_INTERVAL_S)
 
-    # Recovery points
+    async def announce(self, barrier: Barrier) -> bool:
+        """Tell the journal, durably, before it happens (RULES J2); False when it has no room. Raises StorageError."""
+        reserved: JournalWrite | None = None
+
+        async def write() -> None:
+            nonlocal reserved
+            assert self.journal is not None
+            reserved = self.journal.reserve_barrier([barrier])
+            if reserved is not None:
+                await self._guarded(partial(self.lane.write_journal, reserved))
+
+        await self.lane.between_rounds(write)
+        return reserved is not None
+
+    # Checkpoints
 
     def last_known(self, partition: TopicPartition, name: str) -> LastKnown:
         """What recovery may believe about a partition that is about to be opened."""
-        point = self._points.get((partition.topic_id, partition.partition), 0)
-        return LastKnown(is_clean=name not in self._not_recovered, recovery_point=point)
+        assert self._prepared is not None
+        found = self._points.get((partition.topic_id, partition.partition), PartitionCheckpoint())
+        return LastKnown(name not in self._not_recovered, found, may_cut=not self._prepared.journal.problems)
 
     def adopt(self, resident: Resident, name: str) -> None:
         """A partition was opened, and recovered if need be. Damage that a scan has found takes a scan to find again."""
@@ -142,28 +169,49 @@ class LogDir:
         """A segment was finished or a log recovered: do not wait for the next regular checkpoint."""
         self._wanted.set()
 
-    async def keep_recovery_points(self) -> None:
-        """Write them now and then, until cancelled or offline: what is above them counts as a tail after a crash."""
-        is_behind = False  # there was no space for them
+    async def keep_checkpoints(self) -> None:
+        """Write one now and then, and make journal slots as they are needed, until cancelled or offline.
+
+        What is above a recovery point counts as a tail after a crash.
+        """
         while self.offline_reason is None:
+            assert self.journal is not None
             with trio.move_on_after(CHECKPOINT_INTERVAL_S):
                 await self._wanted.wait()
             self._wanted = trio.Event()
-            if self._advance_points() or is_behind:
-                is_behind = True
-                with suppress(StorageError):
-                    await self.run(partial(write_recovery_points, self.filesystem, self.path, dict(self._points)))
-                    is_behind = False
+            with suppress(StorageError):  # no space: next time
+                if self.journal.needs_slot:
+                    self.journal.add_slot(await self.run(self.journal.make_slot))
+                await self.checkpoint()
             await trio.sleep(CHECKPOINT_PAUSE_S)
 
-    def _advance_points(self) -> bool:
-        """To what is flushed now; they never go back, and a damaged log keeps the one that tells it is."""
-        before = dict(self._points)
+    async def checkpoint(self) -> None:
+        """Flush what leans on the journal, write down how far everything is durable, and free the journal.
+
+        Raises StorageError.
+        """
+        assert self.journal is not None
+        async with self._checkpointing:
+            sequence, retired = self.journal.next_sequence, list(self.journal.retired)
+            await self.flusher.flush([one.log for one in self.partitions.values() if one.log.leans_on_journal])
+            before = self._written
+            after = Checkpoint(sequence, self._advanced_points())
+            if after != before:
+                await self.run(partial(write_checkpoint, self.filesystem, self.path, after))
+                self._written = after
+            self.journal.release(retired)
+
+    def _advanced_points(self) -> dict[PartitionKey, PartitionCheckpoint]:
+        """As far as it is flushed now. Points never go back, and a damaged log keeps the one that tells it is."""
         for resident in self.partitions.values():
-            if resident.log.damaged_from is None:
-                key = (resident.partition.topic_id, resident.partition.partition)
-                self._points[key] = max(self._points.get(key, 0), resident.log.flushed_offset)
-        return self._points != before
+            log = resident.log
+            key = (resident.partition.topic_id, resident.partition.partition)
+            before = self._points.get(key, PartitionCheckpoint())
+            if log.damaged_from is None:
+                recovery_point = max(before.recovery_point, log.flushed_offset)
+                epochs = log.epochs.below(recovery_point)
+                self._points[key] = PartitionCheckpoint(recovery_point, log.start_offset, 0, epochs)
+        return dict(self._points)
 
     # The end
 
@@ -172,12 +220,8 @@ class LogDir:
         if self.offline_reason is None:
             with suppress(StorageError):  # the next start scans it
                 await self.flusher.flush([resident.log for resident in self.partitions.values()])
-                self._advance_points()
-                await self.run(self._write_farewell)
+                await self.checkpoint()
+                if not self._not_recovered:  # a partition nobody opened since a crash still needs its scan
+                    await self.run(partial(write_clean_marker, self.filesystem, self.path))
         if self._prepared is not None:
             self._prepared.lock.release()
-
-    def _write_farewell(self) -> None:
-        write_recovery_points(self.filesystem, self.path, self._points)
-        if not self._not_recovered:  # a partition nobody opened since a crash still needs its scan
-            write_clean_marker(self.filesystem, self.path)

@@ -101,10 +101,6 @@ class Partition(Watched):
             self._closed = error
             self.announce_change()
 
-    async def settled(self) -> None:
-        """Return when no round that was staged before this call touches the files any more."""
-        await self.log_dir.lane.between_rounds()
-
     # What callers see
 
     @property

@@ -9,17 +9,19 @@ up to there and marked as damaged, and nothing on disk is touched. Runs on a wor
 from typing import NamedTuple
 
 from engine.batch import BatchHeader, has_right_crc
+from engine.checkpoints import PartitionCheckpoint
 from engine.errors import CorruptMessage
 from engine.filesystem import FileSystem
 from engine.log import Log
-from engine.segment import SUFFIX, Segment, segment_name, walk_headers
+from engine.segment import Segment, segment_bases, segment_name, walk_headers
 
 
 class LastKnown(NamedTuple):
     """What the log dir says about a partition."""
 
     is_clean: bool
-    recovery_point: int  # everything below this offset was durable
+    checkpoint: PartitionCheckpoint = PartitionCheckpoint()
+    may_cut: bool = True  # not when the journal has lost something: a torn tail may be all that is left of it
 
 
 def create_log(filesystem: FileSystem, directory: str) -> Log:
@@ -31,14 +33,19 @@ def create_log(filesystem: FileSystem, directory: str) -> Log:
 
 def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> Log:
     """The log as far as it can be served; `damaged_from` is set when that is not all there should be."""
-    bases = _segment_bases(filesystem, directory)
+    bases = segment_bases(filesystem, directory)
     if not bases:
         log = create_log(filesystem, directory)
-        if last_known.recovery_point > 0:
+        if last_known.checkpoint.recovery_point > 0:
             log.damaged_from = 0
         return log
+    start_offset = last_known.checkpoint.log_start_offset
     segments = [Segment(base, filesystem.open(f"{directory}/{segment_name(base)}")) for base in bases]
-    log = Log(filesystem, directory, segments)
+    if bases[0] > start_offset:  # the first segment is missing
+        log = Log(filesystem, directory, [Segment(start_offset, segments[0].file)], start_offset)
+        log.damaged_from = start_offset
+        return log
+    log = Log(filesystem, directory, segments, start_offset)
     sound = 0
     is_damaged = False
     while sound < len(segments) and not is_damaged:
@@ -49,14 +56,9 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
         log.active.file.fdatasync()  # what only the page cache held must be durable before it is served
         filesystem.sync_dir(directory)  # and so must the names of files that a killed process had just made
     log.recovered()
-    if is_damaged or log.end.offset < last_known.recovery_point:
+    if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, start_offset):
         log.damaged_from = log.end.offset
     return log
-
-
-def _segment_bases(filesystem: FileSystem, directory: str) -> list[int]:
-    names = [name.removesuffix(SUFFIX) for name in filesystem.list_dir(directory) if name.endswith(SUFFIX)]
-    return sorted(int(name) for name in names if name.isdigit())
 
 
 def _take_in(log: Log, number: int, last_known: LastKnown) -> bool:
@@ -64,10 +66,15 @@ def _take_in(log: Log, number: int, last_known: LastKnown) -> bool:
     segment = log.segments[number]
     is_last = number == len(log.segments) - 1
     next_base = None if is_last else log.segments[number + 1].base_offset
-    verify = not last_known.is_clean and (next_base is None or next_base > last_known.recovery_point)
+    verify = not last_known.is_clean and (next_base is None or next_base > last_known.checkpoint.recovery_point)
     if _scan(log, segment, verify=verify):
         return next_base is None or segment.end_offset == next_base
-    if last_known.is_clean or not is_last or segment.end_offset < last_known.recovery_point:
+    if (
+        last_known.is_clean
+        or not last_known.may_cut
+        or not is_last
+        or segment.end_offset < last_known.checkpoint.recovery_point
+    ):
         return False
     segment.file.truncate(segment.size_bytes)
     return True

@@ -19,7 +19,7 @@ from engine.batch import (
 )
 from engine.codecs import decompress
 from engine.errors import CorruptMessage
-from engine.filesystem import File
+from engine.filesystem import File, FileSystem
 from engine.index import INTERVAL_BYTES, SparseIndex
 
 _WINDOW_BYTES = INTERVAL_BYTES + HEADER_SIZE_BYTES
@@ -29,6 +29,20 @@ SUFFIX = ".log"
 def segment_name(base_offset: int) -> str:
     """Twenty digits, as Kafka names it."""
     return f"{base_offset:020d}{SUFFIX}"
+
+
+def segment_bases(filesystem: FileSystem, directory: str) -> list[int]:
+    """Base offsets of the segments in a partition's directory, ascending."""
+    names = [name.removesuffix(SUFFIX) for name in filesystem.list_dir(directory) if name.endswith(SUFFIX)]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def remove_segments_above(filesystem: FileSystem, directory: str, base_offset: int) -> None:
+    """The last one first, so that a crash leaves no gap; durably."""
+    for base in reversed(segment_bases(filesystem, directory)):
+        if base > base_offset:
+            filesystem.unlink(f"{directory}/{segment_name(base)}")
+    filesystem.sync_dir(directory)
 
 
 class BatchAt(NamedTuple):

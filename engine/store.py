@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 
 import trio
 
@@ -15,6 +16,7 @@ from engine.api import LogConfig, ReadyWaiter, TopicPartition
 from engine.errors import NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
 from engine.filesystem import FileSystem
 from engine.io_workers import WorkerPool
+from engine.journal_format import SLOT_ID_SIZE_BYTES, Barrier, BarrierKind
 from engine.layout import (
     Identity,
     delete_partition_dir,
@@ -37,25 +39,32 @@ class StoreOptions:
     cluster_id: str
     broker_id: int
     reader_lanes: int = 1  # shared by all log dirs
+    journal_slot_size_bytes: int = 32 * 1024 * 1024
     disk_reject_ratio: float = 1.0  # of the disk's space in use: appends are refused from there on
     queue_max_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWorld:
+    """What the store needs of the world outside.
+
+    `on_fatal` is told once, when the last log dir is lost; `on_problem` whatever an operator should look at.
+    """
+
+    filesystem: FileSystem
+    pool: WorkerPool
+    random: Random
+    now_ms: Callable[[], int]
+    on_fatal: Callable[[str], None]
+    on_problem: Callable[[str], None]
 
 
 class SegmentStore:
     """Implements `engine.api.PartitionStore`. Start it with `await nursery.start(store.run)`."""
 
-    def __init__(
-        self,
-        options: StoreOptions,
-        filesystem: FileSystem,
-        pool: WorkerPool,
-        now_ms: Callable[[], int],
-        on_fatal: Callable[[str], None],
-    ) -> None:
+    def __init__(self, options: StoreOptions, world: StoreWorld) -> None:
         self._options = options
-        self._filesystem = filesystem
-        self._now_ms = now_ms
-        self._on_fatal = on_fatal
+        self._world = world
         self._partitions: dict[TopicPartition, Partition] = {}
         self._homes: dict[str, LogDir] = {}
         self._budget = QueueBudget(options.queue_max_bytes)
@@ -63,9 +72,10 @@ class SegmentStore:
         self._serving = trio.CancelScope()
         self._is_serving = False
         self._is_closed = False
+        new_id = partial(world.random.randbytes, SLOT_ID_SIZE_BYTES)
         readers = range(len(options.log_dirs), len(options.log_dirs) + options.reader_lanes)
         self._dirs = [
-            LogDir(path, filesystem, pool, number, readers, self._budget, self._went_offline)
+            LogDir(path, world.filesystem, world.pool, number, readers, self._budget, self._went_offline, new_id)
             for number, path in enumerate(options.log_dirs)
         ]
 
@@ -77,7 +87,7 @@ class SegmentStore:
         with self._serving:
             async with trio.open_nursery() as nursery:
                 for log_dir in self._dirs:
-                    nursery.start_soon(log_dir.keep_recovery_points)
+                    nursery.start_soon(log_dir.keep_checkpoints)
                     nursery.start_soon(log_dir.watch_space, self._options.disk_reject_ratio)
                     nursery.start_soon(log_dir.flusher.serve)
                     nursery.start_soon(log_dir.lane.serve)
@@ -86,13 +96,15 @@ class SegmentStore:
     async def _possess(self, log_dir: LogDir) -> None:
         identity = Identity(self._options.cluster_id, self._options.broker_id)
         try:
-            prepared = await log_dir.run(partial(prepare, self._filesystem, log_dir.path, identity))
+            prepared = await log_dir.run(partial(prepare, self._world.filesystem, log_dir.path, identity))
         except StorageError as error:
             log_dir.fail(OSError(str(error)))  # also when the disk is full: it is not ours
             if all(other.offline_reason is not None for other in self._dirs):
                 raise StoreRefused(f"no usable log dir: {error}") from error
             return
-        log_dir.possess(prepared)
+        log_dir.possess(prepared, self._options.journal_slot_size_bytes)
+        for problem in prepared.journal.problems:
+            self._world.on_problem(problem)
         for name in prepared.partition_names:
             other = self._homes.setdefault(name, log_dir)
             if other is not log_dir:
@@ -100,7 +112,7 @@ class SegmentStore:
 
     def _went_offline(self, log_dir: LogDir, error: OSError) -> None:
         if self._is_serving and all(other.offline_reason is not None for other in self._dirs):
-            self._on_fatal(f"the last log dir went offline: {log_dir.path}: {error}")
+            self._world.on_fatal(f"the last log dir went offline: {log_dir.path}: {error}")
 
     def get(self, partition: TopicPartition) -> Partition:
         found = self._partitions.get(partition)
@@ -127,8 +139,10 @@ class SegmentStore:
         log_dir = self._homes.get(name) or self._place(name, leader_epoch)
         self._homes[name] = log_dir  # also if opening fails: what it leaves must not meet a twin on another dir
         last_known = log_dir.last_known(partition, name)
-        log = await log_dir.run(partial(open_partition_dir, self._filesystem, log_dir.path, partition, last_known))
-        opened = Partition(partition, log, log_dir, self._now_ms)
+        log = await log_dir.run(
+            partial(open_partition_dir, self._world.filesystem, log_dir.path, partition, last_known)
+        )
+        opened = Partition(partition, log, log_dir, self._world.now_ms)
         opened.lead(config, leader_epoch)  # refused, it is not served at all
         log_dir.adopt(opened, name)
         self._partitions[partition] = opened
@@ -159,9 +173,9 @@ class SegmentStore:
                 raise UnknownPartition(f"{partition.topic}-{partition.partition} is not on this broker")
             found.close(lambda: UnknownPartition(f"{partition.topic}-{partition.partition} was deleted"))
             del self._partitions[partition]
-            await found.settled()
             name, log_dir = directory_name(partition), found.log_dir
-            await log_dir.run(partial(delete_partition_dir, self._filesystem, log_dir.path, partition))
+            await log_dir.announce(Barrier(partition.topic_id, partition.partition, BarrierKind.DELETED))
+            await log_dir.run(partial(delete_partition_dir, self._world.filesystem, log_dir.path, partition))
             found.log.let_go()
             log_dir.abandon(partition, name)
             del self._homes[name]
@@ -175,7 +189,7 @@ class SegmentStore:
         async with self._changes:
             for log_dir in self._dirs:
                 names = [name for name, home in self._homes.items() if home is log_dir]
-                job = partial(remove_strays, self._filesystem, log_dir.path, names, is_known)
+                job = partial(remove_strays, self._world.filesystem, log_dir.path, names, is_known)
                 with suppress(StorageError):
                     removed = await log_dir.run(job)
                     log_dir.forget(removed, is_known)

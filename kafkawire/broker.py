@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 
+import structlog
 import trio
 
 from coordinator.api import BrokerEndpoint
@@ -25,7 +26,7 @@ from coordinator.runtime import Coordinator, CoordinatorSettings
 from engine.errors import StoreRefused
 from engine.filesystem import FileSystem, PosixFileSystem
 from engine.io_workers import ThreadPool, WorkerPool
-from engine.store import SegmentStore, StoreOptions
+from engine.store import SegmentStore, StoreOptions, StoreWorld
 from kafkawire.config import Config
 from kafkawire.context import BrokerInterfaces
 from kafkawire.dispatch import Dispatcher
@@ -40,6 +41,8 @@ from kafkawire.transport import Listener, open_listener
 from kafkawire.wire.connection import ConnectionLimits
 from kafkawire.wire.plans import warm
 from kafkawire.wire.versions import response_class
+
+_log = structlog.get_logger(__name__)
 
 
 class StartError(Exception):
@@ -180,8 +183,17 @@ class Broker:
             broker_id=self.config.node_id,
             reader_lanes=self.config.io_workers,
             disk_reject_ratio=self.config.disk_reject_ratio,
+            journal_slot_size_bytes=self.config.journal_slot_size_bytes,
         )
-        store = SegmentStore(options, self.world.filesystem, self.world.pool, self.world.now_ms, self.fail)
+        world = StoreWorld(
+            filesystem=self.world.filesystem,
+            pool=self.world.pool,
+            random=self.world.random,
+            now_ms=self.world.now_ms,
+            on_fatal=self.fail,
+            on_problem=lambda problem: _log.error("storage", problem=problem),
+        )
+        store = SegmentStore(options, world)
         await nursery.start(store.run)
         return store
 

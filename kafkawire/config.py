@@ -42,6 +42,7 @@ class Config:
     log_dirs: tuple[Path, ...] = setting("log.dirs", "data", read.directories, "log.dir")
     metadata_dir: Path | None = setting("metadata.log.dir", "", lambda value: Path(value) if value else None)
     disk_reject_ratio: float = setting("disk.reject.ratio", "0.95", read.ratio)
+    journal_slot_size_bytes: int = setting("journal.slot.bytes", str(32 * MIB), read.at_least(64 * 1024, INT_MAX))
     io_workers: int = setting("io.workers", "2", read.at_least(1, 64))
 
     num_partitions: int = setting("num.partitions", "1", read.at_least(1, INT_MAX))

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 from typing import TypeVar
 
 import trio
@@ -13,7 +14,7 @@ from engine.batch import BatchHeader, Codec, Record, build_batch, parse_header, 
 from engine.codecs import compress, decompress
 from engine.filesystem import File, FileSystem
 from engine.io_workers import LoopPool, WorkerPool, sync_all
-from engine.store import SegmentStore, StoreOptions
+from engine.store import SegmentStore, StoreOptions, StoreWorld
 from engine.testing import MemoryFileSystem
 
 T = TypeVar("T")
@@ -21,6 +22,7 @@ T = TypeVar("T")
 NOW_MS = 1_700_000_000_000
 ORDERS = TopicPartition(bytes(range(16)), "orders", 0)
 MAX_BYTES = 1 << 20
+NO_JOURNAL = 64  # a slot of this size holds no frame
 
 
 @dataclass
@@ -47,9 +49,19 @@ class HeldPool:
 
 
 def options(
-    *log_dirs: str, cluster_id: str = "cluster", broker_id: int = 1, queue_max_bytes: int = 1 << 26
+    *log_dirs: str,
+    cluster_id: str = "cluster",
+    broker_id: int = 1,
+    queue_max_bytes: int = 1 << 26,
+    journal_slot_size_bytes: int = 16 * 1024,
 ) -> StoreOptions:
-    return StoreOptions(log_dirs or ("/data",), cluster_id, broker_id, queue_max_bytes=queue_max_bytes)
+    return StoreOptions(
+        log_dirs or ("/data",),
+        cluster_id,
+        broker_id,
+        queue_max_bytes=queue_max_bytes,
+        journal_slot_size_bytes=journal_slot_size_bytes,
+    )
 
 
 @asynccontextmanager
@@ -59,11 +71,15 @@ async def running(
     *,
     pool: WorkerPool | None = None,
     fatal: list[str] | None = None,
+    problems: list[str] | None = None,
     clock: Callable[[], int] = lambda: NOW_MS,
 ) -> AsyncIterator[SegmentStore]:
     """A store that serves within the block; leaving it without `close` is a crash of the process."""
     fatal = [] if fatal is None else fatal
-    store = SegmentStore(store_options or options(), filesystem, pool or LoopPool(), clock, fatal.append)
+    problems = [] if problems is None else problems
+    random = Random(1)
+    world = StoreWorld(filesystem, pool or LoopPool(), random, clock, fatal.append, problems.append)
+    store = SegmentStore(store_options or options(), world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         try:

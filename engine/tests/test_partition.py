@@ -27,6 +27,7 @@ from engine.errors import (
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import (
     MAX_BYTES,
+    NO_JOURNAL,
     NOW_MS,
     HeldPool,
     append,
@@ -89,7 +90,7 @@ async def test_l1_an_async_topic_counts_what_is_written_and_a_sync_one_beside_it
         pool.release.set()
         assert (await waiting.wait()).base_offset == 0
         synced = [operation.path for operation in filesystem.operations if operation.kind == "fdatasync"]
-        assert synced[-1].endswith("payments-0/00000000000000000000.log")
+        assert "/data/payments-0/00000000000000000000.log" in synced
         assert LOG_FILE not in synced
 
 
@@ -119,7 +120,7 @@ async def test_much_that_is_unflushed_is_flushed_without_being_asked(monkeypatch
 
 async def test_group_commit_appends_during_a_round_share_the_next_sync() -> None:
     filesystem, pool = MemoryFileSystem(), HeldPool()
-    async with running(filesystem, pool=pool) as store:
+    async with running(filesystem, options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
         log = await open_orders(store)
         filesystem.operations.clear()
         pool.is_holding = True
@@ -269,13 +270,24 @@ async def test_full_queue_refuses_and_room_comes_back() -> None:
         await append(log, b"y")
 
 
-@pytest.mark.parametrize("kind", ["write", "fdatasync"])
-async def test_l4_failed_write_or_fsync_takes_the_log_dir_offline_without_retry(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "path", "slot_size_bytes"),
+    [
+        ("write", ".log", 1024),
+        ("fdatasync", ".log", NO_JOURNAL),
+        ("write", ".journal", 1024),
+        ("fdatasync", ".journal", 1024),
+    ],
+)
+async def test_l4_failed_write_or_fsync_takes_the_log_dir_offline_without_retry(
+    kind: str, path: str, slot_size_bytes: int
+) -> None:
     filesystem, fatal = MemoryFileSystem(), list[str]()
-    async with running(filesystem, fatal=fatal) as store:
+    async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes), fatal=fatal) as store:
         log = await open_orders(store)
         await append(log, b"kept")
-        filesystem.faults.append(Fault(kind, errno.EIO, ".log"))
+        await trio.sleep(2)  # by now there is a slot, if slots can be used at all
+        filesystem.faults.append(Fault(kind, errno.EIO, path))
         with pytest.raises(StorageError):
             await append(log, b"lost")
         before = len(filesystem.operations)

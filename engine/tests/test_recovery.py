@@ -151,6 +151,8 @@ async def test_missing_or_short_segment_in_the_middle_is_never_skipped(victim: i
     else:
         file = filesystem.open(path)
         file.truncate(file.size() - 1)
+        for name in filesystem.list_dir("/data/journal"):  # which would make the segment whole again
+            filesystem.unlink(f"/data/journal/{name}")
         readable = int(names[3].removesuffix(".log")) - 1
     await damaged(filesystem, readable)
 

@@ -22,7 +22,18 @@ from engine.errors import (
 from engine.filesystem import PosixFileSystem
 from engine.log_dir import SPACE_CHECK_INTERVAL_S
 from engine.testing import Fault, MemoryFileSystem
-from engine.tests.helpers import ORDERS, HeldPool, append, batch, bytes_of, open_orders, options, read_all, running
+from engine.tests.helpers import (
+    NO_JOURNAL,
+    ORDERS,
+    HeldPool,
+    append,
+    batch,
+    bytes_of,
+    open_orders,
+    options,
+    read_all,
+    running,
+)
 
 
 def partition(number: int, topic: str = "orders", topic_id: bytes = bytes(range(16))) -> TopicPartition:
@@ -57,7 +68,7 @@ async def test_foreign_log_dirs_are_refused_and_stay_as_they_are() -> None:
     assert filesystem.content("/data/clean-shutdown") == before
 
 
-@pytest.mark.parametrize("name", ["meta.properties", "clean-shutdown", "recovery-points"])
+@pytest.mark.parametrize("name", ["meta.properties", "clean-shutdown", "checkpoint"])
 async def test_l7_unknown_format_version_is_refused(name: str) -> None:
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
@@ -306,13 +317,13 @@ async def test_l4_full_disk_delays_recovery_points_and_nothing_else(kind: str) -
     filesystem, fatal = MemoryFileSystem(), list[str]()
     async with running(filesystem, fatal=fatal) as store:
         log = await open_orders(store)
-        filesystem.faults.append(Fault(kind, errno.ENOSPC, "recovery-points.tmp"))
+        filesystem.faults.append(Fault(kind, errno.ENOSPC, "checkpoint.tmp"))
         await append(log, b"a")
-        await trio.sleep(70)
+        await trio.sleep(10)
         assert fatal == []
-        assert not filesystem.exists("/data/recovery-points")
+        assert not filesystem.exists("/data/checkpoint")
         await trio.sleep(70)
-        assert filesystem.exists("/data/recovery-points")
+        assert filesystem.exists("/data/checkpoint")
 
 
 @pytest.mark.parametrize(
@@ -351,7 +362,7 @@ async def test_removed_strays_need_no_scan_and_leave_no_recovery_points() -> Non
         await store.remove_strays(lambda _: False)
         await store.close()
     assert filesystem.exists("/data/clean-shutdown")
-    assert bytes(16).hex().encode() not in filesystem.content("/data/recovery-points")
+    assert bytes(16).hex().encode() not in filesystem.content("/data/checkpoint")
 
 
 async def test_nothing_is_opened_or_deleted_after_the_farewell() -> None:
@@ -396,7 +407,7 @@ async def test_d1_whoever_still_knows_a_deleted_partition_does_not_keep_its_file
 
 async def test_d2_a_disk_that_is_nearly_full_takes_no_appends_until_there_is_room_again() -> None:
     filesystem = MemoryFileSystem(capacity_bytes=10_000)
-    almost = dataclasses.replace(options(), disk_reject_ratio=0.9)
+    almost = dataclasses.replace(options(journal_slot_size_bytes=NO_JOURNAL), disk_reject_ratio=0.9)
     async with running(filesystem, almost) as store:
         log = await open_orders(store)
         await append(log, b"x" * 9000)

@@ -21,7 +21,7 @@ from coordinator.testing import FakeEnsemble, FakeValidator
 from engine.api import LogConfig, PartitionLog, TimestampType, TopicPartition
 from engine.batch import Record, build_batch
 from engine.io_workers import LoopPool
-from engine.store import SegmentStore, StoreOptions
+from engine.store import SegmentStore, StoreOptions, StoreWorld
 from engine.testing import MemoryFileSystem
 from kafkawire.context import Authorizer, BrokerInterfaces, ConfigEntry, ConfigSource, allow_all
 from kafkawire.dispatch import Dispatched, Dispatcher
@@ -167,7 +167,8 @@ async def open_handlers(
     chosen = settings or Settings()
     filesystem = MemoryFileSystem()
     options = StoreOptions(("/data",), "cluster", NODE_ID, queue_max_bytes=queue_max_bytes)
-    store = SegmentStore(options, filesystem, LoopPool(), lambda: NOW_MS, lambda reason: None)
+    world = StoreWorld(filesystem, LoopPool(), Random(1), lambda: NOW_MS, on_fatal=print, on_problem=print)
+    store = SegmentStore(options, world)
     metadata = FakeEnsemble().connect()
     coordinator = Coordinator(
         metadata,

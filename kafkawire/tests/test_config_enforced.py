@@ -149,6 +149,17 @@ async def test_a_disk_that_is_nearly_full() -> None:
         assert (await produce(client)).error_code == 56
 
 
+@enforces("journal.slot.bytes")
+async def test_size_of_the_journal() -> None:
+    world = MemoryWorld()
+    async with open_broker(world, journal_slot_bytes="131072") as opened:
+        client = opened.connect()
+        await create(client)
+        assert (await produce(client)).error_code == 0
+        await trio.sleep(1)
+        assert len(world.filesystem.content("/data/journal/0.journal")) == 131072
+
+
 @enforces("num.partitions")
 async def test_partitions_of_a_created_topic() -> None:
     async with open_broker(num_partitions="3") as opened:

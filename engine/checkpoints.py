@@ -1,0 +1,89 @@
+"""The checkpoint file of a log dir: what is known to be durable, and what only the running broker knew.
+
+Pure but for reading and replacing the file as a whole. Format: docs/formats/log-dir.md. A file that fails its CRC is
+refused: without it, rot could be taken for a torn tail.
+"""
+
+from binascii import crc32
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from engine.epochs import EpochStart
+from engine.errors import StoreRefused
+from engine.filesystem import FileSystem, read_small, replace_small
+
+CHECKPOINT = "checkpoint"
+OLDER_NAME = "recovery-points"  # version 1 had this name and nothing but the recovery points
+_VERSION_1 = "version=1"
+_VERSION_2 = "version=2"
+
+PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and created anew is another one
+
+
+class PartitionCheckpoint(NamedTuple):
+    """One partition. Below `recovery_point` everything is durable in its segment files; no record below
+    `log_start_offset` is served; no producer has left state before `producers_from`; `epochs` tells which leader epoch
+    began where, as far as the recovery point."""
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    producers_from: int = 0
+    epochs: tuple[EpochStart, ...] = ()
+
+
+class Checkpoint(NamedTuple):
+    """A whole log dir; journal frames below `journal_sequence` are left-overs."""
+
+    journal_sequence: int
+    partitions: Mapping[PartitionKey, PartitionCheckpoint]
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    lines = [_VERSION_2, f"journal {checkpoint.journal_sequence}"]
+    for (topic_id, number), one in sorted(checkpoint.partitions.items()):
+        epochs = ",".join(f"{start.epoch}:{start.start_offset}" for start in one.epochs)
+        offsets = f"{one.recovery_point} {one.log_start_offset} {one.producers_from}"
+        lines.append(f"{topic_id.hex()} {number} {offsets} {epochs or '-'}")
+    body = "\n".join(lines).encode() + b"\n"
+    return body + b"crc32=%08x\n" % crc32(body)
+
+
+def decode(content: bytes, path: str) -> Checkpoint:
+    """Raises StoreRefused, naming `path`."""
+    body, _, crc = content.rpartition(b"crc32=")
+    if crc != b"%08x\n" % crc32(body):
+        raise StoreRefused(f"{path} is damaged; without it every segment would be scanned")
+    lines = body.decode().splitlines()
+    if lines[:1] == [_VERSION_1]:
+        return Checkpoint(0, dict(_partition_of_version_1(line) for line in lines[1:]))
+    if lines[:1] != [_VERSION_2]:
+        raise StoreRefused(f"{path} was written by another version")
+    return Checkpoint(int(lines[1].split(" ")[1]), dict(_partition(line) for line in lines[2:]))
+
+
+def _partition(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:
+    topic_id, number, recovery_point, log_start, producers_from, chain = line.split(" ")
+    pairs = [] if chain == "-" else [pair.split(":") for pair in chain.split(",")]
+    epochs = tuple(EpochStart(int(epoch), int(start)) for epoch, start in pairs)
+    return (bytes.fromhex(topic_id), int(number)), PartitionCheckpoint(
+        int(recovery_point), int(log_start), int(producers_from), epochs
+    )
+
+
+def _partition_of_version_1(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:
+    topic_id, number, recovery_point = line.split(" ")
+    return (bytes.fromhex(topic_id), int(number)), PartitionCheckpoint(int(recovery_point))
+
+
+def write_checkpoint(filesystem: FileSystem, path: str, checkpoint: Checkpoint) -> None:
+    """Durably replace the checkpoint of log dir `path`."""
+    replace_small(filesystem, path, CHECKPOINT, encode(checkpoint))
+
+
+def read_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
+    """Of log dir `path`; empty when none was ever written. Raises StoreRefused."""
+    for name in (CHECKPOINT, OLDER_NAME):
+        content = read_small(filesystem, f"{path}/{name}")
+        if content is not None:
+            return decode(content, f"{path}/{name}")
+    return Checkpoint(0, {})

@@ -1,0 +1,166 @@
+"""What was acknowledged out of the journal survives; what was ended stays ended (RULES J1-J4)."""
+
+import random
+
+import pytest
+import trio
+
+from engine.api import LogConfig, PartitionLog, TopicPartition
+from engine.checkpoints import read_checkpoint
+from engine.errors import CorruptMessage, StoreRefused
+from engine.journal_format import SLOT_HEADER_SIZE_BYTES, frames, parse_slot_header, slot_header
+from engine.store import SegmentStore
+from engine.testing import MemoryFileSystem
+from engine.tests.helpers import append, batch, open_orders, options, read_all, running
+
+SLOT = "/data/journal/0.journal"
+BIG = TopicPartition(bytes(16), "big", 0)
+
+
+async def with_a_slot(store: SegmentStore) -> PartitionLog:
+    """The orders log, after its first records made the log dir have a slot, and another one ready."""
+    log = await open_orders(store)
+    for value in (b"first", b"second"):
+        await append(log, value)
+        await trio.sleep(5)
+    return log
+
+
+def damage_frame(filesystem: MemoryFileSystem, from_end: int, where: int) -> None:
+    """Flip a bit `where` bytes into one of the last frames of the slot."""
+    content = filesystem.content(SLOT)
+    slot = parse_slot_header(content)
+    assert slot is not None
+    ends = [SLOT_HEADER_SIZE_BYTES, *(frame.end for frame in frames(content, slot[0]))]
+    position = ends[-1 - from_end] + where
+    filesystem.damage(SLOT, position, bytes([content[position] ^ 1]))
+
+
+async def partitions(store: SegmentStore, count: int) -> list[PartitionLog]:
+    topic_id = bytes(range(1, 17))
+    return [
+        await store.open_partition(TopicPartition(topic_id, "many", number), LogConfig(), 0) for number in range(count)
+    ]
+
+
+async def test_j1_a_round_over_many_files_is_one_write_and_one_sync() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await with_a_slot(store)
+        logs = await partitions(store, 20)
+        filesystem.operations.clear()
+        pending = [log.append(memoryview(batch(b"x")), acks=-1) for log in logs]
+        for one in pending:
+            await one.wait()
+        durable = [one for one in filesystem.operations if one.path == SLOT or one.path.endswith(".log")]
+        durable = [one for one in durable if one.path == SLOT or one.kind == "fdatasync"]
+        assert [(one.kind, one.path) for one in durable] == [("write", SLOT), ("fdatasync", SLOT)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_j3_what_only_the_journal_made_durable_is_back_after_a_power_cut(seed: int) -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await with_a_slot(store)
+        logs = await partitions(store, 5)
+        for number in range(10):
+            pending = [log.append(memoryview(batch(b"%d" % number)), acks=-1) for log in logs]
+            for one in pending:
+                await one.wait()
+        unfinished = logs[0].append(memoryview(batch(b"not acknowledged")), acks=-1)
+        assert unfinished is not None
+    filesystem.crash(random.Random(seed))
+    problems = list[str]()
+    async with running(filesystem, problems=problems) as store:
+        for log in await partitions(store, 5):
+            assert list(read_all(log).values())[:10] == [b"%d" % number for number in range(10)]
+        assert problems == []
+
+
+async def test_j4_a_slot_is_used_again_only_behind_a_checkpoint_of_synced_segments() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem, options(journal_slot_size_bytes=4096)) as store:
+        log = await with_a_slot(store)
+        for number in range(200):
+            await append(log, b"value %d" % number)
+            await trio.sleep(0.1)
+        slots = [name for name in filesystem.list_dir("/data/journal") if name.endswith(".journal")]
+        assert len(slots) <= 4
+        assert read_checkpoint(filesystem, "/data").journal_sequence > 100
+    filesystem.crash()
+    async with running(filesystem) as store:
+        assert len(read_all(await open_orders(store))) == 202
+
+
+async def test_j2_a_deleted_partition_does_not_come_back() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await with_a_slot(store)
+        await append(log, b"doomed")
+        await store.delete_partition(log.partition)
+    filesystem.crash()
+    async with running(filesystem) as store:
+        again = await open_orders(store, leader_epoch=1)
+        assert read_all(again) == {}
+        assert (await append(again, b"new")).base_offset == 0
+
+
+async def test_rot_in_the_middle_of_the_journal_is_reported_and_never_hides_a_lost_append() -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    async with running(filesystem) as store:
+        log = await with_a_slot(store)
+        for number in range(3):
+            await append(log, b"value %d" % number)
+    filesystem.crash()
+    damage_frame(filesystem, 2, where=20)
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, leader_epoch=1)
+        values: dict[int, bytes | None] = {}
+        with pytest.raises(CorruptMessage, match="damaged from offset 3"):
+            read_all(log, values)
+        assert list(values.values()) == [b"first", b"second", b"value 0"]
+        assert len(problems) == 1
+        assert "appends may be missing" in problems[0]
+
+
+@pytest.mark.parametrize("where", [20, 130])
+async def test_rot_after_a_kill_costs_nothing_because_the_segments_have_the_bytes(where: int) -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    async with running(filesystem) as store:
+        log = await with_a_slot(store)
+        for value in (b"a", b"b", b"c"):
+            await append(log, value)
+    damage_frame(filesystem, 2, where)
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, leader_epoch=1)
+        assert list(read_all(log).values()) == [b"first", b"second", b"a", b"b", b"c"]
+        assert len(problems) == 1
+
+
+async def test_a_slot_with_a_damaged_header_is_reported_and_replaced() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await with_a_slot(store)
+        await store.close()
+    filesystem.damage(SLOT, 3, b"?")
+    problems = list[str]()
+    async with running(filesystem, problems=problems) as store:
+        assert [problem.split(" is ")[0] for problem in problems] == [SLOT]
+        assert not filesystem.exists(SLOT)
+        await with_a_slot(store)
+
+
+async def test_a_slot_of_another_version_refuses_to_start() -> None:
+    from crc32c import crc32c
+
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await with_a_slot(store)
+        await store.close()
+    header = bytearray(slot_header(b"12345678", 16 * 1024))
+    header[11] = 9
+    header[4:8] = crc32c(bytes(header[8:])).to_bytes(4, "big")
+    filesystem.damage(SLOT, 0, bytes(header))
+    with pytest.RaisesGroup(pytest.RaisesExc(StoreRefused, match="format version 9")):
+        async with running(filesystem):
+            pass
