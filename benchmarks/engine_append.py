@@ -18,6 +18,7 @@ from crc32c import crc32c
 from engine.api import Isolation, LogConfig, PendingAppend, TopicPartition
 from engine.batch import Record, build_batch
 from engine.filesystem import PosixFileSystem
+from engine.index_store import LevelDbStore
 from engine.io_workers import ThreadPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 
@@ -33,7 +34,7 @@ def complain(message: str) -> None:
 async def measure(directory: str, batch_size_bytes: int, count: int, in_flight: int, acks: int) -> dict[str, float]:
     plain = bytes(build_batch([Record(None, bytes(batch_size_bytes - 80), now_ms())]))
     pool = ThreadPool()
-    world = StoreWorld(PosixFileSystem(), pool, SystemRandom(), now_ms, complain, complain)
+    world = StoreWorld(PosixFileSystem(), LevelDbStore, pool, SystemRandom(), now_ms, complain, complain)
     store = SegmentStore(StoreOptions((directory,), "bench", 1), world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

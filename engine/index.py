@@ -1,44 +1,153 @@
-"""A sparse index of one segment: where to start reading for an offset or a timestamp.
+"""Where to start reading a segment for an offset or a timestamp: in memory, and as keys and values for the store.
 
-Pure and in memory, rebuilt when a log is opened. It answers with the position of *some* batch at or before the one
-looked for; the reader walks on from there by batch headers and believes those, never the index.
+Pure. It answers with the position of *some* batch at or before the one looked for; the reader walks on from there by
+batch headers and believes those, never the index. The stored form is docs/formats/index.md.
 """
 
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 INTERVAL_BYTES = 4096  # index.interval.bytes of Kafka
+INTERVAL_RECORDS = 1000
+ENTRIES_MAX = 1024
+
+FORMAT_KEY = b"format"
+FORMAT = b"1"
+INDEXED_TO = b"i"
+SUMMARY = b"s"
+ENTRY = b"e"
+PARTITION_SIZE_BYTES = 20
+START = (-1, 0)  # nothing is known: from the beginning of the segment
+
+_PARTITION = struct.Struct(">16si")
+_OFFSET = struct.Struct(">q")
+_ENTRY_VALUE = struct.Struct(">qq")
+_SUMMARY_VALUE = struct.Struct(">qqqq")
+
+
+class Entry(NamedTuple):
+    """A batch begins here; the timestamp is the greatest of the segment up to and including this batch."""
+
+    offset: int
+    position: int
+    max_timestamp_ms: int
+
+
+class Summary(NamedTuple):
+    """What there is to know of a whole segment; the first timestamp is the greatest of the first batch."""
+
+    size_bytes: int
+    end_offset: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+class Stored(NamedTuple):
+    """What the index says about a partition that is about to be opened."""
+
+    indexed_to: int = 0
+    summaries: Mapping[int, Summary] = MappingProxyType({})
 
 
 class SparseIndex:
-    """At most one entry per 4 KiB of segment: 24 bytes of memory each."""
+    """At most 1,024 entries of 24 bytes: when there are more, every other one goes and the rest lie wider apart.
 
-    __slots__ = ("_max_timestamps_ms", "_next_position", "_offsets", "_positions")
+    It knows the segment from `start_position` on; below, the answer is None: the store has to be asked.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_interval_bytes", "_max_timestamps_ms", "_offsets", "_positions", "next_position", "start_position")
+
+    def __init__(self, start_position: int = 0) -> None:
+        self.start_position = start_position
+        self.next_position = start_position  # a batch that begins before it needs no entry
+        self._interval_bytes = INTERVAL_BYTES
         self._offsets = array("q")
         self._positions = array("q")
         self._max_timestamps_ms = array("q")
-        self._next_position = 0
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def add(self, base_offset: int, position: int, max_timestamp_so_far_ms: int) -> None:
         """Note a batch; the timestamp is the greatest of the segment up to and including this batch."""
-        if position < self._next_position:
+        if position < self.next_position:
             return
+        if len(self._offsets) == ENTRIES_MAX:
+            for column in (self._offsets, self._positions, self._max_timestamps_ms):
+                del column[1::2]
+            self._interval_bytes *= 2
         self._offsets.append(base_offset)
         self._positions.append(position)
         self._max_timestamps_ms.append(max_timestamp_so_far_ms)
-        self._next_position = position + INTERVAL_BYTES
+        self.next_position = position + self._interval_bytes
 
-    def position_for_offset(self, offset: int) -> int:
-        """Start of the last indexed batch that begins at or before `offset`."""
+    def completed(self, before: Sequence[Entry]) -> "SparseIndex":
+        """Itself with the entries of the segment's start, as stored, before its own."""
+        whole = SparseIndex()
+        own = zip(self._offsets, self._positions, self._max_timestamps_ms, strict=True)
+        for offset, position, max_timestamp_ms in [
+            *(one for one in before if one.position < self.start_position),
+            *own,
+        ]:
+            whole.add(offset, position, max_timestamp_ms)
+        return whole
+
+    def before_offset(self, offset: int) -> tuple[int, int] | None:
+        """(Offset, position) of the last known batch that begins at or before `offset`."""
         entry = bisect_right(self._offsets, offset) - 1
-        return self._positions[entry] if entry >= 0 else 0
+        return self._at(entry)
 
-    def position_for_timestamp(self, timestamp_ms: int) -> int:
-        """Start of the last indexed batch before which, it included, every timestamp is below `timestamp_ms`."""
+    def before_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(Offset, position) of the last known batch before which, it included, all timestamps are below this one."""
         entry = bisect_left(self._max_timestamps_ms, timestamp_ms) - 1
-        return self._positions[entry] if entry >= 0 else 0
+        return self._at(entry)
+
+    def _at(self, entry: int) -> tuple[int, int] | None:
+        if entry >= 0:
+            return self._offsets[entry], self._positions[entry]
+        return None if self.start_position else START
+
+
+def partition_key(topic_id: bytes, partition: int) -> bytes:
+    """What all keys of a partition have behind their first letter."""
+    return _PARTITION.pack(topic_id, partition)
+
+
+def segment_key(kind: bytes, partition: bytes, base_offset: int) -> bytes:
+    return kind + partition + _OFFSET.pack(base_offset)
+
+
+def indexed_to_pair(partition: bytes, offset: int) -> tuple[bytes, bytes]:
+    return INDEXED_TO + partition, _OFFSET.pack(offset)
+
+
+def summary_pair(partition: bytes, base_offset: int, summary: Summary) -> tuple[bytes, bytes]:
+    return segment_key(SUMMARY, partition, base_offset), _SUMMARY_VALUE.pack(*summary)
+
+
+def entry_pair(partition: bytes, base_offset: int, entry: Entry) -> tuple[bytes, bytes]:
+    key = segment_key(ENTRY, partition, base_offset) + _OFFSET.pack(entry.offset)
+    return key, _ENTRY_VALUE.pack(entry.position, entry.max_timestamp_ms)
+
+
+def read_offset(value: bytes) -> int:
+    """The value of indexed_to, or the last eight bytes of a key."""
+    offset: int = _OFFSET.unpack(value[-8:])[0]
+    return offset
+
+
+def read_entry(key: bytes, value: bytes) -> Entry:
+    return Entry(read_offset(key), *_ENTRY_VALUE.unpack(value))
+
+
+def read_summary(value: bytes) -> Summary:
+    return Summary._make(_SUMMARY_VALUE.unpack(value))
+
+
+def following(prefix: bytes) -> bytes:
+    """The first key behind all that begin with `prefix`."""
+    return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")

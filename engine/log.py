@@ -15,6 +15,7 @@ from engine.api import NO_TIMESTAMP_MS, FileRange
 from engine.batch import BatchHeader
 from engine.epochs import EpochHistory
 from engine.filesystem import DiskFull, File, FileSystem
+from engine.index import START, Entry
 from engine.segment import SearchRange, Segment, segment_name
 
 SEGMENT_OFFSETS_MAX = 2**31 - 1  # Kafka's tools keep offsets relative to the segment in 32 bits
@@ -64,6 +65,7 @@ class Log:
         self.start_offset = start_offset
         self.damaged_from: int | None = None
         self.journaled_offset = 0  # the journal has appends up to here
+        self.unindexed: list[tuple[int, Entry]] = []  # with the base offset of its segment
         self._filesystem = filesystem
         self._bases = [segment.base_offset for segment in self.segments]
         self._end = self._flushed = self._mark_end(NO_TIMESTAMP_MS)
@@ -162,7 +164,9 @@ class Log:
             for batch in chunk.batches:
                 header = batch.header
                 assert header.base_offset == active.end_offset, "offsets of a log have no gap"
-                active.add(header)
+                entry = active.add(header)
+                if entry is not None:
+                    self.unindexed.append((chunk.base_offset, entry))
                 self.epochs.note(header.leader_epoch, header.base_offset)
                 newest_ms = max(newest_ms, header.max_timestamp_ms)
         self._end = self._mark_end(newest_ms)
@@ -200,7 +204,7 @@ class Log:
         ranges = []
         for segment in self.segments:
             if segment.max_timestamp_ms >= timestamp_ms:
-                position = segment.index.position_for_timestamp(timestamp_ms)
+                _, position = (segment.index and segment.index.before_timestamp(timestamp_ms)) or START
                 end = limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
                 ranges.append(SearchRange(segment.file, position, end, self.start_offset))
             if segment.base_offset == limit.segment_base_offset:

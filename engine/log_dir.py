@@ -17,6 +17,8 @@ from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, wr
 from engine.errors import EngineError, StorageError
 from engine.filesystem import DiskFull, File, FileSystem
 from engine.flusher import Flusher
+from engine.index import partition_key
+from engine.index_keeper import IndexKeeper
 from engine.io_workers import WorkerPool
 from engine.journal import Journal, JournalWrite
 from engine.journal_format import Barrier
@@ -52,6 +54,7 @@ class LogDir:
         round_lane: int,
         reader_lanes: range,
         budget: QueueBudget,
+        index: IndexKeeper,
         on_offline: Callable[["LogDir", OSError], None],
         new_id: Callable[[], bytes],
     ) -> None:
@@ -59,6 +62,8 @@ class LogDir:
         self.filesystem = filesystem
         self.lane = Lane(round_lane, pool, budget, self.fail)
         self.flusher = Flusher(self.sync)
+        self.index = index
+        index.on_replaced = self._index_was_replaced
         self.partitions: dict[TopicPartition, Resident] = {}
         self.is_closing = False
         self.is_nearly_full = False
@@ -112,6 +117,7 @@ class LogDir:
         if self.offline_reason is not None:
             return
         reason = self.offline_reason = f"{self.path} is offline: {error}"
+        self.index.stop()
         for resident in self.partitions.values():
             resident.close(lambda: StorageError(reason))
         self._on_offline(self, error)
@@ -144,26 +150,35 @@ class LogDir:
         """What recovery may believe about a partition that is about to be opened."""
         assert self._prepared is not None
         found = self._points.get((partition.topic_id, partition.partition), PartitionCheckpoint())
-        return LastKnown(name not in self._not_recovered, found, may_cut=not self._prepared.journal.problems)
+        return LastKnown(
+            is_clean=name not in self._not_recovered,
+            checkpoint=found,
+            may_cut=not self._prepared.journal.problems,
+            stored=self.index.take_stored(_index_key(partition)),
+        )
 
-    def adopt(self, resident: Resident, name: str) -> None:
+    async def adopt(self, resident: Resident, name: str, last_known: LastKnown) -> None:
         """A partition was opened, and recovered if need be. Damage that a scan has found takes a scan to find again."""
+        if resident.log.damaged_from is None:
+            await self.index.take_stock(_index_key(resident.partition), resident.log, last_known.stored)
         self.partitions[resident.partition] = resident
         if resident.log.damaged_from is None:
             self._not_recovered.discard(name)
         if resident.log.flushed_offset:
             self.want_checkpoint()
 
-    def abandon(self, partition: TopicPartition, name: str) -> None:
+    async def abandon(self, partition: TopicPartition, name: str) -> None:
         """A partition was deleted."""
         self.partitions.pop(partition, None)
+        await self.index.forget(_index_key(partition))
         self._not_recovered.discard(name)
         self._points.pop((partition.topic_id, partition.partition), None)
 
-    def forget(self, names: Sequence[str], is_known: Callable[[bytes], bool]) -> None:
+    async def forget(self, names: Sequence[str], is_known: Callable[[bytes], bool]) -> None:
         """The partitions `names`, of topics that `is_known` denies, are no longer on disk."""
         self._not_recovered.difference_update(names)
         self._points = {key: point for key, point in self._points.items() if is_known(key[0])}
+        await self.index.forget_unknown(is_known)
 
     def want_checkpoint(self) -> None:
         """A segment was finished or a log recovered: do not wait for the next regular checkpoint."""
@@ -213,11 +228,26 @@ class LogDir:
                 self._points[key] = PartitionCheckpoint(recovery_point, log.start_offset, 0, epochs)
         return dict(self._points)
 
+    # The index
+
+    def index_later(self, resident: Resident) -> None:
+        """Store what the log of a partition gathered, behind the answer to the round."""
+        if resident.log.unindexed:
+            self.index.note(_index_key(resident.partition), resident.log)
+
+    def _index_was_replaced(self) -> None:
+        for resident in self.partitions.values():
+            for segment in resident.log.segments:
+                segment.summarised_size_bytes = 0
+
     # The end
 
     async def shut_down(self) -> None:
         """Everything is answered: flush it, say so on disk and let go of the dir."""
-        if self.offline_reason is None:
+        is_online = self.offline_reason is None
+        sound = [one for one in self.partitions.values() if is_online and one.log.damaged_from is None]
+        await self.index.close({_index_key(one.partition): one.log for one in sound})
+        if is_online:
             with suppress(StorageError):  # the next start scans it
                 await self.flusher.flush([resident.log for resident in self.partitions.values()])
                 await self.checkpoint()
@@ -225,3 +255,7 @@ class LogDir:
                     await self.run(partial(write_clean_marker, self.filesystem, self.path))
         if self._prepared is not None:
             self._prepared.lock.release()
+
+
+def _index_key(partition: TopicPartition) -> bytes:
+    return partition_key(partition.topic_id, partition.partition)

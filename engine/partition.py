@@ -238,6 +238,7 @@ class Partition(Watched):
         self._high = end
         if any(chunk.rolls for chunk in part.chunks):
             self.log_dir.want_checkpoint()
+        self.log_dir.index_later(self)
         self.announce_change()
 
     def _flush_later(self) -> None:

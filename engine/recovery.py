@@ -1,9 +1,10 @@
 """Opening a log: read what is on disk, believe only what adds up, and tell a torn tail from rot (RULES L5).
 
-After a clean stop headers are walked. After an unclean one every batch from the segment of the recovery point on is
-checked by its CRC. Bytes that are no batch are cut only where a crash can have left them: after an unclean stop, in
-the last segment, at or above the recovery point. Anywhere else acknowledged data may have been lost: the log is opened
-up to there and marked as damaged, and nothing on disk is touched. Runs on a worker; changes no log that is in use.
+A segment of which the index has a summary that fits is not read. Of the others, headers are walked; after an unclean
+stop every batch from the segment of the recovery point on is checked by its CRC, whatever the index says. Bytes that
+are no batch are cut only where a crash can have left them: after an unclean stop, in the last segment, at or above the
+recovery point. Anywhere else acknowledged data may have been lost: the log is opened up to there and marked as damaged,
+and nothing on disk is touched. Runs on a worker; changes no log that is in use.
 """
 
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from engine.batch import BatchHeader, has_right_crc
 from engine.checkpoints import PartitionCheckpoint
 from engine.errors import CorruptMessage
 from engine.filesystem import FileSystem
+from engine.index import Stored
 from engine.log import Log
 from engine.segment import Segment, segment_bases, segment_name, walk_headers
 
@@ -21,6 +23,7 @@ class LastKnown(NamedTuple):
 
     is_clean: bool
     checkpoint: PartitionCheckpoint = PartitionCheckpoint()
+    stored: Stored = Stored()
     may_cut: bool = True  # not when the journal has lost something: a torn tail may be all that is left of it
 
 
@@ -66,8 +69,10 @@ def _take_in(log: Log, number: int, last_known: LastKnown) -> bool:
     segment = log.segments[number]
     is_last = number == len(log.segments) - 1
     next_base = None if is_last else log.segments[number + 1].base_offset
+    if _adopt(log, segment, next_base, last_known):
+        return True
     verify = not last_known.is_clean and (next_base is None or next_base > last_known.checkpoint.recovery_point)
-    if _scan(log, segment, verify=verify):
+    if _scan(log, segment, last_known.stored.indexed_to, verify=verify):
         return next_base is None or segment.end_offset == next_base
     if (
         last_known.is_clean
@@ -80,7 +85,26 @@ def _take_in(log: Log, number: int, last_known: LastKnown) -> bool:
     return True
 
 
-def _scan(log: Log, segment: Segment, *, verify: bool) -> bool:
+def _adopt(log: Log, segment: Segment, next_base: int | None, last_known: LastKnown) -> bool:
+    """Believe the summary of the index, if nothing on disk speaks against it, instead of walking the segment."""
+    checkpoint = last_known.checkpoint
+    summary = last_known.stored.summaries.get(segment.base_offset)
+    if summary is None or summary.size_bytes != segment.file.size():
+        return False
+    if next_base is None:
+        is_sound = last_known.is_clean and summary.end_offset >= checkpoint.recovery_point
+    else:
+        is_sound = summary.end_offset == next_base and (last_known.is_clean or next_base <= checkpoint.recovery_point)
+    epochs = [one for one in checkpoint.epochs if one.start_offset < summary.end_offset]
+    if not is_sound or (summary.size_bytes and not epochs):
+        return False
+    for one in epochs:
+        log.epochs.note(*one)
+    segment.adopt(summary)
+    return True
+
+
+def _scan(log: Log, segment: Segment, indexed_to: int, *, verify: bool) -> bool:
     """Add batch after batch; False at the first bytes that are not the next one."""
     try:
         for at in walk_headers(segment.file, 0, segment.file.size()):
@@ -91,7 +115,9 @@ def _scan(log: Log, segment: Segment, *, verify: bool) -> bool:
                 if len(stored) < at.header.size_bytes or not has_right_crc(memoryview(stored), at.header):
                     return False
             log.epochs.note(at.header.leader_epoch, at.header.base_offset)
-            segment.add(at.header)
+            entry = segment.add(at.header)
+            if entry is not None and entry.offset >= indexed_to:
+                log.unindexed.append((segment.base_offset, entry))
     except CorruptMessage:
         return False
     return True

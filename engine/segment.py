@@ -20,7 +20,7 @@ from engine.batch import (
 from engine.codecs import decompress
 from engine.errors import CorruptMessage
 from engine.filesystem import File, FileSystem
-from engine.index import INTERVAL_BYTES, SparseIndex
+from engine.index import INTERVAL_BYTES, INTERVAL_RECORDS, START, Entry, SparseIndex, Summary
 
 _WINDOW_BYTES = INTERVAL_BYTES + HEADER_SIZE_BYTES
 SUFFIX = ".log"
@@ -53,28 +53,66 @@ class BatchAt(NamedTuple):
 
 
 class Segment:
-    """A segment file with what is known of its content."""
+    """A segment file with what is known of its content. `index` is None while no part of it is in memory."""
 
-    __slots__ = ("base_offset", "end_offset", "file", "index", "max_timestamp_ms", "size_bytes")
+    __slots__ = (
+        "_next_entry_offset",
+        "_next_entry_position",
+        "base_offset",
+        "end_offset",
+        "file",
+        "first_timestamp_ms",
+        "index",
+        "max_timestamp_ms",
+        "size_bytes",
+        "summarised_size_bytes",
+    )
 
     def __init__(self, base_offset: int, file: File) -> None:
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.file = file
         self.size_bytes = 0
+        self.first_timestamp_ms = NO_TIMESTAMP_MS  # the greatest of the first batch
         self.max_timestamp_ms = NO_TIMESTAMP_MS
-        self.index = SparseIndex()
+        self.index: SparseIndex | None = SparseIndex()
+        self.summarised_size_bytes = 0  # as the stored index knows it
+        self._next_entry_offset = self._next_entry_position = 0
 
-    def add(self, header: BatchHeader) -> None:
-        """The batch of `header` (base offset assigned) now stands at the end of the file."""
+    def adopt(self, summary: Summary) -> None:
+        """Believe the stored index instead of walking the file."""
+        self.size_bytes = self.summarised_size_bytes = summary.size_bytes
+        self.end_offset = summary.end_offset
+        self.first_timestamp_ms = summary.first_timestamp_ms
+        self.max_timestamp_ms = summary.max_timestamp_ms
+        self.index = SparseIndex(summary.size_bytes)
+
+    @property
+    def summary(self) -> Summary:
+        return Summary(self.size_bytes, self.end_offset, self.first_timestamp_ms, self.max_timestamp_ms)
+
+    def add(self, header: BatchHeader) -> Entry | None:
+        """The batch of `header` (base offset assigned) now stands at the end; returns what is to be stored of it."""
+        position, offset = self.size_bytes, header.base_offset
+        if not position:
+            self.first_timestamp_ms = header.max_timestamp_ms
         self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp_ms)
-        self.index.add(header.base_offset, self.size_bytes, self.max_timestamp_ms)
-        self.size_bytes += header.size_bytes
+        if self.index is None:
+            self.index = SparseIndex(position)
+        if position >= self.index.next_position:
+            self.index.add(offset, position, self.max_timestamp_ms)
+        self.size_bytes = position + header.size_bytes
         self.end_offset = header.next_offset
+        if offset < self._next_entry_offset or position < self._next_entry_position:
+            return None
+        self._next_entry_offset = offset + INTERVAL_RECORDS
+        self._next_entry_position = position + INTERVAL_BYTES
+        return Entry(offset, position, self.max_timestamp_ms)
 
     def locate(self, offset: int) -> BatchAt:
         """The batch that holds `offset`, which lies within this segment."""
-        for found in walk_headers(self.file, self.index.position_for_offset(offset), self.size_bytes):
+        _, position = (self.index and self.index.before_offset(offset)) or START
+        for found in walk_headers(self.file, position, self.size_bytes):
             if found.header.next_offset > offset:
                 return found
         raise CorruptMessage(f"no batch holds offset {offset} of segment {segment_name(self.base_offset)}")

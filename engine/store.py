@@ -15,6 +15,8 @@ import trio
 from engine.api import LogConfig, ReadyWaiter, TopicPartition
 from engine.errors import NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
 from engine.filesystem import FileSystem
+from engine.index_keeper import IndexKeeper
+from engine.index_store import OpenIndex
 from engine.io_workers import WorkerPool
 from engine.journal_format import SLOT_ID_SIZE_BYTES, Barrier, BarrierKind
 from engine.layout import (
@@ -29,6 +31,8 @@ from engine.log_dir import LogDir
 from engine.partition import Partition
 from engine.rounds import QueueBudget
 from engine.waiters import Waiter
+
+INDEX = "index"  # a directory in each log dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class StoreWorld:
     """
 
     filesystem: FileSystem
+    open_index: OpenIndex
     pool: WorkerPool
     random: Random
     now_ms: Callable[[], int]
@@ -72,12 +77,20 @@ class SegmentStore:
         self._serving = trio.CancelScope()
         self._is_serving = False
         self._is_closed = False
+        self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
+
+    def _new_dir(self, number: int, path: str) -> LogDir:
+        """Lanes of the pool: one for the rounds of each log dir, one for the index of each, and shared ones to read."""
+        world = self._world
+        count = len(self._options.log_dirs)
+        readers = range(2 * count, 2 * count + self._options.reader_lanes)
         new_id = partial(world.random.randbytes, SLOT_ID_SIZE_BYTES)
-        readers = range(len(options.log_dirs), len(options.log_dirs) + options.reader_lanes)
-        self._dirs = [
-            LogDir(path, world.filesystem, world.pool, number, readers, self._budget, self._went_offline, new_id)
-            for number, path in enumerate(options.log_dirs)
-        ]
+        index = IndexKeeper(
+            f"{path}/{INDEX}", world.filesystem, world.open_index, world.pool, count + number, world.on_problem
+        )
+        return LogDir(
+            path, world.filesystem, world.pool, number, readers, self._budget, index, self._went_offline, new_id
+        )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take possession of the log dirs (StoreRefused), then serve until `close` or cancelled."""
@@ -90,6 +103,7 @@ class SegmentStore:
                     nursery.start_soon(log_dir.keep_checkpoints)
                     nursery.start_soon(log_dir.watch_space, self._options.disk_reject_ratio)
                     nursery.start_soon(log_dir.flusher.serve)
+                    nursery.start_soon(log_dir.index.serve)
                     nursery.start_soon(log_dir.lane.serve)
                 task_status.started()
 
@@ -105,6 +119,7 @@ class SegmentStore:
         log_dir.possess(prepared, self._options.journal_slot_size_bytes)
         for problem in prepared.journal.problems:
             self._world.on_problem(problem)
+        await log_dir.index.open()
         for name in prepared.partition_names:
             other = self._homes.setdefault(name, log_dir)
             if other is not log_dir:
@@ -144,7 +159,7 @@ class SegmentStore:
         )
         opened = Partition(partition, log, log_dir, self._world.now_ms)
         opened.lead(config, leader_epoch)  # refused, it is not served at all
-        log_dir.adopt(opened, name)
+        await log_dir.adopt(opened, name, last_known)
         self._partitions[partition] = opened
         return opened
 
@@ -177,7 +192,7 @@ class SegmentStore:
             await log_dir.announce(Barrier(partition.topic_id, partition.partition, BarrierKind.DELETED))
             await log_dir.run(partial(delete_partition_dir, self._world.filesystem, log_dir.path, partition))
             found.log.let_go()
-            log_dir.abandon(partition, name)
+            await log_dir.abandon(partition, name)
             del self._homes[name]
 
     async def remove_strays(self, is_known: Callable[[bytes], bool]) -> None:
@@ -192,7 +207,7 @@ class SegmentStore:
                 job = partial(remove_strays, self._world.filesystem, log_dir.path, names, is_known)
                 with suppress(StorageError):
                     removed = await log_dir.run(job)
-                    log_dir.forget(removed, is_known)
+                    await log_dir.forget(removed, is_known)
                     for name in removed:
                         del self._homes[name]
 

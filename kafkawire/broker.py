@@ -25,6 +25,7 @@ from coordinator.metadata.store import MetadataStore
 from coordinator.runtime import Coordinator, CoordinatorSettings
 from engine.errors import StoreRefused
 from engine.filesystem import FileSystem, PosixFileSystem
+from engine.index_store import LevelDbStore, OpenIndex
 from engine.io_workers import ThreadPool, WorkerPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 from kafkawire.config import Config
@@ -60,6 +61,7 @@ class Surroundings:
     listen: Callable[[str, int], Awaitable[Listener]]
     open_metadata: Callable[[Path], Awaitable[MetadataStore]]
     filesystem: FileSystem
+    open_index: OpenIndex
     pool: WorkerPool
     random: Random
     now_ms: Callable[[], int]
@@ -71,6 +73,7 @@ def real_surroundings() -> Surroundings:
         listen=open_listener,
         open_metadata=partial(open_embedded, run=trio.to_thread.run_sync),
         filesystem=PosixFileSystem(),
+        open_index=LevelDbStore,
         pool=ThreadPool(),
         random=SystemRandom(),
         now_ms=lambda: time.time_ns() // 1_000_000,
@@ -187,6 +190,7 @@ class Broker:
         )
         world = StoreWorld(
             filesystem=self.world.filesystem,
+            open_index=self.world.open_index,
             pool=self.world.pool,
             random=self.world.random,
             now_ms=self.world.now_ms,

@@ -13,6 +13,7 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -21,6 +22,7 @@ from coordinator.metadata.fake import FakeEnsemble, FakeStore
 from coordinator.metadata.store import MetadataStore
 from engine.io_workers import LoopPool
 from engine.testing import MemoryFileSystem
+from engine.testing_index import MemoryIndex
 from kafkawire.broker import Broker, Surroundings, run_broker
 from kafkawire.config import Config, load
 from kafkawire.memory_transport import MemoryListener, MemoryStream
@@ -50,6 +52,7 @@ class MemoryWorld:
             listen=self._listen,
             open_metadata=self._open_metadata,
             filesystem=self.filesystem,
+            open_index=partial(MemoryIndex, self.filesystem),
             pool=LoopPool(),
             random=self.random,
             now_ms=lambda: EPOCH_MS + round(trio.current_time() * 1000),

@@ -13,9 +13,11 @@ from engine.api import AppendResult, FileRange, Isolation, LogConfig, PartitionL
 from engine.batch import BatchHeader, Codec, Record, build_batch, parse_header, seal_batch, walk_records
 from engine.codecs import compress, decompress
 from engine.filesystem import File, FileSystem
+from engine.index_store import LevelDbStore
 from engine.io_workers import LoopPool, WorkerPool, sync_all
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 from engine.testing import MemoryFileSystem
+from engine.testing_index import MemoryIndex
 
 T = TypeVar("T")
 
@@ -78,7 +80,8 @@ async def running(
     fatal = [] if fatal is None else fatal
     problems = [] if problems is None else problems
     random = Random(1)
-    world = StoreWorld(filesystem, pool or LoopPool(), random, clock, fatal.append, problems.append)
+    index = partial(MemoryIndex, filesystem) if isinstance(filesystem, MemoryFileSystem) else LevelDbStore
+    world = StoreWorld(filesystem, index, pool or LoopPool(), random, clock, fatal.append, problems.append)
     store = SegmentStore(store_options or options(), world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.epochs import EpochHistory
-from engine.index import INTERVAL_BYTES, SparseIndex
+from engine.index import INTERVAL_BYTES, START, SparseIndex
 
 batches = st.lists(st.tuples(st.integers(1, 50), st.integers(61, 9000), st.integers(0, 1000)), min_size=1, max_size=60)
 
@@ -27,17 +27,18 @@ def test_positions_are_at_or_before_the_answer_and_near_it(
         next_offset += count
         position += size_bytes
     holder = positions[bisect_right(offsets, offset) - 1]
-    start = index.position_for_offset(offset)
+    _, start = index.before_offset(offset) or START
     assert start in positions
     assert start <= holder < start + INTERVAL_BYTES
     first = next((p for p, time in zip(positions, times, strict=True) if time >= timestamp_ms), None)
-    assert first is None or index.position_for_timestamp(timestamp_ms) <= first
+    _, start = index.before_timestamp(timestamp_ms) or START
+    assert first is None or start <= first
     assert len(index) <= position // INTERVAL_BYTES + 1
 
 
 def test_an_empty_index_starts_at_the_beginning() -> None:
-    assert SparseIndex().position_for_offset(5) == 0
-    assert SparseIndex().position_for_timestamp(5) == 0
+    assert SparseIndex().before_offset(5) == START
+    assert SparseIndex().before_timestamp(5) == START
 
 
 def test_epochs_by_offset() -> None:

@@ -130,7 +130,7 @@ async def test_group_commit_appends_during_a_round_share_the_next_sync() -> None
         pool.release.set()
         offsets = [(await one.wait()).base_offset for one in pending]
         assert offsets == list(range(51))
-        kinds = [operation.kind for operation in filesystem.operations]
+        kinds = [operation.kind for operation in filesystem.operations if operation.path == LOG_FILE]
         assert kinds == ["write", "fdatasync", "write", "fdatasync"]
 
 

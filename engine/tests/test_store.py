@@ -386,7 +386,7 @@ def open_segments(path: Path) -> int:
             target = os.readlink(f"/proc/self/fd/{entry}")
         except FileNotFoundError:  # the listing's own
             continue
-        count += target.startswith(str(path)) and ".log" in target
+        count += target.startswith(str(path)) and ".log" in target and "/index/" not in target
     return count
 
 

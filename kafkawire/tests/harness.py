@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -23,6 +24,7 @@ from engine.batch import Record, build_batch
 from engine.io_workers import LoopPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 from engine.testing import MemoryFileSystem
+from engine.testing_index import MemoryIndex
 from kafkawire.context import Authorizer, BrokerInterfaces, ConfigEntry, ConfigSource, allow_all
 from kafkawire.dispatch import Dispatched, Dispatcher
 from kafkawire.fetch_sessions import FetchSessionCache
@@ -167,7 +169,8 @@ async def open_handlers(
     chosen = settings or Settings()
     filesystem = MemoryFileSystem()
     options = StoreOptions(("/data",), "cluster", NODE_ID, queue_max_bytes=queue_max_bytes)
-    world = StoreWorld(filesystem, LoopPool(), Random(1), lambda: NOW_MS, on_fatal=print, on_problem=print)
+    index = partial(MemoryIndex, filesystem)
+    world = StoreWorld(filesystem, index, LoopPool(), Random(1), lambda: NOW_MS, on_fatal=print, on_problem=print)
     store = SegmentStore(options, world)
     metadata = FakeEnsemble().connect()
     coordinator = Coordinator(

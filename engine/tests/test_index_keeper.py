@@ -1,0 +1,206 @@
+"""What is stored of a log is what a walk over it gives, lags behind at most, and is replaced when it is broken."""
+
+import errno
+import random
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.api import FlushPolicy, LogConfig
+from engine.batch import Record, build_batch
+from engine.index import FORMAT_KEY, Entry, following, partition_key, read_entry, read_offset, read_summary, segment_key
+from engine.index_store import KeyValue
+from engine.segment import walk_headers
+from engine.testing import Fault, MemoryFileSystem
+from engine.testing_index import MemoryIndex
+from engine.tests.helpers import ORDERS, append, open_orders, read_all, running
+
+KEY = partition_key(ORDERS.topic_id, ORDERS.partition)
+ROLLING = LogConfig(segment_size_bytes=40_000)
+BATCHES = "/data/index/batches"
+
+
+def stored(filesystem: MemoryFileSystem, prefix: bytes) -> list[KeyValue]:
+    return MemoryIndex(filesystem, "/data/index").scan(prefix, following(prefix))
+
+
+def check_entries(filesystem: MemoryFileSystem, name: str, stored_entries: list[Entry]) -> None:
+    """By the rule of the format: of every batch that is far enough from the last entry; each of them true."""
+    file = filesystem.open(f"/data/orders-0/{name}")
+    by_offset = {entry.offset: entry for entry in stored_entries}
+    newest_ms, last = -1, None
+    for at in walk_headers(file, 0, file.size()):
+        offset = at.header.base_offset
+        newest_ms = max(newest_ms, at.header.max_timestamp_ms)
+        found = by_offset.pop(offset, None)
+        if found is not None:
+            last = found
+            assert found == Entry(offset, at.position, newest_ms)
+        else:
+            assert last is not None, "the first batch has none"
+            assert offset < last.offset + 1000 or at.position < last.position + 4096
+    assert not by_offset, "no such batches"
+
+
+def check_index_equals_walk(filesystem: MemoryFileSystem, *, with_last_summary: bool) -> None:
+    names = [name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
+    summaries = {read_offset(key): read_summary(value) for key, value in stored(filesystem, b"s" + KEY)}
+    assert len(summaries) == len(names) - (not with_last_summary)
+    for name in names:
+        base = int(name.removesuffix(".log"))
+        found = [read_entry(key, value) for key, value in stored(filesystem, segment_key(b"e", KEY, base))]
+        check_entries(filesystem, name, found)
+        if base in summaries:
+            file = filesystem.open(f"/data/orders-0/{name}")
+            headers = [at.header for at in walk_headers(file, 0, file.size())]
+            assert summaries[base] == (
+                file.size(),
+                headers[-1].next_offset if headers else base,
+                headers[0].max_timestamp_ms if headers else -1,
+                max((one.max_timestamp_ms for one in headers), default=-1),
+            )
+
+
+def records(count: int, timestamp_ms: int) -> memoryview:
+    return memoryview(build_batch([Record(None, b"x" * 20, timestamp_ms + n) for n in range(count)]))
+
+
+batches = st.lists(st.tuples(st.integers(1, 1200), st.integers(0, 10_000)), min_size=1, max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(batches, min_size=1, max_size=4), st.booleans())
+def test_stored_entries_and_summaries_equal_a_walk_whatever_the_ends(
+    lives: list[list[tuple[int, int]]], clean: bool
+) -> None:
+    async def run() -> None:
+        filesystem = MemoryFileSystem()
+        for epoch, life in enumerate(lives):
+            async with running(filesystem) as store:
+                log = await open_orders(store, ROLLING, epoch)
+                for count, timestamp_ms in life:
+                    await log.append(records(count, timestamp_ms), acks=-1).wait()
+                await trio.testing.wait_all_tasks_blocked()
+                if clean:
+                    await store.close()
+            check_index_equals_walk(filesystem, with_last_summary=clean)
+
+    clock: Callable[[], trio.abc.Clock] = partial(trio.testing.MockClock, autojump_threshold=0)
+    trio.run(run, clock=clock())
+
+
+async def test_l6_nothing_is_indexed_before_the_reply() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store)
+        await append(log, b"a")
+        assert stored(filesystem, b"e" + KEY) == []
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(stored(filesystem, b"e" + KEY)) == 1
+        assert [read_offset(value) for _, value in stored(filesystem, b"i" + KEY)] == [1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_l6_an_index_ahead_of_a_log_that_lost_its_tail_is_cut_before_the_next_append(seed: int) -> None:
+    """flush.policy=async: a power cut may leave the index and take the records."""
+    filesystem = MemoryFileSystem()
+    config = LogConfig(segment_size_bytes=40_000, flush_policy=FlushPolicy.ASYNC)
+    for life in range(3):
+        async with running(filesystem) as store:
+            log = await open_orders(store, config, life)
+            for number in range(8):
+                await log.append(records(1100, seed * life + number), acks=-1).wait()
+            await trio.testing.wait_all_tasks_blocked()
+            file = filesystem.open(BATCHES)
+            file.fdatasync()
+            filesystem.sync_dir("/data")
+            filesystem.sync_dir("/data/index")
+        filesystem.crash(random.Random(seed + life))
+        async with running(filesystem) as store:
+            log = await open_orders(store, config, life)
+            indexed_to = [read_offset(value) for _, value in stored(filesystem, b"i" + KEY)]
+            assert indexed_to <= [log.high_watermark]
+            await trio.testing.wait_all_tasks_blocked()
+            check_index_equals_walk(filesystem, with_last_summary=False)
+        filesystem.crash()
+
+
+@pytest.mark.parametrize("how", ["lost", "corrupt", "another format", "unreadable"])
+async def test_an_index_that_is_lost_or_broken_is_built_anew_and_reported(how: str) -> None:
+    filesystem, reports = MemoryFileSystem(), list[str]()
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING)
+        for number in range(20):
+            await log.append(records(200, number), acks=-1).wait()
+        await store.close()
+    if how == "lost":
+        filesystem.unlink(BATCHES)
+    elif how == "corrupt":
+        filesystem.damage(BATCHES, 30, b"\xff\xff")
+    elif how == "another format":
+        MemoryIndex(filesystem, "/data/index").write([(FORMAT_KEY, b"2")])
+    else:
+        filesystem.faults.append(Fault("read", errno.EIO, "batches"))
+    async with running(filesystem, problems=reports) as store:
+        log = await open_orders(store, ROLLING, 1)
+        assert len(read_all(log)) == 4000
+        await trio.testing.wait_all_tasks_blocked()
+        check_index_equals_walk(filesystem, with_last_summary=False)
+        await store.close()
+    check_index_equals_walk(filesystem, with_last_summary=True)
+    assert len(reports) == (how != "lost")
+
+
+async def test_an_index_that_refuses_a_write_is_replaced_while_appends_go_on() -> None:
+    filesystem, reports = MemoryFileSystem(), list[str]()
+    async with running(filesystem, problems=reports) as store:
+        log = await open_orders(store, ROLLING)
+        await log.append(records(200, 1), acks=-1).wait()
+        filesystem.faults.append(Fault("write", errno.EIO, "batches"))
+        for number in range(20):
+            await log.append(records(200, number), acks=-1).wait()
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(reports) == 1
+        assert len(read_all(log)) == 4200
+        await store.close()
+    summaries = stored(filesystem, b"s" + KEY)
+    assert len(summaries) == len([name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")])
+
+
+async def test_a_disk_that_takes_no_index_at_all_leaves_a_broker_without_one() -> None:
+    filesystem, reports = MemoryFileSystem(), list[str]()
+    filesystem.faults.append(Fault("write", errno.EIO, "batches", is_lasting=True))
+    async with running(filesystem, problems=reports) as store:
+        log = await open_orders(store, ROLLING)
+        for number in range(20):
+            await log.append(records(200, number), acks=-1).wait()
+        assert len(read_all(log)) == 4000
+        await store.close()
+    assert "until the next start" in reports[-1]
+
+
+async def test_a_deleted_partition_leaves_nothing_in_the_index() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store)
+        await append(log, b"a")
+        await store.delete_partition(ORDERS)
+        await store.close()
+    for kind in (b"e", b"i", b"s"):
+        assert stored(filesystem, kind + KEY) == []
+
+
+async def test_the_index_of_a_topic_deleted_while_the_broker_was_down_goes_with_it() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await append(await open_orders(store), b"a")
+        await store.close()
+    async with running(filesystem) as store:
+        await store.remove_strays(lambda topic_id: False)
+        for kind in (b"e", b"i", b"s"):
+            assert stored(filesystem, kind + KEY) == []
