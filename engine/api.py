@@ -136,6 +136,10 @@ class OffsetAtTimestamp:
 class PendingAppend(Protocol):
     """An append on its way."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether `wait` would return or raise at once."""
+
     async def wait(self) -> AppendResult:
         """Wait until the acks asked for are given. Raises `engine.errors`.
 

@@ -61,8 +61,12 @@ class Append:
         if self._wake_up is not None:
             self._wake_up.set()
 
+    @property
+    def is_settled(self) -> bool:
+        return self._result is not None or self._error is not None
+
     async def wait(self) -> AppendResult:
-        if self._result is None and self._error is None:
+        if not self.is_settled:
             self._wake_up = trio.Event()
             await self._wake_up.wait()
         if self._error is not None:

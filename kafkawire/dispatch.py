@@ -39,6 +39,12 @@ class Dispatched:
     correlation_id: int
     two_stage: bool
     outcome: Coroutine[Any, Any, Sequence[Segment] | None]
+    second_stage: Any = None  # what the handler of a two-stage API has returned
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the outcome is known to come without waiting: the reply can leave together with the one before."""
+        return bool(getattr(self.second_stage, "is_ready", False))
 
 
 class Dispatcher:
@@ -92,7 +98,7 @@ class Dispatcher:
             except Exception as error:
                 self._note_failure(api, context, error)
                 raise
-            return Dispatched(correlation_id, True, self._answer(api, context, None, outcome))
+            return Dispatched(correlation_id, True, self._answer(api, context, None, outcome), outcome)
         return Dispatched(correlation_id, False, self._answer(api, context, request, None))
 
     async def _answer(

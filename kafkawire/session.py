@@ -30,7 +30,7 @@ from kafkawire.wire.connection import (
 )
 from kafkawire.wire.framing import FramingError
 
-REPLIES_PER_TURN = 16  # sent without waiting for anything before other tasks get their turn
+REPLIES_PER_TURN = 16  # sent at once, and before other tasks get their turn
 MAX_LOGGED_CHARACTERS = 200
 
 _SIZE = Struct(">i")
@@ -46,6 +46,10 @@ class Dispatched(Protocol):
 
     @property
     def two_stage(self) -> bool: ...
+    @property
+    def is_ready(self) -> bool:
+        """Whether awaiting the outcome would not wait."""
+
     @property
     def outcome(self) -> Awaitable[Sequence[Segment] | None]:
         """The reply without its size, or None when the request gets none (acks=0)."""
@@ -199,36 +203,58 @@ class Session:
     # The writer
 
     async def _write_replies(self) -> None:
-        replies = 0
+        since_yield = 0
         while True:
             while not self._pending:
                 if self._machine.refusal is not None:
                     self.close(self._machine.refusal)
                     return
                 await self._writer_parked.park()
-            try:
-                segments = await self._pending[0].outcome
-            except ProtocolViolation as error:  # as for a request with acks=0 that failed
-                self._refuse(error)
+            replies, violation = await self._take_replies()
+            if not await self._send(replies):
+                return
+            now_s = trio.current_time()
+            for _ in replies:
+                self._machine.finished(now_s)
+            if violation is not None:
+                self._refuse(violation)
                 self.close(CloseReason.PROTOCOL_VIOLATION)
                 return
-            if segments is not None and not await self._send(segments):
-                return
-            self._pending.popleft()
-            now_s = trio.current_time()
-            self._machine.finished(now_s)
             self._start_requests(now_s)
             if self._reader_parked:
                 self._reader_parked.unpark_all()
-            replies += 1
-            if replies % REPLIES_PER_TURN == 0:
+            since_yield += len(replies)
+            if since_yield >= REPLIES_PER_TURN:
+                since_yield = 0
                 await trio.lowlevel.checkpoint()
 
-    async def _send(self, segments: Sequence[Segment]) -> bool:
-        """True when the reply has left."""
+    async def _take_replies(self) -> tuple[list[Sequence[Segment] | None], ProtocolViolation | None]:
+        """The next reply, and with it those behind it that are ready: one system call sends them all.
+
+        A request may turn out, as with acks=0 and an error, to break the protocol: replies before it still leave.
+        """
+        replies: list[Sequence[Segment] | None] = []
+        while True:
+            try:
+                replies.append(await self._pending[0].outcome)
+            except ProtocolViolation as error:
+                return replies, error
+            self._pending.popleft()
+            if len(replies) == REPLIES_PER_TURN or not self._pending or not self._pending[0].is_ready:
+                return replies, None
+
+    async def _send(self, replies: Sequence[Sequence[Segment] | None]) -> bool:
+        """True when they have left."""
+        segments: list[Segment] = []
+        for reply in replies:
+            if reply is not None:
+                segments += (_SIZE.pack(sum(map(len, reply))), *reply)
+                self._stats.replies += 1
+        if not segments:
+            return True
         self._machine.sending(trio.current_time())
         try:
-            await self._transport.send_segments([_SIZE.pack(sum(map(len, segments))), *segments])
+            await self._transport.send_segments(segments)
         except OSError as error:
             self.close(CloseReason.BROKEN, str(error))
             return False
@@ -238,7 +264,6 @@ class Session:
         finally:
             self._stats.sent_size_bytes += self._transport.sent_size_bytes - self._sent_before
             self._sent_before = self._transport.sent_size_bytes
-        self._stats.replies += 1
         return True
 
     # Both

@@ -133,17 +133,22 @@ class ProduceReply:
             return ErrorCode.INVALID_REQUIRED_ACKS
         return _check_producer(data.records)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether awaiting it would not wait."""
+        return all(waiting.append.is_settled for waiting in self._waiting)
+
     def __await__(self) -> Generator[Any, None, ProduceResponse | None]:
         return self._finish().__await__()
 
     async def _finish(self) -> ProduceResponse | None:
-        for waiting in self._waiting:
-            waiting.row.error_code = ErrorCode.REQUEST_TIMED_OUT
-        if self._acks == ALL_ACKS:
+        if self._acks != ALL_ACKS or self.is_ready:  # bounded by the disk alone, as in Kafka
+            await self._settle()
+        else:
+            for waiting in self._waiting:
+                waiting.row.error_code = ErrorCode.REQUEST_TIMED_OUT
             with trio.move_on_at(self._deadline_s):
                 await self._settle()
-        else:  # bounded by the disk alone, as in Kafka
-            await self._settle()
         if self._acks != NO_ACKS:
             return self.response
         for topic in self.response.responses:

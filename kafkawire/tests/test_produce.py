@@ -232,6 +232,7 @@ class NeverDone:
     """A log whose disk hangs."""
 
     log_start_offset = 0
+    is_settled = False
 
     def append(self, records: memoryview, **options: object) -> NeverDone:
         return self

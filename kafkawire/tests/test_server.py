@@ -29,6 +29,11 @@ from kafkawire.wire.framing import CHUNK_SIZE_BYTES
 class Started:
     two_stage: bool
     outcome: Awaitable[Sequence[Segment] | None]
+    gate: trio.Event
+
+    @property
+    def is_ready(self) -> bool:
+        return self.gate.is_set()
 
 
 @dataclass
@@ -61,7 +66,7 @@ class FakeDispatcher:
             "l": self.long_poll,
             "f": self.short_file,
         }[kind]
-        return Started(kind in "p0VC", handler(frame, connection))
+        return Started(kind in "p0VC", handler(frame, connection), self.gate(name))
 
     async def echo(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
         return [frame[:4], b"", memoryview(frame)[4:8]]
@@ -175,6 +180,30 @@ async def test_replies_keep_the_order_of_requests_whatever_finishes_first() -> N
         for name in (3, 2, 1):
             broker.dispatcher.gate(name).set()
         assert [await client.reply() for _ in range(4)] == [("p", 1), ("p", 2), ("p", 3), ("e", 4)]
+        await client.stream.aclose()
+
+
+async def test_replies_that_are_ready_together_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    sends = list[int]()
+    send_segments = MemoryTransport.send_segments
+
+    async def counting(transport: MemoryTransport, segments: Sequence[Segment]) -> None:
+        sends.append(sum(map(len, segments)))
+        await send_segments(transport, segments)
+
+    monkeypatch.setattr(MemoryTransport, "send_segments", counting)
+    async with serving() as broker:
+        client = broker.connect()
+        for name in range(1, 6):
+            await client.send("p", name)
+        await settle()
+        for name in (1, 2, 3, 5):
+            broker.dispatcher.gate(name).set()
+        assert [await client.reply() for _ in range(3)] == [("p", 1), ("p", 2), ("p", 3)]
+        assert sends == [36]
+        broker.dispatcher.gate(4).set()
+        assert [await client.reply() for _ in range(2)] == [("p", 4), ("p", 5)]
+        assert sends == [36, 24]
         await client.stream.aclose()
 
 
