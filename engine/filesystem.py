@@ -165,8 +165,13 @@ class PosixLock:
         fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
 
 
+def is_out_of_space(error: OSError) -> bool:
+    """Whatever was written before: unlike DiskFull."""
+    return error.errno in _NO_SPACE
+
+
 def _classified(error: OSError, *, nothing_written: bool) -> OSError:
-    if nothing_written and error.errno in _NO_SPACE:
+    if nothing_written and is_out_of_space(error):
         return DiskFull(error.errno, error.strerror)
     return error
 

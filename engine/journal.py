@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey
 from engine.errors import StoreRefused
-from engine.filesystem import File, FileSystem
+from engine.filesystem import DiskFull, File, FileSystem, is_out_of_space
 from engine.journal_format import (
     SLOT_HEADER_SIZE_BYTES,
     Barrier,
@@ -157,10 +157,16 @@ class Journal:
         name = f"{number}{_SUFFIX}"
         temporary = f"{self._directory}/{name}.tmp"
         file = self._filesystem.open(temporary, create=True)
-        file.write_at([slot_header(slot_id, self._slot_size_bytes)], 0)
-        for position in range(SLOT_HEADER_SIZE_BYTES, self._slot_size_bytes, len(_ZEROS)):
-            file.write_at([_ZEROS[: self._slot_size_bytes - position]], position)
-        file.fdatasync()
+        try:
+            file.write_at([slot_header(slot_id, self._slot_size_bytes)], 0)
+            for position in range(SLOT_HEADER_SIZE_BYTES, self._slot_size_bytes, len(_ZEROS)):
+                file.write_at([_ZEROS[: self._slot_size_bytes - position]], position)
+            file.fdatasync()
+        except OSError as error:
+            if not is_out_of_space(error):
+                raise
+            self._filesystem.unlink(temporary)  # somebody else needs what space there is
+            raise DiskFull(error.errno, error.strerror) from error
         self._filesystem.rename(temporary, f"{self._directory}/{name}")
         self._filesystem.sync_dir(self._directory)
         return Slot(number, slot_id, file, self._slot_size_bytes)
@@ -231,6 +237,19 @@ def _collect(slots: Sequence[Slot], from_sequence: int) -> list[tuple[Frame, byt
     return sorted(found, key=lambda pair: pair[0].sequence)
 
 
+def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) -> None:
+    """Change what is known of a partition into what holds once `barrier` counts."""
+    key = barrier.topic_id, barrier.partition
+    point = points.get(key, PartitionCheckpoint())
+    if barrier.kind is BarrierKind.DELETED:
+        points.pop(key, None)
+    elif barrier.kind is BarrierKind.LOG_START:
+        points[key] = point._replace(log_start_offset=max(point.log_start_offset, barrier.offset))
+    else:
+        epochs = tuple(start for start in point.epochs if start.start_offset < barrier.offset)
+        points[key] = point._replace(recovery_point=min(point.recovery_point, barrier.offset), epochs=epochs)
+
+
 class _Replay:
     """Frames in order onto segment files and recovery points."""
 
@@ -267,7 +286,9 @@ class _Replay:
                 self.problems.append(f"journal frame {frame.sequence} is damaged: {where} of {row.topic_id.hex()}")
             self._apply_row(frame.sequence, row, content, is_sound=sound)
         for barrier in frame.barriers:
-            self._apply_barrier(barrier)
+            if barrier.kind is BarrierKind.TRUNCATED:
+                self._truncate((barrier.topic_id, barrier.partition), barrier)
+            end_by(self.points, barrier)
 
     def _apply_row(self, sequence: int, row: Row, content: bytes, *, is_sound: bool) -> None:
         key = row.topic_id, row.partition
@@ -284,19 +305,6 @@ class _Replay:
         if is_sound and file is not None and file.size() >= row.position:
             file.write_at([content[row.start : row.start + row.size_bytes]], row.position)
         self.points[key] = point._replace(recovery_point=row.end_offset)
-
-    def _apply_barrier(self, barrier: Barrier) -> None:
-        key = barrier.topic_id, barrier.partition
-        point = self.points.get(key, PartitionCheckpoint())
-        if barrier.kind is BarrierKind.DELETED:
-            self.points.pop(key, None)
-        elif barrier.kind is BarrierKind.LOG_START:
-            self.points[key] = point._replace(log_start_offset=max(point.log_start_offset, barrier.offset))
-        else:
-            self._truncate(key, barrier)
-            epochs = tuple(start for start in point.epochs if start.start_offset < barrier.offset)
-            recovery_point = min(point.recovery_point, barrier.offset)
-            self.points[key] = point._replace(recovery_point=recovery_point, epochs=epochs)
 
     def _truncate(self, key: PartitionKey, barrier: Barrier) -> None:
         """Do again what may not have been done: nothing was appended before the next checkpoint."""

@@ -85,6 +85,11 @@ class Log:
         return self._flushed.offset
 
     @property
+    def durable_offset(self) -> int:
+        """Below it everything is durable, in the segment files or in the journal."""
+        return max(self._flushed.offset, self.journaled_offset)
+
+    @property
     def leans_on_journal(self) -> bool:
         """Whether something durable is durable in the journal alone."""
         return self.journaled_offset > self._flushed.offset
@@ -175,6 +180,7 @@ class Log:
         """The log was deleted: its descriptors go with the reads in flight, whoever still knows the log."""
         self.segments.clear()
         self._bases.clear()
+        self._flushed = self._end  # whoever was to flush it has nothing to do
 
     def recovered(self) -> None:
         """The segments were filled, or dropped, and synced by recovery: take stock of them."""

@@ -4,8 +4,8 @@ One failed write or fsync takes it offline for good (RULES L4): nothing is retri
 page cache may call clean what never reached the disk.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import cycle
 from typing import Protocol, TypeVar
@@ -20,7 +20,7 @@ from engine.flusher import Flusher
 from engine.index import partition_key
 from engine.index_keeper import IndexKeeper
 from engine.io_workers import WorkerPool
-from engine.journal import Journal, JournalWrite
+from engine.journal import Journal, end_by
 from engine.journal_format import Barrier
 from engine.layout import Prepared, write_clean_marker
 from engine.log import Log
@@ -130,19 +130,31 @@ class LogDir:
                 self.is_nearly_full = usage.ratio >= reject_ratio
             await trio.sleep(SPACE_CHECK_INTERVAL_S)
 
-    async def announce(self, barrier: Barrier) -> bool:
-        """Tell the journal, durably, before it happens (RULES J2); False when it has no room. Raises StorageError."""
-        reserved: JournalWrite | None = None
+    # Barriers
 
-        async def write() -> None:
-            nonlocal reserved
-            assert self.journal is not None
-            reserved = self.journal.reserve_barrier([barrier])
-            if reserved is not None:
-                await self._guarded(partial(self.lane.write_journal, reserved))
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """No round is in flight and no checkpoint is taken within the block; it is not cancelled half-way.
 
-        await self.lane.between_rounds(write)
-        return reserved is not None
+        For `announce` and what it announces: a checkpoint in between would end the barrier before it took effect.
+        """
+        with trio.CancelScope(shield=True):
+            async with self._checkpointing, self.lane.between_rounds():
+                yield
+
+    async def announce(self, barriers: Sequence[Barrier]) -> None:
+        """Make it durable that this will happen, before it does (RULES J2); within `alone`. Raises StorageError.
+
+        While the journal has no room, a checkpoint with the barriers behind it does the same.
+        """
+        assert self.journal is not None
+        write = self.journal.reserve_barrier(barriers)
+        if write is not None:
+            await self._guarded(partial(self.lane.write_journal, write))
+        else:
+            await self._checkpoint(barriers)
+        for barrier in barriers:
+            end_by(self._points, barrier)
 
     # Checkpoints
 
@@ -169,7 +181,6 @@ class LogDir:
 
     async def abandon(self, partition: TopicPartition, name: str) -> None:
         """A partition was deleted."""
-        self.partitions.pop(partition, None)
         await self.index.forget(_index_key(partition))
         self._not_recovered.discard(name)
         self._points.pop((partition.topic_id, partition.partition), None)
@@ -194,9 +205,10 @@ class LogDir:
             with trio.move_on_after(CHECKPOINT_INTERVAL_S):
                 await self._wanted.wait()
             self._wanted = trio.Event()
-            with suppress(StorageError):  # no space: next time
-                if self.journal.needs_slot:
+            if self.journal.needs_slot:
+                with suppress(StorageError):  # no space: next time
                     self.journal.add_slot(await self.run(self.journal.make_slot))
+            with suppress(StorageError):
                 await self.checkpoint()
             await trio.sleep(CHECKPOINT_PAUSE_S)
 
@@ -205,16 +217,22 @@ class LogDir:
 
         Raises StorageError.
         """
-        assert self.journal is not None
         async with self._checkpointing:
-            sequence, retired = self.journal.next_sequence, list(self.journal.retired)
-            await self.flusher.flush([one.log for one in self.partitions.values() if one.log.leans_on_journal])
-            before = self._written
-            after = Checkpoint(sequence, self._advanced_points())
-            if after != before:
-                await self.run(partial(write_checkpoint, self.filesystem, self.path, after))
-                self._written = after
-            self.journal.release(retired)
+            await self._checkpoint()
+
+    async def _checkpoint(self, announced: Sequence[Barrier] = ()) -> None:
+        assert self.journal is not None
+        sequence, retired = self.journal.next_sequence, list(self.journal.retired)
+        await self.flusher.flush([one.log for one in self.partitions.values() if one.log.leans_on_journal])
+        before = self._written
+        points = self._advanced_points()
+        for barrier in announced:
+            end_by(points, barrier)
+        after = Checkpoint(sequence, points)
+        if after != before:
+            await self.run(partial(write_checkpoint, self.filesystem, self.path, after))
+            self._written = after
+        self.journal.release(retired)
 
     def _advanced_points(self) -> dict[PartitionKey, PartitionCheckpoint]:
         """As far as it is flushed now. Points never go back, and a damaged log keeps the one that tells it is."""

@@ -8,7 +8,8 @@ place that makes an append of a sync topic count.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Protocol
 
@@ -167,13 +168,14 @@ class Lane:
         self._queue.append(append)
         self._work.unpark()
 
-    async def between_rounds(self, errand: Callable[[], Awaitable[None]]) -> None:
-        """Run `errand` while no round is in flight; appends queue up meanwhile."""
+    @asynccontextmanager
+    async def between_rounds(self) -> AsyncIterator[None]:
+        """No round is in flight within the block; appends queue up meanwhile."""
         while self._in_flight:
             await self._pause.park()
         self._in_flight = True
         try:
-            await errand()
+            yield
         finally:
             self._in_flight = False
             self._pause.unpark_all()
@@ -257,7 +259,10 @@ class Lane:
             return None
         if any(chunk.rolls for part in parts for chunk in part.chunks):
             return None
-        write = self.journal.reserve([_journal_entry(part) for part in parts])
+        entries = [_journal_entry(part) for part in parts]
+        if any(entry.base_offset > part.log.durable_offset for entry, part in zip(entries, parts, strict=True)):
+            return None  # what an async round left unsynced is nowhere else: replay would find a gap before this one
+        write = self.journal.reserve(entries)
         if write is not None:
             for part in parts:
                 part.log.journaled_offset = part.log.end.offset

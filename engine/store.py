@@ -189,7 +189,10 @@ class SegmentStore:
             found.close(lambda: UnknownPartition(f"{partition.topic}-{partition.partition} was deleted"))
             del self._partitions[partition]
             name, log_dir = directory_name(partition), found.log_dir
-            await log_dir.announce(Barrier(partition.topic_id, partition.partition, BarrierKind.DELETED))
+            async with log_dir.alone():
+                with suppress(StorageError):  # a disk too full for it must not keep what would make room
+                    await log_dir.announce([Barrier(partition.topic_id, partition.partition, BarrierKind.DELETED)])
+                del log_dir.partitions[partition]
             await log_dir.run(partial(delete_partition_dir, self._world.filesystem, log_dir.path, partition))
             found.log.let_go()
             await log_dir.abandon(partition, name)

@@ -1,17 +1,27 @@
 """What was acknowledged out of the journal survives; what was ended stays ended (RULES J1-J4)."""
 
+import errno
 import random
 
 import pytest
 import trio
 
-from engine.api import LogConfig, PartitionLog, TopicPartition
+from engine.api import FlushPolicy, LogConfig, PartitionLog, TopicPartition
 from engine.checkpoints import read_checkpoint
 from engine.errors import CorruptMessage, StoreRefused
-from engine.journal_format import SLOT_HEADER_SIZE_BYTES, frames, parse_slot_header, slot_header
+from engine.journal_format import (
+    SLOT_HEADER_SIZE_BYTES,
+    Barrier,
+    BarrierKind,
+    frames,
+    parse_slot_header,
+    slot_header,
+)
+from engine.layout import Identity, prepare
+from engine.partition import Partition
 from engine.store import SegmentStore
-from engine.testing import MemoryFileSystem
-from engine.tests.helpers import append, batch, open_orders, options, read_all, running
+from engine.testing import Fault, MemoryFileSystem
+from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
 
 SLOT = "/data/journal/0.journal"
 BIG = TopicPartition(bytes(16), "big", 0)
@@ -164,3 +174,61 @@ async def test_a_slot_of_another_version_refuses_to_start() -> None:
     with pytest.RaisesGroup(pytest.RaisesExc(StoreRefused, match="format version 9")):
         async with running(filesystem):
             pass
+
+
+async def test_j1_what_an_async_round_left_unsynced_is_not_built_upon_in_the_journal() -> None:
+    """Replay would find a gap: the journal has the end of the log, and nobody what comes before it."""
+    config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await with_a_slot(store)
+        log = await store.open_partition(BIG, config, 0)
+        for value in (b"a", b"b", b"c"):  # the third makes all three durable
+            await append(log, value)
+    filesystem.crash()
+    async with running(filesystem) as store:
+        log = await store.open_partition(BIG, config, 1)
+        assert list(read_all(log).values()) == [b"a", b"b", b"c"]
+        await append(log, b"d")
+
+
+@pytest.mark.parametrize("kind", ["write", "fdatasync"])
+async def test_l4_a_disk_too_full_for_a_slot_is_no_failure(kind: str) -> None:
+    filesystem = MemoryFileSystem()
+    filesystem.faults.append(Fault(kind, errno.ENOSPC, ".journal.tmp", skip=kind == "write", written_bytes=100))
+    async with running(filesystem) as store:
+        log = await with_a_slot(store)
+        assert not filesystem.exists(SLOT + ".tmp")
+        await append(log, b"third")
+        await trio.sleep(5)
+        assert filesystem.exists(SLOT)
+
+
+async def test_a_log_that_is_deleted_needs_no_flush_any_more() -> None:
+    async with running(MemoryFileSystem()) as store:
+        config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_interval_ms=1000)
+        log = await store.open_partition(BIG, config, 0)
+        await append(log, b"a")
+        await store.delete_partition(BIG)
+        await trio.sleep(2)
+        await append(await open_orders(store), b"still served")
+
+
+@pytest.mark.parametrize("slots", [1, 0])
+@pytest.mark.parametrize("checkpoint", [True, False])
+async def test_j2_a_barrier_holds_whatever_is_checkpointed_meanwhile(slots: int, checkpoint: bool) -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await with_a_slot(store) if slots else await open_orders(store)
+        await append(log, b"a")
+        assert isinstance(log, Partition)
+        log_dir = log.log_dir
+        async with trio.open_nursery() as nursery, log_dir.alone():
+            if checkpoint:
+                nursery.start_soon(log_dir.checkpoint)
+            await log_dir.announce([Barrier(*ORDERS[::2], BarrierKind.LOG_START, 1)])
+            await trio.sleep(1)
+            log.log.start_offset = 1
+    filesystem.crash()
+    prepared = prepare(filesystem, "/data", Identity("cluster", 1))
+    assert prepared.checkpoint.partitions[ORDERS[::2]].log_start_offset == 1
