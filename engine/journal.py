@@ -29,7 +29,7 @@ from engine.journal_format import (
     round_frame,
     slot_header,
 )
-from engine.segment import remove_segments_above, segment_name
+from engine.segment import Cut, cut_off, segment_name
 
 DIRECTORY = "journal"
 SLOTS_MAX = 4
@@ -308,13 +308,9 @@ class _Replay:
 
     def _truncate(self, key: PartitionKey, barrier: Barrier) -> None:
         """Do again what may not have been done: nothing was appended before the next checkpoint."""
-        directory = self._directories.get(key)
-        file = self._file(key, barrier.segment_base_offset)
-        if directory is None or file is None:
-            return
-        remove_segments_above(self._filesystem, directory, barrier.segment_base_offset)
-        if file.size() > barrier.position:
-            file.truncate(barrier.position)
+        if self._file(key, barrier.segment_base_offset) is not None:
+            cut = Cut(barrier.offset, barrier.segment_base_offset, barrier.position)
+            cut_off(self._filesystem, self._directories[key], cut)
 
     def _file(self, key: PartitionKey, segment_base_offset: int) -> File | None:
         """None when the segment is not there: whatever ended it, or damage that opening the log will find."""

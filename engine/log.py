@@ -176,8 +176,12 @@ class Log:
                 newest_ms = max(newest_ms, header.max_timestamp_ms)
         self._end = self._mark_end(newest_ms)
 
+    def segment_of(self, offset: int) -> Segment:
+        """The one that holds, or would hold, `offset`."""
+        return self.segments[bisect_right(self._bases, offset) - 1]
+
     def let_go(self) -> None:
-        """The log was deleted: its descriptors go with the reads in flight, whoever still knows the log."""
+        """The log was deleted, or opened anew: its descriptors go with the reads in flight, whoever still knows it."""
         self.segments.clear()
         self._bases.clear()
         self._flushed = self._end  # whoever was to flush it has nothing to do
@@ -195,7 +199,7 @@ class Log:
         """
         if offset >= limit.offset:
             return None
-        segment = self.segments[bisect_right(self._bases, offset) - 1]
+        segment = self.segment_of(offset)
         end = limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
         at = segment.locate(offset)
         size_bytes = min(max_size_bytes, end - at.position)

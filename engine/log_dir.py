@@ -14,18 +14,19 @@ import trio
 
 from engine.api import TopicPartition
 from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
-from engine.errors import EngineError, StorageError
+from engine.errors import EngineError, OffsetOutOfRange, StorageError
 from engine.filesystem import DiskFull, File, FileSystem
 from engine.flusher import Flusher
-from engine.index import partition_key
+from engine.index import Stored, partition_key
 from engine.index_keeper import IndexKeeper
 from engine.io_workers import WorkerPool
 from engine.journal import Journal, end_by
-from engine.journal_format import Barrier
+from engine.journal_format import Barrier, BarrierKind
 from engine.layout import Prepared, write_clean_marker
-from engine.log import Log
-from engine.recovery import LastKnown
+from engine.log import Log, Mark
+from engine.recovery import LastKnown, open_log
 from engine.rounds import Lane, QueueBudget
+from engine.segment import Cut, cut_off, find_cut
 
 T = TypeVar("T")
 
@@ -41,6 +42,11 @@ class Resident(Protocol):
     log: Log
 
     def close(self, error: Callable[[], EngineError]) -> None: ...
+    def retreat(self, end: Mark) -> None:
+        """Show nothing at or above `end` any more."""
+
+    def resume(self, log: Log) -> None:
+        """`log` was opened in place of the one that was cut."""
 
 
 class LogDir:
@@ -155,6 +161,43 @@ class LogDir:
             await self._checkpoint(barriers)
         for barrier in barriers:
             end_by(self._points, barrier)
+
+    async def truncate(self, resident: Resident, offset: int) -> None:
+        """Forget for good the batch of `resident` that holds `offset`, and all behind it.
+
+        No batch is cut in two. Appends that wait in the queue go behind the new end. The log is opened anew, so that
+        whatever is derived from it is derived again. Raises StorageError, OffsetOutOfRange.
+        """
+        partition, key = resident.partition, (resident.partition.topic_id, resident.partition.partition)
+        async with self.alone():
+            log = resident.log
+            if offset >= log.end.offset:
+                return
+            cut = await self._cut_at(log, offset)
+            stored = Stored(log.end.offset, {one.base_offset: one.summary for one in log.segments[:-1]})
+            self._advanced_points()
+            await self.announce([Barrier(*key, BarrierKind.TRUNCATED, *cut)])
+            resident.retreat(Mark(*cut, log.end.max_timestamp_ms))
+            await self.run(partial(cut_off, self.filesystem, log.directory, cut))
+            last_known = LastKnown(is_clean=True, checkpoint=self._points[key], stored=stored)
+            shorter = await self.run(partial(open_log, self.filesystem, log.directory, last_known))
+            await self.index.take_stock(_index_key(partition), shorter, stored)
+            resident.resume(shorter)
+            log.let_go()
+            try:
+                await self._checkpoint()
+            except StorageError as error:  # without it a replay would cut again, and also what came meanwhile
+                reason = f"appends wait for a checkpoint after the log was truncated: {error}"
+                resident.close(lambda: StorageError(reason))
+                raise
+
+    async def _cut_at(self, log: Log, offset: int) -> Cut:
+        if offset >= log.start_offset:
+            segment = log.segment_of(offset)
+            cut = await self.run(partial(find_cut, segment.file, segment.base_offset, segment.size_bytes, offset))
+            if cut.offset >= log.start_offset:
+                return cut
+        raise OffsetOutOfRange(f"offset {offset} is not behind a batch that begins above {log.start_offset}")
 
     # Checkpoints
 

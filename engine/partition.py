@@ -36,7 +36,7 @@ from engine.errors import (
     UnknownLeaderEpoch,
 )
 from engine.flusher import FLUSH_BEHIND_BYTES
-from engine.log import Log, StampedBatch
+from engine.log import Log, Mark, StampedBatch
 from engine.log_dir import LogDir
 from engine.rounds import ACKS_ALL, Append, PartitionRound
 from engine.segment import search_timestamp
@@ -100,6 +100,16 @@ class Partition(Watched):
         if self._closed is None:
             self._closed = error
             self.announce_change()
+
+    def retreat(self, end: Mark) -> None:
+        self._high = min(self._high, end)
+        self.announce_change()
+
+    def resume(self, log: Log) -> None:
+        self.log = log
+        self._high = log.end
+        log.epochs.note(self.leader_epoch, log.end.offset)
+        self.announce_change()
 
     # What callers see
 

@@ -37,19 +37,36 @@ def segment_bases(filesystem: FileSystem, directory: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def remove_segments_above(filesystem: FileSystem, directory: str, base_offset: int) -> None:
-    """The last one first, so that a crash leaves no gap; durably."""
-    for base in reversed(segment_bases(filesystem, directory)):
-        if base > base_offset:
-            filesystem.unlink(f"{directory}/{segment_name(base)}")
-    filesystem.sync_dir(directory)
-
-
 class BatchAt(NamedTuple):
     """A batch found in a segment."""
 
     position: int
     header: BatchHeader
+
+
+class Cut(NamedTuple):
+    """Where a log is to end: before the batch at `position` of that segment, which begins at `offset`."""
+
+    offset: int
+    segment_base_offset: int
+    position: int
+
+
+def cut_off(filesystem: FileSystem, directory: str, cut: Cut) -> None:
+    """Remove, durably, what a partition has behind `cut`, also of files that are named by an offset as segments are.
+
+    The last one first, so that a crash leaves no gap; it may be done again. The segment of `cut` exists.
+    """
+    for name in reversed(filesystem.list_dir(directory)):
+        offset, _, suffix = name.partition(".")
+        end = cut.segment_base_offset if f".{suffix}" == SUFFIX else cut.offset
+        if offset.isdigit() and int(offset) > end:
+            filesystem.unlink(f"{directory}/{name}")
+    filesystem.sync_dir(directory)
+    file = filesystem.open(f"{directory}/{segment_name(cut.segment_base_offset)}")
+    if file.size() > cut.position:
+        file.truncate(cut.position)
+    file.fdatasync()
 
 
 class Segment:
@@ -134,6 +151,14 @@ def walk_headers(file: ReadableFile, position: int, end: int) -> Iterator[BatchA
             raise CorruptMessage(f"the batch at position {position} has magic {header.magic}, {size_bytes} bytes")
         yield BatchAt(position, header)
         position += size_bytes
+
+
+def find_cut(file: ReadableFile, base_offset: int, size_bytes: int, offset: int) -> Cut:
+    """Before the batch that holds `offset`, which lies within this segment. For a worker."""
+    for at in walk_headers(file, 0, size_bytes):
+        if at.header.next_offset > offset:
+            return Cut(at.header.base_offset, base_offset, at.position)
+    raise CorruptMessage(f"no batch holds offset {offset} of segment {segment_name(base_offset)}")
 
 
 class TimestampFound(NamedTuple):

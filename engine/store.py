@@ -198,6 +198,17 @@ class SegmentStore:
             await log_dir.abandon(partition, name)
             del self._homes[name]
 
+    async def truncate_partition(self, partition: TopicPartition, offset: int) -> int:
+        """Forget for good the batch that holds `offset` and all behind it; returns the new end.
+
+        What readers were given before may be gone while they read it.
+        """
+        async with self._changes:
+            self._check_not_closed()
+            found = self.get(partition)
+            await found.log_dir.truncate(found, offset)
+            return found.log_end_offset
+
     async def remove_strays(self, is_known: Callable[[bytes], bool]) -> None:
         """Remove what is left on disk of topics that `is_known` denies, by topic id. Call it before any open.
 
