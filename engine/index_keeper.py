@@ -41,6 +41,7 @@ T = TypeVar("T")
 
 TOPIC_ID_SIZE_BYTES = 16
 PENDING_MAX = 100_000  # entries not yet written; what does not fit is left out
+GATHERING_S = 0.1  # a hand-over to a worker costs a busy loop more than the write; memory answers meanwhile
 
 
 class IndexKeeper:
@@ -115,6 +116,7 @@ class IndexKeeper:
         """Write what was noted, as long as it takes: one WriteBatch for all rounds that finished meanwhile."""
         while True:
             await self._wanted.wait()
+            await trio.sleep(GATHERING_S)
             self._wanted = trio.Event()
             await self.write_pending()
 

@@ -30,6 +30,9 @@ class MemoryTransport:
         self.stream = stream
         self.sent_size_bytes = 0
 
+    def receive_now(self, buffer: memoryview) -> int | None:
+        return None
+
     async def receive_into(self, buffer: memoryview) -> int:
         try:
             data = await self.stream.receive_some(len(buffer))

@@ -31,6 +31,7 @@ from kafkawire.wire.connection import (
 from kafkawire.wire.framing import FramingError
 
 REPLIES_PER_TURN = 16  # sent at once, and before other tasks get their turn
+RECEIVE_NOW_MAX_BYTES = 1024 * 1024  # of a large frame, before other tasks get their turn
 MAX_LOGGED_CHARACTERS = 200
 
 _SIZE = Struct(">i")
@@ -162,7 +163,7 @@ class Session:
             with self._machine.buffer() as view:
                 self._settle()  # a large frame counts before its bytes arrive
                 try:
-                    size_bytes = await self._transport.receive_into(view)
+                    size_bytes = await self._receive(view)
                 except OSError as error:
                     self.close(CloseReason.BROKEN, str(error))
                     return
@@ -173,6 +174,14 @@ class Session:
             now_s = trio.current_time()
             self._machine.received(size_bytes, now_s)
             self._start_requests(now_s)
+
+    async def _receive(self, view: memoryview) -> int:
+        """The rest of a large frame is usually there when its beginning is: waiting for it would cost a turn."""
+        if self._machine.in_large_frame and len(view) <= RECEIVE_NOW_MAX_BYTES:
+            received = self._transport.receive_now(view)
+            if received is not None:
+                return received
+        return await self._transport.receive_into(view)
 
     async def _wait_until_may_read(self) -> None:
         while True:

@@ -37,6 +37,9 @@ class Transport(Protocol):
 
     sent_size_bytes: int  # ever; grows while a send is under way, which is how a slow reader is told from a dead one
 
+    def receive_now(self, buffer: memoryview) -> int | None:
+        """As `receive_into`, but None instead of waiting. Errors: OSError."""
+
     async def receive_into(self, buffer: memoryview) -> int:
         """Waits for bytes and returns how many; 0 at the end of the stream. Errors: OSError."""
 
@@ -91,13 +94,18 @@ class SocketTransport:
         self._socket = connected
         self.sent_size_bytes = 0
 
+    def receive_now(self, buffer: memoryview) -> int | None:
+        try:
+            return self._socket.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return None
+
     async def receive_into(self, buffer: memoryview) -> int:
         while True:
             await trio.lowlevel.wait_readable(self._socket)
-            try:
-                return self._socket.recv_into(buffer)
-            except (BlockingIOError, InterruptedError):
-                continue
+            received = self.receive_now(buffer)
+            if received is not None:
+                return received
 
     async def send_segments(self, segments: Sequence[Segment]) -> None:
         """Runs of memory go out together, ranges of files by sendfile."""
