@@ -16,6 +16,7 @@ CHECKPOINT = "checkpoint"
 OLDER_NAME = "recovery-points"  # version 1 had this name and nothing but the recovery points
 _VERSION_1 = "version=1"
 _VERSION_2 = "version=2"
+_LOST = " damaged"
 
 PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and created anew is another one
 
@@ -32,14 +33,18 @@ class PartitionCheckpoint(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A whole log dir; journal frames below `journal_sequence` are left-overs."""
+    """A whole log dir; journal frames below `journal_sequence` are left-overs.
+
+    With `has_lost` the journal was found damaged, and some partition was not opened since.
+    """
 
     journal_sequence: int
     partitions: Mapping[PartitionKey, PartitionCheckpoint]
+    has_lost: bool = False
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    lines = [_VERSION_2, f"journal {checkpoint.journal_sequence}"]
+    lines = [_VERSION_2, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
     for (topic_id, number), one in sorted(checkpoint.partitions.items()):
         epochs = ",".join(f"{start.epoch}:{start.start_offset}" for start in one.epochs)
         offsets = f"{one.recovery_point} {one.log_start_offset} {one.producers_from}"
@@ -58,7 +63,8 @@ def decode(content: bytes, path: str) -> Checkpoint:
         return Checkpoint(0, dict(_partition_of_version_1(line) for line in lines[1:]))
     if lines[:1] != [_VERSION_2]:
         raise StoreRefused(f"{path} was written by another version")
-    return Checkpoint(int(lines[1].split(" ")[1]), dict(_partition(line) for line in lines[2:]))
+    sequence = lines[1].removeprefix("journal ").removesuffix(_LOST)
+    return Checkpoint(int(sequence), dict(_partition(line) for line in lines[2:]), lines[1].endswith(_LOST))
 
 
 def _partition(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:

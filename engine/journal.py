@@ -2,38 +2,27 @@
 
 A `Journal` keeps books and does no I/O of its own: the lane asks for a place for its round, the log dir has slots made
 and, once a checkpoint covers them, given back. It is always optional: while no slot is ready, rounds sync their files.
-`replay` runs before any partition is opened.
+What was in it is put back by `engine.replay` before.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey
-from engine.errors import StoreRefused
 from engine.filesystem import DiskFull, File, FileSystem, is_out_of_space
 from engine.journal_format import (
     SLOT_HEADER_SIZE_BYTES,
     Barrier,
-    BarrierKind,
-    Frame,
     JournalEntry,
-    Row,
-    SlotRefused,
     barrier_frame,
     barrier_frame_size,
-    batches_below,
     frame_size,
-    frames,
-    has_sound_batches,
-    parse_slot_header,
     round_frame,
     slot_header,
 )
-from engine.segment import Cut, cut_off, segment_name
 
 DIRECTORY = "journal"
 SLOTS_MAX = 4
-_SUFFIX = ".journal"
+SUFFIX = ".journal"
 _ZEROS = bytes(1 << 20)
 
 
@@ -59,7 +48,7 @@ class JournalWrite(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a replay leaves: empty slots, the sequence that comes next, and what was wrong, one line each."""
+    """What a replay leaves: empty slots, the sequence that comes next, and what an operator should know."""
 
     slots: tuple[Slot, ...]
     next_sequence: int
@@ -95,6 +84,7 @@ class Journal:
         self._position = 0
         self._is_wanting = False
         self._ready = [slot for slot in found.slots if slot.size_bytes == slot_size_bytes]
+        self._of_other_size = [slot for slot in found.slots if slot.size_bytes != slot_size_bytes]
         self._last_number = max((slot.number for slot in found.slots), default=-1)
 
     def reserve(self, entries: Sequence[JournalEntry]) -> JournalWrite | None:
@@ -152,9 +142,12 @@ class Journal:
 
     def make_slot(self) -> Slot:
         """For a worker: a new slot, durable by name and content. Raises OSError, DiskFull if there is no room."""
+        for slot in self._of_other_size:
+            self._filesystem.unlink(f"{self._directory}/{slot.number}{SUFFIX}")
+        self._of_other_size.clear()
         slot_id = self._new_id()
         number = self._last_number + 1
-        name = f"{number}{_SUFFIX}"
+        name = f"{number}{SUFFIX}"
         temporary = f"{self._directory}/{name}.tmp"
         file = self._filesystem.open(temporary, create=True)
         try:
@@ -175,154 +168,3 @@ class Journal:
         """It was made: use it."""
         self._last_number = slot.number
         self._ready.append(slot)
-
-
-# Start
-
-
-def prepare_journal(
-    filesystem: FileSystem, path: str, checkpoint: Checkpoint, directories: Callable[[], Mapping[PartitionKey, str]]
-) -> tuple[Found, Checkpoint]:
-    """Replay what is in the journal of log dir `path`, and tell what is known afterwards. For a worker.
-
-    The checkpoint that is returned must be durable before the journal is used. `directories` finds the partitions by
-    what their directories say; it is asked only when there is something to replay. Raises StoreRefused.
-    """
-    directory = f"{path}/{DIRECTORY}"
-    if not filesystem.exists(directory):
-        filesystem.make_dir(directory)
-        filesystem.sync_dir(path)
-        return Found((), checkpoint.journal_sequence, ()), checkpoint
-    slots, problems = _open_slots(filesystem, directory)
-    collected = _collect(slots, checkpoint.journal_sequence)
-    if not collected:
-        return Found(slots, checkpoint.journal_sequence, tuple(problems)), checkpoint
-    replay = _Replay(filesystem, checkpoint, directories(), [frame for frame, _ in collected])
-    for index, (frame, content) in enumerate(collected):
-        replay.apply(frame, content, is_last=index == len(collected) - 1)
-    replay.sync()
-    after = Checkpoint(collected[-1][0].sequence + 1, replay.points)
-    return Found(slots, after.journal_sequence, (*problems, *replay.problems)), after
-
-
-def _open_slots(filesystem: FileSystem, directory: str) -> tuple[tuple[Slot, ...], list[str]]:
-    """The sound slots; damaged ones are removed and reported, half made ones removed."""
-    slots, problems = [], []
-    for name in filesystem.list_dir(directory):
-        path = f"{directory}/{name}"
-        number = name.removesuffix(_SUFFIX)
-        if not name.endswith(_SUFFIX) or not number.isdigit():
-            filesystem.unlink(path)
-            continue
-        file = filesystem.open(path)
-        try:
-            header = parse_slot_header(file.read_at(0, SLOT_HEADER_SIZE_BYTES))
-        except SlotRefused as error:
-            raise StoreRefused(f"{path}: {error}; written by another version") from None
-        if header is None or header[1] != file.size():
-            problems.append(f"{path} is damaged: what it held of the last appends is lost, unless the segments have it")
-            filesystem.unlink(path)
-            continue
-        slots.append(Slot(int(number), header[0], file, header[1]))
-    filesystem.sync_dir(directory)
-    return tuple(slots), problems
-
-
-def _collect(slots: Sequence[Slot], from_sequence: int) -> list[tuple[Frame, bytes]]:
-    """All frames that count, in order, each with the slot's content."""
-    found = []
-    for slot in slots:
-        content = slot.file.read_at(0, slot.size_bytes)
-        found += [(frame, content) for frame in frames(content, slot.slot_id) if frame.sequence >= from_sequence]
-    return sorted(found, key=lambda pair: pair[0].sequence)
-
-
-def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) -> None:
-    """Change what is known of a partition into what holds once `barrier` counts."""
-    key = barrier.topic_id, barrier.partition
-    point = points.get(key, PartitionCheckpoint())
-    if barrier.kind is BarrierKind.DELETED:
-        points.pop(key, None)
-    elif barrier.kind is BarrierKind.LOG_START:
-        points[key] = point._replace(log_start_offset=max(point.log_start_offset, barrier.offset))
-    else:
-        epochs = tuple(start for start in point.epochs if start.start_offset < barrier.offset)
-        points[key] = point._replace(recovery_point=min(point.recovery_point, barrier.offset), epochs=epochs)
-
-
-class _Replay:
-    """Frames in order onto segment files and recovery points."""
-
-    def __init__(
-        self,
-        filesystem: FileSystem,
-        checkpoint: Checkpoint,
-        directories: Mapping[PartitionKey, str],
-        collected: Sequence[Frame],
-    ) -> None:
-        self.points = dict(checkpoint.partitions)
-        self.problems: list[str] = []
-        self._filesystem = filesystem
-        self._directories = directories
-        self._next_sequence = checkpoint.journal_sequence
-        self._files: dict[tuple[PartitionKey, int], File | None] = {}
-        self._barriers: dict[PartitionKey, list[tuple[int, Barrier]]] = {}
-        for frame in collected:
-            for barrier in frame.barriers:
-                key = barrier.topic_id, barrier.partition
-                self._barriers.setdefault(key, []).append((frame.sequence, barrier))
-
-    def apply(self, frame: Frame, content: bytes, *, is_last: bool) -> None:
-        if frame.sequence > self._next_sequence:
-            missing = f"{self._next_sequence} to {frame.sequence - 1}"
-            self.problems.append(f"journal frames {missing} are damaged: appends may be missing")
-        self._next_sequence = frame.sequence + 1
-        is_sound = [has_sound_batches(content, row) for row in frame.rows]
-        if is_last and not all(is_sound):
-            return  # torn: nobody was told that it counts
-        for row, sound in zip(frame.rows, is_sound, strict=True):
-            if not sound:
-                where = f"offsets {row.base_offset} to {row.end_offset - 1} of partition {row.partition}"
-                self.problems.append(f"journal frame {frame.sequence} is damaged: {where} of {row.topic_id.hex()}")
-            self._apply_row(frame.sequence, row, content, is_sound=sound)
-        for barrier in frame.barriers:
-            if barrier.kind is BarrierKind.TRUNCATED:
-                self._truncate((barrier.topic_id, barrier.partition), barrier)
-            end_by(self.points, barrier)
-
-    def _apply_row(self, sequence: int, row: Row, content: bytes, *, is_sound: bool) -> None:
-        key = row.topic_id, row.partition
-        for barrier_sequence, barrier in self._barriers.get(key, ()):
-            if sequence < barrier_sequence:
-                if barrier.kind is BarrierKind.DELETED:
-                    return
-                if barrier.kind is BarrierKind.TRUNCATED and row.end_offset > barrier.offset:
-                    row = batches_below(content, row, barrier.offset) if is_sound else row
-        point = self.points.get(key, PartitionCheckpoint())
-        if row.end_offset <= max(point.recovery_point, point.log_start_offset) or not row.size_bytes:
-            return
-        file = self._file(key, row.segment_base_offset)
-        if is_sound and file is not None and file.size() >= row.position:
-            file.write_at([content[row.start : row.start + row.size_bytes]], row.position)
-        self.points[key] = point._replace(recovery_point=row.end_offset)
-
-    def _truncate(self, key: PartitionKey, barrier: Barrier) -> None:
-        """Do again what may not have been done: nothing was appended before the next checkpoint."""
-        if self._file(key, barrier.segment_base_offset) is not None:
-            cut = Cut(barrier.offset, barrier.segment_base_offset, barrier.position)
-            cut_off(self._filesystem, self._directories[key], cut)
-
-    def _file(self, key: PartitionKey, segment_base_offset: int) -> File | None:
-        """None when the segment is not there: whatever ended it, or damage that opening the log will find."""
-        which = key, segment_base_offset
-        if which not in self._files:
-            directory = self._directories.get(key)
-            path = f"{directory}/{segment_name(segment_base_offset)}"
-            exists = directory is not None and self._filesystem.exists(path)
-            self._files[which] = self._filesystem.open(path) if exists else None
-        return self._files[which]
-
-    def sync(self) -> None:
-        for file in self._files.values():
-            if file is not None:
-                file.fdatasync()

@@ -103,6 +103,18 @@ def parse_slot_header(header: bytes) -> tuple[bytes, int] | None:
     return slot_id, size_bytes
 
 
+def first_frame_header(slot: bytes) -> bytes | None:
+    """What the header of a slot must be by its first frame; None when that is not sound either."""
+    if _parse(slot, SLOT_HEADER_SIZE_BYTES) is None:
+        return None
+    return slot_header(slot[SLOT_HEADER_SIZE_BYTES:][:SLOT_ID_SIZE_BYTES], len(slot))
+
+
+def has_begun_frame(slot: bytes, slot_id: bytes, position: int) -> bool:
+    """Whether there is the beginning, but no sound head, of a frame."""
+    return slot.startswith(slot_id, position) and _parse(slot, position) is None
+
+
 def frame_size(entries: Sequence[JournalEntry]) -> int:
     """Bytes the frame of a round takes."""
     return _FRAME.size + sum(_ROW.size + sum(map(len, entry.batches)) for entry in entries)

@@ -14,9 +14,10 @@ from engine.api import TopicPartition
 from engine.checkpoints import Checkpoint, PartitionKey, read_checkpoint, write_checkpoint
 from engine.errors import StorageError, StoreRefused
 from engine.filesystem import DirLock, FileSystem, read_small, replace_small
-from engine.journal import Found, prepare_journal
+from engine.journal import Found
 from engine.log import Log
 from engine.recovery import LastKnown, create_log, open_log
+from engine.replay import prepare_journal
 from engine.segment import SUFFIX
 
 LOCK = ".lock"
@@ -68,7 +69,7 @@ def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
             if name.endswith(DELETE_SUFFIX):
                 _remove_tree(filesystem, path, name)
         journal, checkpoint = prepare_journal(
-            filesystem, path, before, lambda: _directories_by_owner(filesystem, path, names)
+            filesystem, path, before, lambda: _directories_by_owner(filesystem, path, names), is_clean=is_clean
         )
         if checkpoint != before:
             write_checkpoint(filesystem, path, checkpoint)
@@ -155,6 +156,8 @@ def open_partition_dir(filesystem: FileSystem, path: str, partition: TopicPartit
     if not filesystem.exists(directory):
         filesystem.make_dir(directory)
     log = create_log(filesystem, directory)
+    if max(last_known.checkpoint.recovery_point, last_known.checkpoint.log_start_offset) > 0:
+        log.damaged_from = 0  # the directory was lost
     topic_id = _base64_id(partition.topic_id)
     replace_small(filesystem, directory, PARTITION_METADATA, f"version: 0\ntopic_id: {topic_id}\n".encode())
     filesystem.sync_dir(path)

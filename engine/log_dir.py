@@ -20,11 +20,12 @@ from engine.flusher import Flusher
 from engine.index import Stored, partition_key
 from engine.index_keeper import IndexKeeper
 from engine.io_workers import WorkerPool
-from engine.journal import Journal, end_by
+from engine.journal import Journal
 from engine.journal_format import Barrier, BarrierKind
 from engine.layout import Prepared, write_clean_marker
 from engine.log import Log, Mark
 from engine.recovery import LastKnown, open_log
+from engine.replay import end_by
 from engine.rounds import Lane, QueueBudget
 from engine.segment import Cut, cut_off, find_cut
 
@@ -84,6 +85,7 @@ class LogDir:
         self.journal: Journal | None = None
         self._checkpointing = trio.Lock()
         self._not_recovered: set[str] = set()
+        self._suspect: set[str] = set()  # not opened since the journal was found damaged
         self._wanted = trio.Event()
 
     def possess(self, prepared: Prepared, journal_slot_size_bytes: int) -> None:
@@ -95,6 +97,7 @@ class LogDir:
             self.filesystem, self.path, journal_slot_size_bytes, prepared.journal, self._new_id, self.want_checkpoint
         )
         self._not_recovered = set() if prepared.is_clean else set(prepared.partition_names)
+        self._suspect = set(prepared.partition_names) if prepared.checkpoint.has_lost else set()
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run file work that is not part of a round; an OSError takes the log dir offline, a full disk does not."""
@@ -203,12 +206,11 @@ class LogDir:
 
     def last_known(self, partition: TopicPartition, name: str) -> LastKnown:
         """What recovery may believe about a partition that is about to be opened."""
-        assert self._prepared is not None
         found = self._points.get((partition.topic_id, partition.partition), PartitionCheckpoint())
         return LastKnown(
             is_clean=name not in self._not_recovered,
             checkpoint=found,
-            may_cut=not self._prepared.journal.problems,
+            may_cut=name not in self._suspect,
             stored=self.index.take_stored(_index_key(partition)),
         )
 
@@ -217,20 +219,23 @@ class LogDir:
         if resident.log.damaged_from is None:
             await self.index.take_stock(_index_key(resident.partition), resident.log, last_known.stored)
         self.partitions[resident.partition] = resident
+        self._suspect.discard(name)
         if resident.log.damaged_from is None:
             self._not_recovered.discard(name)
-        if resident.log.flushed_offset:
+        if resident.log.flushed_offset or resident.log.damaged_from is not None:
             self.want_checkpoint()
 
     async def abandon(self, partition: TopicPartition, name: str) -> None:
         """A partition was deleted."""
         await self.index.forget(_index_key(partition))
         self._not_recovered.discard(name)
+        self._suspect.discard(name)
         self._points.pop((partition.topic_id, partition.partition), None)
 
     async def forget(self, names: Sequence[str], is_known: Callable[[bytes], bool]) -> None:
         """The partitions `names`, of topics that `is_known` denies, are no longer on disk."""
         self._not_recovered.difference_update(names)
+        self._suspect.difference_update(names)
         self._points = {key: point for key, point in self._points.items() if is_known(key[0])}
         await self.index.forget_unknown(is_known)
 
@@ -271,14 +276,14 @@ class LogDir:
         points = self._advanced_points()
         for barrier in announced:
             end_by(points, barrier)
-        after = Checkpoint(sequence, points)
+        after = Checkpoint(sequence, points, has_lost=bool(self._suspect))
         if after != before:
             await self.run(partial(write_checkpoint, self.filesystem, self.path, after))
             self._written = after
         self.journal.release(retired)
 
     def _advanced_points(self) -> dict[PartitionKey, PartitionCheckpoint]:
-        """As far as it is flushed now. Points never go back, and a damaged log keeps the one that tells it is."""
+        """As far as it is flushed now. Points never go back, and that of a damaged log tells that it is."""
         for resident in self.partitions.values():
             log = resident.log
             key = (resident.partition.topic_id, resident.partition.partition)
@@ -287,6 +292,8 @@ class LogDir:
                 recovery_point = max(before.recovery_point, log.flushed_offset)
                 epochs = log.epochs.below(recovery_point)
                 self._points[key] = PartitionCheckpoint(recovery_point, log.start_offset, 0, epochs)
+            else:
+                self._points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))
         return dict(self._points)
 
     # The index

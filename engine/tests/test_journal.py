@@ -6,9 +6,9 @@ import random
 import pytest
 import trio
 
-from engine.api import FlushPolicy, LogConfig, PartitionLog, TopicPartition
+from engine.api import FlushPolicy, Isolation, LogConfig, PartitionLog, TopicPartition
 from engine.checkpoints import read_checkpoint
-from engine.errors import CorruptMessage, StoreRefused
+from engine.errors import CorruptMessage, StorageError, StoreRefused
 from engine.journal_format import (
     SLOT_HEADER_SIZE_BYTES,
     Barrier,
@@ -19,6 +19,7 @@ from engine.journal_format import (
 )
 from engine.layout import Identity, prepare
 from engine.partition import Partition
+from engine.segment import segment_name
 from engine.store import SegmentStore
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
@@ -147,17 +148,96 @@ async def test_rot_after_a_kill_costs_nothing_because_the_segments_have_the_byte
         assert len(problems) == 1
 
 
-async def test_a_slot_with_a_damaged_header_is_reported_and_replaced() -> None:
+async def test_a_damaged_slot_header_is_reported_and_repaired() -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    async with running(filesystem) as store:
+        log = await with_a_slot(store)
+        await append(log, b"third")
+    filesystem.crash()
+    before = filesystem.content(SLOT)
+    filesystem.damage(SLOT, 3, b"?")
+    async with running(filesystem, problems=problems) as store:
+        assert problems == [f"{SLOT} had a damaged header: repaired from its first frame"]
+        assert list(read_all(await open_orders(store, leader_epoch=1)).values()) == [b"first", b"second", b"third"]
+    assert filesystem.content(SLOT)[:SLOT_HEADER_SIZE_BYTES] == before[:SLOT_HEADER_SIZE_BYTES]
+
+
+@pytest.mark.parametrize("restarts_unopened", [0, 2])
+async def test_a_lost_slot_is_reported_and_no_tail_is_cut_until_every_log_was_opened(restarts_unopened: int) -> None:
+    """A torn tail may be all that is left of an acknowledged append, however often the broker starts first."""
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    async with running(filesystem) as store:
+        log = await with_a_slot(store)
+        await append(log, b"third")
+    filesystem.crash()
+    filesystem.damage(SLOT, 3, b"?")
+    filesystem.damage(SLOT, SLOT_HEADER_SIZE_BYTES + 20, b"?")
+    path = f"/data/orders-0/{segment_name(0)}"
+    filesystem.damage(path, len(filesystem.content(path)), b"torn")
+    for _ in range(restarts_unopened):
+        async with running(filesystem, problems=problems):
+            await trio.sleep(5)
+        filesystem.crash()
+    for epoch in (1, 2):  # the second time by the recovery point
+        async with running(filesystem, problems=problems) as store:
+            log = await open_orders(store, leader_epoch=epoch)
+            with pytest.raises(StorageError, match="damaged from offset 2"):
+                log.append(memoryview(batch(b"x")), acks=-1)
+            await trio.sleep(5)
+            assert read_checkpoint(filesystem, "/data").has_lost is False
+        filesystem.crash()
+    assert len(problems) == 1
+    assert "is lost" in problems[0]
+
+
+async def test_slots_of_another_size_are_read_and_replaced() -> None:
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
-        await with_a_slot(store)
-        await store.close()
-    filesystem.damage(SLOT, 3, b"?")
-    problems = list[str]()
+        log = await with_a_slot(store)
+        await append(log, b"third")
+    filesystem.crash()
+    filesystem.open("/data/journal/notes.txt", create=True)
+    async with running(filesystem, options(journal_slot_size_bytes=8192)) as store:
+        log = await open_orders(store, leader_epoch=1)
+        assert len(read_all(log)) == 3
+        await append(log, b"fourth")
+        await trio.sleep(5)
+        sizes = {
+            len(filesystem.content(f"/data/journal/{name}"))
+            for name in filesystem.list_dir("/data/journal")
+            if name.endswith(".journal")
+        }
+        assert sizes == {8192}
+        assert filesystem.exists("/data/journal/notes.txt")
+
+
+@pytest.mark.parametrize("where", [20, 130])
+async def test_an_incomplete_last_frame_is_dropped_and_reported(where: int) -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    async with running(filesystem) as store:
+        log = await with_a_slot(store)
+        await append(log, b"third")
+        await append(log, b"fourth")
+    filesystem.crash()
+    damage_frame(filesystem, 1, where)
     async with running(filesystem, problems=problems) as store:
-        assert [problem.split(" is ")[0] for problem in problems] == [SLOT]
-        assert not filesystem.exists(SLOT)
-        await with_a_slot(store)
+        log = await open_orders(store, leader_epoch=1)
+        assert list(read_all(log).values()) == [b"first", b"second", b"third"]
+        assert (await append(log, b"again")).base_offset == 3
+    assert len(problems) == 1
+    assert "incomplete" in problems[0]
+
+
+async def test_l5_a_lost_directory_is_damage() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await append(await open_orders(store), b"a")
+        await store.close()
+    filesystem.rename("/data/orders-0", "/orders-0")
+    async with running(filesystem) as store:
+        log = await open_orders(store, leader_epoch=1)
+        with pytest.raises(CorruptMessage):
+            log.read(0, 100, Isolation.READ_UNCOMMITTED, at_least_one=True)
 
 
 async def test_a_slot_of_another_version_refuses_to_start() -> None:
