@@ -39,9 +39,10 @@ class Fault:
     skip: int = 0
     written_bytes: int = 0
     is_lasting: bool = False
+    directory: str = ""  # only below it
 
     def hits(self, kind: str, path: str) -> bool:
-        if kind != self.kind or not path.endswith(self.path_suffix):
+        if kind != self.kind or not (path.endswith(self.path_suffix) and path.startswith(self.directory)):
             return False
         if self.skip:
             self.skip -= 1
@@ -56,24 +57,32 @@ class _Inode:
         self.number = number
         self.path = path
         self.content = bytearray()
-        self.durable = b""
+        self.durable = bytearray()
         self.unsynced: list[Operation] = []
-        self.is_cached = True
 
     def change(self, operation: Operation) -> None:
         self.unsynced.append(operation)
         _change(self.content, operation)
 
     def sync(self) -> None:
-        self.durable = bytes(self.content)
+        for operation in self.unsynced:
+            _change(self.durable, operation)
         self.unsynced.clear()
 
+    def fail_sync(self) -> None:
+        """What was not synced never will be: programs still see it, and the next sync knows nothing of it."""
+        self.unsynced.clear()
+
+    def forget(self) -> None:
+        """The page cache is dropped; the size stays, and what never reached the disk reads as zeros."""
+        size_bytes = len(self.content)
+        self.content = self.durable[:size_bytes].ljust(size_bytes, b"\0")
+
     def crash(self, rng: random.Random | None) -> None:
-        content = bytearray(self.durable)
         for operation in _survivors(self.unsynced, rng):
-            _change(content, operation)
-        self.content = content
-        self.sync()
+            _change(self.durable, operation)
+        self.unsynced.clear()
+        self.content = bytearray(self.durable)
 
 
 def _change(content: bytearray, operation: Operation) -> None:
@@ -142,14 +151,7 @@ class MemoryFile:
     def read_at(self, position: int, size_bytes: int) -> bytes:
         self._check_alive()
         self._filesystem.trip("read", self._inode.path)
-        self._inode.is_cached = True
         return bytes(self._inode.content[position : position + size_bytes])
-
-    def read_cached(self, position: int, size_bytes: int) -> bytes | None:
-        return self.read_at(position, size_bytes) if self._inode.is_cached else None
-
-    def read_ahead(self, position: int, size_bytes: int) -> None:
-        self._check_alive()
 
     def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> None:
         self._check_alive()
@@ -166,8 +168,16 @@ class MemoryFile:
 
     def fdatasync(self) -> None:
         self._check_alive()
-        self._filesystem.trip("fdatasync", self._inode.path)
+        try:
+            self._filesystem.trip("fdatasync", self._inode.path)
+        except OSError:
+            self._inode.fail_sync()
+            raise
         self._record("fdatasync", 0, b"")
+
+    def sync_and_forget(self) -> None:
+        self.fdatasync()
+        self._inode.forget()
 
     def truncate(self, size_bytes: int) -> None:
         self._check_alive()
@@ -317,9 +327,6 @@ class MemoryFileSystem:
     def exists(self, path: str) -> bool:
         return self._node(path) is not None
 
-    def size(self, path: str) -> int:
-        return self.open(path).size()
-
     def rename(self, source: str, target: str) -> None:
         self.trip("rename", source)
         self.do(Operation("rename", source, target=target))
@@ -348,11 +355,6 @@ class MemoryFileSystem:
         self._locks.add(path)
         return MemoryLock(self._locks, path)
 
-    def drop_cache(self) -> None:
-        """Nothing is in memory until it was read once."""
-        for inode in self._inodes.values():
-            inode.is_cached = False
-
     # For tests that look at, or damage, what is on disk
 
     def content(self, path: str) -> bytes:
@@ -366,4 +368,4 @@ class MemoryFileSystem:
         node = self._node(path)
         assert isinstance(node, _Inode)
         node.content[position : position + len(data)] = data
-        node.durable = bytes(node.content)
+        node.durable = bytearray(node.content)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
+SUMMARY = "KAFKAWIRE_LEDGER_SUMMARY"  # the file in which a stage may leave a line for the ledger
 MISSING_TOOL = "needs "  # how every skip for a missing tool begins
 
 
@@ -26,6 +27,7 @@ class Tally:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    summary: str = ""  # a stage's own words for the ledger
 
     def add(self, other: Tally) -> None:
         self.passed += other.passed
@@ -56,6 +58,12 @@ def pytest_stage(name: str, timeout_s: int, *arguments: str, **environment: str)
     return Stage(name, tool("pytest", "-q", *arguments), timeout_s, pytest=True, environment=environment)
 
 
+def simulation(seeds: str, *arguments: str) -> list[str]:
+    """The whole broker with crashes, on all cores; stops at the first seed that fails."""
+    command = [sys.executable, "-m", "kafkawire.tests.simulation", "--seeds", seeds]
+    return [*command, "--jobs", str(os.cpu_count() or 1), *arguments]
+
+
 CHECK = [
     Stage("format", tool("ruff", "format", "--check", "."), 60),
     Stage("lint", tool("ruff", "check", "."), 60),
@@ -67,6 +75,7 @@ CLIENTS = ("compat_tests/kcat", "compat_tests/confluent", "compat_tests/restart"
 TEST = [
     *CHECK,
     pytest_stage("hostile input", 240, "-m", "fuzz"),
+    Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
     pytest_stage("clients", 240, "compat_tests/serve", *CLIENTS),
     pytest_stage("java tools", 180, "compat_tests/java"),
     pytest_stage("differential", 180, "compat_tests/differential"),
@@ -74,6 +83,7 @@ TEST = [
     pytest_stage("benchmarks at toy size", 120, "benchmarks"),
 ]
 LONG: list[Stage] = [
+    Stage("simulated broker, 2,000 seeds", simulation("0:2000"), 3600),
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
     pytest_stage("codec oracle, 40 seeds", 3600, "kafkawire/wire/tests/test_oracle.py", KAFKAWIRE_ORACLE_SEEDS="40"),
     # What the black-box tests expect of us must hold for Apache Kafka too.
@@ -114,11 +124,11 @@ def run(stage: Stage, in_ci: bool) -> Tally:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.xml"
+        summary = Path(scratch) / SUMMARY
         command = [*stage.command, f"--junitxml={report}"] if stage.pytest else stage.command
         try:
-            code = subprocess.run(
-                command, cwd=ROOT, timeout=stage.timeout_s, env={**os.environ, **stage.environment}, check=False
-            ).returncode
+            environment = {**os.environ, **stage.environment, SUMMARY: str(summary)}
+            code = subprocess.run(command, cwd=ROOT, timeout=stage.timeout_s, env=environment, check=False).returncode
         except subprocess.TimeoutExpired:
             print(f"{stage.name}: not done after {stage.timeout_s} s")
             code = 124
@@ -128,6 +138,8 @@ def run(stage: Stage, in_ci: bool) -> Tally:
                 tally.failed = 1
         else:
             tally = Tally(passed=int(code == 0), failed=int(code != 0))
+        if summary.exists():
+            tally.summary = summary.read_text(encoding="utf-8")
     print(f"=== {stage.name}: {'ok' if not tally.failed else 'FAILED'}, {time.monotonic() - started:.1f} s", flush=True)
     return tally
 
@@ -138,6 +150,7 @@ def write_ledger(stage: Stage, tally: Tally) -> None:
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
     settings = ", ".join(f"{key}={value}" for key, value in stage.environment.items())
+    settings = "; ".join(part for part in (settings, tally.summary) if part)
     today = time.strftime("%Y-%m-%d")
     with (ROOT / "docs" / "ledger.md").open("a", encoding="utf-8") as ledger:
         ledger.write(f"| {today} | {commit} | {stage.name} | {settings} | {tally.passed} | {tally.failed} |\n")

@@ -1,0 +1,419 @@
+"""Finds what must not be in a history: lost, doubled, reordered, changed or invented data, marks that go back.
+
+Pure: a history in, anomalies out. What may be lost is written down here and nowhere else: at a power cut, what an
+asynchronously flushed topic had not flushed and what acks=1 was told too early; at any other crash nothing. The final
+state of a partition is what the last complete read after the last restart found.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from kafkawire.tests.simulation.history import (
+    History,
+    Lookup,
+    Outcome,
+    Place,
+    Read,
+    Restart,
+    Send,
+    StoredRecord,
+    Value,
+)
+
+ALL_ACKS = -1
+OUT_OF_RANGE = 1
+CORRUPT = 2
+EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
+
+
+class Anomaly(NamedTuple):
+    """What is wrong, by the name it has in the tests of the checker, and the evidence."""
+
+    kind: str
+    detail: str
+
+
+@dataclass(slots=True)
+class Facts:
+    """A history, sorted by partition."""
+
+    history: History
+    acked: dict[Place, list[Send]] = field(default_factory=lambda: defaultdict(list))
+    reads: dict[Place, list[Read]] = field(default_factory=lambda: defaultdict(list))
+    senders: dict[Value, Send] = field(default_factory=dict)
+
+    def is_sync(self, place: Place) -> bool:
+        return self.history.topics[place.topic_id].is_sync
+
+    def cuts(self, place: Place) -> list[Restart]:
+        """Restarts after a power cut, with the end of this partition."""
+        return [one for one in self.history.restarts if place in one.cut_ends]
+
+    def places(self) -> list[Place]:
+        return sorted({*self.acked, *self.reads})
+
+
+def check(history: History, final: Mapping[Place, Mapping[int, StoredRecord]]) -> list[Anomaly]:
+    """All anomalies. `final` has, for each partition that must be readable in the end, its records by offset."""
+    facts = _sort(history)
+    found = [Anomaly("trouble", text) for text in history.troubles]
+    found += [one for read in history.reads for one in _check_read(read)]
+    for place in facts.places():
+        found += _lost_writes(facts, place, final.get(place))
+        found += _changed_offsets(facts, place)
+        found += _duplicates(facts, place)
+        found += _foreign_records(facts, place)
+        found += _spurious_offsets(facts, place)
+        found += _connection_order(facts, place)
+        found += _marks(facts, place)
+        found += _epochs(facts, place)
+        found += _out_of_range(facts, place)
+    for place, records in sorted(final.items()):
+        found += _producer_order(facts, place, records)
+    found += _lookups(facts, final)
+    return found
+
+
+def _sort(history: History) -> Facts:
+    facts = Facts(history)
+    for send in history.sends:
+        for value in send.values:
+            facts.senders[value] = send
+        if send.outcome is Outcome.OK and send.offset >= 0 and (place := history.place_of(send)) is not None:
+            facts.acked[place].append(send)
+    for read in history.reads:
+        facts.reads[read.place].append(read)
+    return facts
+
+
+def _may_be_lost(facts: Facts, place: Place, send: Send) -> bool:
+    """Whether a power cut took it, of what a power cut may take."""
+    if facts.is_sync(place) and send.acks == ALL_ACKS:
+        return False
+    last = send.offset + len(send.values) - 1
+    return any(cut.at > send.completed and cut.cut_ends[place] <= last for cut in facts.cuts(place))
+
+
+def _check_read(read: Read) -> Iterator[Anomaly]:
+    """What a single answer shows."""
+    if read.damage:
+        yield Anomaly("wrong bytes", f"{read.place} at {read.offset}: {read.damage}")
+    if read.error == CORRUPT:
+        yield Anomaly("damaged log", f"{read.place} at {read.offset}")
+    if read.error:
+        return
+    expected = None
+    for batch in read.batches:
+        if expected is None and not batch.base_offset <= read.offset <= batch.last_offset:
+            yield Anomaly("wrong place", f"{read.place}: {batch.base_offset} for offset {read.offset}")
+        if expected is not None and batch.base_offset != expected:
+            yield Anomaly("gap", f"{read.place}: {batch.base_offset} after {expected - 1}")
+        expected = batch.last_offset + 1
+    if expected is not None and expected > read.high_watermark:
+        yield Anomaly("read above high watermark", f"{read.place}: {expected - 1}, mark {read.high_watermark}")
+    if read.is_alone and not read.batches and read.offset < read.high_watermark:
+        yield Anomaly("nothing below high watermark", f"{read.place}: {read.offset}, mark {read.high_watermark}")
+
+
+def _lost_writes(facts: Facts, place: Place, final: Mapping[int, StoredRecord] | None) -> Iterator[Anomaly]:
+    if final is None:
+        return
+    start = _known_start(facts, place)
+    for send in facts.acked[place]:
+        if _may_be_lost(facts, place, send):
+            continue
+        for offset, value in enumerate(send.values, send.offset):
+            there = final.get(offset)
+            if offset >= start and (there is None or there.value != value):
+                what = "nothing" if there is None else f"{there.value}"
+                yield Anomaly("lost write", f"{place}: {value} acked (acks={send.acks}) at {offset}, there is {what}")
+
+
+def _known_start(facts: Facts, place: Place) -> int:
+    return max((read.log_start_offset for read in facts.reads[place]), default=0)
+
+
+def _sightings(facts: Facts, place: Place) -> Iterator[dict[int, set[Value]]]:
+    """Offset to values, as acked or read, one map per stretch of time in which offsets must not change."""
+    seen: dict[int, set[Value]] = defaultdict(set)
+    events: list[tuple[int, Send | Read | Restart]] = []
+    events += [(send.completed, send) for send in facts.acked[place]]
+    events += [(read.completed, read) for read in facts.reads[place]]
+    events += [(cut.at, cut) for cut in facts.cuts(place)]
+    is_sync = facts.is_sync(place)
+    unsure: set[int] = set()  # acked with acks=1, not seen otherwise
+    for _, event in sorted(events, key=lambda one: one[0]):
+        if isinstance(event, Restart):
+            gone = {offset for offset in (unsure if is_sync else seen) if offset >= event.cut_ends[place]}
+            if gone:
+                yield {offset: seen.pop(offset) for offset in gone}
+            unsure.clear()
+        elif isinstance(event, Send):
+            for offset, value in enumerate(event.values, event.offset):
+                if event.acks != ALL_ACKS and offset not in seen:
+                    unsure.add(offset)
+                seen[offset].add(value)
+        else:
+            for batch in event.batches:
+                for record in batch.records:
+                    seen[record.offset].add(record.value)
+                    unsure.discard(record.offset)
+    yield seen
+
+
+def _changed_offsets(facts: Facts, place: Place) -> Iterator[Anomaly]:
+    for seen in _sightings(facts, place):
+        for offset, values in sorted(seen.items()):
+            if len(values) > 1:
+                yield Anomaly("inconsistent offset", f"{place} at {offset}: {sorted(values)}")
+
+
+def _duplicates(facts: Facts, place: Place) -> Iterator[Anomaly]:
+    for seen in _sightings(facts, place):
+        times = Counter(value for values in seen.values() for value in values)
+        for value, count in sorted(times.items()):
+            send = facts.senders.get(value)
+            allowed = 1 if send is None or send.producer is not None else max(1, send.attempts)
+            if count > allowed:
+                yield Anomaly("duplicate", f"{place}: {value} at {count} offsets, {allowed} attempts")
+
+
+def _foreign_records(facts: Facts, place: Place) -> Iterator[Anomaly]:
+    """Read but never sent there, refused, or sent to an earlier topic of that name."""
+    topic = facts.history.topics[place.topic_id]
+    told = set()
+    for read in facts.reads[place]:
+        for batch in read.batches:
+            for record in batch.records:
+                send = facts.senders.get(record.value)
+                if send is None or (send.topic, send.partition) != (topic.name, place.partition):
+                    reason = "was never sent there"
+                elif send.topic_id not in (None, place.topic_id) or send.completed < topic.creation_invoked:
+                    reason = "was sent to an earlier topic"
+                elif send.outcome is Outcome.FAILED:
+                    reason = "was refused"
+                else:
+                    continue
+                if record.value not in told:
+                    told.add(record.value)
+                    yield Anomaly("phantom", f"{place} at {record.offset}: {record.value} {reason}")
+
+
+def _spurious_offsets(facts: Facts, place: Place) -> Iterator[Anomaly]:
+    """An ack with an offset that was given, or below the end that was known, before the batch was first sent."""
+    events: list[tuple[int, int, Send | Read | Restart]] = []
+    for send in facts.acked[place]:
+        events += [(send.invoked, 1, send), (send.completed, 2, send)]
+    events += [(read.completed, 0, read) for read in facts.reads[place]]
+    events += [(cut.at, 0, cut) for cut in facts.cuts(place)]
+    known = 0
+    floor: dict[int, int] = {}
+    for _, kind, event in sorted(events, key=lambda one: one[:2]):
+        if isinstance(event, Restart):
+            known = min(known, event.cut_ends[place])
+        elif isinstance(event, Read):
+            known = max(known, event.high_watermark)
+        elif kind == 1:
+            floor[id(event)] = known
+        else:
+            if event.offset < floor[id(event)] and not _cut_between(facts, place, event):
+                yield Anomaly(
+                    "spurious offset", f"{place}: {event.values[0]} acked at {event.offset}, end was {floor[id(event)]}"
+                )
+            known = max(known, event.offset + len(event.values))
+
+
+def _cut_between(facts: Facts, place: Place, send: Send) -> bool:
+    """A power cut while it was on its way: what was known before need not hold after."""
+    return any(send.invoked < cut.at < send.completed for cut in facts.cuts(place))
+
+
+def _connection_order(facts: Facts, place: Place) -> Iterator[Anomaly]:
+    """Batches of one connection are appended in the order in which they were sent."""
+    by_connection: dict[int, list[Send]] = defaultdict(list)
+    for send in facts.acked[place]:
+        if send.producer is None:
+            by_connection[send.lane[0]].append(send)
+    for sends in by_connection.values():
+        sends.sort(key=lambda send: send.lane[1])
+        for before, after in pairwise(sends):
+            if after.offset <= before.offset:
+                detail = f"{before.values[0]} at {before.offset}, {after.values[0]} at {after.offset}"
+                yield Anomaly("reordered", f"{place}: {detail}")
+
+
+def _producer_order(facts: Facts, place: Place, final: Mapping[int, StoredRecord]) -> Iterator[Anomaly]:
+    """What one idempotent producer sent lies in the order in which it was sent."""
+    latest: dict[tuple[int, int], Value] = {}
+    for _, record in sorted(final.items()):
+        send = facts.senders.get(record.value)
+        if send is None or send.producer is None:
+            continue
+        before = latest.get(send.producer)
+        if before is not None and before >= record.value:
+            yield Anomaly("reordered", f"{place} at {record.offset}: {record.value} after {before}")
+        latest[send.producer] = record.value
+
+
+class _Mark(NamedTuple):
+    """A high watermark (at least `value`) that somebody was told."""
+
+    invoked: int
+    completed: int
+    value: int
+    is_exact: bool
+
+
+def _marks(facts: Facts, place: Place) -> Iterator[Anomaly]:
+    """The high watermark and the log start never go back, but for an asynchronous topic's at a power cut."""
+    marks = [
+        _Mark(read.invoked, read.completed, read.high_watermark, True)
+        for read in facts.reads[place]
+        if not read.error and read.high_watermark >= 0
+    ]
+    marks += [
+        _Mark(one.invoked, one.completed, one.offset, True)
+        for one in facts.history.lookups
+        if one.place == place and one.timestamp_ms == LATEST
+    ]
+    marks += [
+        _Mark(send.invoked, send.completed, send.offset + len(send.values), False)
+        for send in facts.acked[place]
+        if send.acks == ALL_ACKS
+    ]
+    resets = [] if facts.is_sync(place) else [(cut.at, cut.cut_ends[place]) for cut in facts.cuts(place)]
+    yield from _monotone(f"high watermark of {place}", marks, resets)
+    starts = [
+        _Mark(read.invoked, read.completed, read.log_start_offset, True)
+        for read in facts.reads[place]
+        if not read.error and read.log_start_offset >= 0
+    ]
+    deletions = [one for one in facts.history.deletions if one.place == place]
+    starts += [
+        _Mark(one.invoked, one.completed, one.log_start_offset, False) for one in deletions if one.log_start_offset >= 0
+    ]
+    yield from _monotone(f"log start of {place}", starts, [])
+    for start in starts:
+        asked = {0, *(one.offset for one in deletions if one.invoked < start.completed)}
+        if start.value > max(asked):
+            yield Anomaly("log start ahead", f"{place}: {start.value}, nobody asked for more than {max(asked)}")
+
+
+def _monotone(what: str, marks: list[_Mark], resets: list[tuple[int, int]]) -> Iterator[Anomaly]:
+    """Who asks after somebody was told a mark is told no lower one."""
+    events: list[tuple[int, int, _Mark | int]] = [(at, 0, value) for at, value in resets]
+    for mark in marks:
+        events += [(mark.completed, 1, mark)]
+        if mark.is_exact:
+            events += [(mark.invoked, 2, mark)]
+    known = 0
+    floor: dict[int, int] = {}
+    crossed: list[int] = []
+    for at, kind, event in sorted(events, key=lambda one: one[:2]):
+        if not isinstance(event, _Mark):
+            known = min(known, event)
+            crossed.append(at)
+        elif kind == 2:
+            floor[id(event)] = known
+        else:
+            if event.is_exact and event.value < floor[id(event)] and not any(at > event.invoked for at in crossed):
+                yield Anomaly("went back", f"{what}: {event.value} after {floor[id(event)]}")
+            known = max(known, event.value)
+
+
+def _epochs(facts: Facts, place: Place) -> Iterator[Anomaly]:
+    """No leader epoch spans two lives of the broker (RULES L3), and epochs do not fall along the log."""
+    epoch_at: dict[tuple[int, Value], int] = {}
+    for read in facts.reads[place]:
+        before = -1
+        for batch in read.batches:
+            epoch_at[batch.base_offset, batch.records[0].value] = batch.leader_epoch
+            if batch.leader_epoch < before:
+                yield Anomaly("epoch went back", f"{place} at {batch.base_offset}: {batch.leader_epoch}")
+            before = batch.leader_epoch
+    lives: dict[int, set[int]] = defaultdict(set)
+    for send in facts.acked[place]:
+        stored = (send.offset, send.values[0])
+        if send.producer is None and stored in epoch_at and facts.is_sync(place):
+            lives[epoch_at[stored]].add(send.life)
+    for epoch, of_epoch in sorted(lives.items()):
+        if len(of_epoch) > 1:
+            yield Anomaly("epoch used twice", f"{place}: epoch {epoch} in lives {sorted(of_epoch)}")
+
+
+def _out_of_range(facts: Facts, place: Place) -> Iterator[Anomaly]:
+    """An offset that is known to be there is refused."""
+    sound = sorted(
+        (read.completed, read.high_watermark) for read in facts.reads[place] if not read.error and facts.is_sync(place)
+    )
+    asked = [(one.invoked, one.offset) for one in facts.history.deletions if one.place == place]
+    for read in facts.reads[place]:
+        if read.error != OUT_OF_RANGE:
+            continue
+        end = max((value for completed, value in sound if completed < read.invoked), default=0)
+        start = max((offset for invoked, offset in asked if invoked < read.completed), default=0)
+        if start <= read.offset <= end:
+            yield Anomaly("refused offset", f"{place}: {read.offset} is within [{start}, {end}]")
+
+
+def _lookups(facts: Facts, final: Mapping[Place, Mapping[int, StoredRecord]]) -> Iterator[Anomaly]:
+    """Searches by timestamp give what a linear scan gives, of what was readable then."""
+    scans: dict[Place, _Scan] = {}
+    for lookup in facts.history.lookups:
+        place = lookup.place
+        if place not in final or not facts.is_sync(place) or lookup.timestamp_ms in (EARLIEST, LATEST):
+            continue
+        if place not in scans:
+            scans[place] = _Scan(final[place])
+        before = [read for read in facts.reads[place] if not read.error]
+        end_before = max((read.high_watermark for read in before if read.completed < lookup.invoked), default=0)
+        yield from scans[place].judge(lookup, end_before)
+
+
+class _Scan:
+    """The records of a partition in order, to be searched without an index."""
+
+    def __init__(self, records: Mapping[int, StoredRecord]) -> None:
+        self._records = [record for _, record in sorted(records.items())]
+        self._newest: list[int] = []  # greatest timestamp so far
+        newest = -1
+        for record in self._records:
+            newest = max(newest, record.timestamp_ms)
+            self._newest.append(newest)
+
+    def first_at(self, timestamp_ms: int) -> StoredRecord | None:
+        """The linear scan's answer over all there is."""
+        return next((one for one in self._records if one.timestamp_ms >= timestamp_ms), None)
+
+    def judge(self, lookup: Lookup, end_before: int) -> Iterator[Anomaly]:
+        """`end_before` is a high watermark known when the search began: records below it were searched."""
+        if not self._records:
+            return
+        start = self._records[0].offset
+        wanted_ms = lookup.timestamp_ms
+        if wanted_ms == MAX_TIMESTAMP:
+            below = bisect_right(self._records, end_before - 1, key=lambda record: record.offset)
+            wanted_ms = self._newest[below - 1] if below else -1
+            if lookup.offset == -1 and below and end_before > start:
+                yield Anomaly("index", f"{lookup.place}: no greatest timestamp, {wanted_ms} is there")
+            if lookup.offset == -1:
+                return
+            if lookup.found_timestamp_ms < wanted_ms:
+                found = lookup.found_timestamp_ms
+                yield Anomaly("index", f"{lookup.place}: greatest timestamp {found}, {wanted_ms} is there")
+            wanted_ms = lookup.found_timestamp_ms
+        first = self.first_at(wanted_ms)
+        if lookup.offset == -1:
+            if first is not None and first.offset < end_before:
+                yield Anomaly("index", f"{lookup.place}: nothing at {wanted_ms}, {first} is there")
+        elif lookup.offset >= start and (
+            first is None or (first.offset, first.timestamp_ms) != (lookup.offset, lookup.found_timestamp_ms)
+        ):
+            found_at = f"{lookup.offset} at {lookup.found_timestamp_ms}"
+            yield Anomaly("index", f"{lookup.place}: {found_at} for {wanted_ms}, a scan finds {first}")

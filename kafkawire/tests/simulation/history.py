@@ -1,0 +1,171 @@
+"""What clients asked and were told, as events with logical times; `checker` judges it, nothing here does.
+
+Every record has a unique value, (writer, sequence). A time is a position in the order of all invocations and
+completions, so that "before" means before for everybody. UNANSWERED is the completion of what got no answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+UNANSWERED = 1 << 62
+Value = tuple[int, int]  # writer, number within the writer
+
+
+class Place(NamedTuple):
+    """A partition of one incarnation of a topic."""
+
+    topic_id: bytes
+    partition: int
+
+
+class Outcome(Enum):
+    """What a producer knows in the end."""
+
+    OK = "ok"
+    FAILED = "failed"  # certainly not stored
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class TopicLife:
+    """One incarnation of a topic, from its creation to its deletion."""
+
+    topic_id: bytes
+    name: str
+    is_sync: bool
+    partition_count: int
+    creation_invoked: int
+    created: int
+    deletion_invoked: int = UNANSWERED
+    deleted: int = UNANSWERED
+
+
+@dataclass(slots=True)
+class Send:
+    """One batch a producer wants stored. `attempts` counts those that may have stored it."""
+
+    values: tuple[Value, ...]
+    topic: str
+    topic_id: bytes | None  # None: it was sent by name
+    partition: int
+    acks: int
+    producer: tuple[int, int] | None  # id and epoch of an idempotent producer
+    invoked: int
+    completed: int = UNANSWERED
+    outcome: Outcome = Outcome.UNKNOWN
+    offset: int = -1
+    attempts: int = 0
+    lane: tuple[int, int] = (0, 0)  # connection and position in it of the attempt that was answered
+    life: int = -1  # of the broker that answered
+
+
+class StoredRecord(NamedTuple):
+    """A record as read."""
+
+    offset: int
+    value: Value
+    timestamp_ms: int
+
+
+class StoredBatch(NamedTuple):
+    """A batch as read; its CRC was right."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    records: tuple[StoredRecord, ...]
+
+
+@dataclass(slots=True)
+class Read:
+    """A partition's part of a fetch. `is_alone`: nothing else was fetched with it."""
+
+    place: Place
+    offset: int
+    invoked: int
+    completed: int
+    error: int = 0
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    batches: tuple[StoredBatch, ...] = ()
+    is_alone: bool = False
+    damage: str = ""  # what is wrong with the bytes
+
+
+@dataclass(slots=True)
+class Lookup:
+    """A search by timestamp (or, below zero, for one of the named points), answered without an error."""
+
+    place: Place
+    timestamp_ms: int
+    invoked: int
+    completed: int
+    offset: int
+    found_timestamp_ms: int
+
+
+@dataclass(slots=True)
+class RecordsDeletion:
+    """DeleteRecords up to `offset`; `log_start_offset` is the answer, -1 without one."""
+
+    place: Place
+    offset: int
+    invoked: int
+    completed: int = UNANSWERED
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class Restart:
+    """A new life of the broker. `cut_ends` has the log ends it found where a power cut came before it."""
+
+    at: int
+    cut_ends: dict[Place, int]
+
+
+@dataclass(slots=True)
+class History:
+    """All events, in the order in which they became known."""
+
+    topics: dict[bytes, TopicLife] = field(default_factory=dict)
+    sends: list[Send] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    lookups: list[Lookup] = field(default_factory=list)
+    deletions: list[RecordsDeletion] = field(default_factory=list)
+    restarts: list[Restart] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)  # what needs no checker: a broker that does not start, a hang
+    operations: int = 0
+    now: int = 0
+    life: int = 0
+    trace: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def tick(self) -> int:
+        """The next logical time."""
+        self.now += 1
+        return self.now
+
+    def note(self, *facts: object) -> None:
+        """Into the trace, by which two runs of a seed are compared."""
+        self.trace.update(repr(facts).encode())
+
+    def life_of(self, name: str, invoked: int, completed: int) -> TopicLife | None:
+        """The incarnation of a topic that alone can have answered by that name, or None when that is open."""
+        alive = [
+            life
+            for life in self.topics.values()
+            if life.name == name and life.creation_invoked < completed and life.deleted > invoked
+        ]
+        if len(alive) == 1 and alive[0].created <= invoked and alive[0].deletion_invoked >= completed:
+            return alive[0]
+        return None
+
+    def place_of(self, send: Send) -> Place | None:
+        """Where an acknowledged batch must be."""
+        if send.topic_id is not None:
+            return Place(send.topic_id, send.partition)
+        life = self.life_of(send.topic, send.invoked, send.completed)
+        return None if life is None else Place(life.topic_id, send.partition)

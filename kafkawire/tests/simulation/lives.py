@@ -1,0 +1,185 @@
+"""The lives of the broker: each begins on what the one before it left, and ends in order or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import trio
+
+from engine.api import PartitionLog, TopicPartition
+from engine.errors import EngineError
+from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
+from kafkawire.config import load
+from kafkawire.tests.simulation.history import Place, Restart
+from kafkawire.tests.simulation.shared import Shared
+from kafkawire.tests.simulation.world import PowerLost, SimulatedWorld
+
+STARTS_MAX = 60
+START_WITHIN_S = 300.0
+STOP_WITHIN_S = 60.0
+
+
+@dataclass
+class Lives:
+    """Runs one broker after the other until told to stop."""
+
+    shared: Shared
+    world: SimulatedWorld
+    properties: dict[str, str]
+    broker: Broker | None = None
+    is_over: bool = False
+    _scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    _power_cut: bool | None = None  # how this life was ended; None: by itself
+    _changes_of_next_life: int | None = None
+    _planned_power_cut: bool = False
+    _was_cut: bool = False  # and no broker was ready since
+    _in_doubt: set[Place] = field(default_factory=set)  # a power cut came, the end was not seen since
+
+    def __post_init__(self) -> None:
+        self._rng = Random(f"{self.shared.seed}/lives")
+        self.world.disk.on_end = self._end_within
+
+    @property
+    def has_lost_a_dir(self) -> bool:
+        """Whether a partition is offline."""
+        return self.broker is None or any(log is None for log in self._logs(self.broker).values())
+
+    @staticmethod
+    def _logs(broker: Broker) -> dict[Place, PartitionLog | None]:
+        """Every partition there should be; None for those that are offline."""
+        logs: dict[Place, PartitionLog | None] = {}
+        for topic in broker.coordinator.image.topics.values():
+            for partition in range(len(topic.partitions)):
+                try:
+                    log = broker.store.get(TopicPartition(topic.topic_id, topic.name, partition))
+                except EngineError:
+                    log = None
+                logs[Place(topic.topic_id, partition)] = log
+        return logs
+
+    async def run(self) -> None:
+        """Broker after broker."""
+        starts = 0
+        while not self.is_over:
+            starts += 1
+            if starts > STARTS_MAX:
+                self.shared.history.troubles.append(f"the broker was started {STARTS_MAX} times")
+                return
+            await self._live()
+            self._after(power_cut=self._power_cut or False)
+            await trio.sleep(self._rng.uniform(0.01, 0.3))
+
+    async def _live(self) -> None:
+        history = self.shared.history
+        self._scope = trio.CancelScope()
+        self._power_cut = None
+        history.life += 1
+        if self._changes_of_next_life is not None:
+            self.crash_after(self._changes_of_next_life, power_cut=self._rng.random() < 0.5)
+            self._changes_of_next_life = None
+        config, _ = load(self.properties)
+
+        def on_ready(broker: Broker) -> None:
+            self.broker = broker
+            self._note_ends(broker)
+            self.shared.network.is_up = True
+
+        try:
+            with self._scope:
+                await run_broker(config, self.world.surroundings(), on_ready)
+        except* PowerLost:
+            pass
+        except* (BrokerFailed, StartError) as failure:
+            self._judge_failure(failure)
+        except* Exception as failure:
+            if self._power_cut is None:
+                history.troubles.append(f"the broker crashed by itself: {_innermost(failure)!r}")
+        self.broker = None
+        self.shared.network.is_up = False
+        self.shared.network.cut_all()
+        history.note("life ended", history.life)
+
+    def _judge_failure(self, failure: BaseExceptionGroup[BaseException]) -> None:
+        """A broker gives up when its disks do, and for no other reason."""
+        if self._power_cut is None and not self.world.disk.was_hit:
+            self.shared.history.troubles.append(f"the broker gave up: {_innermost(failure)}")
+
+    def _after(self, *, power_cut: bool) -> None:
+        """The world between two lives. What failed in the first is mended for the second."""
+        self._was_cut |= power_cut
+        self.world.end_life()
+        self.world.disk.faults.clear()
+        self.world.speed.slow_s = 0.0
+        self.world.restore(power_cut=power_cut, rng=self._rng)
+
+    def _note_ends(self, broker: Broker) -> None:
+        """A partition that is offline now tells its end in a later life."""
+        history = self.shared.history
+        logs = self._logs(broker)
+        if self._was_cut:
+            self._in_doubt.update(logs)
+            self._was_cut = False
+        ends = {place: log.log_end_offset for place, log in logs.items() if log is not None}
+        cut_ends = {place: end for place, end in ends.items() if place in self._in_doubt}
+        self._in_doubt.difference_update(cut_ends)
+        history.restarts.append(Restart(history.tick(), cut_ends))
+        history.note("started", history.life, sorted(ends.items()))
+
+    # Ends
+
+    def _end(self, *, power_cut: bool) -> None:
+        """In one step, wherever the broker is."""
+        if self._power_cut is None:
+            self._power_cut = power_cut
+            self.shared.network.is_up = False
+            self.shared.network.cut_all()
+            self.world.end_life()
+            self._scope.cancel()
+
+    def _end_within(self) -> None:
+        self._end(power_cut=self._planned_power_cut)
+
+    def crash_after(self, changes: int, *, power_cut: bool) -> None:
+        """The life ends instead of the file change after so many others."""
+        self._planned_power_cut = power_cut
+        self.world.disk.changes_until_end = changes
+
+    async def crash(self, *, power_cut: bool, changes_of_next_life: int | None = None) -> None:
+        """End this life now; return when the next one serves."""
+        life = self.shared.history.life
+        self._changes_of_next_life = changes_of_next_life
+        self._end(power_cut=power_cut)
+        await self.next_life(life)
+
+    async def restart_cleanly(self) -> None:
+        """As SIGTERM does."""
+        life = self.shared.history.life
+        self.stop()
+        with trio.move_on_after(STOP_WITHIN_S) as waited:
+            while self.broker is not None and self.shared.history.life == life:
+                await trio.sleep(0.01)
+        if waited.cancelled_caught:
+            self.shared.history.troubles.append(f"the broker did not stop within {STOP_WITHIN_S} s")
+            self._end(power_cut=False)
+        await self.next_life(life)
+
+    def stop(self) -> None:
+        """Ask the broker to stop in order."""
+        self.shared.network.is_up = False
+        if self.broker is not None:
+            self.broker.stop.set()
+
+    async def next_life(self, than: int) -> None:
+        """Return when a life after `than` serves."""
+        with trio.move_on_after(START_WITHIN_S) as waited:
+            while self.shared.history.life <= than or self.broker is None:
+                await trio.sleep(0.005)
+        if waited.cancelled_caught:
+            self.shared.history.troubles.append(f"no broker within {START_WITHIN_S} s")
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,75 @@
+"""Connections to a broker that comes and goes, and what is asked over them.
+
+A connection can be cut at any moment, by the client in the middle of a frame or by the world. Nothing here retries:
+that is the clients' business. `LOST` is what a cut looks like to whoever uses the connection.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from random import Random
+
+import trio
+
+from kafkawire.testing import Client, MemoryWorld
+from kafkawire.wire.message import Message
+from kafkawire.wire.versions import encode_request
+
+LOST = (EOFError, OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
+ANSWER_WITHIN_S = 40.0  # longer than the slowest disk
+
+
+class Connection(Client):
+    """A client's connection; `number` tells it from all others of a run."""
+
+    number: int = 0
+
+    async def ask(self, request: Message, version: int) -> Message:
+        """A request and its answer, in time. Errors: LOST."""
+        with trio.fail_after(ANSWER_WITHIN_S):
+            return await self.call(request, version)
+
+    async def send_beginning(self, request: Message, version: int, rng: Random) -> None:
+        """Some bytes of a request; the connection is of no use afterwards."""
+        frame = encode_request(request, version, 0, self.client_id)
+        whole = struct.pack(">i", len(frame)) + frame
+        await self.stream.send_all(whole[: rng.randrange(1, len(whole))])
+
+    def close(self) -> None:
+        """At once, whatever is on its way."""
+        self.stream.send_stream.close()
+        self.stream.receive_stream.close()
+
+
+@dataclass
+class Network:
+    """Where clients connect. It is up while a broker accepts."""
+
+    world: MemoryWorld
+    is_up: bool = False
+    open: dict[int, Connection] = field(default_factory=dict)
+    _last_number: int = 0
+
+    def connect(self, client_id: str) -> Connection:
+        """Errors: ConnectionRefusedError, one of LOST."""
+        if not self.is_up:
+            raise ConnectionRefusedError("no broker")
+        connection = Connection(self.world.listeners[9092].connect(), client_id)
+        self._last_number += 1
+        connection.number = self._last_number
+        self.open[connection.number] = connection
+        return connection
+
+    def disconnect(self, connection: Connection) -> None:
+        """The client hangs up."""
+        connection.close()
+        self.open.pop(connection.number, None)
+
+    def cut_all(self) -> int:
+        """Every connection breaks now; returns how many there were."""
+        count = len(self.open)
+        for connection in self.open.values():
+            connection.close()
+        self.open.clear()
+        return count

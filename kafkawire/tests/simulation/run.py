@@ -1,0 +1,187 @@
+"""One seed from start to verdict, and the search for the faults that matter when it fails."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Collection
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import structlog
+import trio
+import trio.testing
+
+from kafkawire import topic_config
+from kafkawire.config import INT_MAX
+from kafkawire.config_values import at_least
+from kafkawire.tests.simulation.admin import Admin
+from kafkawire.tests.simulation.audit import Auditor
+from kafkawire.tests.simulation.checker import Anomaly, check
+from kafkawire.tests.simulation.faults import Faults
+from kafkawire.tests.simulation.history import History, Place, StoredRecord
+from kafkawire.tests.simulation.lives import Lives
+from kafkawire.tests.simulation.network import Network
+from kafkawire.tests.simulation.plan import Plan, plan
+from kafkawire.tests.simulation.reader import Follower, Wanderer
+from kafkawire.tests.simulation.shared import Shared
+from kafkawire.tests.simulation.world import DiskSpeed, SimulatedFileSystem, SimulatedWorld
+from kafkawire.tests.simulation.writer import Writer
+
+OPERATIONS_MIN = 200
+FAULTS_MIN = 3
+FINISH_WITHIN_S = 600.0  # of the simulated time, once nothing fails any more
+REAL_TIME_MAX_S = 30
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a seed."""
+
+    seed: int
+    operations: int
+    faults: int
+    lives: int
+    trace: str
+    anomalies: tuple[Anomaly, ...]
+
+
+def prepare() -> None:
+    """Once per process: the same schedule for the same seed, segments small enough to roll, no log on the terminal."""
+    vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
+    topic_config.TOPIC_KEYS["segment.bytes"] = topic_config.TopicKey(at_least(1000, INT_MAX), "segment_size_bytes")
+    structlog.configure(processors=[_drop])
+
+
+def _drop(_logger: object, _name: str, _event: object) -> Any:
+    raise structlog.DropEvent
+
+
+def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
+    """Runs a seed, with all its faults or the chosen ones only."""
+    trio._core._run._r.seed(seed)
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(REAL_TIME_MAX_S)
+    try:
+        return trio.run(_run, plan(seed), faults, clock=trio.testing.MockClock(autojump_threshold=0))
+    except Exception:
+        return Result(seed, 0, 0, 0, "", (Anomaly("simulation crashed", traceback.format_exc()),))
+    finally:
+        signal.alarm(0)
+
+
+def _too_long(_signal: int, _frame: FrameType | None) -> None:
+    raise TimeoutError(f"the seed runs for more than {REAL_TIME_MAX_S} s")
+
+
+def shrink(result: Result) -> list[int]:
+    """The faults without which it would not fail in this way: one after the other is left out."""
+    kinds = {anomaly.kind for anomaly in result.anomalies}
+    needed = list(range(len(plan(result.seed).faults)))
+    for number in list(needed):
+        fewer = [one for one in needed if one != number]
+        if kinds & {anomaly.kind for anomaly in run_seed(result.seed, fewer).anomalies}:
+            needed = fewer
+    return needed
+
+
+async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
+    run = _Run(the_plan, frozenset(range(len(the_plan.faults)) if chosen is None else chosen))
+    final = await run.everything()
+    history = run.history
+    anomalies = check(history, final)
+    if chosen is None and not anomalies:
+        if history.operations < OPERATIONS_MIN:
+            anomalies.append(Anomaly("idle", f"{history.operations} operations"))
+        if len(run.faults.bitten) < FAULTS_MIN:
+            anomalies.append(Anomaly("idle", f"faults that bit: {run.faults.bitten}"))
+    return Result(
+        the_plan.seed,
+        history.operations,
+        len(run.faults.bitten),
+        history.life,
+        history.trace.hexdigest(),
+        tuple(anomalies),
+    )
+
+
+class _Run:
+    """The parts of one run."""
+
+    def __init__(self, the_plan: Plan, chosen: frozenset[int]) -> None:
+        self.plan = the_plan
+        self.history = History()
+        world = SimulatedWorld(
+            seed=the_plan.seed,
+            disk=SimulatedFileSystem(history=self.history),
+        )
+        network = Network(world)
+        plans = {topic.name: topic for topic in the_plan.topics}
+        self.shared = Shared(the_plan.seed, self.history, network, plans)
+        world.speed = DiskSpeed(self.shared.rng("disk"))
+        properties = {
+            "log.dirs": ",".join(the_plan.log_dirs),
+            "http.listeners": "",
+            "listeners": "PLAINTEXT://memory:9092",
+            "auto.create.topics.enable": "false",
+            "journal.slot.bytes": str(the_plan.journal_slot_size_bytes),
+        }
+        self.lives = Lives(self.shared, world, properties)
+        self.faults = Faults(the_plan, self.shared, self.lives, chosen)
+        self.admin = Admin(self.shared, pause_s=1.0)
+        self.places = [(topic.name, one) for topic in the_plan.topics for one in range(topic.partition_count)]
+
+    async def everything(self) -> dict[Place, dict[int, StoredRecord]]:
+        """Load and faults, then peace, then a last crash and the audit."""
+        auditor = Auditor("auditor", self.shared, self.places)
+        final: dict[Place, dict[int, StoredRecord]] = {}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.lives.run)
+            await self.lives.next_life(0)
+            for topic in self.plan.topics:
+                await self.admin.create(topic)
+            with trio.move_on_after(FINISH_WITHIN_S * 2) as finished:
+                async with trio.open_nursery() as followers:
+                    for number in range(self.plan.followers):
+                        follower = Follower(
+                            f"follower-{number}", self.shared, self.places, uses_session=number % 2 == 0
+                        )
+                        followers.start_soon(follower.run)
+                    await self._load()
+                    self.shared.followers_until = await auditor.ends()
+            if finished.cancelled_caught:
+                self.history.troubles.append("clients did not come to their end")
+            await self._last_restart()
+            final = await auditor.read_everything()
+            self.lives.is_over = True
+            self.lives.stop()
+        return final
+
+    async def _load(self) -> None:
+        async with trio.open_nursery() as load:
+            for one in self.plan.writers:
+                load.start_soon(Writer(one, self.shared).run)
+            for number in range(self.plan.wanderers):
+                load.start_soon(Wanderer(f"wanderer-{number}", self.shared, self.places).run)
+            load.start_soon(self.admin.run)
+            await self.faults.run()
+            while self.history.operations < OPERATIONS_MIN:
+                await trio.sleep(0.01)
+            await self._mend()
+            self.shared.is_over = True
+
+    async def _mend(self) -> None:
+        """Nothing fails any more, and what is offline comes back."""
+        world = self.lives.world
+        world.disk.faults.clear()
+        world.speed.slow_s = 0.0
+        if self.lives.has_lost_a_dir:
+            await self.lives.restart_cleanly()
+
+    async def _last_restart(self) -> None:
+        rng = self.shared.rng("last restart")
+        if rng.random() < 0.25:
+            await self.lives.restart_cleanly()
+        else:
+            await self.lives.crash(power_cut=rng.random() < 0.7)

@@ -1,0 +1,330 @@
+"""Hand-made histories, one for each anomaly and sound ones: a checker that finds nothing must be able to."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.tests.simulation.checker import ALL_ACKS, CORRUPT, OUT_OF_RANGE, check
+from kafkawire.tests.simulation.history import (
+    History,
+    Lookup,
+    Outcome,
+    Place,
+    Read,
+    RecordsDeletion,
+    Restart,
+    Send,
+    StoredBatch,
+    StoredRecord,
+    TopicLife,
+    Value,
+)
+
+HERE = Place(b"topic-id-one", 0)
+Final = dict[Place, dict[int, StoredRecord]]
+
+
+def history(*, is_sync: bool = True) -> History:
+    found = History()
+    found.topics[HERE.topic_id] = TopicLife(HERE.topic_id, "orders", is_sync, 1, found.tick(), found.tick())
+    return found
+
+
+def send(
+    of: History,
+    *values: Value,
+    offset: int = -1,
+    acks: int = ALL_ACKS,
+    producer: tuple[int, int] | None = None,
+    outcome: Outcome = Outcome.OK,
+    attempts: int = 1,
+    life: int = 1,
+) -> Send:
+    """A batch that was sent and answered at once."""
+    one = Send(values, "orders", HERE.topic_id, 0, acks, producer, of.tick())
+    one.outcome, one.offset, one.attempts, one.life = outcome, offset, attempts, life
+    if outcome is not Outcome.UNKNOWN:
+        one.completed = of.tick()
+    one.lane = (len(of.restarts), of.tick())
+    of.sends.append(one)
+    return one
+
+
+def batch(base_offset: int, *values: Value, epoch: int = 0, times: tuple[int, ...] = ()) -> StoredBatch:
+    records = tuple(
+        StoredRecord(base_offset + delta, value, times[delta] if times else 100 + base_offset + delta)
+        for delta, value in enumerate(values)
+    )
+    return StoredBatch(base_offset, base_offset + len(values) - 1, epoch, records)
+
+
+def read(of: History, offset: int, *batches: StoredBatch, mark: int = -1, start: int = 0, error: int = 0) -> Read:
+    """A fetch of this partition alone, answered at once. The high watermark is behind what was read if not given."""
+    end = batches[-1].last_offset + 1 if batches else offset
+    one = Read(HERE, offset, of.tick(), of.tick(), error, end if mark < 0 else mark, start, batches, is_alone=True)
+    of.reads.append(one)
+    return one
+
+
+def power_cut(of: History, end: int) -> None:
+    of.restarts.append(Restart(of.tick(), {HERE: end}))
+
+
+def final(*batches: StoredBatch) -> Final:
+    return {HERE: {record.offset: record for one in batches for record in one.records}}
+
+
+def kinds(of: History, end: Final | None = None) -> set[str]:
+    return {anomaly.kind for anomaly in check(of, end or {})}
+
+
+def test_a_sound_history_has_no_anomaly() -> None:
+    one = history()
+    send(one, (1, 0), (1, 1), offset=0)
+    send(one, (1, 2), offset=2, acks=1)
+    stored = batch(0, (1, 0), (1, 1)), batch(2, (1, 2))
+    read(one, 0, *stored)
+    read(one, 3)
+    one.lookups.append(Lookup(HERE, 101, one.tick(), one.tick(), 1, 101))
+    one.lookups.append(Lookup(HERE, -3, one.tick(), one.tick(), 2, 102))
+    power_cut(one, 3)
+    assert kinds(one, final(*stored)) == set()
+
+
+def test_trouble_is_told() -> None:
+    one = history()
+    one.troubles.append("the broker did not start")
+    assert kinds(one) == {"trouble"}
+
+
+@pytest.mark.parametrize("found", [batch(0, (2, 0)), None])
+def test_lost_write(found: StoredBatch | None) -> None:
+    one = history()
+    send(one, (1, 0), offset=0)
+    send(one, (2, 0), outcome=Outcome.UNKNOWN)
+    assert "lost write" in kinds(one, final(found) if found else {HERE: {}})
+
+
+def test_lost_to_an_earlier_power_cut_is_lost() -> None:
+    one = history(is_sync=False)
+    power_cut(one, 0)
+    send(one, (1, 0), offset=0)
+    assert "lost write" in kinds(one, {HERE: {}})
+
+
+@pytest.mark.parametrize(("is_sync", "acks"), [(True, 1), (False, ALL_ACKS), (False, 1)])
+def test_what_a_power_cut_may_take(is_sync: bool, acks: int) -> None:
+    one = history(is_sync=is_sync)
+    send(one, (1, 0), offset=0, acks=acks)
+    power_cut(one, 0)
+    send(one, (2, 0), offset=0)
+    read(one, 0, batch(0, (2, 0)))
+    assert kinds(one, final(batch(0, (2, 0)))) == set()
+
+
+@pytest.mark.parametrize(("is_sync", "acks"), [(True, 1), (False, ALL_ACKS), (True, ALL_ACKS)])
+def test_without_a_power_cut_nothing_may_be_taken(is_sync: bool, acks: int) -> None:
+    one = history(is_sync=is_sync)
+    send(one, (1, 0), offset=0, acks=acks)
+    one.restarts.append(Restart(one.tick(), {}))
+    assert kinds(one, {HERE: {}}) == {"lost write"}
+
+
+def test_a_power_cut_may_not_take_what_was_acked_by_all() -> None:
+    one = history()
+    send(one, (1, 0), offset=0)
+    power_cut(one, 0)
+    assert "lost write" in kinds(one, {HERE: {}})
+
+
+def test_records_below_the_log_start_are_not_lost() -> None:
+    one = history()
+    send(one, (1, 0), offset=0)
+    send(one, (1, 1), offset=1)
+    one.deletions.append(RecordsDeletion(HERE, 1, one.tick(), one.tick(), 1))
+    read(one, 1, batch(1, (1, 1)), start=1)
+    assert kinds(one, final(batch(1, (1, 1)))) == set()
+
+
+def test_inconsistent_offset_between_reads() -> None:
+    one = history()
+    send(one, (1, 0), outcome=Outcome.UNKNOWN)
+    send(one, (2, 0), outcome=Outcome.UNKNOWN)
+    read(one, 0, batch(0, (1, 0)))
+    power_cut(one, 0)  # no excuse: what is read on a sync topic is durable
+    read(one, 0, batch(0, (2, 0)))
+    assert "inconsistent offset" in kinds(one)
+
+
+def test_inconsistent_offset_between_ack_and_read() -> None:
+    one = history()
+    send(one, (1, 0), offset=0)
+    send(one, (2, 0), outcome=Outcome.UNKNOWN)
+    read(one, 0, batch(0, (2, 0)))
+    assert "inconsistent offset" in kinds(one)
+
+
+def test_duplicate_of_an_idempotent_producer() -> None:
+    one = history()
+    send(one, (1, 0), offset=0, producer=(7, 0), attempts=2)
+    read(one, 0, batch(0, (1, 0)), batch(1, (1, 0)))
+    assert kinds(one) == {"duplicate"}
+
+
+@pytest.mark.parametrize(("attempts", "expected"), [(2, set()), (1, {"duplicate"})])
+def test_others_may_double_what_they_send_twice(attempts: int, expected: set[str]) -> None:
+    one = history()
+    send(one, (1, 0), outcome=Outcome.UNKNOWN, attempts=attempts)
+    read(one, 0, batch(0, (1, 0)), batch(1, (1, 0)))
+    assert kinds(one) == expected
+
+
+def test_reordered_by_an_idempotent_producer() -> None:
+    one = history()
+    for number in (0, 1):
+        send(one, (1, number), outcome=Outcome.UNKNOWN, producer=(7, 0))
+    assert kinds(one, final(batch(0, (1, 1)), batch(1, (1, 0)))) == {"reordered"}
+
+
+def test_reordered_on_one_connection() -> None:
+    one = history()
+    early = send(one, (1, 0), offset=1)
+    late = send(one, (1, 1), offset=0)
+    early.invoked, early.completed, late.invoked, late.completed = 10, 13, 11, 12
+    assert kinds(one, final(batch(0, (1, 1)), batch(1, (1, 0)))) == {"reordered"}
+
+
+def test_spurious_offset() -> None:
+    one = history()
+    send(one, (1, 0), offset=5)
+    send(one, (1, 1), offset=3)
+    assert "spurious offset" in kinds(one)
+
+
+def test_an_old_batch_asked_for_again_may_have_an_old_offset() -> None:
+    one = history()
+    old = send(one, (1, 0), offset=0, producer=(7, 0))
+    send(one, (2, 0), offset=1)
+    old.completed = one.tick()
+    assert kinds(one) == set()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, None])
+def test_phantom(outcome: Outcome | None) -> None:
+    one = history()
+    if outcome is not None:
+        send(one, (1, 0), outcome=outcome)
+    read(one, 0, batch(0, (1, 0)))
+    assert kinds(one) == {"phantom"}
+
+
+def test_phantom_of_a_deleted_topic() -> None:
+    one = history()
+    send(one, (1, 0), offset=0).topic_id = None
+    another = Place(b"topic-id-two", 0)
+    one.topics[HERE.topic_id].deletion_invoked, one.topics[HERE.topic_id].deleted = one.tick(), one.tick()
+    one.topics[another.topic_id] = TopicLife(another.topic_id, "orders", True, 1, one.tick(), one.tick())
+    read(one, 0, batch(0, (1, 0))).place = another
+    assert kinds(one) == {"phantom"}
+
+
+@pytest.mark.parametrize(("is_sync", "expected"), [(True, {"went back"}), (False, set())])
+def test_high_watermark_goes_back_at_a_power_cut(is_sync: bool, expected: set[str]) -> None:
+    one = history(is_sync=is_sync)
+    read(one, 8, mark=8)
+    power_cut(one, 5)
+    read(one, 5, mark=5)
+    assert kinds(one) == expected
+
+
+def test_high_watermark_below_what_was_acked() -> None:
+    one = history()
+    send(one, (1, 0), offset=8)
+    read(one, 8, mark=8)
+    assert kinds(one) == {"went back"}
+
+
+def test_high_watermarks_that_overlap_are_sound() -> None:
+    one = history()
+    early = read(one, 8, mark=7)
+    read(one, 8, mark=8)
+    early.completed = one.tick()
+    assert kinds(one) == set()
+
+
+def test_log_start_goes_back() -> None:
+    one = history()
+    one.deletions.append(RecordsDeletion(HERE, 4, one.tick(), one.tick(), 4))
+    read(one, 9, start=0)
+    assert kinds(one) == {"went back"}
+
+
+def test_log_start_ahead() -> None:
+    one = history()
+    one.deletions.append(RecordsDeletion(HERE, 4, one.tick()))
+    read(one, 9, start=5)
+    assert kinds(one) == {"log start ahead"}
+
+
+def test_leader_epoch_used_in_two_lives() -> None:
+    one = history()
+    send(one, (1, 0), offset=0, life=1)
+    send(one, (1, 1), offset=1, life=2)
+    read(one, 0, batch(0, (1, 0), epoch=3), batch(1, (1, 1), epoch=3))
+    assert kinds(one) == {"epoch used twice"}
+
+
+def test_leader_epoch_goes_back() -> None:
+    one = history()
+    send(one, (1, 0), (1, 1), outcome=Outcome.UNKNOWN)
+    read(one, 0, batch(0, (1, 0), epoch=3), batch(1, (1, 1), epoch=2))
+    assert kinds(one) == {"epoch went back"}
+
+
+def test_what_a_single_read_shows() -> None:
+    one = history()
+    send(one, (1, 0), (1, 1), (1, 2), outcome=Outcome.UNKNOWN)
+    read(one, 1, batch(0, (1, 0)))
+    read(one, 0, batch(0, (1, 0)), batch(2, (1, 2)))
+    read(one, 0, batch(0, (1, 0), (1, 1)), mark=1)
+    read(one, 0, mark=1)
+    read(one, 0, error=CORRUPT)
+    read(one, 0).damage = "wrong CRC"
+    expected = {"wrong place", "gap", "read above high watermark", "nothing below high watermark"}
+    assert expected | {"damaged log", "wrong bytes"} <= kinds(one)
+
+
+def test_refused_offset() -> None:
+    one = history()
+    read(one, 5, mark=5)
+    read(one, 3, error=OUT_OF_RANGE)
+    assert kinds(one) == {"refused offset"}
+
+
+def test_an_offset_below_a_log_start_that_was_asked_for_may_be_refused() -> None:
+    one = history()
+    read(one, 5, mark=5)
+    one.deletions.append(RecordsDeletion(HERE, 4, one.tick()))
+    read(one, 3, error=OUT_OF_RANGE)
+    assert kinds(one) == set()
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "offset", "found_ms"),
+    [
+        (150, 2, 300),  # not the first
+        (150, 0, 100),  # too old
+        (150, 1, 201),  # the wrong time
+        (150, -1, -1),  # it is there
+        (301, 2, 300),  # there is none
+        (-3, 1, 200),  # not the greatest
+        (-3, -1, -1),  # it is there
+    ],
+)
+def test_index_differs_from_a_scan(timestamp_ms: int, offset: int, found_ms: int) -> None:
+    one = history()
+    stored = batch(0, (1, 0), (1, 1), (1, 2), times=(100, 200, 300))
+    send(one, (1, 0), (1, 1), (1, 2), offset=0)
+    read(one, 0, stored)
+    one.lookups.append(Lookup(HERE, timestamp_ms, one.tick(), one.tick(), offset, found_ms))
+    assert kinds(one, final(stored)) == {"index"}

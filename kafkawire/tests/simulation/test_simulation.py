@@ -1,0 +1,39 @@
+"""A seed means one thing, wherever it runs, and its failure is told. Running many seeds is a stage of the suite."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from kafkawire.tests.simulation.__main__ import report
+from kafkawire.tests.simulation.checker import Anomaly
+from kafkawire.tests.simulation.plan import CRASHES, CRASHES_MIN, plan
+from kafkawire.tests.simulation.run import Result
+
+
+def start(seed: int, hash_seed: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "kafkawire.tests.simulation", "--seed", str(seed)]
+    return subprocess.Popen(command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_seed_gives_the_same_trace_in_every_process() -> None:
+    for seed in (1, 2):
+        outputs = [process.communicate(timeout=100)[0] for process in (start(seed, "1"), start(seed, "2"))]
+        assert outputs[0] == outputs[1]
+        assert re.search("trace [0-9a-f]{64}", outputs[0])
+
+
+def test_every_plan_has_faults_that_end_a_life() -> None:
+    for seed in range(200):
+        assert sum(kind in CRASHES for kind in plan(seed).faults) >= CRASHES_MIN
+
+
+def test_a_failure_names_the_seed_and_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    report(Result(7, 300, 3, 4, "", (Anomaly("lost write", "orders-0"),)))
+    told = capsys.readouterr().out
+    assert "python -m kafkawire.tests.simulation --seed 7" in told
+    assert "lost write: orders-0" in told

@@ -1,0 +1,155 @@
+"""The machine under the broker: a disk that fails and loses power in the middle of a job, a pool that can be slow.
+
+What is different from `kafkawire.testing.MemoryWorld`: the power can go at any single file operation, jobs take time
+on the mock clock, and a job of a broker that is dead is never done.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import TypeVar
+from zlib import crc32
+
+import trio
+
+from engine.filesystem import File
+from engine.io_workers import sync_all
+from engine.testing import Fault, MemoryFileSystem, Operation
+from kafkawire.broker import Surroundings
+from kafkawire.testing import MemoryWorld
+from kafkawire.tests.simulation.history import History
+
+T = TypeVar("T")
+
+
+class PowerLost(BaseException):
+    """Unwinds whatever the dead broker was doing; no `except Exception` may stop it."""
+
+
+@dataclass
+class SimulatedFileSystem(MemoryFileSystem):
+    """Counts the faults that hit, tells every change to the trace, and can end a life at a given change."""
+
+    history: History = field(default_factory=History)
+    hits: int = 0
+    was_hit: bool = False  # in this life
+    changes_until_end: int | None = None
+    on_end: Callable[[], None] | None = None
+    is_dead: bool = False
+
+    def do(self, operation: Operation) -> None:
+        if self.changes_until_end is not None:
+            self.changes_until_end -= 1
+            if self.changes_until_end < 0:
+                self.changes_until_end = None
+                assert self.on_end is not None
+                self.on_end()
+        if self.is_dead:
+            raise PowerLost
+        kind, path, _, position, data, target = operation
+        self.history.trace.update(f"{kind} {path} {position} {len(data)} {crc32(data)} {target}\n".encode())
+        super().do(operation)
+        self.operations.clear()
+
+    def find_fault(self, kind: str, path: str) -> Fault | None:
+        found = super().find_fault(kind, path)
+        if found is not None:
+            self.hits += 1
+            self.was_hit = True
+            self.history.note("fault", kind, path, errno.errorcode[found.errno])
+        return found
+
+
+@dataclass
+class SimulatedPool:
+    """Every lane does one job after the other, each after a delay of `delay_s`; none when the broker is dead."""
+
+    delay_s: Callable[[], float]
+    jobs_waiting: int = 0
+    _lanes: dict[int, trio.Lock] = field(default_factory=dict)
+    _shields: dict[int, trio.CancelScope] = field(default_factory=dict)
+    _last_job: int = 0
+    _is_dead: bool = False
+
+    async def run(self, lane: int, job: Callable[[], T]) -> T:
+        lock = self._lanes.setdefault(lane, trio.Lock())
+        self._last_job += 1
+        number = self._last_job
+        self.jobs_waiting += 1
+        try:
+            with trio.CancelScope(shield=True) as shield:
+                self._shields[number] = shield
+                async with lock:
+                    await trio.sleep(self.delay_s())
+                    if not self._is_dead:
+                        return job()
+        finally:
+            self.jobs_waiting -= 1
+            del self._shields[number]
+        raise PowerLost  # whoever waits may be shielded: no cancellation would end it
+
+    async def sync(self, lane: int, files: Sequence[File]) -> None:
+        await self.run(lane, partial(sync_all, files))
+
+    def die(self) -> None:
+        """Nothing that waits, or comes, will be done."""
+        self._is_dead = True
+        for shield in self._shields.values():
+            shield.cancel()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+@dataclass
+class SimulatedWorld(MemoryWorld):
+    """A MemoryWorld with this disk and this pool, a new pool for each life."""
+
+    disk: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
+    speed: DiskSpeed = field(default_factory=lambda: DiskSpeed(Random(0)))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.filesystem = self.disk
+        self.pool = SimulatedPool(self.speed.draw_s)
+
+    def surroundings(self) -> Surroundings:
+        self.pool = SimulatedPool(self.speed.draw_s)
+        return replace(super().surroundings(), pool=self.pool)
+
+    def end_life(self) -> None:
+        """The instant of a crash: from here on the broker changes nothing."""
+        self.disk.is_dead = True
+        self.disk.changes_until_end = None
+        self.pool.die()
+
+    def restore(self, *, power_cut: bool, rng: Random) -> None:
+        """After everything of the old broker has ended: what the next one finds."""
+        if power_cut:
+            self.disk.crash(rng)
+        else:
+            self.disk.end_process()
+        for store in self.sessions:
+            self.ensemble.expire(store)
+        self.sessions.clear()
+        self.disk.is_dead = False
+        self.disk.was_hit = False
+
+
+@dataclass
+class DiskSpeed:
+    """How long jobs take: fractions of a millisecond, or what a sick disk needs."""
+
+    rng: Random
+    slow_s: float = 0.0
+    slow_jobs: int = 0
+
+    def draw_s(self) -> float:
+        if self.slow_s:
+            self.slow_jobs += 1
+            return self.rng.uniform(0.1, 1.0) * self.slow_s
+        return self.rng.uniform(0.0001, 0.001)
