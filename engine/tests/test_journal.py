@@ -21,7 +21,7 @@ from engine.layout import Identity, prepare
 from engine.partition import Partition
 from engine.segment import segment_name
 from engine.store import SegmentStore
-from engine.testing import Fault, MemoryFileSystem
+from engine.testing import Fault, MemoryFileSystem, Operation
 from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
 
 SLOT = "/data/journal/0.journal"
@@ -312,3 +312,34 @@ async def test_j2_a_barrier_holds_whatever_is_checkpointed_meanwhile(slots: int,
     filesystem.crash()
     prepared = prepare(filesystem, "/data", Identity("cluster", 1))
     assert prepared.checkpoint.partitions[ORDERS[::2]].log_start_offset == 1
+
+
+@pytest.mark.parametrize("seed", [None, *range(5)])
+async def test_j3_a_power_cut_at_any_moment_of_a_replay_loses_nothing(seed: int | None) -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await with_a_slot(store)
+        logs = await partitions(store, 3)
+        for number in range(3):
+            for log in logs:
+                await append(log, b"%d" % number)
+    filesystem.crash()
+    begun = list(filesystem.operations)
+    filesystem = after_a_power_cut(begun)
+    async with running(filesystem) as store:
+        await partitions(store, 3)
+        await trio.sleep(5)
+    for count in range(len(filesystem.operations) - len(begun) + 1):
+        image = after_a_power_cut(begun)
+        for operation in filesystem.operations[len(begun) :][:count]:
+            image.do(operation)
+        image.crash(None if seed is None else random.Random(seed * 1000 + count))
+        async with running(image) as store:
+            for log in await partitions(store, 3):
+                assert list(read_all(log).values()) == [b"0", b"1", b"2"]
+
+
+def after_a_power_cut(operations: list[Operation]) -> MemoryFileSystem:
+    image = MemoryFileSystem.replayed(operations)
+    image.crash()
+    return image
