@@ -182,8 +182,12 @@ class PartitionLog(Protocol):
 
         With `at_least_one` the first batch comes whole even if larger than `max_size_bytes`; without, a first batch
         that does not fit gives an empty result. At the end of the log the result is empty. Raises OffsetOutOfRange,
-        CorruptMessage, NotLeaderOrFollower, StorageError.
+        CorruptMessage, NotLeaderOrFollower, StorageError; and NotLoaded, unless neither the size nor `at_least_one`
+        allows for any records: then await `load` and read again.
         """
+
+    async def load(self, offset: int, max_size_bytes: int) -> None:
+        """Bring what `read` needs into memory, and check what a disk may have damaged. Raises as `read` does."""
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         """First record with a timestamp >= `timestamp_ms`, exact to the record; negative values are OffsetSpec.

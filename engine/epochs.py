@@ -5,6 +5,7 @@ the process lives.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from engine.api import NO_EPOCH
@@ -22,8 +23,8 @@ class EpochHistory:
 
     __slots__ = ("_starts",)
 
-    def __init__(self) -> None:
-        self._starts: list[EpochStart] = []
+    def __init__(self, starts: Iterable[EpochStart] = ()) -> None:
+        self._starts = list(starts)
 
     def note(self, epoch: int, start_offset: int) -> None:
         """An append, or a leader, of `epoch` begins at `start_offset`. Only the first note of an epoch counts."""

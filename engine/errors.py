@@ -9,6 +9,10 @@ class EngineError(Exception):
     """Base of everything the engine raises on purpose."""
 
 
+class NotLoaded(Exception):
+    """No answer: what is asked for is not in memory, or not checked yet. Await `load` and read again."""
+
+
 # A batch that is not accepted. Nothing of it was appended.
 class CorruptMessage(EngineError):
     """CRC or lengths of a batch lie; or stored bytes at this offset are damaged and are never served."""

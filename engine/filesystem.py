@@ -30,6 +30,12 @@ class File(Protocol):
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """Fewer bytes than asked for only at the end of the file."""
 
+    def read_cached(self, position: int, size_bytes: int) -> bytes | None:
+        """As `read_at`, but never waiting for the disk: None, or fewer bytes, when not all of it is in memory."""
+
+    def read_ahead(self, position: int, size_bytes: int) -> None:
+        """Tell that this part will be read soon, in order."""
+
     def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> None:
         """All of it, or an OSError; DiskFull when nothing was written."""
 
@@ -70,6 +76,9 @@ class FileSystem(Protocol):
         """Names, sorted; empty when there is no such directory."""
 
     def exists(self, path: str) -> bool: ...
+    def size(self, path: str) -> int:
+        """Of a file, without opening it."""
+
     def rename(self, source: str, target: str) -> None: ...
     def unlink(self, path: str) -> None: ...
     def remove_dir(self, path: str) -> None: ...
@@ -101,10 +110,11 @@ def replace_small(filesystem: FileSystem, directory: str, name: str, content: by
 class PosixFile:
     """A descriptor that lives as long as somebody holds this object (a fetch in flight does)."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_tells_cached")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._tells_cached = hasattr(os, "RWF_NOWAIT")
 
     def fileno(self) -> int:
         return self._descriptor
@@ -122,6 +132,23 @@ class PosixFile:
             parts.append(more)
             done += len(more)
         return b"".join(parts)
+
+    def read_cached(self, position: int, size_bytes: int) -> bytes | None:
+        if not self._tells_cached:
+            return self.read_at(position, size_bytes)
+        data = bytearray(size_bytes)
+        try:
+            return bytes(memoryview(data)[: os.preadv(self._descriptor, [data], position, os.RWF_NOWAIT)])
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            self._tells_cached = False  # a filesystem in memory, most likely
+            return self.read_at(position, size_bytes)
+
+    def read_ahead(self, position: int, size_bytes: int) -> None:
+        os.posix_fadvise(self._descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)
 
     def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> None:
         if len(buffers) == 1:
@@ -211,6 +238,9 @@ class PosixFileSystem:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)

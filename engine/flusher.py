@@ -52,6 +52,6 @@ class Flusher:
     async def flush(self, logs: Sequence[Log]) -> None:
         """Make all that is written to `logs` now durable in their files. Raises StorageError."""
         marks = [(log, log.end) for log in logs if log.end.offset > log.flushed_offset]
-        await self._sync([log.active.file for log, _ in marks])
+        await self._sync([log.active_file for log, _ in marks])
         for log, mark in marks:
             log.note_flushed(mark)

@@ -26,7 +26,7 @@ START = (-1, 0)  # nothing is known: from the beginning of the segment
 _PARTITION = struct.Struct(">16si")
 _OFFSET = struct.Struct(">q")
 _ENTRY_VALUE = struct.Struct(">qq")
-_SUMMARY_VALUE = struct.Struct(">qqqq")
+_SUMMARY_VALUE = struct.Struct(">qqqqi")
 
 
 class Entry(NamedTuple):
@@ -38,12 +38,14 @@ class Entry(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What there is to know of a whole segment; the first timestamp is the greatest of the first batch."""
+    """What there is to know of a whole segment: the first timestamp is the greatest of the first batch, the leader
+    epoch that of the last."""
 
     size_bytes: int
     end_offset: int
     first_timestamp_ms: int
     max_timestamp_ms: int
+    leader_epoch: int
 
 
 class Stored(NamedTuple):

@@ -90,16 +90,21 @@ class IndexKeeper:
             self._pending += [entry_pair(partition, base, entry) for base, entry in log.unindexed]
         log.unindexed.clear()
         self._indexed_to[partition] = log.end.offset
-        self._note_summaries(partition, log.segments[:-1])
+        self._note_summaries(partition, log, log.segments[:-1])
         self._wanted.set()
 
-    def _note_summaries(self, partition: bytes, segments: Sequence[Segment]) -> None:
+    def note_entries(self, partition: bytes, base_offset: int, entries: Sequence[Entry]) -> None:
+        """Store soon what a walk found of a segment of which nothing, or nothing right, was stored."""
+        self._pending += [entry_pair(partition, base_offset, entry) for entry in entries]
+        self._wanted.set()
+
+    def _note_summaries(self, partition: bytes, log: Log, segments: Sequence[Segment]) -> None:
         """Of the last segments that have none: all before them do."""
         for segment in reversed(segments):
             if segment.summarised_size_bytes == segment.size_bytes or len(self._pending) > PENDING_MAX:
                 break
             segment.summarised_size_bytes = segment.size_bytes
-            self._pending.append(summary_pair(partition, segment.base_offset, segment.summary))
+            self._pending.append(summary_pair(partition, segment.base_offset, log.summary_of(segment)))
 
     async def take_stock(self, partition: bytes, log: Log, stored: Stored) -> None:
         """A log was opened: bring what is stored in line with it before anything is appended."""
@@ -172,7 +177,7 @@ class IndexKeeper:
         for partition, log in logs.items():
             if log.unindexed or log.active.summarised_size_bytes != log.active.size_bytes:
                 self.note(partition, log)
-            self._note_summaries(partition, log.segments)
+            self._note_summaries(partition, log, log.segments)
         await self.write_pending(sync=True)
         if self._store is not None:
             store, self._store = self._store, None

@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Generic, Protocol, TypeVar
@@ -38,6 +38,30 @@ class WorkerPool(Protocol):
 
     def close(self) -> None:
         """Let the workers go; no job may be running."""
+
+
+class Lanes:
+    """Some lanes of a pool, for jobs that may run in any order: each goes to the one with the fewest."""
+
+    def __init__(self, pool: WorkerPool, lanes: Iterable[int]) -> None:
+        self._pool = pool
+        self._jobs = dict.fromkeys(lanes, 0)
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """See `WorkerPool.run`."""
+        return await self._on_a_lane(lambda lane: self._pool.run(lane, job))
+
+    async def sync(self, files: Sequence[File]) -> None:
+        """See `WorkerPool.sync`."""
+        await self._on_a_lane(lambda lane: self._pool.sync(lane, files))
+
+    async def _on_a_lane(self, work: Callable[[int], Awaitable[T]]) -> T:
+        lane = min(self._jobs, key=self._jobs.__getitem__)
+        self._jobs[lane] = self._jobs.pop(lane) + 1  # of equally idle ones the others are next
+        try:
+            return await work(lane)
+        finally:
+            self._jobs[lane] -= 1
 
 
 def sync_all(files: Sequence[File]) -> None:

@@ -7,17 +7,20 @@ readers' isolation: its partition passes the mark up to which a reader may see.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.api import NO_TIMESTAMP_MS, FileRange
-from engine.batch import BatchHeader
+from engine.batch import HEADER_SIZE_BYTES, BatchHeader
 from engine.epochs import EpochHistory
+from engine.errors import CorruptMessage, NotLoaded
 from engine.filesystem import DiskFull, File, FileSystem
-from engine.index import START, Entry
-from engine.segment import SearchRange, Segment, segment_name
+from engine.index import Entry, Summary
+from engine.segment import Segment, find_batch, segment_name
 
+GLANCES_MAX = 512  # headers the loop looks at to find a batch: some 0.2 ms
+FRESH_BYTES = 8 * 1024 * 1024  # what was written last is in memory
 SEGMENT_OFFSETS_MAX = 2**31 - 1  # Kafka's tools keep offsets relative to the segment in 32 bits
 
 
@@ -39,7 +42,7 @@ class StampedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Chunk:
-    """Consecutive batches for one segment. `file` is None while the segment is still to be created."""
+    """Consecutive batches for one segment. `file` is None while the segment is still to be created, or opened."""
 
     base_offset: int
     file: File | None
@@ -73,6 +76,16 @@ class Log:
     @property
     def active(self) -> Segment:
         return self.segments[-1]
+
+    @property
+    def active_file(self) -> File:
+        """Open as long as something written to it is not durable."""
+        file = self.segments[-1].file
+        assert file is not None
+        return file
+
+    def path_of(self, base_offset: int) -> str:
+        return f"{self.directory}/{segment_name(base_offset)}"
 
     @property
     def end(self) -> Mark:
@@ -132,7 +145,7 @@ class Log:
         try:
             for chunk in chunks:
                 if chunk.file is None:
-                    chunk.file = self._create_next(closing, chunk.base_offset)
+                    chunk.file = self._create_next(closing, chunk) if chunk.rolls else self._open(chunk.base_offset)
                 closing = chunk.file
                 chunk.file.write_at([batch.bytes for batch in chunk.batches], chunk.position)
                 is_untouched = False
@@ -142,17 +155,24 @@ class Log:
             self._withdraw(chunks[0])
             raise
 
-    def _create_next(self, closing: File, base_offset: int) -> File:
-        """A segment begins only when all before it is durable: a torn tail can then be in the last one only (L5)."""
-        closing.fdatasync()
-        file = self._filesystem.open(f"{self.directory}/{segment_name(base_offset)}", create=True)
+    def _open(self, base_offset: int) -> File:
+        return self._filesystem.open(self.path_of(base_offset))
+
+    def _create_next(self, closing: File | None, chunk: Chunk) -> File:
+        """A segment begins only when all before it is durable: a torn tail can then be in the last one only (L5).
+
+        A file that is not open has nothing to sync: `close_file` saw to that.
+        """
+        if closing is not None:
+            closing.fdatasync()
+        file = self._filesystem.open(self.path_of(chunk.base_offset), create=True)
         self._filesystem.sync_dir(self.directory)
         return file
 
     def _withdraw(self, chunk: Chunk) -> None:
         """Remove the segment that was created for `chunk` in vain: later offsets may still go to the one before it."""
         if chunk.rolls and chunk.file is not None:
-            self._filesystem.unlink(f"{self.directory}/{segment_name(chunk.base_offset)}")
+            self._filesystem.unlink(self.path_of(chunk.base_offset))
             self._filesystem.sync_dir(self.directory)
 
     def commit(self, chunks: Sequence[Chunk]) -> None:
@@ -166,6 +186,8 @@ class Log:
                 self.note_flushed(self._mark_end(newest_ms))  # a segment begins when all before it is durable
             active = self.segments[-1]
             assert active.base_offset == chunk.base_offset
+            active.file = chunk.file
+            active.mark(chunk.batches[0].header.base_offset, chunk.position)
             for batch in chunk.batches:
                 header = batch.header
                 assert header.base_offset == active.end_offset, "offsets of a log have no gap"
@@ -191,32 +213,66 @@ class Log:
         self._bases = [segment.base_offset for segment in self.segments]
         self._end = self._flushed = self._mark_end(max(segment.max_timestamp_ms for segment in self.segments))
 
+    def end_in(self, segment: Segment, limit: Mark) -> int:
+        """Where the part of `segment` below `limit` ends."""
+        return limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
+
     def read(self, offset: int, max_size_bytes: int, limit: Mark, *, at_least_one: bool) -> FileRange | None:
         """Bytes of one segment from the batch that holds `offset`, below `limit`; None when there are none to give.
 
         Cut by bytes, as Kafka's LogSegment.read does; but never within the first batch: Kafka replaces a first batch
-        that does not fit by an empty set (ReplicaManager.readFromLog).
+        that does not fit by an empty set (ReplicaManager.readFromLog). Raises NotLoaded.
         """
-        if offset >= limit.offset:
+        if offset >= limit.offset or (not at_least_one and max_size_bytes < HEADER_SIZE_BYTES):
             return None
         segment = self.segment_of(offset)
-        end = limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
-        at = segment.locate(offset)
-        size_bytes = min(max_size_bytes, end - at.position)
-        if size_bytes < at.header.size_bytes:
-            if not at_least_one:
-                return None
-            size_bytes = at.header.size_bytes
-        return FileRange(segment.file, at.position, size_bytes)
+        file, start = segment.file, segment.start_for_offset(offset)
+        if file is None or start is None:
+            raise NotLoaded
+        end = self.end_in(segment, limit)
+        try:
+            position, first_size_bytes = find_batch(_cached(file), start, end, offset, GLANCES_MAX)
+        except CorruptMessage:
+            raise NotLoaded from None  # a worker finds out who is wrong
+        if max_size_bytes < first_size_bytes and not at_least_one:
+            return None
+        checked_end = min(segment.checked_end(position), end)
+        size_bytes = min(max(max_size_bytes, first_size_bytes), checked_end - position)
+        if size_bytes < first_size_bytes:
+            raise NotLoaded
+        if position + FRESH_BYTES < segment.size_bytes or position < segment.checked_from:
+            _cached(file)(position + size_bytes - 1, 1)
+        return FileRange(file, position, size_bytes)
 
-    def search_ranges(self, timestamp_ms: int, limit: Mark) -> list[SearchRange]:
-        """The parts below `limit` in which a record with a timestamp >= `timestamp_ms` can be."""
-        ranges = []
-        for segment in self.segments:
-            if segment.max_timestamp_ms >= timestamp_ms:
-                _, position = (segment.index and segment.index.before_timestamp(timestamp_ms)) or START
-                end = limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
-                ranges.append(SearchRange(segment.file, position, end, self.start_offset))
-            if segment.base_offset == limit.segment_base_offset:
-                break
-        return ranges
+    def may_hold(self, timestamp_ms: int, limit: Mark) -> list[Segment]:
+        """The segments below `limit` in which a record with a timestamp >= `timestamp_ms` can be."""
+        return [
+            segment
+            for segment in self.segments
+            if segment.max_timestamp_ms >= timestamp_ms and segment.base_offset <= limit.segment_base_offset
+        ]
+
+    def summary_of(self, segment: Segment) -> Summary:
+        """For the stored index."""
+        return segment.summary(self.epochs.epoch_of(segment.end_offset - 1))
+
+    # What can be had again
+
+    def close_file(self, segment: Segment) -> bool:
+        """Unless something is not durable in it yet: an error of the disk must not get lost."""
+        if segment is self.segments[-1] and self._flushed.offset < self._end.offset:
+            return False
+        segment.file = None
+        return True
+
+
+def _cached(file: File) -> Callable[[int, int], bytes]:
+    """Reads what is in memory; NotLoaded when a header's worth is not."""
+
+    def read(position: int, size_bytes: int) -> bytes:
+        data = file.read_cached(position, size_bytes)
+        if data is None or len(data) < min(size_bytes, HEADER_SIZE_BYTES):
+            raise NotLoaded
+        return data
+
+    return read

@@ -7,7 +7,6 @@ page cache may call clean what never reached the disk.
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from itertools import cycle
 from typing import Protocol, TypeVar
 
 import trio
@@ -19,11 +18,12 @@ from engine.filesystem import DiskFull, File, FileSystem
 from engine.flusher import Flusher
 from engine.index import Stored, partition_key
 from engine.index_keeper import IndexKeeper
-from engine.io_workers import WorkerPool
+from engine.io_workers import Lanes, WorkerPool
 from engine.journal import Journal
 from engine.journal_format import Barrier, BarrierKind
 from engine.layout import Prepared, write_clean_marker
 from engine.log import Log, Mark
+from engine.recently_used import SegmentCaches
 from engine.recovery import LastKnown, open_log
 from engine.replay import end_by
 from engine.rounds import Lane, QueueBudget
@@ -59,16 +59,20 @@ class LogDir:
         filesystem: FileSystem,
         pool: WorkerPool,
         round_lane: int,
-        reader_lanes: range,
+        readers: Lanes,
         budget: QueueBudget,
         index: IndexKeeper,
+        caches: SegmentCaches,
         on_offline: Callable[["LogDir", OSError], None],
+        on_problem: Callable[[str], None],
         new_id: Callable[[], bytes],
     ) -> None:
         self.path = path
         self.filesystem = filesystem
         self.lane = Lane(round_lane, pool, budget, self.fail)
         self.flusher = Flusher(self.sync)
+        self.caches = caches
+        self.on_problem = on_problem
         self.index = index
         index.on_replaced = self._index_was_replaced
         self.partitions: dict[TopicPartition, Resident] = {}
@@ -76,7 +80,7 @@ class LogDir:
         self.is_nearly_full = False
         self.offline_reason: str | None = None
         self._pool = pool
-        self._reader_lanes = cycle(reader_lanes)
+        self._readers = readers
         self._on_offline = on_offline
         self._new_id = new_id
         self._prepared: Prepared | None = None
@@ -101,11 +105,11 @@ class LogDir:
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run file work that is not part of a round; an OSError takes the log dir offline, a full disk does not."""
-        return await self._guarded(lambda: self._pool.run(next(self._reader_lanes), job))
+        return await self._guarded(lambda: self._readers.run(job))
 
     async def sync(self, files: Sequence[File]) -> None:
         """Make their content durable, outside of a round; failing takes the log dir offline."""
-        await self._guarded(lambda: self._pool.sync(next(self._reader_lanes), files))
+        await self._guarded(lambda: self._readers.sync(files))
 
     async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T:
         if self.offline_reason is not None:
@@ -177,15 +181,16 @@ class LogDir:
             if offset >= log.end.offset:
                 return
             cut = await self._cut_at(log, offset)
-            stored = Stored(log.end.offset, {one.base_offset: one.summary for one in log.segments[:-1]})
+            stored = Stored(log.end.offset, {one.base_offset: log.summary_of(one) for one in log.segments[:-1]})
             self._advanced_points()
             await self.announce([Barrier(*key, BarrierKind.TRUNCATED, *cut)])
             resident.retreat(Mark(*cut, log.end.max_timestamp_ms))
             await self.run(partial(cut_off, self.filesystem, log.directory, cut))
             last_known = LastKnown(is_clean=True, checkpoint=self._points[key], stored=stored)
             shorter = await self.run(partial(open_log, self.filesystem, log.directory, last_known))
-            await self.index.take_stock(_index_key(partition), shorter, stored)
+            await self.index.take_stock(index_key(partition), shorter, stored)
             resident.resume(shorter)
+            self.caches.forget(log.segments)
             log.let_go()
             try:
                 await self._checkpoint()
@@ -197,7 +202,8 @@ class LogDir:
     async def _cut_at(self, log: Log, offset: int) -> Cut:
         if offset >= log.start_offset:
             segment = log.segment_of(offset)
-            cut = await self.run(partial(find_cut, segment.file, segment.base_offset, segment.size_bytes, offset))
+            path, base_offset, size_bytes = log.path_of(segment.base_offset), segment.base_offset, segment.size_bytes
+            cut = await self.run(lambda: find_cut(self.filesystem.open(path), base_offset, size_bytes, offset))
             if cut.offset >= log.start_offset:
                 return cut
         raise OffsetOutOfRange(f"offset {offset} is not behind a batch that begins above {log.start_offset}")
@@ -211,13 +217,13 @@ class LogDir:
             is_clean=name not in self._not_recovered,
             checkpoint=found,
             may_cut=name not in self._suspect,
-            stored=self.index.take_stored(_index_key(partition)),
+            stored=self.index.take_stored(index_key(partition)),
         )
 
     async def adopt(self, resident: Resident, name: str, last_known: LastKnown) -> None:
         """A partition was opened, and recovered if need be. Damage that a scan has found takes a scan to find again."""
         if resident.log.damaged_from is None:
-            await self.index.take_stock(_index_key(resident.partition), resident.log, last_known.stored)
+            await self.index.take_stock(index_key(resident.partition), resident.log, last_known.stored)
         self.partitions[resident.partition] = resident
         self._suspect.discard(name)
         if resident.log.damaged_from is None:
@@ -227,7 +233,7 @@ class LogDir:
 
     async def abandon(self, partition: TopicPartition, name: str) -> None:
         """A partition was deleted."""
-        await self.index.forget(_index_key(partition))
+        await self.index.forget(index_key(partition))
         self._not_recovered.discard(name)
         self._suspect.discard(name)
         self._points.pop((partition.topic_id, partition.partition), None)
@@ -301,7 +307,7 @@ class LogDir:
     def index_later(self, resident: Resident) -> None:
         """Store what the log of a partition gathered, behind the answer to the round."""
         if resident.log.unindexed:
-            self.index.note(_index_key(resident.partition), resident.log)
+            self.index.note(index_key(resident.partition), resident.log)
 
     def _index_was_replaced(self) -> None:
         for resident in self.partitions.values():
@@ -314,7 +320,7 @@ class LogDir:
         """Everything is answered: flush it, say so on disk and let go of the dir."""
         is_online = self.offline_reason is None
         sound = [one for one in self.partitions.values() if is_online and one.log.damaged_from is None]
-        await self.index.close({_index_key(one.partition): one.log for one in sound})
+        await self.index.close({index_key(one.partition): one.log for one in sound})
         if is_online:
             with suppress(StorageError):  # the next start scans it
                 await self.flusher.flush([resident.log for resident in self.partitions.values()])
@@ -325,5 +331,6 @@ class LogDir:
             self._prepared.lock.release()
 
 
-def _index_key(partition: TopicPartition) -> bytes:
+def index_key(partition: TopicPartition) -> bytes:
+    """What the index of a log dir calls it."""
     return partition_key(partition.topic_id, partition.partition)

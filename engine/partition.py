@@ -6,7 +6,6 @@ in one step. On a single broker the high watermark is the durable end (L1).
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import trio
 
@@ -37,9 +36,9 @@ from engine.errors import (
 )
 from engine.flusher import FLUSH_BEHIND_BYTES
 from engine.log import Log, Mark, StampedBatch
-from engine.log_dir import LogDir
+from engine.log_dir import LogDir, index_key
+from engine.reader import LogReader
 from engine.rounds import ACKS_ALL, Append, PartitionRound
-from engine.segment import search_timestamp
 from engine.waiters import Watched
 
 NEVER_MS = 2**63 - 1  # flush.ms as Kafka defaults it
@@ -55,6 +54,7 @@ class Partition(Watched):
         "_high",
         "_limits",
         "_now_ms",
+        "_reader",
         "leader_epoch",
         "log",
         "log_dir",
@@ -69,6 +69,7 @@ class Partition(Watched):
         self.leader_epoch = NO_EPOCH
         self._now_ms = now_ms
         self._high = log.end
+        self._reader = LogReader(log, log_dir, index_key(partition))
         self._closed: Callable[[], EngineError] | None = None
         self._set_config(LogConfig())
 
@@ -107,6 +108,7 @@ class Partition(Watched):
 
     def resume(self, log: Log) -> None:
         self.log = log
+        self._reader = LogReader(log, self.log_dir, index_key(self.partition))
         self._high = log.end
         log.epochs.note(self.leader_epoch, log.end.offset)
         self.announce_change()
@@ -157,12 +159,8 @@ class Partition(Watched):
         return append
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
-        self.check_open()
         log = self.log
-        if log.damaged_from is not None and offset >= log.damaged_from:
-            raise CorruptMessage(f"the log is damaged from offset {log.damaged_from} on")
-        if not log.start_offset <= offset <= self._high.offset:
-            raise OffsetOutOfRange(f"offset {offset} is not within [{log.start_offset}, {self._high.offset}]")
+        self._check_readable(offset)
         try:
             found = log.read(offset, max_size_bytes, self._high, at_least_one=at_least_one)
         except OSError as error:
@@ -176,6 +174,19 @@ class Partition(Watched):
             log_start_offset=log.start_offset,
             aborted=[] if isolation == Isolation.READ_COMMITTED else None,
         )
+
+    def _check_readable(self, offset: int) -> None:
+        self.check_open()
+        log = self.log
+        if log.damaged_from is not None and offset >= log.damaged_from:
+            raise CorruptMessage(f"the log is damaged from offset {log.damaged_from} on")
+        if not log.start_offset <= offset <= self._high.offset:
+            raise OffsetOutOfRange(f"offset {offset} is not within [{log.start_offset}, {self._high.offset}]")
+
+    async def load(self, offset: int, max_size_bytes: int) -> None:
+        self._check_readable(offset)
+        if offset < self._high.offset:
+            await self._reader.load(offset, max_size_bytes, self._high)
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         self.check_open()
@@ -191,8 +202,7 @@ class Partition(Watched):
             timestamp_ms = self._high.max_timestamp_ms
         if timestamp_ms < 0:
             return NOT_FOUND
-        ranges = self.log.search_ranges(timestamp_ms, self._high)
-        found = await self.log_dir.run(partial(search_timestamp, ranges, timestamp_ms))
+        found = await self._reader.find_timestamp(timestamp_ms, self._high)
         return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
 
     # What the lane calls
@@ -229,6 +239,7 @@ class Partition(Watched):
 
     def written(self, part: PartitionRound) -> None:
         self.log.commit(part.chunks)
+        self._reader.appended(part.chunks)
         if part.must_sync:
             self._answer(part, to_acks_all=False)
         else:

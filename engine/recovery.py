@@ -12,7 +12,7 @@ from typing import NamedTuple
 from engine.batch import BatchHeader, has_right_crc
 from engine.checkpoints import PartitionCheckpoint
 from engine.errors import CorruptMessage
-from engine.filesystem import FileSystem
+from engine.filesystem import File, FileSystem
 from engine.index import Stored
 from engine.log import Log
 from engine.segment import Segment, segment_bases, segment_name, walk_headers
@@ -43,20 +43,22 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
             log.damaged_from = 0
         return log
     start_offset = last_known.checkpoint.log_start_offset
-    segments = [Segment(base, filesystem.open(f"{directory}/{segment_name(base)}")) for base in bases]
     if bases[0] > start_offset:  # the first segment is missing
-        log = Log(filesystem, directory, [Segment(start_offset, segments[0].file)], start_offset)
+        log = Log(filesystem, directory, [Segment(start_offset)], start_offset)
         log.damaged_from = start_offset
         return log
+    segments = [Segment(base) for base in bases]
     log = Log(filesystem, directory, segments, start_offset)
     sound = 0
     is_damaged = False
     while sound < len(segments) and not is_damaged:
-        is_damaged = not _take_in(log, sound, last_known)
+        is_damaged = not _take_in(filesystem, log, sound, last_known)
         sound += 1
     del log.segments[sound:]
     if not last_known.is_clean:
-        log.active.file.fdatasync()  # what only the page cache held must be durable before it is served
+        filesystem.open(
+            log.path_of(log.active.base_offset)
+        ).fdatasync()  # what only the page cache held must be durable before it is served
         filesystem.sync_dir(directory)  # and so must the names of files that a killed process had just made
     log.recovered()
     if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, start_offset):
@@ -64,17 +66,19 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
     return log
 
 
-def _take_in(log: Log, number: int, last_known: LastKnown) -> bool:
-    """Scan one segment; False when the log is damaged within it or right behind it."""
+def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnown) -> bool:
+    """Adopt or scan one segment; False when the log is damaged within it or right behind it."""
     segment = log.segments[number]
     is_last = number == len(log.segments) - 1
     next_base = None if is_last else log.segments[number + 1].base_offset
-    if _adopt(log, segment, next_base, last_known):
+    path = log.path_of(segment.base_offset)
+    if _adopt(log, segment, filesystem.size(path), next_base, last_known):
         return True
+    file = filesystem.open(path)
     verify = not last_known.is_clean and (next_base is None or next_base > last_known.checkpoint.recovery_point)
     if verify:
-        segment.file.sync_and_forget()
-    if _scan(log, segment, last_known.stored.indexed_to, verify=verify):
+        file.sync_and_forget()
+    if _scan(log, segment, file, last_known.stored.indexed_to, verify=verify):
         return next_base is None or segment.end_offset == next_base
     if (
         last_known.is_clean
@@ -83,22 +87,23 @@ def _take_in(log: Log, number: int, last_known: LastKnown) -> bool:
         or segment.end_offset < last_known.checkpoint.recovery_point
     ):
         return False
-    segment.file.truncate(segment.size_bytes)
+    file.truncate(segment.size_bytes)
     return True
 
 
-def _adopt(log: Log, segment: Segment, next_base: int | None, last_known: LastKnown) -> bool:
+def _adopt(log: Log, segment: Segment, size_bytes: int, next_base: int | None, last_known: LastKnown) -> bool:
     """Believe the summary of the index, if nothing on disk speaks against it, instead of walking the segment."""
     checkpoint = last_known.checkpoint
     summary = last_known.stored.summaries.get(segment.base_offset)
-    if summary is None or summary.size_bytes != segment.file.size():
+    if summary is None or summary.size_bytes != size_bytes:
         return False
     if next_base is None:
         is_sound = last_known.is_clean and summary.end_offset >= checkpoint.recovery_point
     else:
         is_sound = summary.end_offset == next_base and (last_known.is_clean or next_base <= checkpoint.recovery_point)
     epochs = [one for one in checkpoint.epochs if one.start_offset < summary.end_offset]
-    if not is_sound or (summary.size_bytes and not epochs):
+    knows_epochs = not summary.size_bytes or (epochs and epochs[-1].epoch == summary.leader_epoch)
+    if not is_sound or not knows_epochs:
         return False
     for one in epochs:
         log.epochs.note(*one)
@@ -106,14 +111,14 @@ def _adopt(log: Log, segment: Segment, next_base: int | None, last_known: LastKn
     return True
 
 
-def _scan(log: Log, segment: Segment, indexed_to: int, *, verify: bool) -> bool:
+def _scan(log: Log, segment: Segment, file: File, indexed_to: int, *, verify: bool) -> bool:
     """Add batch after batch; False at the first bytes that are not the next one."""
     try:
-        for at in walk_headers(segment.file, 0, segment.file.size()):
+        for at in walk_headers(file, 0, file.size()):
             if not _continues(segment, log.epochs.latest, at.header):
                 return False
             if verify:
-                stored = segment.file.read_at(at.position, at.header.size_bytes)
+                stored = file.read_at(at.position, at.header.size_bytes)
                 if len(stored) < at.header.size_bytes or not has_right_crc(memoryview(stored), at.header):
                     return False
             log.epochs.note(at.header.leader_epoch, at.header.base_offset)
@@ -122,6 +127,8 @@ def _scan(log: Log, segment: Segment, indexed_to: int, *, verify: bool) -> bool:
                 log.unindexed.append((segment.base_offset, entry))
     except CorruptMessage:
         return False
+    finally:
+        segment.checked_from = 0 if verify else segment.size_bytes
     return True
 
 

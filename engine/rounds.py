@@ -227,7 +227,7 @@ class Lane:
             part.owner.durable(part)
 
     async def _write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
-        if size_bytes <= INLINE_MAX_BYTES and not any(chunk.rolls for part in parts for chunk in part.chunks):
+        if size_bytes <= INLINE_MAX_BYTES and all(chunk.file is not None for part in parts for chunk in part.chunks):
             write_round(parts)
         else:
             await self._pool.run(self._number, partial(write_round, parts))
@@ -246,7 +246,7 @@ class Lane:
             return
         write = self._reserve(parts)
         if write is None:
-            await self._pool.sync(self._number, [part.log.active.file for part in parts])
+            await self._pool.sync(self._number, [part.log.active_file for part in parts])
             for part in parts:
                 part.log.note_flushed(part.log.end)
         else:

@@ -4,7 +4,8 @@ A segment knows the bytes up to `size_bytes` and nothing of durability or visibi
 on the loop. The walks below take plain values and may run on a worker.
 """
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from engine.api import ReadableFile
@@ -15,14 +16,17 @@ from engine.batch import (
     NO_TIMESTAMP_MS,
     BatchHeader,
     parse_header,
-    walk_records,
 )
-from engine.codecs import decompress
-from engine.errors import CorruptMessage
+from engine.errors import CorruptMessage, NotLoaded
 from engine.filesystem import File, FileSystem
-from engine.index import INTERVAL_BYTES, INTERVAL_RECORDS, START, Entry, SparseIndex, Summary
+from engine.index import INTERVAL_BYTES, INTERVAL_RECORDS, Entry, SparseIndex, Summary
 
+MARKS_MAX = 16
+CHECKED_MAX = 8
 _WINDOW_BYTES = INTERVAL_BYTES + HEADER_SIZE_BYTES
+_FIRST_WINDOW_BYTES = 1024
+_LAST_WINDOW_BYTES = 64 * 1024
+_GLANCE = struct.Struct(">qi4xb6xi")  # of a header: base offset, length, magic, last offset delta
 SUFFIX = ".log"
 
 
@@ -70,22 +74,29 @@ def cut_off(filesystem: FileSystem, directory: str, cut: Cut) -> None:
 
 
 class Segment:
-    """A segment file with what is known of its content. `index` is None while no part of it is in memory."""
+    """What is known of a segment file: `file` and `index` are None while they are not needed.
+
+    Bytes written by this process, or read and checked by it, are right; others are to be checked before they are
+    served: disks rot.
+    """
 
     __slots__ = (
         "_next_entry_offset",
         "_next_entry_position",
         "base_offset",
+        "checked",
+        "checked_from",
         "end_offset",
         "file",
         "first_timestamp_ms",
         "index",
+        "marks",
         "max_timestamp_ms",
         "size_bytes",
         "summarised_size_bytes",
     )
 
-    def __init__(self, base_offset: int, file: File) -> None:
+    def __init__(self, base_offset: int, file: File | None = None) -> None:
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.file = file
@@ -93,6 +104,9 @@ class Segment:
         self.first_timestamp_ms = NO_TIMESTAMP_MS  # the greatest of the first batch
         self.max_timestamp_ms = NO_TIMESTAMP_MS
         self.index: SparseIndex | None = SparseIndex()
+        self.marks: dict[int, int] = {}
+        self.checked_from = 0
+        self.checked: list[tuple[int, int]] = []
         self.summarised_size_bytes = 0  # as the stored index knows it
         self._next_entry_offset = self._next_entry_position = 0
 
@@ -102,11 +116,12 @@ class Segment:
         self.end_offset = summary.end_offset
         self.first_timestamp_ms = summary.first_timestamp_ms
         self.max_timestamp_ms = summary.max_timestamp_ms
-        self.index = SparseIndex(summary.size_bytes)
+        self.index = None
+        self.checked_from = summary.size_bytes
 
-    @property
-    def summary(self) -> Summary:
-        return Summary(self.size_bytes, self.end_offset, self.first_timestamp_ms, self.max_timestamp_ms)
+    def summary(self, leader_epoch: int) -> Summary:
+        """`leader_epoch` is that of its last batch."""
+        return Summary(self.size_bytes, self.end_offset, self.first_timestamp_ms, self.max_timestamp_ms, leader_epoch)
 
     def add(self, header: BatchHeader) -> Entry | None:
         """The batch of `header` (base offset assigned) now stands at the end; returns what is to be stored of it."""
@@ -126,13 +141,77 @@ class Segment:
         self._next_entry_position = position + INTERVAL_BYTES
         return Entry(offset, position, self.max_timestamp_ms)
 
-    def locate(self, offset: int) -> BatchAt:
-        """The batch that holds `offset`, which lies within this segment."""
-        _, position = (self.index and self.index.before_offset(offset)) or START
-        for found in walk_headers(self.file, position, self.size_bytes):
-            if found.header.next_offset > offset:
-                return found
-        raise CorruptMessage(f"no batch holds offset {offset} of segment {segment_name(self.base_offset)}")
+    # Where batches begin
+
+    def mark(self, offset: int, position: int) -> None:
+        """Remember that the batch at `position` holds `offset`: somebody is likely to ask for it."""
+        marks = self.marks
+        marks[offset] = position
+        if len(marks) > MARKS_MAX:
+            for older in list(marks)[: MARKS_MAX // 2]:
+                del marks[older]
+
+    def start_for_offset(self, offset: int) -> tuple[int, int] | None:
+        """(Offset or -1, position) of a batch at or before the one that holds `offset`; None: ask the stored index."""
+        position = self.marks.get(offset)
+        if position is not None:
+            return -1, position
+        return None if self.index is None else self.index.before_offset(offset)
+
+    # Which bytes are known to be right
+
+    def note_checked(self, position: int, end: int) -> None:
+        """The CRCs of all batches from `position` to `end` are right."""
+        for one in self.checked:
+            if position <= one[1] and one[0] <= end:
+                position, end = min(position, one[0]), max(end, one[1])
+        self.checked = [one for one in self.checked if one[0] > end or one[1] < position][1 - CHECKED_MAX :]
+        self.checked.append((position, end))
+
+    def checked_end(self, position: int) -> int:
+        """Up to where everything from `position` on is known to be right."""
+        if position >= self.checked_from:
+            return self.size_bytes
+        return max((end for start, end in self.checked if start <= position), default=position)
+
+
+class Located(NamedTuple):
+    """The batch that holds an offset."""
+
+    position: int
+    size_bytes: int
+
+
+def find_batch(
+    read: Callable[[int, int], bytes], start: tuple[int, int], end: int, offset: int, headers_max: int = 2**63 - 1
+) -> Located:
+    """Walk from `start` to the batch that holds `offset`; NotLoaded after `headers_max` others.
+
+    Every step costs a fraction of a full header. CorruptMessage: something that is not the batch it should be.
+    """
+    expected_offset, position = start
+    window, window_start, wanted_bytes = b"", position, _FIRST_WINDOW_BYTES
+    while position < end:
+        at = position - window_start
+        if at + _GLANCE.size > len(window):
+            wanted_bytes = _FIRST_WINDOW_BYTES if at > len(window) else min(4 * wanted_bytes, _LAST_WINDOW_BYTES)
+            window, window_start, at = read(position, min(wanted_bytes, end - position)), position, 0
+            if len(window) < _GLANCE.size:
+                break
+        base_offset, length, magic, last_delta = _GLANCE.unpack_from(window, at)
+        size_bytes = length + LENGTH_PREFIX_SIZE_BYTES
+        if magic != MAGIC or size_bytes < HEADER_SIZE_BYTES or position + size_bytes > end or base_offset > offset:
+            break
+        if expected_offset not in (base_offset, -1):
+            break
+        if base_offset + last_delta >= offset:
+            return Located(position, size_bytes)
+        if not headers_max:
+            raise NotLoaded
+        headers_max -= 1
+        expected_offset = base_offset + last_delta + 1
+        position += size_bytes
+    raise CorruptMessage(f"the batch at position {position} is not the one on the way to offset {offset}")
 
 
 def walk_headers(file: ReadableFile, position: int, end: int) -> Iterator[BatchAt]:
@@ -159,41 +238,3 @@ def find_cut(file: ReadableFile, base_offset: int, size_bytes: int, offset: int)
         if at.header.next_offset > offset:
             return Cut(at.header.base_offset, base_offset, at.position)
     raise CorruptMessage(f"no batch holds offset {offset} of segment {segment_name(base_offset)}")
-
-
-class TimestampFound(NamedTuple):
-    """A record that answers a search by timestamp."""
-
-    offset: int
-    timestamp_ms: int
-    leader_epoch: int
-
-
-class SearchRange(NamedTuple):
-    """Part of a segment file to search; `start_offset` is the first offset that counts."""
-
-    file: ReadableFile
-    position: int
-    end: int
-    start_offset: int
-
-
-def search_timestamp(ranges: list[SearchRange], timestamp_ms: int) -> TimestampFound | None:
-    """First record with a timestamp >= `timestamp_ms` (Kafka's FileRecords.searchForTimestamp). For a worker."""
-    for part in ranges:
-        for at in walk_headers(part.file, part.position, part.end):
-            if at.header.max_timestamp_ms >= timestamp_ms and at.header.next_offset > part.start_offset:
-                found = _search_batch(part, at, timestamp_ms)
-                if found is not None:
-                    return found
-    return None
-
-
-def _search_batch(part: SearchRange, at: BatchAt, timestamp_ms: int) -> TimestampFound | None:
-    header = at.header
-    stored = part.file.read_at(at.position + HEADER_SIZE_BYTES, header.size_bytes - HEADER_SIZE_BYTES)
-    for record in walk_records(header, decompress(header.codec_id, stored)):
-        offset = header.base_offset + record.offset_delta
-        if record.timestamp_ms >= timestamp_ms and offset >= part.start_offset:
-            return TimestampFound(offset, record.timestamp_ms, header.leader_epoch)
-    return None

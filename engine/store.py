@@ -17,7 +17,7 @@ from engine.errors import NotLeaderOrFollower, StorageError, StoreRefused, Unkno
 from engine.filesystem import FileSystem
 from engine.index_keeper import IndexKeeper
 from engine.index_store import OpenIndex
-from engine.io_workers import WorkerPool
+from engine.io_workers import Lanes, WorkerPool
 from engine.journal_format import SLOT_ID_SIZE_BYTES, Barrier, BarrierKind
 from engine.layout import (
     Identity,
@@ -29,6 +29,7 @@ from engine.layout import (
 )
 from engine.log_dir import LogDir
 from engine.partition import Partition
+from engine.recently_used import SegmentCaches
 from engine.rounds import QueueBudget
 from engine.waiters import Waiter
 
@@ -44,6 +45,8 @@ class StoreOptions:
     broker_id: int
     reader_lanes: int = 1  # shared by all log dirs
     journal_slot_size_bytes: int = 32 * 1024 * 1024
+    open_files_max: int = 4096  # segments, not counting those with bytes that are not durable in them
+    loaded_indexes_max: int = 1024  # of finished segments, at most 24 KiB each
     disk_reject_ratio: float = 1.0  # of the disk's space in use: appends are refused from there on
     queue_max_bytes: int = 64 * 1024 * 1024
 
@@ -77,19 +80,31 @@ class SegmentStore:
         self._serving = trio.CancelScope()
         self._is_serving = False
         self._is_closed = False
+        count = len(options.log_dirs)
+        self._readers = Lanes(world.pool, range(2 * count, 2 * count + options.reader_lanes))
+        self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max)
         self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
 
     def _new_dir(self, number: int, path: str) -> LogDir:
         """Lanes of the pool: one for the rounds of each log dir, one for the index of each, and shared ones to read."""
         world = self._world
         count = len(self._options.log_dirs)
-        readers = range(2 * count, 2 * count + self._options.reader_lanes)
         new_id = partial(world.random.randbytes, SLOT_ID_SIZE_BYTES)
         index = IndexKeeper(
             f"{path}/{INDEX}", world.filesystem, world.open_index, world.pool, count + number, world.on_problem
         )
         return LogDir(
-            path, world.filesystem, world.pool, number, readers, self._budget, index, self._went_offline, new_id
+            path,
+            world.filesystem,
+            world.pool,
+            number,
+            self._readers,
+            self._budget,
+            index,
+            self._caches,
+            self._went_offline,
+            world.on_problem,
+            new_id,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -194,6 +209,7 @@ class SegmentStore:
                     await log_dir.announce([Barrier(partition.topic_id, partition.partition, BarrierKind.DELETED)])
                 del log_dir.partitions[partition]
             await log_dir.run(partial(delete_partition_dir, self._world.filesystem, log_dir.path, partition))
+            self._caches.forget(found.log.segments)
             found.log.let_go()
             await log_dir.abandon(partition, name)
             del self._homes[name]

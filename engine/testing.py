@@ -59,6 +59,7 @@ class _Inode:
         self.content = bytearray()
         self.durable = bytearray()
         self.unsynced: list[Operation] = []
+        self.is_cached = True
 
     def change(self, operation: Operation) -> None:
         self.unsynced.append(operation)
@@ -151,7 +152,14 @@ class MemoryFile:
     def read_at(self, position: int, size_bytes: int) -> bytes:
         self._check_alive()
         self._filesystem.trip("read", self._inode.path)
+        self._inode.is_cached = True
         return bytes(self._inode.content[position : position + size_bytes])
+
+    def read_cached(self, position: int, size_bytes: int) -> bytes | None:
+        return self.read_at(position, size_bytes) if self._inode.is_cached else None
+
+    def read_ahead(self, position: int, size_bytes: int) -> None:
+        self._check_alive()
 
     def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> None:
         self._check_alive()
@@ -327,6 +335,9 @@ class MemoryFileSystem:
     def exists(self, path: str) -> bool:
         return self._node(path) is not None
 
+    def size(self, path: str) -> int:
+        return self.open(path).size()
+
     def rename(self, source: str, target: str) -> None:
         self.trip("rename", source)
         self.do(Operation("rename", source, target=target))
@@ -354,6 +365,11 @@ class MemoryFileSystem:
             raise BlockingIOError(errno.EAGAIN, path)
         self._locks.add(path)
         return MemoryLock(self._locks, path)
+
+    def drop_cache(self) -> None:
+        """Nothing is in memory until it was read once."""
+        for inode in self._inodes.values():
+            inode.is_cached = False
 
     # For tests that look at, or damage, what is on disk
 

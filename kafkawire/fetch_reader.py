@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from engine.api import Isolation
-from engine.errors import EngineError
+from engine.errors import EngineError, NotLoaded
 from kafkawire.context import Operation, ResourceType
 from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.topic_lookup import find_log
@@ -27,10 +27,15 @@ UNRESOLVED: Final = frozenset(
 )
 
 
-class FetchReader:
-    """What has been read for one request."""
+LOADS_MAX: Final = 3  # of one target for one request: what is loaded may be dropped before it is read
 
-    __slots__ = ("_context", "_failed", "_isolation", "_max_size_bytes", "_min_size_bytes", "outcomes", "size_bytes")
+
+class FetchReader:
+    """What has been read for one request; `unloaded` targets wait for a disk."""
+
+    __slots__ = (
+        "_context", "_failed", "_isolation", "_max_size_bytes", "_min_size_bytes", "outcomes", "size_bytes", "unloaded",
+    )  # fmt: skip
 
     def __init__(
         self, context: RequestContext, isolation: Isolation, *, min_size_bytes: int, max_size_bytes: int
@@ -41,6 +46,7 @@ class FetchReader:
         self._min_size_bytes = min_size_bytes
         self._failed = False
         self.outcomes: dict[FetchTarget, ReadResult | ErrorCode] = {}
+        self.unloaded: dict[FetchTarget, None] = {}
         self.size_bytes = 0
 
     @property
@@ -58,32 +64,57 @@ class FetchReader:
         committed = self._isolation is Isolation.READ_COMMITTED
         return target.fetch_offset < (result.last_stable_offset if committed else result.high_watermark)
 
-    def read(self, target: FetchTarget) -> ReadResult | ErrorCode:
+    def read(self, target: FetchTarget) -> None:
         """Read one target, for the first time or again. The first that has records may exceed every limit."""
         before = self.outcomes.get(target)
         if before is not None and not isinstance(before, ErrorCode):
             self.size_bytes -= before.size_bytes
-        outcome = self.outcomes[target] = self._read(target)
+        try:
+            room_bytes = max(0, self._max_size_bytes - self.size_bytes)
+            outcome = self._read(target, room_bytes, at_least_one=not self.size_bytes)
+        except NotLoaded:
+            outcome = self._read(target, 0, at_least_one=False)  # no records, so nothing has to be loaded
+            self.unloaded[target] = None
+        self._settle(target, before, outcome)
+
+    def _settle(
+        self, target: FetchTarget, before: ReadResult | ErrorCode | None, outcome: ReadResult | ErrorCode
+    ) -> None:
+        self.outcomes[target] = outcome
         if isinstance(outcome, ErrorCode):
             target.log = None
             self._failed |= before is not None or outcome not in UNRESOLVED
         else:
             self.size_bytes += outcome.size_bytes
-        return outcome
 
-    def _read(self, target: FetchTarget) -> ReadResult | ErrorCode:
+    async def load(self) -> None:
+        """Wait for the disk, one target after the other, as long as there is room for what they give."""
+        for _ in range(LOADS_MAX):
+            targets, self.unloaded = self.unloaded, {}
+            for target in targets:
+                if self.full:
+                    return
+                log = target.log
+                try:
+                    if log is not None:
+                        await log.load(target.fetch_offset, max(0, target.max_size_bytes))
+                except EngineError as error:
+                    self._settle(target, None, error_code_of(error))
+                else:
+                    self.read(target)
+
+    def _read(self, target: FetchTarget, room_bytes: int, *, at_least_one: bool) -> ReadResult | ErrorCode:
         log = self._find(target)
         if isinstance(log, ErrorCode):
             return log
         target.log = log
-        room_bytes = max(0, self._max_size_bytes - self.size_bytes)
         try:
             log.check_leader_epoch(target.leader_epoch)
             return log.read(
                 target.fetch_offset,
                 min(max(0, target.max_size_bytes), room_bytes),
                 self._isolation,
-                at_least_one=not self.size_bytes,
+                at_least_one=at_least_one,
             )
         except EngineError as error:
             return error_code_of(error)
@@ -117,5 +148,6 @@ class FetchReader:
                     for target in watch.take_changed():
                         self.read(target)
                         watch.follow(target)
+                    await self.load()
             finally:
                 connection.answer_now = None

@@ -9,9 +9,10 @@ from typing import TypeVar
 
 import trio
 
-from engine.api import AppendResult, FileRange, Isolation, LogConfig, PartitionLog, TopicPartition
+from engine.api import AppendResult, FileRange, Isolation, LogConfig, PartitionLog, ReadResult, TopicPartition
 from engine.batch import BatchHeader, Codec, Record, build_batch, parse_header, seal_batch, walk_records
 from engine.codecs import compress, decompress
+from engine.errors import NotLoaded
 from engine.filesystem import File, FileSystem
 from engine.index_store import LevelDbStore
 from engine.io_workers import LoopPool, WorkerPool, sync_all
@@ -134,12 +135,21 @@ def batches_in(data: bytes) -> list[tuple[BatchHeader, list[Record]]]:
     return found
 
 
-def read_all(log: PartitionLog, values: dict[int, bytes | None] | None = None) -> dict[int, bytes | None]:
+async def read(log: PartitionLog, offset: int, max_size_bytes: int = MAX_BYTES) -> ReadResult:
+    """As a fetch does: what is not in memory is loaded first."""
+    while True:
+        try:
+            return log.read(offset, max_size_bytes, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        except NotLoaded:
+            await log.load(offset, max_size_bytes)
+
+
+async def read_all(log: PartitionLog, values: dict[int, bytes | None] | None = None) -> dict[int, bytes | None]:
     """Offset to value of everything a consumer can read; `values` has what was read should the end be an error."""
     values = {} if values is None else values
     position = log.log_start_offset
     while True:
-        result = log.read(position, MAX_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        result = await read(log, position)
         found = batches_in(bytes_of(result.records))
         if not found:
             return values

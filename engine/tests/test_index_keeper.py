@@ -63,6 +63,7 @@ def check_index_equals_walk(filesystem: MemoryFileSystem, *, with_last_summary: 
                 headers[-1].next_offset if headers else base,
                 headers[0].max_timestamp_ms if headers else -1,
                 max((one.max_timestamp_ms for one in headers), default=-1),
+                headers[-1].leader_epoch if headers else -1,
             )
 
 
@@ -149,7 +150,7 @@ async def test_an_index_that_is_lost_or_broken_is_built_anew_and_reported(how: s
         filesystem.faults.append(Fault("read", errno.EIO, "batches"))
     async with running(filesystem, problems=reports) as store:
         log = await open_orders(store, ROLLING, 1)
-        assert len(read_all(log)) == 4000
+        assert len(await read_all(log)) == 4000
         await trio.sleep(1)
         check_index_equals_walk(filesystem, with_last_summary=False)
         await store.close()
@@ -167,7 +168,7 @@ async def test_an_index_that_refuses_a_write_is_replaced_while_appends_go_on() -
             await log.append(records(200, number), acks=-1).wait()
             await trio.sleep(1)
         assert len(reports) == 1
-        assert len(read_all(log)) == 4200
+        assert len(await read_all(log)) == 4200
         await store.close()
     summaries = stored(filesystem, b"s" + KEY)
     assert len(summaries) == len([name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")])
@@ -180,7 +181,7 @@ async def test_a_disk_that_takes_no_index_at_all_leaves_a_broker_without_one() -
         log = await open_orders(store, ROLLING)
         for number in range(20):
             await log.append(records(200, number), acks=-1).wait()
-        assert len(read_all(log)) == 4000
+        assert len(await read_all(log)) == 4000
         await store.close()
     assert "until the next start" in reports[-1]
 

@@ -84,7 +84,7 @@ async def test_j3_what_only_the_journal_made_durable_is_back_after_a_power_cut(s
     problems = list[str]()
     async with running(filesystem, problems=problems) as store:
         for log in await partitions(store, 5):
-            assert list(read_all(log).values())[:10] == [b"%d" % number for number in range(10)]
+            assert list((await read_all(log)).values())[:10] == [b"%d" % number for number in range(10)]
         assert problems == []
 
 
@@ -100,7 +100,7 @@ async def test_j4_a_slot_is_used_again_only_behind_a_checkpoint_of_synced_segmen
         assert read_checkpoint(filesystem, "/data").journal_sequence > 100
     filesystem.crash()
     async with running(filesystem) as store:
-        assert len(read_all(await open_orders(store))) == 202
+        assert len(await read_all(await open_orders(store))) == 202
 
 
 async def test_j2_a_deleted_partition_does_not_come_back() -> None:
@@ -112,7 +112,7 @@ async def test_j2_a_deleted_partition_does_not_come_back() -> None:
     filesystem.crash()
     async with running(filesystem) as store:
         again = await open_orders(store, leader_epoch=1)
-        assert read_all(again) == {}
+        assert await read_all(again) == {}
         assert (await append(again, b"new")).base_offset == 0
 
 
@@ -128,7 +128,7 @@ async def test_rot_in_the_middle_of_the_journal_is_reported_and_never_hides_a_lo
         log = await open_orders(store, leader_epoch=1)
         values: dict[int, bytes | None] = {}
         with pytest.raises(CorruptMessage, match="damaged from offset 3"):
-            read_all(log, values)
+            await read_all(log, values)
         assert list(values.values()) == [b"first", b"second", b"value 0"]
         assert len(problems) == 1
         assert "appends may be missing" in problems[0]
@@ -144,7 +144,7 @@ async def test_rot_after_a_kill_costs_nothing_because_the_segments_have_the_byte
     damage_frame(filesystem, 2, where)
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, leader_epoch=1)
-        assert list(read_all(log).values()) == [b"first", b"second", b"a", b"b", b"c"]
+        assert list((await read_all(log)).values()) == [b"first", b"second", b"a", b"b", b"c"]
         assert len(problems) == 1
 
 
@@ -158,7 +158,11 @@ async def test_a_damaged_slot_header_is_reported_and_repaired() -> None:
     filesystem.damage(SLOT, 3, b"?")
     async with running(filesystem, problems=problems) as store:
         assert problems == [f"{SLOT} had a damaged header: repaired from its first frame"]
-        assert list(read_all(await open_orders(store, leader_epoch=1)).values()) == [b"first", b"second", b"third"]
+        assert list((await read_all(await open_orders(store, leader_epoch=1))).values()) == [
+            b"first",
+            b"second",
+            b"third",
+        ]
     assert filesystem.content(SLOT)[:SLOT_HEADER_SIZE_BYTES] == before[:SLOT_HEADER_SIZE_BYTES]
 
 
@@ -199,7 +203,7 @@ async def test_slots_of_another_size_are_read_and_replaced() -> None:
     filesystem.open("/data/journal/notes.txt", create=True)
     async with running(filesystem, options(journal_slot_size_bytes=8192)) as store:
         log = await open_orders(store, leader_epoch=1)
-        assert len(read_all(log)) == 3
+        assert len(await read_all(log)) == 3
         await append(log, b"fourth")
         await trio.sleep(5)
         sizes = {
@@ -222,7 +226,7 @@ async def test_an_incomplete_last_frame_is_dropped_and_reported(where: int) -> N
     damage_frame(filesystem, 1, where)
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, leader_epoch=1)
-        assert list(read_all(log).values()) == [b"first", b"second", b"third"]
+        assert list((await read_all(log)).values()) == [b"first", b"second", b"third"]
         assert (await append(log, b"again")).base_offset == 3
     assert len(problems) == 1
     assert "incomplete" in problems[0]
@@ -268,7 +272,7 @@ async def test_j1_what_an_async_round_left_unsynced_is_not_built_upon_in_the_jou
     filesystem.crash()
     async with running(filesystem) as store:
         log = await store.open_partition(BIG, config, 1)
-        assert list(read_all(log).values()) == [b"a", b"b", b"c"]
+        assert list((await read_all(log)).values()) == [b"a", b"b", b"c"]
         await append(log, b"d")
 
 
@@ -336,7 +340,7 @@ async def test_j3_a_power_cut_at_any_moment_of_a_replay_loses_nothing(seed: int 
         image.crash(None if seed is None else random.Random(seed * 1000 + count))
         async with running(image) as store:
             for log in await partitions(store, 3):
-                assert list(read_all(log).values()) == [b"0", b"1", b"2"]
+                assert list((await read_all(log)).values()) == [b"0", b"1", b"2"]
 
 
 def after_a_power_cut(operations: list[Operation]) -> MemoryFileSystem:

@@ -124,7 +124,7 @@ async def live(world: World, remaining: list[Step]) -> None:
 
 async def opened(store: SegmentStore, world: World, expected: Expected) -> PartitionLog:
     log = await store.open_partition(expected.partition, ASYNC if expected.is_async else SYNC, world.epoch)
-    expected.check(list(read_all(log).values()), after_power_cut=world.after_power_cut)
+    expected.check(list((await read_all(log)).values()), after_power_cut=world.after_power_cut)
     return log
 
 

@@ -1,5 +1,6 @@
 """A partition against a model, a list of values: whatever is appended, killed, cut or restarted in whatever order."""
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,17 @@ from hypothesis import strategies as st
 from engine.api import Isolation, LogConfig, OffsetSpec, PartitionLog
 from engine.batch import Record, build_batch
 from engine.testing import MemoryFileSystem
-from engine.tests.helpers import MAX_BYTES, HeldPool, batches_in, bytes_of, open_orders, read_all, running
+from engine.tests.helpers import (
+    MAX_BYTES,
+    HeldPool,
+    batches_in,
+    bytes_of,
+    open_orders,
+    options,
+    read,
+    read_all,
+    running,
+)
 
 CONFIG = LogConfig(segment_size_bytes=700)
 EVERYTHING = Isolation.READ_UNCOMMITTED
@@ -67,10 +78,11 @@ def encoded(times: list[int]) -> memoryview:
 async def live(model: Model, remaining: list[Step]) -> None:
     """One life of the broker: until a step ends it."""
     pool = HeldPool()
-    async with running(model.filesystem, pool=pool) as store:
+    scarce = dataclasses.replace(options(), open_files_max=1, loaded_indexes_max=1)
+    async with running(model.filesystem, scarce, pool=pool) as store:
         log = await open_orders(store, CONFIG, model.epoch)
         model.epoch += 1
-        stored = [int(value or b"-1") for value in read_all(log).values()]
+        stored = [int(value or b"-1") for value in (await read_all(log)).values()]
         possible = model.records + model.unanswered
         assert stored == possible[: len(stored)], "not what was appended, in order"
         assert len(stored) >= len(model.records), "an acknowledged record is lost"
@@ -95,9 +107,11 @@ async def live(model: Model, remaining: list[Step]) -> None:
 
 async def look(log: PartitionLog, model: Model, step: Step) -> None:
     offset, timestamp_ms = step.offset, step.timestamp_ms
+    if step.size_bytes % 2:
+        model.filesystem.drop_cache()
     assert log.high_watermark == len(model.records)
     if offset < len(model.records):
-        found = batches_in(bytes_of(log.read(offset, step.size_bytes, EVERYTHING, at_least_one=True).records))
+        found = batches_in(bytes_of((await read(log, offset, step.size_bytes)).records))
         header, records = found[0]
         assert header.base_offset <= offset < header.next_offset
         assert [int(one.value or b"-1") for one in records] == model.records[header.base_offset : header.next_offset]

@@ -56,7 +56,7 @@ async def test_append_assigns_offsets_and_stamps_the_leader_epoch() -> None:
         assert (log.high_watermark, log.log_end_offset, log.last_stable_offset) == (3, 3, 3)
         result = log.read(0, MAX_BYTES, EVERYTHING, at_least_one=True)
         assert [header.leader_epoch for header, _ in batches_in(bytes_of(result.records))] == [7, 7]
-        assert read_all(log) == {0: b"a", 1: b"b", 2: b"c"}
+        assert await read_all(log) == {0: b"a", 1: b"b", 2: b"c"}
 
 
 async def test_l1_acks_all_waits_for_the_sync_and_acks_1_for_the_write() -> None:
@@ -177,7 +177,7 @@ async def test_log_rolls_at_segment_size_and_reads_go_on_across_segments() -> No
             await one.wait()
         names = [name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
         assert names == [f"{base:020d}.log" for base in (0, 4, 8, 12, 16)]
-        assert list(read_all(log)) == list(range(20))
+        assert list(await read_all(log)) == list(range(20))
         with pytest.raises(RecordListTooLarge):
             log.append(memoryview(batch(b"x" * 500)), acks=-1)
 
@@ -310,7 +310,7 @@ async def test_l4_full_disk_rejects_the_round_and_nothing_else() -> None:
         with pytest.raises(StorageError, match="no space"):
             await append(log, b"b")
         assert (await append(log, b"c")).base_offset == 1
-        assert read_all(log) == {0: b"a", 1: b"c"}
+        assert await read_all(log) == {0: b"a", 1: b"c"}
         assert fatal == []
 
 

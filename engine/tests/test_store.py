@@ -134,7 +134,7 @@ async def test_new_partitions_go_to_the_log_dir_with_the_fewest() -> None:
     async with running(filesystem, options(*dirs)) as store:
         for number in range(7):
             log = await store.open_partition(partition(number), LogConfig(), 1)
-            assert read_all(log) == {0: b"%d" % number}
+            assert await read_all(log) == {0: b"%d" % number}
 
 
 async def test_a_failing_log_dir_goes_offline_alone() -> None:
@@ -163,7 +163,7 @@ async def test_log_dir_that_fails_at_start_is_offline_and_hides_no_partition() -
         await store.close()
     filesystem.faults.append(Fault("read", errno.EIO, "/a/meta.properties"))
     async with running(filesystem, options("/a", "/b")) as store:
-        assert read_all(await store.open_partition(partition(1), LogConfig(), 1)) == {0: b"x"}
+        assert await read_all(await store.open_partition(partition(1), LogConfig(), 1)) == {0: b"x"}
         with pytest.raises(StorageError, match="may be on a log dir that is offline"):
             await store.open_partition(partition(0), LogConfig(), 1)
         await store.open_partition(partition(2), LogConfig(), 0)
@@ -205,7 +205,7 @@ async def test_deleted_partition_is_gone_at_once_and_for_good_while_reads_go_on(
         assert (await append(again, b"new")).base_offset == 0
         await store.close()
     async with running(filesystem) as store:
-        assert read_all(await open_orders(store, leader_epoch=1)) == {0: b"new"}
+        assert await read_all(await open_orders(store, leader_epoch=1)) == {0: b"new"}
 
 
 async def test_every_crash_during_deletion_leaves_the_whole_partition_or_none() -> None:
@@ -222,7 +222,7 @@ async def test_every_crash_during_deletion_leaves_the_whole_partition_or_none() 
             if not image.exists("/data/orders-0"):
                 continue
             async with running(image) as store:
-                assert read_all(await open_orders(store, leader_epoch=1)) == {0: b"a"}
+                assert await read_all(await open_orders(store, leader_epoch=1)) == {0: b"a"}
 
 
 async def test_leftovers_of_a_deletion_are_removed_at_the_next_start() -> None:
@@ -245,7 +245,7 @@ async def test_directory_of_another_topic_of_that_name_is_set_aside() -> None:
         await store.close()
     async with running(filesystem) as store:
         log = await store.open_partition(partition(0, topic_id=b"\xff" * 16), LogConfig(), 0)
-        assert read_all(log) == {}
+        assert await read_all(log) == {}
         assert f"orders-0.{bytes(range(16)).hex()}-stray" in filesystem.list_dir("/data")
 
 
@@ -309,7 +309,7 @@ async def test_l3_partition_opened_in_an_epoch_older_than_its_log_takes_no_appen
             await open_orders(store, leader_epoch=4)
         with pytest.raises(EngineError):
             store.get(ORDERS).append(memoryview(batch(b"b")), acks=-1)
-        assert read_all(await open_orders(store, leader_epoch=6)) == {0: b"a"}
+        assert await read_all(await open_orders(store, leader_epoch=6)) == {0: b"a"}
 
 
 @pytest.mark.parametrize("kind", ["write", "create"])
@@ -414,7 +414,7 @@ async def test_d2_a_disk_that_is_nearly_full_takes_no_appends_until_there_is_roo
         await trio.sleep(SPACE_CHECK_INTERVAL_S + 1)
         with pytest.raises(StorageError, match=r"nearly full \(disk.reject.ratio\)"):
             await append(log, b"y")
-        assert read_all(log) == {0: b"x" * 9000}
+        assert await read_all(log) == {0: b"x" * 9000}
         filesystem.capacity_bytes = 20_000
         await trio.sleep(SPACE_CHECK_INTERVAL_S + 1)
         assert (await append(log, b"z")).base_offset == 1

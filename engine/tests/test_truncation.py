@@ -41,16 +41,16 @@ async def test_appends_go_on_from_the_new_end(config: LogConfig, offset: int) ->
         log = await filled(store, 20, config)
         assert await store.truncate_partition(ORDERS, offset) == kept
         assert (log.high_watermark, log.log_end_offset) == (kept, kept)
-        assert read_all(log) == values(kept)
+        assert await read_all(log) == values(kept)
         with pytest.raises(OffsetOutOfRange):
             log.read(kept + 1, MAX_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
         assert (await append(log, b"after")).base_offset == kept
         expected = values(kept) | {kept: b"after"}
-        assert read_all(log) == expected
+        assert await read_all(log) == expected
         assert (await log.offset_for_timestamp(NOW_MS, Isolation.READ_UNCOMMITTED)).offset == 0
     filesystem.crash()
     async with running(filesystem) as store:
-        assert read_all(await open_orders(store, config, leader_epoch=1)) == expected
+        assert await read_all(await open_orders(store, config, leader_epoch=1)) == expected
 
 
 async def test_no_batch_is_cut_in_two() -> None:
@@ -100,7 +100,7 @@ async def test_j2_every_crash_state_of_a_truncation(has_slot: bool, seed: int | 
         image = MemoryFileSystem.replayed(operations[:count])
         image.crash(None if seed is None else random.Random(seed * 1000 + count))
         async with running(image, store_options) as store:
-            found = read_all(await open_orders(store, ROLLING, leader_epoch=9))
+            found = await read_all(await open_orders(store, ROLLING, leader_epoch=9))
         assert list(found) == list(range(len(found)))
         assert list(found.values())[:4] == list(values(4).values())
         rest = list(found.values())[4:]
@@ -123,7 +123,7 @@ async def test_j2_nothing_behind_a_synced_barrier_comes_back() -> None:
             log.append(memoryview(batch(b"offline")), acks=-1)
     filesystem.crash()
     async with running(filesystem) as store:
-        assert read_all(await open_orders(store, ROLLING, leader_epoch=1)) == values(4)
+        assert await read_all(await open_orders(store, ROLLING, leader_epoch=1)) == values(4)
 
 
 async def test_j2_without_a_checkpoint_behind_the_barrier_nothing_is_appended() -> None:
@@ -137,7 +137,7 @@ async def test_j2_without_a_checkpoint_behind_the_barrier_nothing_is_appended() 
             log.append(memoryview(batch(b"later")), acks=-1)
     async with running(filesystem) as store:
         again = await open_orders(store, ROLLING, leader_epoch=1)
-        assert read_all(again) == values(4)
+        assert await read_all(again) == values(4)
         await append(again, b"value 4")
 
 
@@ -155,7 +155,7 @@ async def test_appends_that_wait_go_behind_the_new_end() -> None:
             nursery.start_soon(store.truncate_partition, ORDERS, 2)
             for number in range(4, 8):
                 nursery.start_soon(produce, number)
-        found = read_all(log)
+        found = await read_all(log)
         assert list(found) == list(range(log.log_end_offset))
         assert len(found) <= 2 + 8
 
@@ -187,4 +187,4 @@ async def test_what_cannot_be_truncated() -> None:
             await store.truncate_partition(ORDERS, 1)
         with pytest.raises(UnknownPartition):
             await store.truncate_partition(TopicPartition(bytes(16), "nobody", 0), 0)
-        assert read_all(log) == {2: b"value 2"}
+        assert await read_all(log) == {2: b"value 2"}

@@ -110,9 +110,12 @@ class _Fetch:
                 reader.read(target)
         else:
             self._read_pending(self._session)
-        if reader.enough or self._request.max_wait_ms <= 0 or not self._has_logs():
+        if not reader.unloaded and self._is_answered():
             return self._respond()
         return self._wait_and_respond()
+
+    def _is_answered(self) -> bool:
+        return self._reader.enough or self._request.max_wait_ms <= 0 or not self._has_logs()
 
     def _read_pending(self, session: FetchSession) -> None:
         for target in list(session.pending):
@@ -132,7 +135,9 @@ class _Fetch:
             session.acquire()
         watch = self._watch_targets()
         try:
-            await self._reader.wait(watch, self._request.max_wait_ms)
+            await self._reader.load()
+            if not self._is_answered():
+                await self._reader.wait(watch, self._request.max_wait_ms)
             return self._respond()
         finally:
             if session is not None:

@@ -1,0 +1,161 @@
+"""The slow half of reading, for a worker: open, find, check, and bring into memory what the loop will then serve.
+
+Everything that comes from a disk is checked here by its CRC before it is served (RULES L5: wrong bytes never are); a
+read by the loop then finds it in the page cache. Plain values in and out; the owner of the log decides what to keep.
+An index that was wrong is told, and its answer not used.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.api import ReadableFile
+from engine.batch import HEADER_SIZE_BYTES, MAGIC, has_right_crc, parse_header, walk_records
+from engine.codecs import decompress
+from engine.epochs import EpochHistory, EpochStart
+from engine.errors import CorruptMessage
+from engine.filesystem import File, FileSystem
+from engine.index import START, Entry
+from engine.segment import BatchAt, Located, Segment, find_batch, walk_headers
+
+READ_AHEAD_BYTES = 1024 * 1024  # at least so much is checked at once, and as much again announced to the kernel
+
+
+class Part(NamedTuple):
+    """A segment file up to `end`, behind which readers see nothing, and a batch to start from: (offset or -1,
+    position). Without one the whole of it has to be walked. `epochs` are those of its batches."""
+
+    path: str
+    file: File | None
+    base_offset: int
+    end: int
+    start: tuple[int, int] | None
+    epochs: Sequence[EpochStart] = ()
+
+    def opened(self, filesystem: FileSystem) -> File:
+        return self.file or filesystem.open(self.path)
+
+
+class Loaded(NamedTuple):
+    """A batch that holds the offset, with right batches behind it up to `end_offset` at `end`.
+
+    `walked` are the entries of the segment as a walk over its headers found them, where there was no (right) index.
+    """
+
+    file: File
+    position: int
+    end: int
+    end_offset: int
+    walked: list[Entry] | None
+    is_index_wrong: bool
+
+
+def load(filesystem: FileSystem, part: Part, offset: int, size_bytes: int) -> Loaded:
+    """CorruptMessage: the batch is not (any more) what it was. FileNotFoundError: the segment was deleted meanwhile."""
+    file = part.opened(filesystem)
+    walked, is_index_wrong, found = None, False, None
+    if part.start is not None:
+        try:
+            found = find_batch(file.read_at, part.start, part.end, offset)
+        except CorruptMessage:
+            is_index_wrong = part.start != START
+    if found is None:
+        walked = walk(file, part)
+        found = find_batch(file.read_at, START, part.end, offset)
+    end, end_offset = check(file, found, part, max(size_bytes, READ_AHEAD_BYTES))
+    if end < part.end:
+        file.read_ahead(end, READ_AHEAD_BYTES)
+    return Loaded(file, found.position, end, end_offset, walked, is_index_wrong)
+
+
+def walk(file: ReadableFile, part: Part) -> list[Entry]:
+    """The entries of a segment, as far as its headers make sense: whoever needs what is behind will meet it."""
+    segment, entries = Segment(part.base_offset), []
+    try:
+        for at in walk_headers(file, 0, part.end):
+            entry = segment.add(at.header)
+            if entry is not None:
+                entries.append(entry)
+    except CorruptMessage:
+        return entries
+    return entries
+
+
+def check(file: ReadableFile, first: Located, part: Part, size_bytes: int) -> tuple[int, int]:
+    """(Position, offset) behind the last of the batches from `first` on, over `size_bytes` or more, that are all right.
+
+    The CRC does not cover all of a header: the rest has to fit to what is known. CorruptMessage when the first batch is
+    not right.
+    """
+    position, end_offset, limit = first.position, -1, part.end
+    epochs = EpochHistory(part.epochs)
+    window, window_start = b"", position
+    while position < min(first.position + size_bytes, limit):
+        at = position - window_start
+        if at + HEADER_SIZE_BYTES > len(window):
+            window, window_start, at = file.read_at(position, min(READ_AHEAD_BYTES, limit - position)), position, 0
+            if len(window) < HEADER_SIZE_BYTES:
+                break
+        header = parse_header(window, at)
+        if not HEADER_SIZE_BYTES <= header.size_bytes <= limit - position:
+            break
+        if at + header.size_bytes > len(window):
+            window, window_start, at = file.read_at(position, max(header.size_bytes, READ_AHEAD_BYTES)), position, 0
+        batch = memoryview(window)[at : at + header.size_bytes]
+        if len(batch) < header.size_bytes or not has_right_crc(batch, header):
+            break
+        if header.magic != MAGIC or end_offset not in (-1, header.base_offset):
+            break
+        if header.leader_epoch != epochs.epoch_of(header.base_offset):
+            break
+        position += header.size_bytes
+        end_offset = header.next_offset
+    if end_offset == -1:
+        raise CorruptMessage(f"the batch at position {position} is not what was written")
+    return position, end_offset
+
+
+class TimestampFound(NamedTuple):
+    """A record that answers a search by timestamp."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+class Searched(NamedTuple):
+    """The outcome in one segment."""
+
+    found: TimestampFound | None
+    is_index_wrong: bool
+
+
+def search_timestamp(filesystem: FileSystem, part: Part, timestamp_ms: int, start_offset: int) -> Searched:
+    """First record from `start_offset` on with such a timestamp or a later one (FileRecords.searchForTimestamp).
+
+    CorruptMessage and FileNotFoundError as above.
+    """
+    file, start = part.opened(filesystem), part.start or START
+    is_index_wrong = False
+    if start != START:
+        try:
+            find_batch(file.read_at, start, part.end, start[0])
+        except CorruptMessage:
+            start, is_index_wrong = START, True
+    for at in walk_headers(file, start[1], part.end):
+        if at.header.max_timestamp_ms >= timestamp_ms and at.header.next_offset > start_offset:
+            found = _search_batch(file, at, timestamp_ms, start_offset)
+            if found is not None:
+                return Searched(found, is_index_wrong)
+    return Searched(None, is_index_wrong)
+
+
+def _search_batch(file: ReadableFile, at: BatchAt, timestamp_ms: int, start_offset: int) -> TimestampFound | None:
+    header = at.header
+    stored = memoryview(file.read_at(at.position, header.size_bytes))
+    if len(stored) < header.size_bytes or not has_right_crc(stored, header):
+        raise CorruptMessage(f"the batch at position {at.position} does not match its CRC")
+    for record in walk_records(header, decompress(header.codec_id, stored[HEADER_SIZE_BYTES:])):
+        offset = header.base_offset + record.offset_delta
+        if record.timestamp_ms >= timestamp_ms and offset >= start_offset:
+            return TimestampFound(offset, record.timestamp_ms, header.leader_epoch)
+    return None

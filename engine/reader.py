@@ -1,0 +1,139 @@
+"""A partition's reads beyond what is in memory, and what its segments keep there.
+
+On the loop, between the log, the stored index and the workers: asks one for where to start, sends the other to look,
+and keeps what came back with the segment. Files that a worker does not find were deleted meanwhile: nothing is kept,
+and the caller's next look says so.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from engine.errors import CorruptMessage
+from engine.index import Entry, SparseIndex
+from engine.loading import Loaded, Part, TimestampFound, load, search_timestamp
+from engine.log import Chunk, Log, Mark
+from engine.log_dir import LogDir
+from engine.segment import Segment
+
+T = TypeVar("T")
+
+
+class LogReader:
+    """Implements `engine.recently_used.Owner`. `index_key` is what the stored index calls the partition."""
+
+    __slots__ = ("_index_key", "_log", "_log_dir", "_reported")
+
+    def __init__(self, log: Log, log_dir: LogDir, index_key: bytes) -> None:
+        self._log = log
+        self._log_dir = log_dir
+        self._index_key = index_key
+        self._reported: set[int] = set()
+        self._keep_indexes(log.segments[:-1])
+
+    def appended(self, chunks: Sequence[Chunk]) -> None:
+        """They belong to the log now."""
+        self._log_dir.caches.files.use(self, self._log.active)
+        if chunks[0].rolls or len(chunks) > 1:
+            self._keep_indexes(self._log.segments[-1 - len(chunks) : -1])
+
+    def _keep_indexes(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            if segment.index is not None:
+                self._log_dir.caches.indexes.use(self, segment)
+
+    def close_file(self, segment: Segment) -> bool:
+        closed = self._log.close_file(segment)
+        if not closed:
+            self._log_dir.flusher.flush_by(self._log, trio.current_time())
+        return closed
+
+    def drop_index(self, segment: Segment) -> bool:
+        segment.index = None
+        segment.marks.clear()
+        return True
+
+    async def load(self, offset: int, max_size_bytes: int, limit: Mark) -> None:
+        """Make the next read at `offset` find what it needs. CorruptMessage: the batch there is damaged."""
+        segment = self._log.segment_of(offset)
+        if segment.start_for_offset(offset) is None:
+            await self._complete_index(segment)
+        part = self._part(segment, segment.start_for_offset(offset), limit)
+        loaded = await self._run(segment, partial(load, self._log_dir.filesystem, part, offset, max_size_bytes))
+        if loaded is not None and segment in self._log.segments:
+            await self._keep(segment, offset, loaded)
+
+    async def _keep(self, segment: Segment, offset: int, loaded: Loaded) -> None:
+        segment.file = loaded.file
+        self._log_dir.caches.files.use(self, segment)
+        segment.note_checked(loaded.position, loaded.end)
+        segment.mark(offset, loaded.position)
+        segment.mark(loaded.end_offset, loaded.end)
+        if loaded.is_index_wrong:
+            await self._distrust_index(segment)
+        if loaded.walked is not None:
+            index = self._log_dir.index
+            index.note_entries(self._index_key, segment.base_offset, loaded.walked)
+            self._complete(segment, loaded.walked)
+
+    async def find_timestamp(self, timestamp_ms: int, limit: Mark) -> TimestampFound | None:
+        """First record below `limit` that is as late. CorruptMessage: what would have to be searched is damaged."""
+        for segment in self._log.may_hold(timestamp_ms, limit):
+            if _start_for_timestamp(segment, timestamp_ms) is None:
+                await self._complete_index(segment)
+            part = self._part(segment, _start_for_timestamp(segment, timestamp_ms), limit)
+            job = partial(search_timestamp, self._log_dir.filesystem, part, timestamp_ms, self._log.start_offset)
+            searched = await self._run(segment, job)
+            if searched is not None and searched.is_index_wrong:
+                await self._distrust_index(segment)
+            if searched is not None and searched.found is not None:
+                return searched.found
+        return None
+
+    def _part(self, segment: Segment, start: tuple[int, int] | None, limit: Mark) -> Part:
+        log, base_offset = self._log, segment.base_offset
+        epochs = log.epochs.below(segment.end_offset)
+        return Part(log.path_of(base_offset), segment.file, base_offset, log.end_in(segment, limit), start, epochs)
+
+    async def _complete_index(self, segment: Segment) -> None:
+        """From the stored index, as far as it knows."""
+        entries = await self._log_dir.index.entries(self._index_key, segment.base_offset)
+        if entries:
+            self._complete(segment, entries)
+
+    def _complete(self, segment: Segment, entries: Sequence[Entry]) -> None:
+        known = SparseIndex(segment.size_bytes) if segment.index is None else segment.index
+        segment.index = known.completed(entries)
+        if segment is not self._log.active:
+            self._keep_indexes([segment])
+
+    async def _distrust_index(self, segment: Segment) -> None:
+        segment.index = None
+        segment.marks.clear()
+        await self._log_dir.index.distrust(f"an entry of {self._log.path_of(segment.base_offset)} was wrong")
+
+    async def _run(self, segment: Segment, job: Callable[[], T]) -> T | None:
+        """None when the segment is no more."""
+        try:
+            found = await self._log_dir.run(partial(_unless_deleted, job))
+            if found is None and segment in self._log.segments:
+                raise CorruptMessage("the file is gone")
+        except CorruptMessage as error:
+            if segment.base_offset not in self._reported:
+                self._reported.add(segment.base_offset)
+                self._log_dir.on_problem(f"{self._log.path_of(segment.base_offset)} is damaged: {error}")
+            raise
+        return found
+
+
+def _start_for_timestamp(segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:
+    return None if segment.index is None else segment.index.before_timestamp(timestamp_ms)
+
+
+def _unless_deleted(job: Callable[[], T]) -> T | None:
+    try:
+        return job()
+    except FileNotFoundError:
+        return None

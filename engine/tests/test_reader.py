@@ -1,0 +1,183 @@
+"""Reads beyond memory: nothing unchecked is served, no disk is waited for by the loop, and bounds hold."""
+
+import dataclasses
+import errno
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.api import Isolation, LogConfig, TopicPartition
+from engine.batch import Record, build_batch
+from engine.errors import CorruptMessage, NotLoaded
+from engine.filesystem import PosixFileSystem
+from engine.index import ENTRY, Entry, entry_pair, following, partition_key, read_entry
+from engine.testing import Fault, MemoryFileSystem
+from engine.testing_index import MemoryIndex
+from engine.tests.helpers import (
+    MAX_BYTES,
+    ORDERS,
+    append,
+    batch,
+    batches_in,
+    bytes_of,
+    open_orders,
+    options,
+    read,
+    read_all,
+    running,
+)
+
+EVERYTHING = Isolation.READ_UNCOMMITTED
+LOG_FILE = "/data/orders-0/00000000000000000000.log"
+KEY = partition_key(ORDERS.topic_id, ORDERS.partition)
+ROLLING = LogConfig(segment_size_bytes=20_000)
+
+
+async def filled(filesystem: MemoryFileSystem, count: int, config: LogConfig | None = None) -> None:
+    async with running(filesystem) as store:
+        log = await open_orders(store, config)
+        for number in range(count):
+            await append(log, b"value %d" % number)
+        await store.close()
+
+
+async def test_a_log_opens_after_a_clean_stop_without_reading_its_segments() -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 500, ROLLING)
+    filesystem.faults.append(Fault("read", errno.EIO, ".log", is_lasting=True))
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING, leader_epoch=1)
+        assert (log.high_watermark, log.log_start_offset) == (500, 0)
+        assert (await append(log, b"next")).base_offset == 500
+
+
+async def test_reads_wait_for_no_disk() -> None:
+    filesystem = MemoryFileSystem()
+    await filled(filesystem, 500, ROLLING)
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING, leader_epoch=1)
+        for _ in range(2):
+            filesystem.drop_cache()
+            with pytest.raises(NotLoaded):
+                log.read(3, MAX_BYTES, EVERYTHING, at_least_one=True)
+            assert log.read(3, 0, EVERYTHING, at_least_one=False).size_bytes == 0
+            assert batches_in(bytes_of((await read(log, 3)).records))[0][0].base_offset == 3
+        assert len(await read_all(log)) == 500
+
+
+@pytest.mark.parametrize("field", [0, 7, 10, 12, 15, 16, 17, 21, 26, 40, 50, 60, 61, 70])
+async def test_l5_a_flipped_bit_after_a_clean_stop_is_neither_served_nor_in_the_way_of_others(field: int) -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    await filled(filesystem, 10)
+    size_bytes = len(filesystem.content(LOG_FILE)) // 10
+    flipped = filesystem.content(LOG_FILE)[4 * size_bytes + field] ^ 0x10
+    filesystem.damage(LOG_FILE, 4 * size_bytes + field, bytes([flipped]))
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, leader_epoch=1)
+        values: dict[int, bytes | None] = {}
+        for _ in range(2):
+            with pytest.raises(CorruptMessage):
+                await read_all(log, values)
+            assert values == {n: b"value %d" % n for n in range(4)}
+        assert len(problems) == 1
+        assert "is damaged" in problems[0]
+        assert (await append(log, b"next")).base_offset == 10
+        assert batches_in(bytes_of((await read(log, 10)).records))[0][1][0].value == b"next"
+
+
+async def test_an_entry_that_points_elsewhere_is_not_believed_and_the_index_replaced() -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    config = LogConfig()
+    async with running(filesystem) as store:
+        log = await open_orders(store, config)
+        for _ in range(5):
+            times = [*range(1000)]
+            await log.append(memoryview(build_batch([Record(None, bytes(10), time) for time in times])), acks=-1).wait()
+        await store.close()
+    index = MemoryIndex(filesystem, "/data/index")
+    right = read_entry(*index.scan(ENTRY + KEY, following(ENTRY + KEY))[3])
+    index.write([entry_pair(KEY, 0, right._replace(position=right.position + 77))])
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, config, 1)
+        assert batches_in(bytes_of((await read(log, 3500)).records))[0][0].base_offset == 3000
+        assert len(problems) == 1
+        assert "was wrong" in problems[0]
+        assert (await log.offset_for_timestamp(999, EVERYTHING)).offset == 999
+        assert len(await read_all(log)) == 5000
+        await store.close()
+    found = MemoryIndex(filesystem, "/data/index").scan(ENTRY + KEY, following(ENTRY + KEY))
+    assert len(found) == 5
+
+
+async def test_a_wrong_entry_does_not_hide_a_timestamp() -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    await filled(filesystem, 100)
+    MemoryIndex(filesystem, "/data/index").write([entry_pair(KEY, 0, Entry(90, 5000, 0))])
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, None, 1)
+        assert (await log.offset_for_timestamp(1, EVERYTHING)).offset == 0
+        assert len(problems) == 1
+
+
+def partition(number: int) -> TopicPartition:
+    return TopicPartition(bytes(16), "many", number)
+
+
+def open_segments(path: Path) -> int:
+    links = []
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{entry}"))
+        except FileNotFoundError:  # the listing's own
+            continue
+    return sum(one.startswith(f"{path}/many-") and one.endswith(".log") for one in links)
+
+
+async def test_open_files_are_bounded_whatever_the_number_of_partitions(tmp_path: Path) -> None:
+    bounded = dataclasses.replace(options(str(tmp_path)), open_files_max=8)
+    async with running(PosixFileSystem(), bounded) as store:
+        logs = [await store.open_partition(partition(number), LogConfig(), 0) for number in range(40)]
+        for value in (b"a", b"b"):
+            for log in logs:
+                await append(log, value)
+            assert open_segments(tmp_path) <= 8
+        for log in logs:
+            assert await read_all(log) == {0: b"a", 1: b"b"}
+        assert open_segments(tmp_path) <= 8
+        await store.close()
+    del store, log, logs
+    gc.collect()
+    async with running(PosixFileSystem(), bounded) as store:
+        logs = [await store.open_partition(partition(number), LogConfig(), 1) for number in range(40)]
+        assert open_segments(tmp_path) == 0
+        for log in logs:
+            assert await read_all(log) == {0: b"a", 1: b"b"}
+        assert open_segments(tmp_path) <= 8
+
+
+async def test_a_file_with_bytes_that_are_not_durable_stays_open_until_they_are() -> None:
+    filesystem = MemoryFileSystem()
+    bounded = dataclasses.replace(options(), open_files_max=1)
+    async with running(filesystem, bounded) as store:
+        one, other = [await store.open_partition(partition(number), LogConfig(), 0) for number in range(2)]
+        await append(one, b"a")
+        appending = one.append(memoryview(batch(b"b")), acks=1)
+        await append(other, b"c")
+        await appending.wait()
+        assert await read_all(one) == {0: b"a", 1: b"b"}
+        assert await read_all(other) == {0: b"c"}
+
+
+async def test_a_segment_that_vanished_is_told_and_takes_no_log_dir_with_it() -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    await filled(filesystem, 500, ROLLING)
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, ROLLING, leader_epoch=1)
+        filesystem.unlink(LOG_FILE)
+        for _ in range(2):
+            with pytest.raises(CorruptMessage, match="gone"):
+                await read(log, 0)
+        assert len(problems) == 1
+        assert (await append(log, b"next")).base_offset == 500
