@@ -140,6 +140,10 @@ class ClusterService(Protocol):
         """
         ...
 
+    async def new_producer_id(self) -> int:
+        """An id no producer of this cluster ever had. Raises MetadataUnavailable."""
+        ...
+
     async def wait_for_image_after(self, version: int) -> ClusterImage:
         """The first snapshot newer than `version`; returns at once when `image` already is."""
         ...

@@ -34,6 +34,7 @@ from coordinator.metadata.store import (
     SessionLost,
     StoreError,
 )
+from coordinator.transactions.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -75,6 +76,7 @@ class Coordinator:
         random: Random,
     ) -> None:
         self._store = store
+        self._producer_ids = ProducerIds(store)
         self._host = host
         self._validator = validator
         self._settings = settings
@@ -122,6 +124,10 @@ class Coordinator:
             except SessionLost:
                 if not await self._rejoin():
                     return
+
+    async def new_producer_id(self) -> int:
+        """See `ClusterService`."""
+        return await self._producer_ids.next_id()
 
     async def wait_for_image_after(self, version: int) -> ClusterImage:
         """See `ClusterService`."""

@@ -30,6 +30,14 @@ class InvalidTxnState(EngineError):
     """A transactional batch although no transaction of that producer is open here."""
 
 
+class OutOfOrderSequence(EngineError):
+    """Batches of this producer before this one are missing."""
+
+
+class InvalidProducerEpoch(EngineError):
+    """The producer has a newer epoch."""
+
+
 class MessageTooLarge(EngineError):
     """The batch is larger than max.message.bytes."""
 

@@ -17,6 +17,8 @@ from engine.epochs import EpochHistory
 from engine.errors import CorruptMessage, NotLoaded
 from engine.filesystem import DiskFull, File, FileSystem
 from engine.index import Entry, Summary
+from engine.producer_snapshot import write_snapshot
+from engine.producer_state import ProducerTable
 from engine.segment import Segment, find_batch, segment_name
 
 GLANCES_MAX = 512  # headers the loop looks at to find a batch: some 0.2 ms
@@ -50,6 +52,7 @@ class Chunk:
     batches: list[StampedBatch] = field(default_factory=list)
     size_bytes: int = 0
     rolls: bool = False
+    producers: ProducerTable | None = None  # as they were before a chunk that rolls
 
     def add(self, batch: StampedBatch) -> None:
         self.batches.append(batch)
@@ -68,6 +71,8 @@ class Log:
         self.start_offset = start_offset
         self.damaged_from: int | None = None
         self.journaled_offset = 0  # the journal has appends up to here
+        self.producers = ProducerTable()
+        self.problems: list[str] = []  # found when it was opened, for the operator
         self.unindexed: list[tuple[int, Entry]] = []  # with the base offset of its segment
         self._filesystem = filesystem
         self._bases = [segment.base_offset for segment in self.segments]
@@ -165,6 +170,8 @@ class Log:
         """
         if closing is not None:
             closing.fdatasync()
+        if chunk.producers:
+            write_snapshot(self._filesystem, self.directory, chunk.base_offset, chunk.producers)
         file = self._filesystem.open(self.path_of(chunk.base_offset), create=True)
         self._filesystem.sync_dir(self.directory)
         return file
@@ -197,6 +204,11 @@ class Log:
                 self.epochs.note(header.leader_epoch, header.base_offset)
                 newest_ms = max(newest_ms, header.max_timestamp_ms)
         self._end = self._mark_end(newest_ms)
+
+    def write_snapshot(self) -> None:
+        """Write down the producers of now, unless there are none. For a worker; nothing may be appended meanwhile."""
+        if self.producers:
+            write_snapshot(self._filesystem, self.directory, self._end.offset, self.producers)
 
     def segment_of(self, offset: int) -> Segment:
         """The one that holds, or would hold, `offset`."""

@@ -297,7 +297,9 @@ class LogDir:
             if log.damaged_from is None:
                 recovery_point = max(before.recovery_point, log.flushed_offset)
                 epochs = log.epochs.below(recovery_point)
-                self._points[key] = PartitionCheckpoint(recovery_point, log.start_offset, 0, epochs)
+                first = log.producers.first_offset()
+                producers_from = recovery_point if first is None else min(first, recovery_point)
+                self._points[key] = PartitionCheckpoint(recovery_point, log.start_offset, producers_from, epochs)
             else:
                 self._points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))
         return dict(self._points)
@@ -323,12 +325,19 @@ class LogDir:
         await self.index.close({index_key(one.partition): one.log for one in sound})
         if is_online:
             with suppress(StorageError):  # the next start scans it
-                await self.flusher.flush([resident.log for resident in self.partitions.values()])
+                logs = [resident.log for resident in self.partitions.values()]
+                await self.flusher.flush(logs)
+                await self.run(partial(_write_snapshots, [log for log in logs if log.damaged_from is None]))
                 await self.checkpoint()
                 if not self._not_recovered:  # a partition nobody opened since a crash still needs its scan
                     await self.run(partial(write_clean_marker, self.filesystem, self.path))
         if self._prepared is not None:
             self._prepared.lock.release()
+
+
+def _write_snapshots(logs: Sequence[Log]) -> None:
+    for log in logs:
+        log.write_snapshot()
 
 
 def index_key(partition: TopicPartition) -> bytes:

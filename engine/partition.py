@@ -5,7 +5,7 @@ L2). `append` does what needs no state and queues; `stage`, called by the lane a
 in one step. On a single broker the high watermark is the durable end (L1).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -37,8 +37,9 @@ from engine.errors import (
 from engine.flusher import FLUSH_BEHIND_BYTES
 from engine.log import Log, Mark, StampedBatch
 from engine.log_dir import LogDir, index_key
+from engine.producer_state import ProducedBatch, ProducerTable
 from engine.reader import LogReader
-from engine.rounds import ACKS_ALL, Append, PartitionRound
+from engine.rounds import ACKS_ALL, Append, PartitionRound, Undo
 from engine.waiters import Watched
 
 NEVER_MS = 2**63 - 1  # flush.ms as Kafka defaults it
@@ -112,6 +113,10 @@ class Partition(Watched):
         self._high = log.end
         log.epochs.note(self.leader_epoch, log.end.offset)
         self.announce_change()
+
+    def expire_producers(self, before_ms: int) -> None:
+        """Forget producers that wrote nothing since."""
+        self.log.producers.expire(before_ms)
 
     # What callers see
 
@@ -212,17 +217,53 @@ class Partition(Watched):
             for append in appends:
                 append.fail(self._closed())
             return None
+        part = PartitionRound(self, self.log)
         now_ms = self._now_ms()
         offset = self.log.end.offset
         batches = []
         for append in appends:
-            header = self._stamp(append, offset, now_ms)
-            append.header = header
-            assert append.records is not None
-            batches.append(StampedBatch(append.records, header))
-            offset = header.next_offset
-        chunks = self.log.stage(batches, self._config.segment_size_bytes)
-        return PartitionRound(self, self.log, appends, chunks, must_sync=self._must_sync(offset))
+            if self._is_new(append, part):
+                header = append.header = self._stamp(append, offset, now_ms)
+                assert append.records is not None
+                batches.append(StampedBatch(append.records, header))
+                offset = header.next_offset
+                if header.producer_id >= 0:
+                    part.undo.append(Undo(header.base_offset, header.producer_id, self.log.producers.apply(header)))
+        if not batches:
+            return None
+        part.chunks = self.log.stage(batches, self._config.segment_size_bytes)
+        for chunk in part.chunks:
+            if chunk.rolls:
+                chunk.producers = self._producers_before(chunk.base_offset, part.undo)
+        part.must_sync = self._must_sync(offset)
+        return part
+
+    def _is_new(self, append: Append, part: PartitionRound) -> bool:
+        """Whether it goes to the log. If not it is refused, or a duplicate: answered once its original is durable."""
+        if append.header.producer_id >= 0:
+            try:
+                original = self.log.producers.check(append.header)
+            except EngineError as error:
+                append.fail(error)
+                return False
+            if original is not None:
+                answer = self._result_of_duplicate(original)
+                if original.last_offset < self._high.offset:
+                    append.succeed(answer)
+                else:  # it came in the same round
+                    append.acks = ACKS_ALL
+                    append.duplicate_result = answer
+                    part.appends.append(append)
+                return False
+        part.appends.append(append)
+        return True
+
+    def _producers_before(self, offset: int, undo: Sequence[Undo]) -> ProducerTable:
+        table = ProducerTable(self.log.producers)
+        for base_offset, producer_id, before in reversed(undo):
+            if base_offset >= offset:
+                table.restore(producer_id, before)
+        return table
 
     def _must_sync(self, end_offset: int) -> bool:
         """Whether a round that takes the log to `end_offset` counts only once it is synced (as UnifiedLog.append)."""
@@ -275,12 +316,19 @@ class Partition(Watched):
             return
         for append in part.appends:
             if (append.acks == ACKS_ALL) is to_acks_all:
-                append.succeed(self._result(append.header))
+                append.succeed(append.duplicate_result or self._result(append.header))
 
     def _result(self, header: BatchHeader) -> AppendResult:
         log_append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP_MS
         return AppendResult(header.base_offset, header.next_offset - 1, log_append_time_ms, self.log.start_offset)
 
+    def _result_of_duplicate(self, original: ProducedBatch) -> AppendResult:
+        """Kafka tells the original's timestamp as its log append time, whatever the topic uses."""
+        offsets = original.first_offset, original.last_offset
+        return AppendResult(*offsets, original.timestamp_ms, self.log.start_offset)
+
     def failed(self, part: PartitionRound, error: str) -> None:
+        for _, producer_id, before in reversed(part.undo):
+            self.log.producers.restore(producer_id, before)
         for append in part.appends:
             append.fail(StorageError(error))

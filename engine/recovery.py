@@ -15,6 +15,7 @@ from engine.errors import CorruptMessage
 from engine.filesystem import File, FileSystem
 from engine.index import Stored
 from engine.log import Log
+from engine.producer_recovery import recover_producers
 from engine.segment import Segment, segment_bases, segment_name, walk_headers
 
 
@@ -63,6 +64,7 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
     log.recovered()
     if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, start_offset):
         log.damaged_from = log.end.offset
+    recover_producers(filesystem, log, last_known.checkpoint.producers_from)
     return log
 
 

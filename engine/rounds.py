@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -23,6 +23,7 @@ from engine.io_workers import WorkerPool
 from engine.journal import Journal, JournalWrite
 from engine.journal_format import JournalEntry
 from engine.log import Chunk, Log
+from engine.producer_state import Producer
 
 ACKS_ALL = -1
 INLINE_MAX_BYTES = 1024 * 1024  # a round up to this size is copied to the page cache by the loop: some 0.2 ms
@@ -34,7 +35,17 @@ ROUND_MAX_BYTES = 16 * 1024 * 1024
 class Append:
     """One batch from the queue to its result; `engine.api.PendingAppend` for the caller."""
 
-    __slots__ = ("_error", "_result", "_wake_up", "acks", "header", "owner", "records", "size_bytes")
+    __slots__ = (
+        "_error",
+        "_result",
+        "_wake_up",
+        "acks",
+        "duplicate_result",
+        "header",
+        "owner",
+        "records",
+        "size_bytes",
+    )
 
     def __init__(self, owner: "Owner", records: memoryview, header: BatchHeader, acks: int) -> None:
         self.owner = owner
@@ -42,6 +53,7 @@ class Append:
         self.header = header
         self.acks = acks
         self.size_bytes = len(records)
+        self.duplicate_result: AppendResult | None = None  # for a batch that the log has already
         self._result: AppendResult | None = None
         self._error: EngineError | None = None
         self._wake_up: trio.Event | None = None
@@ -76,19 +88,26 @@ class Append:
         return self._result
 
 
+class Undo(NamedTuple):
+    """What was known of a producer before the batch at `base_offset`."""
+
+    base_offset: int
+    producer_id: int
+    before: Producer | None
+
+
 class PartitionRound:
     """One partition's share of a round. `must_sync`: it counts only when it is durable."""
 
-    __slots__ = ("appends", "chunks", "log", "must_sync", "owner", "rejected")
+    __slots__ = ("appends", "chunks", "log", "must_sync", "owner", "rejected", "undo")
 
-    def __init__(
-        self, owner: "Owner", log: Log, appends: list[Append], chunks: list[Chunk], *, must_sync: bool
-    ) -> None:
+    def __init__(self, owner: "Owner", log: Log) -> None:
         self.owner = owner
         self.log = log
-        self.appends = appends
-        self.chunks = chunks
-        self.must_sync = must_sync
+        self.appends: list[Append] = []
+        self.chunks: list[Chunk] = []
+        self.undo: list[Undo] = []
+        self.must_sync = True
         self.rejected = False  # the disk was full before anything of it was written
 
 

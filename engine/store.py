@@ -43,6 +43,8 @@ class StoreOptions:
     log_dirs: tuple[str, ...]
     cluster_id: str
     broker_id: int
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
     reader_lanes: int = 1  # shared by all log dirs
     journal_slot_size_bytes: int = 32 * 1024 * 1024
     open_files_max: int = 4096  # segments, not counting those with bytes that are not durable in them
@@ -120,6 +122,7 @@ class SegmentStore:
                     nursery.start_soon(log_dir.flusher.serve)
                     nursery.start_soon(log_dir.index.serve)
                     nursery.start_soon(log_dir.lane.serve)
+                nursery.start_soon(self._expire_producers)
                 task_status.started()
 
     async def _possess(self, log_dir: LogDir) -> None:
@@ -139,6 +142,14 @@ class SegmentStore:
             other = self._homes.setdefault(name, log_dir)
             if other is not log_dir:
                 raise StoreRefused(f"{name} is in two log dirs: {other.path} and {log_dir.path}")
+
+    async def _expire_producers(self) -> None:
+        """As Kafka's ProducerStateManager.removeExpiredProducers, for all partitions."""
+        while True:
+            await trio.sleep(self._options.producer_id_expiration_check_interval_ms / 1000)
+            before_ms = self._world.now_ms() - self._options.producer_id_expiration_ms
+            for partition in self._partitions.values():
+                partition.expire_producers(before_ms)
 
     def _went_offline(self, log_dir: LogDir, error: OSError) -> None:
         if self._is_serving and all(other.offline_reason is not None for other in self._dirs):
@@ -172,6 +183,8 @@ class SegmentStore:
         log = await log_dir.run(
             partial(open_partition_dir, self._world.filesystem, log_dir.path, partition, last_known)
         )
+        for problem in log.problems:
+            self._world.on_problem(problem)
         opened = Partition(partition, log, log_dir, self._world.now_ms)
         opened.lead(config, leader_epoch)  # refused, it is not served at all
         await log_dir.adopt(opened, name, last_known)

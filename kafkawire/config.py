@@ -55,6 +55,10 @@ class Config:
     flush_policy: str = setting("log.flush.policy", "sync", read.choice("sync", "async"))
     flush_messages: int = setting("log.flush.interval.messages", str(LONG_MAX), read.at_least(1, LONG_MAX))
     flush_interval_ms: int = setting("log.flush.interval.ms", str(LONG_MAX), read.at_least(0, LONG_MAX))
+    producer_id_expiration_ms: int = setting("producer.id.expiration.ms", "86400000", read.at_least(1, INT_MAX))
+    producer_id_expiration_check_interval_ms: int = setting(
+        "producer.id.expiration.check.interval.ms", "600000", read.at_least(1, INT_MAX)
+    )
     min_insync_replicas: int = setting("min.insync.replicas", "1", read.at_least(1, INT_MAX))
     timestamp_type: str = setting(
         "log.message.timestamp.type", "CreateTime", read.choice("CreateTime", "LogAppendTime")

@@ -158,6 +158,8 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     log.InvalidRecord: ErrorCode.INVALID_RECORD,
     log.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     log.InvalidTxnState: ErrorCode.INVALID_TXN_STATE,
+    log.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    log.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
     log.MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     log.RecordListTooLarge: ErrorCode.RECORD_LIST_TOO_LARGE,
     log.UnsupportedCompressionType: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

@@ -6,7 +6,6 @@ SIGTERM and SIGINT stop the broker in order; a second one exits at once (RULES L
 from __future__ import annotations
 
 import os
-import resource
 import signal
 from collections.abc import AsyncIterator
 
@@ -24,14 +23,7 @@ def run(config: Config) -> None:
 
     Raises: StartError, BrokerFailed.
     """
-    _allow_open_files()
     trio.run(_main, config)
-
-
-def _allow_open_files() -> None:
-    """As many as the process may have: a partition needs one, and so does a connection."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _main(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""confluent-kafka clients as these tests need them: no idempotence, no group, no waiting for batches."""
+"""confluent-kafka clients as these tests need them: no group, no waiting for batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 def producer(broker: Broker, **settings: object) -> Producer:
     return Producer(
-        {"bootstrap.servers": broker.bootstrap, "enable.idempotence": False, "linger.ms": 5}
+        {"bootstrap.servers": broker.bootstrap, "linger.ms": 5}
         | {key.replace("_", "."): value for key, value in settings.items()}
     )
 

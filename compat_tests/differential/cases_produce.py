@@ -213,6 +213,36 @@ def sequences(side: Side, version: int) -> None:
 
 
 @case("produce", SOME_VERSIONS)
+def one_producer(side: Side, version: int) -> None:
+    """Duplicates, gaps and epochs of a producer that is known."""
+    topic = f"produce-producer-{version}"
+    side.create_topic(topic)
+    for epoch, sequence, count in (
+        *((0, sequence, 2) for sequence in (0, 2, 4, 6, 8, 10)),
+        *((0, sequence, 2) for sequence in (10, 2, 0, 14, 4)),
+        *((0, sequence, 1) for sequence in (10, 2, 11, 12)),
+        *((1, sequence, 2) for sequence in (13, 1, 0, 0, 2)),
+        *((0, sequence, 2) for sequence in (13, 0)),
+        (3, 0, 2),
+        (3, 2**31 - 2, 2),
+    ):
+        batch = Batch(records=TWO[:count], producer_id=77, producer_epoch=epoch, base_sequence=sequence)
+        send(side, version, f"epoch {epoch}, {count} from sequence {sequence}", topic, batch.encode())
+    ends(side, topic, "all of it")
+
+
+@case("produce", SOME_VERSIONS)
+def a_producer_that_begins_late(side: Side, version: int) -> None:
+    """Nobody knows what came before; and sequences begin anew after the last."""
+    topic = f"produce-late-{version}"
+    side.create_topic(topic)
+    for sequence in (2**31 - 3, 2**31 - 1, 1, 5, 2**31 - 1):
+        batch = Batch(records=TWO, producer_id=78, producer_epoch=4, base_sequence=sequence)
+        send(side, version, f"sequence {sequence}", topic, batch.encode())
+    ends(side, topic, "all of it")
+
+
+@case("produce", SOME_VERSIONS)
 def lies_in_the_records(side: Side, version: int) -> None:
     """The header is right and so is the CRC."""
     whole = Batch(records=TWO).encode()[61:]

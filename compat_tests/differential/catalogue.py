@@ -21,6 +21,7 @@ VERSIONS = {
     "create_topics": range(2, 8),
     "delete_topics": range(1, 7),
     "describe_cluster": range(3),
+    "init_producer_id": range(6),
 }
 
 

@@ -81,14 +81,6 @@ NOT_BUILT = (
         "cleanup.policy=compact is refused at creation.",
         case="produce[.]compacted_topic .*",
     ),
-    Explanation(
-        "Producer ids are not known before InitProducerId is served",
-        "A batch with a producer id gets UNKNOWN_PRODUCER_ID: to store its sequence without checking later ones would "
-        "promise idempotence that is not there.",
-        case="produce[.]sequences .*",
-        kafka="0|-1|None",
-        ours=r"59|-1|\(error_message\)",
-    ),
 )
 STRICTER = (
     Explanation(

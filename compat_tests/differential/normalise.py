@@ -34,6 +34,8 @@ SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 # Apache Kafka makes them when it first looks for a coordinator.
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+# Keys of topics that Apache Kafka does not have.
+OWN_TOPIC_KEYS = ("flush.policy", "index.keys")
 # Arrays that are maps: a row that one side lacks must not shift the others.
 KEYED_BY = {("api_versions", "api_keys"): "api_key", ("api_versions", "finalized_features"): "name"}
 # Fields whose value is the broker's own affair, and what is not a value at all.
@@ -42,6 +44,7 @@ WORDS: Mapping[str, tuple[object, ...]] = {
     "error_message": (None,),
     "batch_index_error_message": (None,),
     "session_id": (0,),
+    "producer_id": (-1,),
     "finalized_features_epoch": (-1,),
 }
 DROPPED = {"throttle_time"}
@@ -68,6 +71,8 @@ class Normaliser:
     def _array(self, api: str, name: str, rows: list[Any]) -> Any:
         if (api, name) == ("metadata", "topics"):
             rows = [row for row in rows if row["name"] not in INTERNAL_TOPICS]
+        if (api, name) == ("create_topics", "configs"):
+            rows = [row for row in rows if row["name"] not in OWN_TOPIC_KEYS]
         shown = [self._field(api, name, row) for row in rows]
         keys = SORTED_BY.get((api, name))
         if keys is not None:

@@ -10,6 +10,7 @@ from compat_tests.differential import (
     cases_list_offsets,
     cases_metadata,
     cases_produce,
+    cases_producer_ids,
     cases_topics,
 )
 from compat_tests.differential.catalogue import CASES
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 # In this order: Metadata looks at all topics, before others make hundreds of them.
-MODULES = (cases_metadata, cases_topics, cases_produce, cases_fetch, cases_list_offsets, cases_frames)
+MODULES = (
+    cases_metadata,
+    cases_topics,
+    cases_produce,
+    cases_producer_ids,
+    cases_fetch,
+    cases_list_offsets,
+    cases_frames,
+)
 
 Transcripts = dict[tuple[str, int], list[tuple[str, Any]]]
 

@@ -17,11 +17,10 @@ def topics(broker: Broker, *arguments: str, check: bool = True) -> str:
 
 
 def produce(broker: Broker, topic: str, lines: str, *arguments: str) -> None:
-    """Lines of `key:value`; idempotence is off, which is all a plain producer needs."""
-    settings = ["--command-property", "enable.idempotence=false"]
+    """Lines of `key:value`, from a producer with its defaults: idempotent."""
     reader = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
     target = ["--bootstrap-server", broker.bootstrap, "--topic", topic]
-    java_tool(f"{TOOLS}.ConsoleProducer", *target, *settings, *reader, *arguments, stdin=lines)
+    java_tool(f"{TOOLS}.ConsoleProducer", *target, *reader, *arguments, stdin=lines)
 
 
 def consume(broker: Broker, topic: str, offset: str, count: int, *arguments: str) -> str:

@@ -60,8 +60,8 @@ def reader(spark: SparkSession, broker: Broker, **options: str) -> DataFrameRead
 
 
 def write(frame: DataFrame, broker: Broker, topic: str) -> None:
-    """The sink; its Java producer is idempotent unless told otherwise."""
-    settings = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic, "kafka.enable.idempotence": "false"}
+    """The sink; its Java producer is idempotent."""
+    settings = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
     frame.write.format("kafka").options(**settings).save()
 
 

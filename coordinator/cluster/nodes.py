@@ -55,6 +55,10 @@ class _ControllerEpoch(_Node, kw_only=True):
     epoch: int
 
 
+class _ProducerIds(_Node, kw_only=True):
+    next_id: int
+
+
 class _Topic(_Node, kw_only=True):
     topic_id: _Id
     partition_count: int
@@ -162,6 +166,16 @@ def decode_controller_epoch(path: str, value: bytes) -> int:
     return _decode(path, value, _CONTROLLER_EPOCH).epoch
 
 
+def encode_producer_ids(next_id: int) -> bytes:
+    """The value of `/producer-ids`."""
+    return msgspec.json.encode(_ProducerIds(next_id=next_id))
+
+
+def decode_producer_ids(path: str, value: bytes) -> int:
+    """The first producer id of no block yet."""
+    return _decode(path, value, _PRODUCER_IDS).next_id
+
+
 def encode_topic(topic: TopicInfo) -> bytes:
     """The value of a topic's own node."""
     return msgspec.json.encode(
@@ -240,6 +254,7 @@ _CLUSTER = msgspec.json.Decoder(_Cluster)
 _BROKER = msgspec.json.Decoder(_Broker)
 _CONTROLLER = msgspec.json.Decoder(_Controller)
 _CONTROLLER_EPOCH = msgspec.json.Decoder(_ControllerEpoch)
+_PRODUCER_IDS = msgspec.json.Decoder(_ProducerIds)
 _TOPIC = msgspec.json.Decoder(_Topic)
 _PARTITION = msgspec.json.Decoder(_Partition)
 _CHANGE = msgspec.json.Decoder(_Change)

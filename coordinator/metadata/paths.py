@@ -7,6 +7,7 @@ CONTROLLER_EPOCH = "/controller-epoch"
 TOPICS = "/topics"
 PARTITIONS = "/partitions"
 CHANGES = "/changes"
+PRODUCER_IDS = "/producer-ids"
 
 CHANGES_KEPT = 200
 FIRST_CHANGE = 1

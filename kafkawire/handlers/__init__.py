@@ -18,6 +18,7 @@ from kafkawire.handlers import (
     describe_cluster,
     fetch,
     find_coordinator,
+    init_producer_id,
     list_offsets,
     metadata,
     produce,
@@ -28,6 +29,7 @@ from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.produce import ProduceRequest
@@ -78,5 +80,6 @@ API_TABLE: tuple[Api, ...] = (
     Api("api_versions", ApiVersionsRequest, api_versions.handle, 0, 4),
     Api("create_topics", CreateTopicsRequest, create_topics.handle, 2, 7),
     Api("delete_topics", DeleteTopicsRequest, delete_topics.handle, 1, 6),
+    Api("init_producer_id", InitProducerIdRequest, init_producer_id.handle, 0, 5),
     Api("describe_cluster", DescribeClusterRequest, describe_cluster.handle, 0, 2),
 )

@@ -6,9 +6,7 @@ Behavior:
   the order of its requests, and the next request starts while this one waits for its acks.
 - acks=0 gets no reply. An error closes the connection, the only way to tell such a client (KafkaApis).
 - A time-out (acks=all) answers REQUEST_TIMED_OUT; what was appended stays.
-- This broker keeps no producer state yet and hands out no producer ids. A batch that carries one gets
-  UNKNOWN_PRODUCER_ID, a transactional one INVALID_TXN_STATE: stored without their checks they would look
-  exactly-once and not be.
+- No transaction can be open: a transactional batch gets INVALID_TXN_STATE.
 - Internal topics are written by the broker alone (INVALID_TOPIC_EXCEPTION), Kafka's admin tools excepted.
 
 Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (KIP-110), 8 record errors (KIP-467),
@@ -18,7 +16,6 @@ Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (K
 from __future__ import annotations
 
 from collections.abc import Generator
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
@@ -51,15 +48,14 @@ NO_ACKS: Final = 0
 ALL_ACKS: Final = -1
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka's AdminUtils.ADMIN_CLIENT_ID
 
-# Fields of a v2 batch header, from its attributes on: attributes, producer id, producer epoch, base sequence.
-_PRODUCER_FIELDS: Final = Struct(">h20xqhi")
 _ATTRIBUTES_AT: Final = 21
 _MAGIC_AT: Final = 16
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
-# What Kafka's LogValidator finds is told together with the log start. A text goes with it too: a client can show it.
+# What Kafka's LogValidator finds is told with a text: a client can show it. The log start goes with what the log finds.
 _VALIDATION_ERRORS: Final = (log_errors.InvalidRecord, log_errors.InvalidTimestamp)
+_LOG_ERRORS: Final = (*_VALIDATION_ERRORS, log_errors.OutOfOrderSequence, log_errors.InvalidProducerEpoch)
 
 
 class _Waiting(NamedTuple):
@@ -131,7 +127,9 @@ class ProduceReply:
             return ErrorCode.INVALID_RECORD
         if not ALL_ACKS <= self._acks <= 1:
             return ErrorCode.INVALID_REQUIRED_ACKS
-        return _check_producer(data.records)
+        if _is_transactional(data.records) and not data.records[_ATTRIBUTES_AT + 1] & _CONTROL:
+            return ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.NONE
 
     @property
     def is_ready(self) -> bool:
@@ -174,8 +172,9 @@ class ProduceReply:
 
     def _refuse(self, row: PartitionProduceResponse, topic: str, error: EngineError, log_start_offset: int) -> None:
         row.error_code = error_code_of(error)
-        if isinstance(error, _VALIDATION_ERRORS):
+        if isinstance(error, _LOG_ERRORS):
             row.log_start_offset = log_start_offset
+        if isinstance(error, _VALIDATION_ERRORS):
             row.error_message = str(error) or None
         self._hint(row, topic)
 
@@ -225,15 +224,3 @@ def _is_transactional(records: memoryview | None) -> bool:
         and records[_MAGIC_AT] == 2
         and bool(records[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL)
     )
-
-
-def _check_producer(records: memoryview) -> ErrorCode:
-    """Whether the batch needs producer state. Bytes that are no v2 batch are left to the engine to refuse."""
-    if len(records) < _ATTRIBUTES_AT + _PRODUCER_FIELDS.size or records[_MAGIC_AT] != 2:
-        return ErrorCode.NONE
-    attributes, producer_id, _, sequence = _PRODUCER_FIELDS.unpack_from(records, _ATTRIBUTES_AT)
-    if attributes & _CONTROL:
-        return ErrorCode.NONE
-    if attributes & _TRANSACTIONAL:
-        return ErrorCode.INVALID_TXN_STATE
-    return ErrorCode.UNKNOWN_PRODUCER_ID if producer_id >= 0 and sequence >= 0 else ErrorCode.NONE

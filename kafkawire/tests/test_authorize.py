@@ -17,6 +17,7 @@ from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicSta
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -172,6 +173,22 @@ CASES = [
             (1, (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "k"), 53),
             (2, (Operation.CLUSTER_ACTION, *CLUSTER), 31),
         ]
+    ),
+    Case(
+        "init_producer_id",
+        InitProducerIdRequest,
+        4,
+        {(Operation.IDEMPOTENT_WRITE, *CLUSTER), (Operation.WRITE, TOPIC, "t")},
+        lambda response: response.error_code,
+        31,
+    ),
+    Case(
+        "init_producer_id",
+        partial(InitProducerIdRequest, transactional_id="x"),
+        4,
+        {(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")},
+        lambda response: response.error_code,
+        53,
     ),
     # Asks nobody: a client learns from it how it can prove who it is.
     Case(

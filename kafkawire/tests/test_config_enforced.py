@@ -44,8 +44,14 @@ async def create(client: Client, partitions: int = 1, replicas: int = -1, /, **c
     return int(reply.topics[0].error_code)
 
 
-async def produce(client: Client, value: bytes = b"v", timestamp_ms: int = EPOCH_MS, partition: int = 0) -> Any:
-    records = memoryview(build_batch([Record(value=value, timestamp_ms=timestamp_ms)]))
+async def produce(
+    client: Client,
+    value: bytes = b"v",
+    timestamp_ms: int = EPOCH_MS,
+    partition: int = 0,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> Any:
+    records = memoryview(build_batch([Record(value=value, timestamp_ms=timestamp_ms)], producer=producer))
     data = PartitionProduceData(index=partition, records=records)
     topics = [TopicProduceData(name="t", partition_data=[data])]
     reply = await ask(client, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
@@ -158,6 +164,19 @@ async def test_size_of_the_journal() -> None:
         assert (await produce(client)).error_code == 0
         await trio.sleep(1)
         assert len(world.filesystem.content("/data/journal/0.journal")) == 131072
+
+
+@enforces("producer.id.expiration.ms")
+@enforces("producer.id.expiration.check.interval.ms")
+async def test_when_a_silent_producer_is_forgotten() -> None:
+    ages = {"producer_id_expiration_ms": "60000", "producer_id_expiration_check_interval_ms": "10000"}
+    async with open_broker(**ages) as opened:
+        client = opened.connect()
+        await create(client)
+        assert (await produce(client, producer=(7, 0, 0))).error_code == 0
+        assert (await produce(client, producer=(7, 0, 5))).error_code == 45
+        await trio.sleep(71)
+        assert (await produce(client, producer=(7, 0, 5))).error_code == 0, "nobody knows better any more"
 
 
 @enforces("num.partitions")

@@ -123,7 +123,6 @@ REFUSED: list[tuple[str, bytearray | None, int, int]] = [
     ("a wrong CRC", damaged(batch(), 60, 1), 9, 2),
     ("zstd before version 7", batch(attributes=4), 6, 76),
     ("a timestamp beyond the limit", batch(timestamp_ms=NOW_MS + HOUR_MS + 1), 9, 32),
-    ("a producer id we never gave", batch(producer=(5, 0, 0)), 9, 59),
 ]
 
 

@@ -1,0 +1,58 @@
+"""Producer ids are given out once, whatever the metadata store does."""
+
+from random import Random
+
+import pytest
+import trio
+
+from coordinator.errors import MetadataUnavailable
+from coordinator.metadata import paths
+from coordinator.metadata.store import Create
+from coordinator.testing import FakeEnsemble, Faults
+from coordinator.transactions.producer_ids import BLOCK_SIZE, ProducerIds
+
+
+async def test_ids_count_up_and_a_restart_skips_what_is_left_of_a_block() -> None:
+    ensemble = FakeEnsemble()
+    first = ProducerIds(ensemble.connect())
+    assert [await first.next_id() for _ in range(3)] == [0, 1, 2]
+    again = ProducerIds(ensemble.connect())
+    assert await again.next_id() == BLOCK_SIZE
+    assert await first.next_id() == 3
+
+
+async def test_brokers_never_share_an_id_and_use_up_their_blocks() -> None:
+    ensemble = FakeEnsemble()
+    brokers = [ProducerIds(ensemble.connect()) for _ in range(3)]
+    given: list[int] = []
+
+    async def take(ids: ProducerIds) -> None:
+        for _ in range(BLOCK_SIZE + 10):
+            next_id = await ids.next_id()
+            given.append(next_id)
+
+    async with trio.open_nursery() as nursery:
+        for ids in brokers:
+            nursery.start_soon(take, ids)
+            nursery.start_soon(take, ids)
+    assert len(given) == len(set(given)) == 6 * (BLOCK_SIZE + 10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_store_that_loses_replies_costs_blocks_and_never_gives_an_id_twice(seed: int) -> None:
+    ensemble = FakeEnsemble(Random(seed), Faults(request_lost=0.2, reply_lost=0.4, replica_lags=0.3))
+    given: list[int] = []
+    for _ in range(20):
+        try:
+            given.append(await ProducerIds(ensemble.connect()).next_id())
+        except MetadataUnavailable:
+            continue
+    assert len(given) == len(set(given)) > 0
+
+
+async def test_a_node_of_another_format_is_not_guessed_at() -> None:
+    ensemble = FakeEnsemble()
+    store = ensemble.connect()
+    await store.multi([Create(paths.PRODUCER_IDS, b'{"v": 2, "next_id": 0}')])
+    with pytest.raises(MetadataUnavailable, match="format 2"):
+        await ProducerIds(store).next_id()

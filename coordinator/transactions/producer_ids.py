@@ -1,0 +1,88 @@
+"""Producer ids: each is given out once in the life of a cluster, whichever broker is asked (KIP-98).
+
+As in Kafka's RPCProducerIdManager a broker takes blocks of a thousand, here by compare-and-set of a metadata node, and
+gives out their ids from memory; what a stopped broker had left of its block is never used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from coordinator.cluster.nodes import decode_producer_ids, encode_producer_ids
+from coordinator.errors import CannotStart, MetadataUnavailable
+from coordinator.metadata import paths
+from coordinator.metadata.store import (
+    BadVersion,
+    ConnectionLost,
+    Create,
+    NodeExists,
+    NoNode,
+    Put,
+    SessionLost,
+)
+
+if TYPE_CHECKING:
+    from coordinator.metadata.store import MetadataStore
+
+BLOCK_SIZE = 1000
+ATTEMPTS_MAX = 10
+PAUSE_S = 0.05
+
+
+@dataclass(slots=True)
+class Block:
+    """Ids from `next_id` up to `end`, not included."""
+
+    next_id: int = 0
+    end: int = 0
+
+    def take(self) -> int:
+        taken = self.next_id
+        self.next_id += 1
+        return taken
+
+
+class ProducerIds:
+    """Gives out ids; takes another block when the one it has is used up."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._block = Block()
+        self._taking = trio.Lock()
+
+    async def next_id(self) -> int:
+        """Raises MetadataUnavailable."""
+        async with self._taking:
+            if self._block.next_id == self._block.end:
+                self._block = await self._take_block()
+            return self._block.take()
+
+    async def _take_block(self) -> Block:
+        """A write whose outcome is not known may cost a block, and no more: the next try begins behind it."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return await self._try_to_take()
+            except (BadVersion, NodeExists, NoNode):
+                continue
+            except ConnectionLost:
+                await trio.sleep(PAUSE_S)
+            except SessionLost:
+                break
+        raise MetadataUnavailable("No producer ids can be had from the metadata store.")
+
+    async def _try_to_take(self) -> Block:
+        await self._store.sync()
+        try:
+            node = await self._store.get(paths.PRODUCER_IDS)
+        except NoNode:
+            await self._store.multi([Create(paths.PRODUCER_IDS, encode_producer_ids(BLOCK_SIZE))])
+            return Block(0, BLOCK_SIZE)
+        try:
+            first = decode_producer_ids(paths.PRODUCER_IDS, node.value)
+        except CannotStart as error:  # of another version: this broker gives out no more ids
+            raise MetadataUnavailable(str(error)) from error
+        await self._store.multi([Put(paths.PRODUCER_IDS, encode_producer_ids(first + BLOCK_SIZE), node.version)])
+        return Block(first, first + BLOCK_SIZE)

@@ -1,0 +1,62 @@
+"""InitProducerId, key 22: an id for an idempotent producer (KIP-98).
+
+Behavior:
+- Without a transactional id the answer is a new id and epoch 0, whatever id the producer had before: it raises its
+  epoch by itself and asks again only when that is used up (KIP-360), as Kafka's TransactionCoordinator has it.
+- With one it is INVALID_REQUEST: transactions are not served. COORDINATOR_NOT_AVAILABLE would make clients try for a
+  minute.
+- An id without an epoch, or an epoch without an id, is INVALID_REQUEST.
+- It takes the right to write idempotently to the cluster, or to write to any topic.
+
+Version notes: 3 id and epoch in the request (KIP-360), 4 PRODUCER_FENCED, 5 transactions' errors (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from coordinator.errors import CoordinatorError
+from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NO_ID: Final = -1
+NO_EPOCH: Final = -1
+
+
+async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """Gives out an id, or says why not."""
+    code = _check(context, request)
+    if code is not ErrorCode.NONE:
+        return _refuse(code)
+    try:
+        producer_id = await context.broker.cluster.new_producer_id()
+    except CoordinatorError as error:
+        return _refuse(error_code_of(error))
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _check(context: RequestContext, request: InitProducerIdRequest) -> ErrorCode:
+    if request.transactional_id is not None:
+        if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ErrorCode.INVALID_REQUEST
+    if not context.authorize(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) and not _may_write(
+        context, context.broker.cluster.image.topics
+    ):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def _may_write(context: RequestContext, topics: Iterable[str]) -> bool:
+    """To any topic there is (KIP-679)."""
+    return any(context.authorize(Operation.WRITE, ResourceType.TOPIC, topic) for topic in topics)
+
+
+def _refuse(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=NO_ID, producer_epoch=NO_EPOCH)
