@@ -139,7 +139,10 @@ def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) ->
         points[key] = point._replace(log_start_offset=max(point.log_start_offset, barrier.offset))
     else:
         epochs = tuple(start for start in point.epochs if start.start_offset < barrier.offset)
-        points[key] = point._replace(recovery_point=min(point.recovery_point, barrier.offset), epochs=epochs)
+        # What producers did last may be cut: what they did before, below where they were looked for, counts again.
+        points[key] = PartitionCheckpoint(
+            min(point.recovery_point, barrier.offset), point.log_start_offset, producers_from=0, epochs=epochs
+        )
 
 
 class _Replay:

@@ -8,8 +8,12 @@ import trio
 
 from engine.api import Isolation, LogConfig, TopicPartition
 from engine.batch import Record, build_batch
+from engine.checkpoints import PartitionCheckpoint
+from engine.epochs import EpochStart
 from engine.errors import EngineError, OffsetOutOfRange, StorageError, UnknownPartition
+from engine.journal_format import Barrier, BarrierKind
 from engine.partition import Partition
+from engine.replay import end_by
 from engine.store import SegmentStore
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import MAX_BYTES, NOW_MS, ORDERS, append, batch, open_orders, options, read_all, running
@@ -188,3 +192,18 @@ async def test_what_cannot_be_truncated() -> None:
         with pytest.raises(UnknownPartition):
             await store.truncate_partition(TopicPartition(bytes(16), "nobody", 0), 0)
         assert await read_all(log) == {2: b"value 2"}
+
+
+def test_j2_what_is_known_of_a_partition_behind_a_barrier() -> None:
+    key = (bytes(16), 3)
+    known = PartitionCheckpoint(100, 10, 90, (EpochStart(0, 0), EpochStart(4, 50), EpochStart(7, 60)))
+    for barrier, expected in (
+        (Barrier(*key, BarrierKind.TRUNCATED, 60), PartitionCheckpoint(60, 10, 0, known.epochs[:2])),
+        (Barrier(*key, BarrierKind.TRUNCATED, 120), PartitionCheckpoint(100, 10, 0, known.epochs)),
+        (Barrier(*key, BarrierKind.LOG_START, 20), known._replace(log_start_offset=20)),
+        (Barrier(*key, BarrierKind.LOG_START, 5), known),
+        (Barrier(*key, BarrierKind.DELETED), None),
+    ):
+        points = {key: known}
+        end_by(points, barrier)
+        assert points.get(key) == expected
