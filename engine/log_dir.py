@@ -70,6 +70,7 @@ class LogDir:
         self.path = path
         self.filesystem = filesystem
         self.lane = Lane(round_lane, pool, budget, self.fail)
+        self.lane.has_too_many_files_open = lambda: caches.files.is_crowded
         self.flusher = Flusher(self.sync)
         self.caches = caches
         self.on_problem = on_problem

@@ -280,7 +280,6 @@ class Partition(Watched):
 
     def written(self, part: PartitionRound) -> None:
         self.log.commit(part.chunks)
-        self._reader.appended(part.chunks)
         if part.must_sync:
             self._answer(part, to_acks_all=False)
         else:
@@ -301,6 +300,7 @@ class Partition(Watched):
         if any(chunk.rolls for chunk in part.chunks):
             self.log_dir.want_checkpoint()
         self.log_dir.index_later(self)
+        self._reader.appended(part.chunks)
         self.announce_change()
 
     def _flush_later(self) -> None:

@@ -34,7 +34,7 @@ class LogReader:
         self._keep_indexes(log.segments[:-1])
 
     def appended(self, chunks: Sequence[Chunk]) -> None:
-        """They belong to the log now."""
+        """They belong to the log now, and are durable: only now its file may be closed, if need be."""
         self._log_dir.caches.files.use(self, self._log.active)
         if chunks[0].rolls or len(chunks) > 1:
             self._keep_indexes(self._log.segments[-1 - len(chunks) : -1])

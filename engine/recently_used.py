@@ -34,6 +34,11 @@ class RecentlyUsed:
     def __len__(self) -> int:
         return len(self._owners)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are more than there should be, because they could not give it up."""
+        return len(self._owners) > self._max_count
+
     def use(self, owner: Owner, segment: Segment) -> None:
         """It has what it has, now."""
         self._owners.pop(segment, None)

@@ -176,6 +176,7 @@ class Lane:
         self._budget = budget
         self._on_failure = on_failure
         self.journal: Journal | None = None
+        self.has_too_many_files_open: Callable[[], bool] = lambda: False
         self._queue: deque[Append] = deque()
         self._in_flight = False
         self._work = trio.lowlevel.ParkingLot()
@@ -276,6 +277,8 @@ class Lane:
         size_bytes = sum(chunk.size_bytes for part in parts for chunk in part.chunks)
         if self.journal is None or size_bytes > min(JOURNAL_MAX_BYTES, JOURNAL_MAX_BYTES_PER_FILE * len(parts)):
             return None
+        if self.has_too_many_files_open():
+            return None  # a file can be closed only when its bytes are durable in it
         if any(chunk.rolls for part in parts for chunk in part.chunks):
             return None
         entries = [_journal_entry(part) for part in parts]

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+import trio
 
 from engine.api import Isolation, LogConfig, TopicPartition
 from engine.batch import Record, build_batch
@@ -142,10 +143,10 @@ async def test_open_files_are_bounded_whatever_the_number_of_partitions(tmp_path
         for value in (b"a", b"b"):
             for log in logs:
                 await append(log, value)
-            assert open_segments(tmp_path) <= 8
+            assert open_segments(tmp_path) <= 8 + 1  # and what was just read
         for log in logs:
             assert await read_all(log) == {0: b"a", 1: b"b"}
-        assert open_segments(tmp_path) <= 8
+        assert open_segments(tmp_path) <= 8 + 1  # and what was just read
         await store.close()
     del store, log, logs
     gc.collect()
@@ -154,7 +155,23 @@ async def test_open_files_are_bounded_whatever_the_number_of_partitions(tmp_path
         assert open_segments(tmp_path) == 0
         for log in logs:
             assert await read_all(log) == {0: b"a", 1: b"b"}
-        assert open_segments(tmp_path) <= 8
+        assert open_segments(tmp_path) <= 8 + 1  # and what was just read
+
+
+async def test_open_files_are_bounded_although_the_journal_would_let_them_wait_for_their_flush(tmp_path: Path) -> None:
+    bounded = dataclasses.replace(options(str(tmp_path)), open_files_max=8)
+    async with running(PosixFileSystem(), bounded) as store:
+        logs = [await store.open_partition(partition(number), LogConfig(), 0) for number in range(40)]
+        await append(logs[0], b"there will be a journal")
+        await trio.sleep(5)
+        for value in (b"a", b"b", b"c"):
+            pending = [log.append(memoryview(batch(value)), acks=-1) for log in logs]
+            for one in pending:
+                await one.wait()
+        for log in logs[:10]:
+            await append(log, b"d")
+        assert open_segments(tmp_path) <= 8 + 10
+        assert await read_all(logs[30]) == {0: b"a", 1: b"b", 2: b"c"}
 
 
 async def test_a_file_with_bytes_that_are_not_durable_stays_open_until_they_are() -> None:
