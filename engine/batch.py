@@ -185,8 +185,6 @@ def _check_meaning(header: BatchHeader) -> None:
 def _check_timestamps(header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:
     if limits.is_log_append_time:
         return
-    if header.is_log_append_time:
-        raise InvalidTimestamp("only the broker sets the timestamp type to LogAppendTime")
     earliest_ms = now_ms - limits.timestamp_before_max_ms
     latest_ms = now_ms + limits.timestamp_after_max_ms
     for timestamp_ms in (header.base_timestamp_ms, header.max_timestamp_ms):
@@ -208,6 +206,15 @@ def stamp_log_append_time(batch: memoryview, header: BatchHeader, now_ms: int) -
     crc = crc32c(batch[_ATTRIBUTES_POSITION:])
     _UINT32.pack_into(batch, _CRC_POSITION, crc)
     return header._replace(attributes=attributes, max_timestamp_ms=now_ms, crc=crc)
+
+
+def clear_log_append_time(batch: memoryview, header: BatchHeader) -> BatchHeader:
+    """A client claims that the broker set the time: not so, says DefaultRecordBatch.setMaxTimestamp, and so do we."""
+    attributes = header.attributes & ~_LOG_APPEND_TIME_BIT
+    _INT16.pack_into(batch, _ATTRIBUTES_POSITION, attributes)
+    crc = crc32c(batch[_ATTRIBUTES_POSITION:])
+    _UINT32.pack_into(batch, _CRC_POSITION, crc)
+    return header._replace(attributes=attributes, crc=crc)
 
 
 class RecordHeader(NamedTuple):

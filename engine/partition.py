@@ -24,7 +24,7 @@ from engine.api import (
     TimestampType,
     TopicPartition,
 )
-from engine.batch import BatchHeader, ProduceLimits, check_produced, stamp, stamp_log_append_time
+from engine.batch import BatchHeader, ProduceLimits, check_produced, clear_log_append_time, stamp, stamp_log_append_time
 from engine.errors import (
     CorruptMessage,
     EngineError,
@@ -275,6 +275,8 @@ class Partition(Watched):
         header = append.header
         if self._limits.is_log_append_time:
             header = stamp_log_append_time(append.records, header, now_ms)
+        elif header.is_log_append_time:
+            header = clear_log_append_time(append.records, header)
         stamp(append.records, base_offset, self.leader_epoch)
         return header._replace(base_offset=base_offset, leader_epoch=self.leader_epoch)
 

@@ -15,6 +15,7 @@ from engine.batch import (
     RecordHeader,
     build_batch,
     check_produced,
+    clear_log_append_time,
     has_right_crc,
     parse_header,
     seal_batch,
@@ -118,7 +119,6 @@ def test_a_valid_batch_passes() -> None:
         pytest.param(one(record_count=-5), InvalidRecord, id="negative count"),
         pytest.param(one(attributes=1 << 5), InvalidRecord, id="control batch"),
         pytest.param(one(attributes=5), InvalidRecord, id="unknown codec"),
-        pytest.param(one(attributes=1 << 3), InvalidTimestamp, id="client sets LogAppendTime"),
         pytest.param(one(base_offset=1), InvalidRecord, id="base offset set"),
         pytest.param(one(producer_id=5, producer_epoch=0), InvalidRecord, id="producer without sequence"),
         pytest.param(one(timestamp_ms=NOW_MS + 3_600_001), InvalidTimestamp, id="too far in the future"),
@@ -173,6 +173,16 @@ def test_stamps_lie_outside_the_crc() -> None:
     header = parse_header(batch)
     assert (header.base_offset, header.leader_epoch, header.next_offset) == (1234, 56, 1235)
     assert has_right_crc(memoryview(batch), header)
+
+
+def test_a_client_does_not_say_that_the_broker_set_the_time() -> None:
+    batch = one(attributes=1 << 3)
+    header = check(batch)
+    cleared = clear_log_append_time(memoryview(batch), header)
+    assert cleared == parse_header(batch)
+    assert not cleared.is_log_append_time
+    assert cleared.max_timestamp_ms == header.max_timestamp_ms
+    assert has_right_crc(memoryview(batch), cleared)
 
 
 def test_w5_log_append_time_recomputes_the_crc() -> None:
