@@ -111,12 +111,6 @@ STRICTER = (
         path=outcome_of("one byte behind|half a batch behind"),
     ),
     Explanation(
-        "A batch cannot claim to carry the broker's time",
-        "The attribute for LogAppendTime is the topic's to set. Kafka clears it; we answer INVALID_TIMESTAMP.",
-        case="produce[.]lies_in_the_header .*",
-        path=outcome_of("log append time"),
-    ),
-    Explanation(
         "An unknown codec is an invalid record",
         "Kafka fails with UNKNOWN_SERVER_ERROR; the fault is the client's and INVALID_RECORD says so.",
         case="produce[.]lies_in_the_header .*",
@@ -210,12 +204,6 @@ DETAILS = (
         path=".*log_start_offset",
         kafka="-1",
         ours="0",
-    ),
-    Explanation(
-        "An empty full fetch makes no session",
-        "There is nothing to remember; a client that names partitions later gets a session then.",
-        case="fetch[.]session_errors .*",
-        path=r"new and empty\.session_id",
     ),
     Explanation(
         "The last fetched epoch is for replicas",

@@ -183,7 +183,7 @@ class _Fetch:
 
     def _open_session(self) -> int:
         sessions = self._context.broker.fetch_sessions
-        if not self._targets or not sessions.has_room_for(len(self._targets)):
+        if not sessions.has_room_for(len(self._targets)):
             return NO_SESSION_ID
         watch = self._watch_targets()
         self._watch = None

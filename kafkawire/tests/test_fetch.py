@@ -391,6 +391,15 @@ async def test_a_session_without_partitions_is_closed() -> None:
         assert len(broker.interfaces.fetch_sessions) == 0
 
 
+async def test_a_full_fetch_of_nothing_opens_a_session_that_can_be_added_to() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        opened = await broker.ask(request(session=(0, 0)), BY_NAME)
+        assert opened.session_id > 0
+        added = await broker.ask(request(partition(0), session=(opened.session_id, 1)), BY_NAME)
+        assert (added.session_id, set(rows(added))) == (opened.session_id, {0})
+
+
 async def test_a_session_that_would_grow_too_large_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 2)
     async with open_handlers() as broker:
