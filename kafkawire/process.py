@@ -1,21 +1,27 @@
 """One broker as a process: signals in, the ready line out.
 
-SIGTERM and SIGINT stop the broker in order; a second one exits at once (RULES L7).
+SIGTERM and SIGINT stop the broker in order, from its first moment on; a second one, or a stop that takes longer than
+`STOP_MAX_S`, as with a disk that does not answer, exits at once (RULES L7).
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import click
+import structlog
 import trio
 
 from kafkawire.broker import Broker, BrokerFailed, StartError, real_surroundings, run_broker
 from kafkawire.config import Config
 
 EXIT_AT_ONCE = 130
+EXIT_OVERDUE = 1
+STOP_MAX_S = 30.0
+
+_log = structlog.get_logger(__name__)
 
 
 def run(config: Config) -> None:
@@ -29,15 +35,13 @@ def run(config: Config) -> None:
 async def _main(config: Config) -> None:
     world = real_surroundings()
     ended: Exception | None = None
+    stop = trio.Event()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
-
-            def announce(broker: Broker) -> None:
-                click.echo(ready_line(broker))
-                nursery.start_soon(_stop_on_signals, broker, signals)
-
+            nursery.start_soon(stop_on_signals, stop, signals, os._exit)
+            nursery.start_soon(exit_when_overdue, stop, os._exit)
             try:
-                await run_broker(config, world, announce)
+                await run_broker(config, world, lambda broker: click.echo(ready_line(broker)), stop)
             except (StartError, BrokerFailed) as error:
                 ended = error
             nursery.cancel_scope.cancel()
@@ -52,8 +56,17 @@ def ready_line(broker: Broker) -> str:
     return " ".join(["kafkawire ready:", *kafka, *broker.http_urls])
 
 
-async def _stop_on_signals(broker: Broker, signals: AsyncIterator[int]) -> None:
-    async for _ in signals:
-        if not broker.is_live:
-            os._exit(EXIT_AT_ONCE)
-        broker.stop.set()
+async def stop_on_signals(stop: trio.Event, signals: AsyncIterator[int], leave: Callable[[int], object]) -> None:
+    """Signals are counted, whatever else has stopped the broker: the first one asks for order."""
+    await anext(signals)
+    stop.set()
+    await anext(signals)
+    leave(EXIT_AT_ONCE)
+
+
+async def exit_when_overdue(stop: trio.Event, leave: Callable[[int], object]) -> None:
+    """A worker that waits for a disk cannot be cancelled; the process can."""
+    await stop.wait()
+    await trio.sleep(STOP_MAX_S)
+    _log.error("not stopped in time, exiting", after_s=STOP_MAX_S)
+    leave(EXIT_OVERDUE)

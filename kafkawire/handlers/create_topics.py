@@ -31,6 +31,7 @@ from kafkawire.messages.create_topics import (
 )
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"  # Kafka's own log of the metadata; clients know the name
+MESSAGE_MAX_CHARACTERS: Final = 8_000
 PARTITIONS_MAX: Final = 10_000  # of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 
 
@@ -128,4 +129,6 @@ def _created(context: RequestContext, topic: TopicInfo) -> CreatableTopicResult:
 
 
 def _refused(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=code, error_message=message, configs=[])
+    """The message may quote the request: it is cut to what a string of the older versions can hold, as UTF-8."""
+    told = None if message is None else message[:MESSAGE_MAX_CHARACTERS]
+    return CreatableTopicResult(name=name, error_code=code, error_message=told, configs=[])

@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
+import trio
 import trio.testing
 
+from coordinator.metadata.store import MetadataStore
 from engine.batch import Record, build_batch
 from engine.testing import Fault
-from kafkawire.broker import BrokerFailed, StartError
+from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
+from kafkawire.config import load
+from kafkawire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kafkawire.testing import Client, MemoryWorld, open_broker
+
+
+class HangingStart(MemoryWorld):
+    """The metadata store does not answer."""
+
+    async def _open_metadata(self, directory: Path) -> MetadataStore:
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+async def test_a_broker_told_to_stop_before_it_is_ready_leaves() -> None:
+    stop = trio.Event()
+    ready: list[Broker] = []
+    config, _ = load({"log.dirs": "/data", "http.listeners": "", "listeners": "PLAINTEXT://memory:9092"})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_broker, config, HangingStart().surroundings(), ready.append, stop)
+        await trio.testing.wait_all_tasks_blocked()
+        stop.set()
+    assert not ready
 
 
 class Crash(Exception):
@@ -163,3 +192,16 @@ async def test_what_one_broker_does_on_a_seed_it_does_again() -> None:
             return (await create(opened.connect())).topics[0].topic_id
 
     assert await topic_id() == await topic_id()
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_a_refusal_that_quotes_the_request_fits_into_its_reply(version: int) -> None:
+    long_value = CreatableTopicConfig(name="max.message.bytes", value="\u20ac" * 10_000)
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=[long_value])
+    async with open_broker() as broker:
+        reply = await broker.connect().call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), version)
+        assert isinstance(reply, CreateTopicsResponse)
+        [row] = reply.topics
+        assert row.error_code == 40
+        assert row.error_message is not None
+        assert row.error_message.startswith("Invalid value")
