@@ -73,11 +73,11 @@ class Config:
 
     max_request_size_bytes: int = setting("socket.request.max.bytes", str(100 * MIB), read.at_least(1, INT_MAX))
     queued_max_request_bytes: int = setting(
-        "queued.max.request.bytes", str(512 * MIB), read.at_least(1 * MIB, LONG_MAX)
+        "queued.max.request.bytes", str(512 * MIB), read.at_least_or_unlimited(1 * MIB, LONG_MAX)
     )
     max_connections: int = setting("max.connections", str(INT_MAX), read.at_least(0, INT_MAX))
     max_connections_per_ip: int = setting("max.connections.per.ip", str(INT_MAX), read.at_least(0, INT_MAX))
-    connections_max_idle_ms: int = setting("connections.max.idle.ms", "600000", read.at_least(1, LONG_MAX))
+    connections_max_idle_ms: int = setting("connections.max.idle.ms", "600000", read.at_least_or_unlimited(1, LONG_MAX))
 
     def advertised(self, name: str) -> Listener | None:
         """The advertised listener called `name`, or None: then the address of the accepted socket is advertised."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,15 +37,33 @@ def at_least(low: int, high: int) -> Callable[[str], int]:
     """A whole number within [low, high]."""
 
     def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError("must be a whole number") from None
+        number = _whole_number(value)
         if not low <= number <= high:
             raise ValueError(f"must be between {low} and {high}")
         return number
 
     return parse
+
+
+def at_least_or_unlimited(low: int, unlimited: int) -> Callable[[str], int]:
+    """A whole number from `low` on; -1, as in Kafka, for no limit."""
+
+    def parse(value: str) -> int:
+        number = _whole_number(value)
+        if number == -1:
+            return unlimited
+        if not low <= number <= unlimited:
+            raise ValueError(f"must be between {low} and {unlimited}, or -1 for no limit")
+        return number
+
+    return parse
+
+
+def _whole_number(value: str) -> int:
+    """What Java's parseLong takes; Python's int would take 1_000 as well."""
+    if re.fullmatch("[+-]?[0-9]{1,19}", value) is None:
+        raise ValueError("must be a whole number")
+    return int(value)
 
 
 def ratio(value: str) -> float:
@@ -111,6 +130,6 @@ def _listener(value: str) -> Listener:
 
 def _address(name: str, value: str) -> Listener:
     host, separator, port = value.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65535:
+    if not separator or re.fullmatch("[0-9]{1,5}", port) is None or int(port) > 65535:
         raise ValueError(f"{value} is not host:port")
     return Listener(name, host.strip("[]"), int(port))

@@ -24,7 +24,7 @@ def command(properties: Path | None, overrides: tuple[str, ...]) -> None:
     log = structlog.get_logger()
     try:
         check_siblings()
-        values = read_properties(properties.read_text(encoding="utf-8")) if properties else {}
+        values = read_properties(text_of(properties)) if properties else {}
         for override in overrides:
             values.update(read_properties(override))
         config, warnings = load(values)
@@ -33,3 +33,13 @@ def command(properties: Path | None, overrides: tuple[str, ...]) -> None:
         process.run(config)
     except (ConfigError, StrangeSibling, StartError, BrokerFailed) as error:
         raise click.ClickException(str(error)) from None
+
+
+def text_of(properties: Path) -> str:
+    """Errors: ConfigError."""
+    try:
+        return properties.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{properties} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise ConfigError(f"{properties}: {error.strerror or error}") from None

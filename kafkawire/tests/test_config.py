@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkawire.cli.serve import text_of
 from kafkawire.config import Config, ConfigError, Listener, load, read_properties
 from kafkawire.unbuilt_config import HARMLESS_KEYS, UNBUILT_KEYS
 
@@ -76,6 +77,19 @@ def test_a_bad_value_refuses_to_start_and_names_its_key(key: str, value: str, co
     assert "\n" not in line
 
 
+@pytest.mark.parametrize("value", ["1_000", "1 000", "0x10", "\u0661", "1.0", "", "9" * 20])
+def test_a_number_is_what_java_reads_as_one(value: str) -> None:
+    with pytest.raises(ConfigError, match="must be a whole number"):
+        load({"num.partitions": value})
+
+
+def test_minus_one_is_no_limit_where_kafka_says_so() -> None:
+    config, _ = load({"queued.max.request.bytes": "-1", "connections.max.idle.ms": "-1"})
+    assert config.queued_max_request_bytes == config.connections_max_idle_ms == 2**63 - 1
+    with pytest.raises(ConfigError, match="or -1 for no limit"):
+        load({"queued.max.request.bytes": "-2"})
+
+
 @pytest.mark.parametrize("key", sorted(UNBUILT_KEYS))
 def test_a_key_not_built_yet_takes_only_its_default(key: str) -> None:
     assert load({key: UNBUILT_KEYS[key]}) == (Config(), [])
@@ -115,6 +129,14 @@ def load_is_unknown(key: str) -> bool:
 )
 def test_properties(content: str, expected: dict[str, str]) -> None:
     assert read_properties(content) == expected
+
+
+def test_a_file_that_cannot_be_read_as_text_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "latin.properties").write_bytes(b"broker.rack=M\xfcnchen")
+    with pytest.raises(ConfigError, match=r"latin.properties is not UTF-8: .* at byte 13$"):
+        text_of(tmp_path / "latin.properties")
+    with pytest.raises(ConfigError, match="No such file"):
+        text_of(tmp_path / "none.properties")
 
 
 def test_a_line_without_a_value_is_refused() -> None:
