@@ -174,6 +174,7 @@ class SocketAccepted:
 
     def __init__(self, connected: socket.socket, peer_host: str) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as Kafka's Acceptor
         self.transport: Transport = SocketTransport(connected)
         self.peer_host = _plain_ip(peer_host)
         self.local_address = _plain_ip(connected.getsockname()[0])
