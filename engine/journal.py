@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from engine.filesystem import DiskFull, File, FileSystem, is_out_of_space
 from engine.journal_format import (
+    PAGE_SIZE_BYTES,
     SLOT_HEADER_SIZE_BYTES,
     Barrier,
     JournalEntry,
@@ -18,6 +19,7 @@ from engine.journal_format import (
     frame_size,
     round_frame,
     slot_header,
+    whole_pages,
 )
 
 DIRECTORY = "journal"
@@ -89,10 +91,11 @@ class Journal:
 
     def reserve(self, entries: Sequence[JournalEntry]) -> JournalWrite | None:
         """A place for a round; None when there is none, and its files must be synced instead."""
-        slot = self._slot_for(frame_size(entries))
+        size_bytes = frame_size(entries)
+        slot = self._slot_for(size_bytes)
         if slot is None:
             return None
-        return self._write(slot, round_frame(slot.slot_id, self.next_sequence, entries), frame_size(entries))
+        return self._write(slot, round_frame(slot.slot_id, self.next_sequence, entries), size_bytes)
 
     def reserve_barrier(self, barriers: Sequence[Barrier]) -> JournalWrite | None:
         """A place for barriers; None when there is none: a checkpoint must then do their work."""
@@ -106,19 +109,21 @@ class Journal:
         current = self._current
         if current is not None and self._position + size_bytes <= current.size_bytes:
             return current
-        if SLOT_HEADER_SIZE_BYTES + size_bytes > self._slot_size_bytes:
+        if PAGE_SIZE_BYTES + size_bytes > self._slot_size_bytes:
             return None
         if self._ready:
             self.rotate()
             self._current = self._ready.pop(0)
-            self._position = SLOT_HEADER_SIZE_BYTES
+            self._position = PAGE_SIZE_BYTES
         self._is_wanting = not self._ready
         self._on_need()
-        return self._current if self._position == SLOT_HEADER_SIZE_BYTES else None
+        return self._current if self._position == PAGE_SIZE_BYTES else None
 
     def _write(self, slot: Slot, buffers: Sequence[memoryview | bytes], size_bytes: int) -> JournalWrite:
-        write = JournalWrite(slot.file, self._position, buffers, size_bytes)
-        self._position += size_bytes
+        end = min(self._position + whole_pages(size_bytes), slot.size_bytes)
+        filling = _ZEROS[: end - self._position - size_bytes]
+        write = JournalWrite(slot.file, self._position, [*buffers, filling], end - self._position)
+        self._position = end
         self.next_sequence += 1
         return write
 

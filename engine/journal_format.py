@@ -14,6 +14,7 @@ from crc32c import crc32c
 from engine.batch import HEADER_SIZE_BYTES, LENGTH_PREFIX_SIZE_BYTES, MAGIC, has_right_crc, parse_header
 
 SLOT_HEADER_SIZE_BYTES = 32
+PAGE_SIZE_BYTES = 4096
 SLOT_ID_SIZE_BYTES = 8
 SLOT_VERSION = 1
 _SLOT_MAGIC = b"KWJS"
@@ -105,9 +106,9 @@ def parse_slot_header(header: bytes) -> tuple[bytes, int] | None:
 
 def first_frame_header(slot: bytes) -> bytes | None:
     """What the header of a slot must be by its first frame; None when that is not sound either."""
-    if _parse(slot, SLOT_HEADER_SIZE_BYTES) is None:
+    if _parse(slot, PAGE_SIZE_BYTES) is None:
         return None
-    return slot_header(slot[SLOT_HEADER_SIZE_BYTES:][:SLOT_ID_SIZE_BYTES], len(slot))
+    return slot_header(slot[PAGE_SIZE_BYTES:][:SLOT_ID_SIZE_BYTES], len(slot))
 
 
 def has_begun_frame(slot: bytes, slot_id: bytes, position: int) -> bool:
@@ -115,8 +116,13 @@ def has_begun_frame(slot: bytes, slot_id: bytes, position: int) -> bool:
     return slot.startswith(slot_id, position) and _parse(slot, position) is None
 
 
+def whole_pages(size_bytes: int) -> int:
+    """Frames begin at pages: so that no write has to read a page first, or touches one that is durable already."""
+    return -(-size_bytes // PAGE_SIZE_BYTES) * PAGE_SIZE_BYTES
+
+
 def frame_size(entries: Sequence[JournalEntry]) -> int:
-    """Bytes the frame of a round takes."""
+    """Bytes the frame of a round takes, without what fills its last page."""
     return _FRAME.size + sum(_ROW.size + sum(map(len, entry.batches)) for entry in entries)
 
 
@@ -156,12 +162,12 @@ def _sealed(head: bytearray, slot_id: bytes, sequence: int, rows: int, kind: int
 
 def frames(slot: bytes, slot_id: bytes) -> Iterator[Frame]:
     """Every frame of a slot with a sound head, in file order: those of now, then left-overs of earlier use."""
-    position = slot.find(slot_id, SLOT_HEADER_SIZE_BYTES)
-    while position >= 0:
-        frame = _parse(slot, position)
+    position = PAGE_SIZE_BYTES
+    while position < len(slot):
+        frame = _parse(slot, position) if slot.startswith(slot_id, position) else None
         if frame is not None:
             yield frame
-        position = slot.find(slot_id, position + 1 if frame is None else frame.end)
+        position = position + PAGE_SIZE_BYTES if frame is None else frame.end
 
 
 def _parse(slot: bytes, position: int) -> Frame | None:
@@ -177,9 +183,9 @@ def _parse(slot: bytes, position: int) -> Frame | None:
         return None
     table = row.iter_unpack(head[_FRAME.size :])
     if kind == _ROUND:
-        return Frame(sequence, tuple(_rows(table, body)), (), body + body_size_bytes)
+        return Frame(sequence, tuple(_rows(table, body)), (), whole_pages(body + body_size_bytes))
     barriers = (Barrier(one[0], one[1], BarrierKind(one[2]), *one[3:]) for one in table)
-    return Frame(sequence, (), tuple(barriers), body)
+    return Frame(sequence, (), tuple(barriers), whole_pages(body))
 
 
 def _rows(table: Iterator[tuple[object, ...]], start: int) -> Iterator[Row]:

@@ -36,7 +36,8 @@ class Part(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A batch that holds the offset, with right batches behind it up to `end_offset` at `end`.
+    """A batch that holds the offset, with right batches behind it up to `end_offset` at `end`; `is_cut_short` when
+    the next one is wrong.
 
     `walked` are the entries of the segment as a walk over its headers found them, where there was no (right) index.
     """
@@ -45,6 +46,7 @@ class Loaded(NamedTuple):
     position: int
     end: int
     end_offset: int
+    is_cut_short: bool
     walked: list[Entry] | None
     is_index_wrong: bool
 
@@ -61,10 +63,12 @@ def load(filesystem: FileSystem, part: Part, offset: int, size_bytes: int) -> Lo
     if found is None:
         walked = walk(file, part)
         found = find_batch(file.read_at, START, part.end, offset)
-    end, end_offset = check(file, found, part, max(size_bytes, READ_AHEAD_BYTES))
+    size_bytes = max(size_bytes, READ_AHEAD_BYTES)
+    end, end_offset = check(file, found, part, size_bytes)
+    is_cut_short = end < min(found.position + size_bytes, part.end)
     if end < part.end:
         file.read_ahead(end, READ_AHEAD_BYTES)
-    return Loaded(file, found.position, end, end_offset, walked, is_index_wrong)
+    return Loaded(file, found.position, end, end_offset, is_cut_short, walked, is_index_wrong)
 
 
 def walk(file: ReadableFile, part: Part) -> list[Entry]:

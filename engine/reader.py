@@ -68,6 +68,8 @@ class LogReader:
     async def _keep(self, segment: Segment, offset: int, loaded: Loaded) -> None:
         segment.file = loaded.file
         self._log_dir.caches.files.use(self, segment)
+        if loaded.is_cut_short:
+            segment.doubt()
         segment.note_checked(loaded.position, loaded.end)
         segment.mark(offset, loaded.position)
         segment.mark(loaded.end_offset, loaded.end)
@@ -121,6 +123,7 @@ class LogReader:
             if found is None and segment in self._log.segments:
                 raise CorruptMessage("the file is gone")
         except CorruptMessage as error:
+            segment.doubt()
             if segment.base_offset not in self._reported:
                 self._reported.add(segment.base_offset)
                 self._log_dir.on_problem(f"{self._log.path_of(segment.base_offset)} is damaged: {error}")

@@ -12,6 +12,7 @@ from engine.errors import StoreRefused
 from engine.filesystem import File, FileSystem
 from engine.journal import DIRECTORY, SUFFIX, Found, Slot
 from engine.journal_format import (
+    PAGE_SIZE_BYTES,
     SLOT_HEADER_SIZE_BYTES,
     Barrier,
     BarrierKind,
@@ -115,7 +116,7 @@ def _collect(slots: Sequence[Slot], from_sequence: int) -> tuple[list[_Collected
     found, remarks = [], []
     for slot in slots:
         content = slot.file.read_at(0, slot.size_bytes)
-        end = SLOT_HEADER_SIZE_BYTES
+        end = PAGE_SIZE_BYTES
         for frame in frames(content, slot.slot_id):
             if frame.sequence >= from_sequence:
                 found.append(_Collected(frame, content))

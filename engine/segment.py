@@ -168,6 +168,11 @@ class Segment:
         self.checked = [one for one in self.checked if one[0] > end or one[1] < position][1 - CHECKED_MAX :]
         self.checked.append((position, end))
 
+    def doubt(self) -> None:
+        """Something in it was found damaged: nothing counts as right any more."""
+        self.checked_from = self.size_bytes
+        self.checked = []
+
     def checked_end(self, position: int) -> int:
         """Up to where everything from `position` on is known to be right."""
         if position >= self.checked_from:

@@ -7,6 +7,7 @@ touches the outside world comes in through `Surroundings`; `testing.py` puts oth
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -65,6 +66,7 @@ class Surroundings:
     pool: WorkerPool
     random: Random
     now_ms: Callable[[], int]
+    open_segments_max: int = 4096  # files; those with bytes that are not durable do not count
 
 
 def real_surroundings() -> Surroundings:
@@ -77,6 +79,7 @@ def real_surroundings() -> Surroundings:
         pool=ThreadPool(),
         random=SystemRandom(),
         now_ms=lambda: time.time_ns() // 1_000_000,
+        open_segments_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2,  # the other half is for connections
     )
 
 
@@ -187,6 +190,7 @@ class Broker:
             producer_id_expiration_ms=self.config.producer_id_expiration_ms,
             producer_id_expiration_check_interval_ms=self.config.producer_id_expiration_check_interval_ms,
             reader_lanes=self.config.io_workers,
+            open_files_max=self.world.open_segments_max,
             disk_reject_ratio=self.config.disk_reject_ratio,
             journal_slot_size_bytes=self.config.journal_slot_size_bytes,
         )

@@ -7,6 +7,7 @@ SIGTERM and SIGINT stop the broker in order, from its first moment on; a second 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator, Callable
 
@@ -29,7 +30,14 @@ def run(config: Config) -> None:
 
     Raises: StartError, BrokerFailed.
     """
+    _allow_open_files()
     trio.run(_main, config)
+
+
+def _allow_open_files() -> None:
+    """As many as the process may have: a partition needs one, and so does a connection."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _main(config: Config) -> None:

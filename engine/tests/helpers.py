@@ -56,7 +56,7 @@ def options(
     cluster_id: str = "cluster",
     broker_id: int = 1,
     queue_max_bytes: int = 1 << 26,
-    journal_slot_size_bytes: int = 16 * 1024,
+    journal_slot_size_bytes: int = 64 * 1024,
 ) -> StoreOptions:
     return StoreOptions(
         log_dirs or ("/data",),

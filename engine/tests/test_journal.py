@@ -10,6 +10,7 @@ from engine.api import FlushPolicy, Isolation, LogConfig, PartitionLog, TopicPar
 from engine.checkpoints import read_checkpoint
 from engine.errors import CorruptMessage, StorageError, StoreRefused
 from engine.journal_format import (
+    PAGE_SIZE_BYTES,
     SLOT_HEADER_SIZE_BYTES,
     Barrier,
     BarrierKind,
@@ -42,7 +43,7 @@ def damage_frame(filesystem: MemoryFileSystem, from_end: int, where: int) -> Non
     content = filesystem.content(SLOT)
     slot = parse_slot_header(content)
     assert slot is not None
-    ends = [SLOT_HEADER_SIZE_BYTES, *(frame.end for frame in frames(content, slot[0]))]
+    ends = [PAGE_SIZE_BYTES, *(frame.end for frame in frames(content, slot[0]))]
     position = ends[-1 - from_end] + where
     filesystem.damage(SLOT, position, bytes([content[position] ^ 1]))
 
@@ -90,7 +91,7 @@ async def test_j3_what_only_the_journal_made_durable_is_back_after_a_power_cut(s
 
 async def test_j4_a_slot_is_used_again_only_behind_a_checkpoint_of_synced_segments() -> None:
     filesystem = MemoryFileSystem()
-    async with running(filesystem, options(journal_slot_size_bytes=4096)) as store:
+    async with running(filesystem, options(journal_slot_size_bytes=20_000)) as store:
         log = await with_a_slot(store)
         for number in range(200):
             await append(log, b"value %d" % number)
@@ -175,7 +176,7 @@ async def test_a_lost_slot_is_reported_and_no_tail_is_cut_until_every_log_was_op
         await append(log, b"third")
     filesystem.crash()
     filesystem.damage(SLOT, 3, b"?")
-    filesystem.damage(SLOT, SLOT_HEADER_SIZE_BYTES + 20, b"?")
+    filesystem.damage(SLOT, PAGE_SIZE_BYTES + 20, b"?")
     path = f"/data/orders-0/{segment_name(0)}"
     filesystem.damage(path, len(filesystem.content(path)), b"torn")
     for _ in range(restarts_unopened):

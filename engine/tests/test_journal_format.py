@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from engine.batch import Record, build_batch, parse_header, stamp
 from engine.journal_format import (
-    SLOT_HEADER_SIZE_BYTES,
+    PAGE_SIZE_BYTES,
     Barrier,
     BarrierKind,
     JournalEntry,
@@ -19,6 +19,7 @@ from engine.journal_format import (
     parse_slot_header,
     round_frame,
     slot_header,
+    whole_pages,
 )
 
 ID = b"slot-id!"
@@ -36,9 +37,13 @@ def entry(base_offset: int, counts: list[int], *, epoch: int = 3, position: int 
     return JournalEntry(TOPIC, 7, epoch, base_offset, offset, 0, position, batches)
 
 
-def slot(*written: bytes, size_bytes: int = 8192) -> bytes:
-    content = slot_header(ID, size_bytes) + b"".join(written)
-    return content + b"\xee" * (size_bytes - len(content))
+def slot(*written: bytes) -> bytes:
+    """A header and frames, each filled up to whole pages, and old bytes."""
+    content = slot_header(ID, 8 * PAGE_SIZE_BYTES)
+    for one in (b"", *written):
+        content += one
+        content += bytes(whole_pages(len(content)) - len(content))
+    return content + b"\xee" * (8 * PAGE_SIZE_BYTES - len(content))
 
 
 def frame(sequence: int, *entries: JournalEntry) -> bytes:
@@ -65,7 +70,8 @@ def test_rounds_and_barriers_come_back_in_order() -> None:
 def test_a_flipped_bit_is_never_taken_for_what_was_written(data: st.DataObject) -> None:
     content = bytearray(slot(frame(5, entry(10, [2, 1]), entry(40, [1]))))
     [good] = frames(bytes(content), ID)
-    bit = data.draw(st.integers(SLOT_HEADER_SIZE_BYTES * 8, good.end * 8 - 1))
+    end = good.rows[-1].start + good.rows[-1].size_bytes
+    bit = data.draw(st.integers(PAGE_SIZE_BYTES * 8, end * 8 - 1))
     content[bit // 8] ^= 1 << bit % 8
     found = list(frames(bytes(content), ID))
     assert not found or not all(has_sound_batches(bytes(content), row) for row in found[0].rows)
@@ -74,7 +80,7 @@ def test_a_flipped_bit_is_never_taken_for_what_was_written(data: st.DataObject) 
 @given(st.integers(0, 400))
 def test_a_torn_frame_is_never_taken_for_a_whole_one(cut: int) -> None:
     whole = frame(5, entry(10, [2, 1]))
-    torn = whole[: max(0, len(whole) - 1 - cut)]
+    torn = whole[: max(0, len(whole) - 1 - cut)] + b"\xee"
     content = slot(frame(4, entry(9, [1])), torn)
     first, *rest = frames(content, ID)
     assert first.sequence == 4
@@ -82,9 +88,11 @@ def test_a_torn_frame_is_never_taken_for_a_whole_one(cut: int) -> None:
 
 
 def test_left_overs_behind_the_last_frame_are_found_after_it() -> None:
-    old = frame(1, entry(0, [1])) + frame(2, entry(1, [1])) + frame(3, entry(2, [1]))
-    new = frame(9, entry(8, [2]))
-    content = slot(new + old[len(new) :])
+    old = slot(frame(1, entry(0, [1])), frame(2, entry(1, [1])), frame(3, entry(2, [1])))
+    new = slot(frame(9, entry(8, [20] * 20)))
+    end = 3 * PAGE_SIZE_BYTES  # the new frame takes two pages
+    assert [one.end for one in frames(new, ID)] == [end]
+    content = new[:end] + old[end:]
     assert [one.sequence for one in frames(content, ID)] == [9, 3]
 
 

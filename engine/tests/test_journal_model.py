@@ -94,7 +94,7 @@ class World:
 async def live(world: World, remaining: list[Step]) -> None:
     """One life of the broker: until a step ends it."""
     pool = HeldPool()
-    async with running(world.filesystem, options(journal_slot_size_bytes=2048), pool=pool) as store:
+    async with running(world.filesystem, options(journal_slot_size_bytes=10_000), pool=pool) as store:
         logs = [await opened(store, world, one) for one in world.partitions]
         world.epoch += 1
         while remaining:

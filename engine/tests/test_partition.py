@@ -273,10 +273,10 @@ async def test_full_queue_refuses_and_room_comes_back() -> None:
 @pytest.mark.parametrize(
     ("kind", "path", "slot_size_bytes"),
     [
-        ("write", ".log", 1024),
+        ("write", ".log", 16 * 1024),
         ("fdatasync", ".log", NO_JOURNAL),
-        ("write", ".journal", 1024),
-        ("fdatasync", ".journal", 1024),
+        ("write", ".journal", 16 * 1024),
+        ("fdatasync", ".journal", 16 * 1024),
     ],
 )
 async def test_l4_failed_write_or_fsync_takes_the_log_dir_offline_without_retry(

@@ -88,7 +88,7 @@ async def test_epochs_are_cut_and_the_present_one_begins_at_the_new_end() -> Non
 async def test_j2_every_crash_state_of_a_truncation(has_slot: bool, seed: int | None) -> None:
     """What was kept is always there; what was appended afterwards is never cut by a replay."""
     filesystem = MemoryFileSystem()
-    store_options = options(journal_slot_size_bytes=16 * 1024 if has_slot else 100)
+    store_options = options(journal_slot_size_bytes=64 * 1024 if has_slot else 100)
     done = list[int]()
     async with running(filesystem, store_options) as store:
         log = await filled(store, 9)

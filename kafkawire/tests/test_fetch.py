@@ -85,6 +85,47 @@ async def test_an_offset_in_the_middle_of_a_batch_gives_the_whole_batch() -> Non
         assert len(row.records) == len(batch(b"first", b"second"))
 
 
+async def test_records_that_are_not_in_memory_are_read_from_the_disk() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 3)
+        for number in range(3):
+            await broker.append("t", b"a", partition=number)
+        broker.filesystem.drop_cache()
+        await broker.append("t", b"b", partition=1)
+        whole = len(batch(b"a"))
+        found = rows(await broker.ask(request(partition(0), partition(1), partition(2)), BY_NAME))
+        assert [len(found[number].records) for number in range(3)] == [whole, 2 * whole, whole]
+        broker.filesystem.drop_cache()
+        limited = request(partition(0), partition(1), partition(2), max_bytes=whole + 10)
+        found = rows(await broker.ask(limited, BY_NAME))
+        assert [len(found[number].records) for number in range(3)] == [whole, 0, 0]
+
+
+async def test_records_that_rot_on_the_disk_are_not_served() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        for _ in range(3):
+            await broker.append("t", b"a")
+        size_bytes = len(batch(b"a"))
+        broker.filesystem.drop_cache()
+        broker.filesystem.damage("/data/t-0/00000000000000000000.log", 2 * size_bytes - 1, b"?")
+        for _ in range(2):
+            assert len((await fetch(broker, request(partition()))).records) == size_bytes
+            assert (await fetch(broker, request(partition(offset=1)))).error_code == 2
+            assert len((await fetch(broker, request(partition(offset=2)))).records) == size_bytes
+
+
+async def test_a_session_gets_what_is_not_in_memory() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 2)
+        session_id = (await broker.ask(request(partition(0), partition(1), session=(0, 0)), BY_NAME)).session_id
+        await broker.append("t", b"a", partition=0)
+        await broker.append("t", b"a", partition=1)
+        broker.filesystem.drop_cache()
+        found = rows(await broker.ask(request(session=(session_id, 1)), BY_NAME))
+        assert [len(found[number].records) for number in range(2)] == [len(batch(b"a"))] * 2
+
+
 async def test_read_committed_gets_an_empty_list_of_aborted_transactions() -> None:
     async with open_handlers() as broker:
         await broker.create("t")

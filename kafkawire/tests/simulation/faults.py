@@ -18,6 +18,7 @@ from kafkawire.tests.simulation.plan import FaultKind, Plan
 from kafkawire.tests.simulation.shared import Shared
 
 WAIT_FOR_LOAD_S = 30.0
+STRIKE_WITHIN_S = 4.0
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Faults:
         wanted = self.shared.history.operations + operations
         with trio.move_on_after(WAIT_FOR_LOAD_S):
             while self.shared.history.operations < wanted:
-                await trio.sleep(0.002)
+                await trio.sleep(0.01)
 
     async def _happen(self, kind: FaultKind, rng: Random) -> bool:
         """Whether it had an effect."""
@@ -83,7 +84,7 @@ class Faults:
     async def _crash_within(self, rng: Random, *, power_cut: bool) -> bool:
         life = self.shared.history.life
         self.lives.crash_after(rng.randint(0, 40), power_cut=power_cut)
-        with trio.move_on_after(WAIT_FOR_LOAD_S):
+        with trio.move_on_after(STRIKE_WITHIN_S):
             await self.lives.next_life(life)
         self.lives.world.disk.changes_until_end = None
         return self.shared.history.life > life
@@ -92,7 +93,7 @@ class Faults:
         speed = self.lives.world.speed
         before = speed.slow_jobs
         speed.slow_s = rng.choice((0.02, 0.2, 2.0))
-        await trio.sleep(rng.uniform(0.2, 5.0))
+        await trio.sleep(rng.uniform(0.2, 2.0))
         speed.slow_s = 0.0
         return speed.slow_jobs > before
 
@@ -111,7 +112,7 @@ class Faults:
         before = disk.hits
         faults = _errors(kind, rng, rng.choice(self.plan.log_dirs))
         disk.faults.extend(faults)
-        with trio.move_on_after(10):
+        with trio.move_on_after(STRIKE_WITHIN_S):
             while disk.hits == before and self.shared.history.life == life:
                 await trio.sleep(0.01)
         await trio.sleep(rng.choice((0.0, 0.05, 0.5)))

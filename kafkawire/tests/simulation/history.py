@@ -121,7 +121,10 @@ class RecordsDeletion:
 
 @dataclass(slots=True)
 class Restart:
-    """A new life of the broker. `cut_ends` has the log ends it found where a power cut came before it."""
+    """A new life of the broker. `cut_ends` has the log ends it found where a power cut came before it.
+
+    A sync that failed is a power cut to what was not synced.
+    """
 
     at: int
     cut_ends: dict[Place, int]

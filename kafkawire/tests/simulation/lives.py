@@ -107,7 +107,7 @@ class Lives:
 
     def _after(self, *, power_cut: bool) -> None:
         """The world between two lives. What failed in the first is mended for the second."""
-        self._was_cut |= power_cut
+        self._was_cut |= power_cut or self.world.disk.has_lost_pages
         self.world.end_life()
         self.world.disk.faults.clear()
         self.world.speed.slow_s = 0.0
@@ -174,7 +174,7 @@ class Lives:
         """Return when a life after `than` serves."""
         with trio.move_on_after(START_WITHIN_S) as waited:
             while self.shared.history.life <= than or self.broker is None:
-                await trio.sleep(0.005)
+                await trio.sleep(0.01)
         if waited.cancelled_caught:
             self.shared.history.troubles.append(f"no broker within {START_WITHIN_S} s")
 

@@ -131,7 +131,7 @@ def _writer(rng: Random, number: int, topics: list[TopicPlan]) -> WriterPlan:
     first = Target(topics[0].name, 0)  # somebody always writes to a topic that is there all the time
     targets = sorted({first, *rng.sample(places, min(len(places), rng.randint(1, 3)))})
     acks = -1 if is_idempotent or number == 1 else rng.choice((-1, 1, 1, 0))
-    pause_s = rng.choice((0.002, 0.01, 0.05))
+    pause_s = rng.choice((0.01, 0.03, 0.1))
     return WriterPlan(number, targets, acks, is_idempotent, rng.randint(1, 5), pause_s)
 
 

@@ -37,6 +37,7 @@ class SimulatedFileSystem(MemoryFileSystem):
     history: History = field(default_factory=History)
     hits: int = 0
     was_hit: bool = False  # in this life
+    has_lost_pages: bool = False  # in this life: a sync failed, and what it was for is gone
     changes_until_end: int | None = None
     on_end: Callable[[], None] | None = None
     is_dead: bool = False
@@ -60,6 +61,7 @@ class SimulatedFileSystem(MemoryFileSystem):
         if found is not None:
             self.hits += 1
             self.was_hit = True
+            self.has_lost_pages |= kind == "fdatasync"
             self.history.note("fault", kind, path, errno.errorcode[found.errno])
         return found
 
@@ -137,7 +139,7 @@ class SimulatedWorld(MemoryWorld):
             self.ensemble.expire(store)
         self.sessions.clear()
         self.disk.is_dead = False
-        self.disk.was_hit = False
+        self.disk.was_hit = self.disk.has_lost_pages = False
 
 
 @dataclass
