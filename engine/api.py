@@ -63,6 +63,10 @@ class LogConfig:
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3_600_000
     min_insync_replicas: int = 1
+    segment_age_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    segment_index_size_bytes: int = 10_485_760
+    file_delete_delay_ms: int = 60_000
     flush_policy: FlushPolicy = FlushPolicy.SYNC
     flush_messages: int = 2**63 - 1
     flush_interval_ms: int = 2**63 - 1
@@ -133,6 +137,13 @@ class OffsetAtTimestamp:
     leader_epoch: int
 
 
+class EpochEnd(NamedTuple):
+    """The greatest leader epoch up to the one asked for, and where its records end; both -1 when it is not known."""
+
+    leader_epoch: int
+    end_offset: int
+
+
 class PendingAppend(Protocol):
     """An append on its way."""
 
@@ -194,6 +205,15 @@ class PartitionLog(Protocol):
 
         Records above the high watermark (LSO for READ_COMMITTED) are not found. Runs on a worker: batches may have
         to be decompressed.
+        """
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
+        """Where the records of that epoch end (KIP-101)."""
+
+    async def delete_records(self, before_offset: int) -> int:
+        """Serve nothing below that offset from now on, durably; -1 is the high watermark. Returns the log start.
+
+        Segments that are wholly below it are removed. Raises OffsetOutOfRange above the high watermark.
         """
 
 

@@ -8,7 +8,9 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from engine.api import NO_EPOCH
+from engine.api import NO_EPOCH, NO_OFFSET, EpochEnd
+
+UNDEFINED = EpochEnd(NO_EPOCH, NO_OFFSET)
 
 
 class EpochStart(NamedTuple):
@@ -42,6 +44,26 @@ class EpochHistory:
         """The epoch `offset` was, or would be, appended in; -1 when it lies before all that is known."""
         index = bisect_right(self._starts, offset, key=lambda start: start.start_offset) - 1
         return self._starts[index].epoch if index >= 0 else NO_EPOCH
+
+    def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """Where the records of `epoch` end; as LeaderEpochFileCache.endOffsetFor, undefined for what nobody knows."""
+        if epoch == NO_EPOCH:
+            return UNDEFINED
+        if epoch == self.latest:
+            return EpochEnd(epoch, log_end_offset)
+        higher = bisect_right(self._starts, epoch, key=lambda start: start.epoch)
+        if higher == len(self._starts):
+            return UNDEFINED
+        known = self._starts[higher - 1].epoch if higher else epoch
+        return EpochEnd(known, self._starts[higher].start_offset)
+
+    def trim(self, start_offset: int) -> None:
+        """The log begins at `start_offset` now: forget epochs that ended before."""
+        kept = [start for start in self._starts if start.start_offset > start_offset]
+        holding = self.epoch_of(start_offset)
+        if holding != NO_EPOCH:
+            kept.insert(0, EpochStart(holding, start_offset))
+        self._starts = kept
 
     def below(self, offset: int) -> tuple[EpochStart, ...]:
         """The epochs that began below `offset`."""

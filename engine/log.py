@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from zlib import crc32
 
 from engine.api import NO_TIMESTAMP_MS, FileRange
 from engine.batch import HEADER_SIZE_BYTES, BatchHeader
@@ -23,7 +24,17 @@ from engine.segment import Segment, find_batch, segment_name
 
 GLANCES_MAX = 512  # headers the loop looks at to find a batch: some 0.2 ms
 FRESH_BYTES = 8 * 1024 * 1024  # what was written last is in memory
+INDEX_ENTRY_SIZE_BYTES = 12  # of Kafka's time index: segment.index.bytes means as many entries here
 SEGMENT_OFFSETS_MAX = 2**31 - 1  # Kafka's tools keep offsets relative to the segment in 32 bits
+
+
+class RollPolicy(NamedTuple):
+    """When a segment is full, as LogSegment.shouldRoll has it. `jitter_ms` spreads those that began together."""
+
+    segment_size_bytes: int
+    age_ms: int
+    jitter_ms: int
+    index_size_bytes: int
 
 
 class Mark(NamedTuple):
@@ -52,6 +63,7 @@ class Chunk:
     batches: list[StampedBatch] = field(default_factory=list)
     size_bytes: int = 0
     rolls: bool = False
+    begun_ms: int = NO_TIMESTAMP_MS
     producers: ProducerTable | None = None  # as they were before a chunk that rolls
 
     def add(self, batch: StampedBatch) -> None:
@@ -126,22 +138,48 @@ class Log:
         active = self.segments[-1]
         return Mark(active.end_offset, active.base_offset, active.size_bytes, max_timestamp_ms)
 
-    def stage(self, batches: Sequence[StampedBatch], segment_size_bytes: int) -> list[Chunk]:
+    def stage(self, batches: Sequence[StampedBatch], policy: RollPolicy, now_ms: int) -> list[Chunk]:
         """Where `batches`, which continue the log, will go; rolls to a new segment before one that does not fit."""
         active = self.segments[-1]
+        if active.begun_ms == NO_TIMESTAMP_MS:
+            active.begun_ms = now_ms
         chunk = Chunk(active.base_offset, active.file, active.size_bytes)
         chunks = [chunk]
         for batch in batches:
             end = chunk.position + chunk.size_bytes
             header = batch.header
             if end and (
-                end + len(batch.bytes) > segment_size_bytes
+                end + len(batch.bytes) > policy.segment_size_bytes
                 or header.next_offset - chunk.base_offset > SEGMENT_OFFSETS_MAX
+                or (chunk.base_offset == active.base_offset and self._is_active_old(header, policy, now_ms))
             ):
-                chunk = Chunk(header.base_offset, None, 0, rolls=True)
+                chunk = Chunk(header.base_offset, None, 0, rolls=True, begun_ms=now_ms)
                 chunks.append(chunk)
             chunk.add(batch)
         return chunks if chunks[0].batches else chunks[1:]
+
+    def _is_active_old(self, header: BatchHeader, policy: RollPolicy, now_ms: int) -> bool:
+        """Old by the timestamps of its first batch and of this one, by the clock if they have none; or its index full.
+
+        What the same round has put before `header` does not count: it is no older than this.
+        """
+        active = self.segments[-1]
+        if not active.size_bytes:
+            return False
+        first_ms, last_ms = active.first_timestamp_ms, header.max_timestamp_ms
+        if first_ms == NO_TIMESTAMP_MS or last_ms == NO_TIMESTAMP_MS:
+            first_ms, last_ms = active.begun_ms, now_ms
+        jitter_ms = crc32(self.path_of(active.base_offset).encode()) % (policy.jitter_ms + 1)
+        is_full = active.entries >= max(1, policy.index_size_bytes // INDEX_ENTRY_SIZE_BYTES - 1)
+        return is_full or last_ms - first_ms > policy.age_ms - min(jitter_ms, policy.age_ms)
+
+    def drop_below(self, offset: int) -> list[Segment]:
+        """Begin at `offset`; returns the segments that are wholly below it, which are no part of the log any more."""
+        self.start_offset = offset
+        self.epochs.trim(offset)
+        gone = [one for one in self.segments[:-1] if one.end_offset <= offset]
+        del self.segments[: len(gone)], self._bases[: len(gone)]
+        return gone
 
     def perform(self, chunks: Sequence[Chunk]) -> None:
         """Write them. DiskFull: nothing was written, the log is as before. Any other OSError: nobody can tell."""
@@ -191,6 +229,7 @@ class Log:
                 self.segments.append(Segment(chunk.base_offset, chunk.file))
                 self._bases.append(chunk.base_offset)
                 self.note_flushed(self._mark_end(newest_ms))  # a segment begins when all before it is durable
+                self.segments[-1].begun_ms = chunk.begun_ms
             active = self.segments[-1]
             assert active.base_offset == chunk.base_offset
             active.file = chunk.file

@@ -27,13 +27,14 @@ from engine.recently_used import SegmentCaches
 from engine.recovery import LastKnown, open_log
 from engine.replay import end_by
 from engine.rounds import Lane, QueueBudget
-from engine.segment import Cut, cut_off, find_cut
+from engine.segment import Cut, cut_off, find_cut, set_aside
 
 T = TypeVar("T")
 
 CHECKPOINT_INTERVAL_S = 60  # as log.flush.offset.checkpoint.interval.ms of Kafka
 CHECKPOINT_PAUSE_S = 1
 SPACE_CHECK_INTERVAL_S = 5
+DELETE_INTERVAL_S = 1
 
 
 class Resident(Protocol):
@@ -43,6 +44,9 @@ class Resident(Protocol):
     log: Log
 
     def close(self, error: Callable[[], EngineError]) -> None: ...
+    def announce_change(self) -> None:
+        """Tell those who wait."""
+
     def retreat(self, end: Mark) -> None:
         """Show nothing at or above `end` any more."""
 
@@ -90,6 +94,7 @@ class LogDir:
         self.journal: Journal | None = None
         self._checkpointing = trio.Lock()
         self._not_recovered: set[str] = set()
+        self._set_aside: list[tuple[float, str]] = []  # when to delete which file
         self._suspect: set[str] = set()  # not opened since the journal was found damaged
         self._wanted = trio.Event()
 
@@ -199,6 +204,38 @@ class LogDir:
                 reason = f"appends wait for a checkpoint after the log was truncated: {error}"
                 resident.close(lambda: StorageError(reason))
                 raise
+
+    async def move_log_start(self, resident: Resident, offset: int, file_delete_delay_ms: int) -> None:
+        """Serve nothing of `resident` below `offset` any more, and remove the segments that end there or before.
+
+        Their files are set aside at once and deleted after the delay; readers in flight keep them open.
+        Raises StorageError.
+        """
+        key = (resident.partition.topic_id, resident.partition.partition)
+        async with self.alone():
+            log = resident.log
+            if offset <= log.start_offset:
+                return
+            await self.announce([Barrier(*key, BarrierKind.LOG_START, offset)])
+            gone = log.drop_below(offset)
+            resident.announce_change()
+            if gone:
+                bases = [segment.base_offset for segment in gone]
+                self.caches.forget(gone)
+                names = await self.run(partial(set_aside, self.filesystem, log.directory, bases))
+                due_s = trio.current_time() + file_delete_delay_ms / 1000
+                self._set_aside += [(due_s, name) for name in names]
+                await self.index.forget(index_key(resident.partition), bases)
+
+    async def delete_what_is_set_aside(self) -> None:
+        """When its time has come, until cancelled or offline; what is left is deleted when its log is next opened."""
+        while self.offline_reason is None:
+            await trio.sleep(DELETE_INTERVAL_S)
+            due = [name for due_s, name in self._set_aside if due_s <= trio.current_time()]
+            if due:
+                self._set_aside = [one for one in self._set_aside if one[1] not in due]
+                with suppress(StorageError):
+                    await self.run(partial(_delete_files, self.filesystem, due))
 
     async def _cut_at(self, log: Log, offset: int) -> Cut:
         if offset >= log.start_offset:
@@ -334,6 +371,12 @@ class LogDir:
                     await self.run(partial(write_clean_marker, self.filesystem, self.path))
         if self._prepared is not None:
             self._prepared.lock.release()
+
+
+def _delete_files(filesystem: FileSystem, paths: Sequence[str]) -> None:
+    for path in paths:
+        if filesystem.exists(path):  # its partition may have been deleted meanwhile
+            filesystem.unlink(path)
 
 
 def _write_snapshots(logs: Sequence[Log]) -> None:

@@ -14,6 +14,7 @@ from engine.api import (
     NO_OFFSET,
     NO_TIMESTAMP_MS,
     AppendResult,
+    EpochEnd,
     FlushPolicy,
     Isolation,
     LogConfig,
@@ -35,13 +36,14 @@ from engine.errors import (
     UnknownLeaderEpoch,
 )
 from engine.flusher import FLUSH_BEHIND_BYTES
-from engine.log import Log, Mark, StampedBatch
+from engine.log import Log, Mark, RollPolicy, StampedBatch
 from engine.log_dir import LogDir, index_key
 from engine.producer_state import ProducedBatch, ProducerTable
 from engine.reader import LogReader
 from engine.rounds import ACKS_ALL, Append, PartitionRound, Undo
 from engine.waiters import Watched
 
+UP_TO_HIGH_WATERMARK = -1  # of DeleteRecords
 NEVER_MS = 2**63 - 1  # flush.ms as Kafka defaults it
 NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
 
@@ -56,6 +58,7 @@ class Partition(Watched):
         "_limits",
         "_now_ms",
         "_reader",
+        "_rolls",
         "leader_epoch",
         "log",
         "log_dir",
@@ -76,6 +79,9 @@ class Partition(Watched):
 
     def _set_config(self, config: LogConfig) -> None:
         self._config = config
+        self._rolls = RollPolicy(
+            config.segment_size_bytes, config.segment_age_ms, config.segment_jitter_ms, config.segment_index_size_bytes
+        )
         self._limits = ProduceLimits(
             max_message_size_bytes=config.max_message_size_bytes,
             segment_size_bytes=config.segment_size_bytes,
@@ -210,6 +216,20 @@ class Partition(Watched):
         found = await self._reader.find_timestamp(timestamp_ms, self._high)
         return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
 
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
+        self.check_open()
+        return self.log.epochs.end_of(leader_epoch, self.log.end.offset)
+
+    async def delete_records(self, before_offset: int) -> int:
+        self.check_open()
+        if before_offset == UP_TO_HIGH_WATERMARK:
+            before_offset = self._high.offset
+        if not 0 <= before_offset <= self._high.offset:
+            raise OffsetOutOfRange(f"offset {before_offset} is not within [0, {self._high.offset}]")
+        await self.log_dir.move_log_start(self, before_offset, self._config.file_delete_delay_ms)
+        self.check_open()
+        return self.log.start_offset
+
     # What the lane calls
 
     def stage(self, appends: list[Append]) -> PartitionRound | None:
@@ -231,7 +251,7 @@ class Partition(Watched):
                     part.undo.append(Undo(header.base_offset, header.producer_id, self.log.producers.apply(header)))
         if not batches:
             return None
-        part.chunks = self.log.stage(batches, self._config.segment_size_bytes)
+        part.chunks = self.log.stage(batches, self._rolls, now_ms)
         for chunk in part.chunks:
             if chunk.rolls:
                 chunk.producers = self._producers_before(chunk.base_offset, part.undo)

@@ -7,6 +7,7 @@ recovery point. Anywhere else acknowledged data may have been lost: the log is o
 and nothing on disk is touched. Runs on a worker; changes no log that is in use.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from engine.batch import BatchHeader, has_right_crc
@@ -16,7 +17,7 @@ from engine.filesystem import File, FileSystem
 from engine.index import Stored
 from engine.log import Log
 from engine.producer_recovery import recover_producers
-from engine.segment import Segment, segment_bases, segment_name, walk_headers
+from engine.segment import DELETED_SUFFIX, Segment, segment_bases, segment_name, walk_headers
 
 
 class LastKnown(NamedTuple):
@@ -48,6 +49,7 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
         log = Log(filesystem, directory, [Segment(start_offset)], start_offset)
         log.damaged_from = start_offset
         return log
+    bases = _tidied(filesystem, directory, bases, start_offset)
     segments = [Segment(base) for base in bases]
     log = Log(filesystem, directory, segments, start_offset)
     sound = 0
@@ -62,10 +64,22 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
         ).fdatasync()  # what only the page cache held must be durable before it is served
         filesystem.sync_dir(directory)  # and so must the names of files that a killed process had just made
     log.recovered()
+    log.epochs.trim(start_offset)
     if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, start_offset):
         log.damaged_from = log.end.offset
     recover_producers(filesystem, log, last_known.checkpoint.producers_from)
     return log
+
+
+def _tidied(filesystem: FileSystem, directory: str, bases: list[int], start_offset: int) -> list[int]:
+    """Delete what a move of the log start has left, the oldest first; returns the segments that count."""
+    left = [name for name in filesystem.list_dir(directory) if name.endswith(DELETED_SUFFIX)]
+    gone = [base for base, end in pairwise(bases) if end <= start_offset]
+    for name in [*left, *map(segment_name, gone)]:
+        filesystem.unlink(f"{directory}/{name}")
+    if left or gone:
+        filesystem.sync_dir(directory)
+    return bases[len(gone) :]
 
 
 def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnown) -> bool:

@@ -5,7 +5,7 @@ on the loop. The walks below take plain values and may run on a worker.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from engine.api import ReadableFile
@@ -28,6 +28,7 @@ _FIRST_WINDOW_BYTES = 1024
 _LAST_WINDOW_BYTES = 64 * 1024
 _GLANCE = struct.Struct(">qi4xb6xi")  # of a header: base offset, length, magic, last offset delta
 SUFFIX = ".log"
+DELETED_SUFFIX = ".deleted"
 
 
 def segment_name(base_offset: int) -> str:
@@ -39,6 +40,17 @@ def segment_bases(filesystem: FileSystem, directory: str) -> list[int]:
     """Base offsets of the segments in a partition's directory, ascending."""
     names = [name.removesuffix(SUFFIX) for name in filesystem.list_dir(directory) if name.endswith(SUFFIX)]
     return sorted(int(name) for name in names if name.isdigit())
+
+
+def set_aside(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> list[str]:
+    """Rename segments, the oldest first, so that nobody opens them any more; returns what they are called now."""
+    names = []
+    for base_offset in base_offsets:
+        path = f"{directory}/{segment_name(base_offset)}"
+        filesystem.rename(path, path + DELETED_SUFFIX)
+        names.append(path + DELETED_SUFFIX)
+    filesystem.sync_dir(directory)
+    return names
 
 
 class BatchAt(NamedTuple):
@@ -84,9 +96,11 @@ class Segment:
         "_next_entry_offset",
         "_next_entry_position",
         "base_offset",
+        "begun_ms",
         "checked",
         "checked_from",
         "end_offset",
+        "entries",
         "file",
         "first_timestamp_ms",
         "index",
@@ -107,6 +121,8 @@ class Segment:
         self.marks: dict[int, int] = {}
         self.checked_from = 0
         self.checked: list[tuple[int, int]] = []
+        self.begun_ms = NO_TIMESTAMP_MS  # when this process first appended to it
+        self.entries = 0  # given to the stored index
         self.summarised_size_bytes = 0  # as the stored index knows it
         self._next_entry_offset = self._next_entry_position = 0
 
@@ -117,6 +133,9 @@ class Segment:
         self.first_timestamp_ms = summary.first_timestamp_ms
         self.max_timestamp_ms = summary.max_timestamp_ms
         self.index = None
+        self.entries = min(
+            summary.size_bytes // INTERVAL_BYTES, (summary.end_offset - self.base_offset) // INTERVAL_RECORDS
+        )
         self.checked_from = summary.size_bytes
 
     def summary(self, leader_epoch: int) -> Summary:
@@ -137,6 +156,7 @@ class Segment:
         self.end_offset = header.next_offset
         if offset < self._next_entry_offset or position < self._next_entry_position:
             return None
+        self.entries += 1
         self._next_entry_offset = offset + INTERVAL_RECORDS
         self._next_entry_position = position + INTERVAL_BYTES
         return Entry(offset, position, self.max_timestamp_ms)

@@ -120,6 +120,7 @@ class SegmentStore:
                     nursery.start_soon(log_dir.keep_checkpoints)
                     nursery.start_soon(log_dir.watch_space, self._options.disk_reject_ratio)
                     nursery.start_soon(log_dir.flusher.serve)
+                    nursery.start_soon(log_dir.delete_what_is_set_aside)
                     nursery.start_soon(log_dir.index.serve)
                     nursery.start_soon(log_dir.lane.serve)
                 nursery.start_soon(self._expire_producers)

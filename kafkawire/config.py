@@ -23,6 +23,7 @@ __all__ = ["Config", "ConfigError", "Listener", "load", "read_properties"]
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 MIB = 1024 * 1024
+HOUR_MS = 3_600_000
 
 
 def setting(key: str, default: str, parse: Callable[[str], Any], *aliases: str) -> Any:
@@ -52,6 +53,12 @@ class Config:
 
     max_message_size_bytes: int = setting("message.max.bytes", "1048588", read.at_least(0, INT_MAX))
     segment_size_bytes: int = setting("log.segment.bytes", "1073741824", read.at_least(1 * MIB, INT_MAX))
+    roll_ms: int | None = setting("log.roll.ms", "", read.optional(read.at_least(1, LONG_MAX)))
+    roll_hours: int = setting("log.roll.hours", "168", read.at_least(1, INT_MAX))
+    roll_jitter_ms: int | None = setting("log.roll.jitter.ms", "", read.optional(read.at_least(0, LONG_MAX)))
+    roll_jitter_hours: int = setting("log.roll.jitter.hours", "0", read.at_least(0, INT_MAX))
+    segment_index_size_bytes: int = setting("log.index.size.max.bytes", "10485760", read.at_least(4, INT_MAX))
+    file_delete_delay_ms: int = setting("log.segment.delete.delay.ms", "60000", read.at_least(0, LONG_MAX))
     flush_policy: str = setting("log.flush.policy", "sync", read.choice("sync", "async"))
     flush_messages: int = setting("log.flush.interval.messages", str(LONG_MAX), read.at_least(1, LONG_MAX))
     flush_interval_ms: int = setting("log.flush.interval.ms", str(LONG_MAX), read.at_least(0, LONG_MAX))
@@ -78,6 +85,16 @@ class Config:
     max_connections: int = setting("max.connections", str(INT_MAX), read.at_least(0, INT_MAX))
     max_connections_per_ip: int = setting("max.connections.per.ip", str(INT_MAX), read.at_least(0, INT_MAX))
     connections_max_idle_ms: int = setting("connections.max.idle.ms", "600000", read.at_least_or_unlimited(1, LONG_MAX))
+
+    @property
+    def segment_age_ms(self) -> int:
+        """When a segment is rolled; milliseconds go before hours."""
+        return self.roll_hours * HOUR_MS if self.roll_ms is None else self.roll_ms
+
+    @property
+    def segment_jitter_ms(self) -> int:
+        """How much earlier, at most."""
+        return self.roll_jitter_hours * HOUR_MS if self.roll_jitter_ms is None else self.roll_jitter_ms
 
     def advertised(self, name: str) -> Listener | None:
         """The advertised listener called `name`, or None: then the address of the accepted socket is advertised."""

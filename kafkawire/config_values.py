@@ -66,6 +66,15 @@ def _whole_number(value: str) -> int:
     return int(value)
 
 
+def optional(parse: Callable[[str], int]) -> Callable[[str], int | None]:
+    """Nothing at all, or what `parse` reads."""
+
+    def read(value: str) -> int | None:
+        return parse(value) if value else None
+
+    return read
+
+
 def ratio(value: str) -> float:
     """A number above 0 and up to 1; 1 means never."""
     try:

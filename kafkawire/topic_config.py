@@ -28,6 +28,7 @@ class TopicKey:
 DEFAULTS: Final = Config()
 
 TOPIC_KEYS: Final[dict[str, TopicKey]] = {
+    "file.delete.delay.ms": TopicKey(at_least(0, LONG_MAX), "file_delete_delay_ms"),
     "flush.messages": TopicKey(at_least(1, LONG_MAX), "flush_messages"),
     "flush.ms": TopicKey(at_least(0, LONG_MAX), "flush_interval_ms"),
     "flush.policy": TopicKey(choice("sync", "async"), "flush_policy"),
@@ -37,6 +38,9 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
     "message.timestamp.type": TopicKey(choice("CreateTime", "LogAppendTime"), "timestamp_type"),
     "min.insync.replicas": TopicKey(at_least(1, INT_MAX), "min_insync_replicas"),
     "segment.bytes": TopicKey(at_least(MIB, INT_MAX), "segment_size_bytes"),
+    "segment.index.bytes": TopicKey(at_least(4, INT_MAX), "segment_index_size_bytes"),
+    "segment.jitter.ms": TopicKey(at_least(0, LONG_MAX), "segment_jitter_ms"),
+    "segment.ms": TopicKey(at_least(1, LONG_MAX), "segment_age_ms"),
 }
 
 UNBUILT_TOPIC_KEYS: Final[dict[str, str]] = {
@@ -46,7 +50,6 @@ UNBUILT_TOPIC_KEYS: Final[dict[str, str]] = {
     "compression.type": "producer",
     "compression.zstd.level": "3",
     "delete.retention.ms": "86400000",
-    "file.delete.delay.ms": "60000",
     "follower.replication.throttled.replicas": "",
     "index.interval.bytes": "4096",
     "leader.replication.throttled.replicas": "",
@@ -61,9 +64,6 @@ UNBUILT_TOPIC_KEYS: Final[dict[str, str]] = {
     "remote.storage.enable": "false",
     "retention.bytes": "-1",
     "retention.ms": "604800000",
-    "segment.index.bytes": "10485760",
-    "segment.jitter.ms": "0",
-    "segment.ms": "604800000",
     "unclean.leader.election.enable": "false",
 }
 

@@ -28,6 +28,10 @@ refused, by the broker at its start and by CreateTopics with INVALID_CONFIG. An 
 """
 
 
+# Fields of a topic that several broker keys make together, and the one that goes before the others.
+COMPUTED = {"segment_age_ms": "log.roll.ms", "segment_jitter_ms": "log.roll.jitter.ms"}
+
+
 def shown_by() -> dict[str, list[str]]:
     """Key -> names of the tests that carry `enforces(key)`."""
     found: dict[str, list[str]] = defaultdict(list)
@@ -55,7 +59,7 @@ def render() -> str:
     for key, row in sorted(broker.items()):
         lines.append(f"| `{key}` | {', '.join(row['aliases'])} | {row['default']} | {', '.join(tests[key])} |")
     lines += ["", "## Topic keys", "", "| key | default | shown by |", "|---|---|---|"]
-    defaults = {one.name: one.metadata["key"] for one in dataclasses.fields(Config)}
+    defaults = COMPUTED | {one.name: one.metadata["key"] for one in dataclasses.fields(Config)}
     for key, one in sorted(TOPIC_KEYS.items()):
         lines.append(f"| `{key}` | `{defaults[one.config_field]}` | {', '.join(tests[key])} |")
     lines += ["", "## Not built yet: only the default", "", "| key | of | default |", "|---|---|---|"]

@@ -22,6 +22,8 @@ VERSIONS = {
     "delete_topics": range(1, 7),
     "describe_cluster": range(3),
     "init_producer_id": range(6),
+    "delete_records": range(3),
+    "offset_for_leader_epoch": range(2, 5),
 }
 
 

@@ -30,6 +30,10 @@ SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("list_offsets", "partitions"): ("partition_index",),
     ("create_topics", "topics"): ("name",),
     ("create_topics", "configs"): ("name",),
+    ("delete_records", "topics"): ("name",),
+    ("delete_records", "partitions"): ("partition_index",),
+    ("offset_for_leader_epoch", "topics"): ("topic",),
+    ("offset_for_leader_epoch", "partitions"): ("partition",),
     ("delete_topics", "responses"): ("name", "topic_id"),
 }
 # Apache Kafka makes them when it first looks for a coordinator.

@@ -8,6 +8,7 @@ from compat_tests.differential import (
     cases_fetch,
     cases_frames,
     cases_list_offsets,
+    cases_log_start,
     cases_metadata,
     cases_produce,
     cases_producer_ids,
@@ -29,6 +30,7 @@ MODULES = (
     cases_producer_ids,
     cases_fetch,
     cases_list_offsets,
+    cases_log_start,
     cases_frames,
 )
 

@@ -14,6 +14,7 @@ from kafkawire.context import RequestContext
 from kafkawire.handlers import (
     api_versions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_cluster,
     fetch,
@@ -21,10 +22,12 @@ from kafkawire.handlers import (
     init_producer_id,
     list_offsets,
     metadata,
+    offset_for_leader_epoch,
     produce,
 )
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_topics import CreateTopicsRequest
+from kafkawire.messages.delete_records import DeleteRecordsRequest
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
 from kafkawire.messages.fetch import FetchRequest
@@ -32,6 +35,7 @@ from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
 from kafkawire.messages.metadata import MetadataRequest
+from kafkawire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.wire.message import Message
 
@@ -80,6 +84,8 @@ API_TABLE: tuple[Api, ...] = (
     Api("api_versions", ApiVersionsRequest, api_versions.handle, 0, 4),
     Api("create_topics", CreateTopicsRequest, create_topics.handle, 2, 7),
     Api("delete_topics", DeleteTopicsRequest, delete_topics.handle, 1, 6),
+    Api("delete_records", DeleteRecordsRequest, delete_records.handle, 0, 2),
     Api("init_producer_id", InitProducerIdRequest, init_producer_id.handle, 0, 5),
+    Api("offset_for_leader_epoch", OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle, 2, 4),
     Api("describe_cluster", DescribeClusterRequest, describe_cluster.handle, 0, 2),
 )

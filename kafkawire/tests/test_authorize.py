@@ -13,6 +13,7 @@ from kafkawire.context import CLUSTER_NAME, Operation, ResourceType
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -20,6 +21,11 @@ from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkawire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.tests.harness import batch, open_handlers
 
@@ -173,6 +179,24 @@ CASES = [
             (1, (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "k"), 53),
             (2, (Operation.CLUSTER_ACTION, *CLUSTER), 31),
         ]
+    ),
+    Case(
+        "delete_records",
+        lambda: DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=0)])]
+        ),
+        2,
+        {(Operation.DELETE, TOPIC, "t")},
+        lambda response: response.topics[0].partitions[0].error_code,
+    ),
+    Case(
+        "offset_for_leader_epoch",
+        lambda: OffsetForLeaderEpochRequest(
+            topics=[OffsetForLeaderTopic(topic="t", partitions=[OffsetForLeaderPartition(partition=0)])]
+        ),
+        4,
+        {(Operation.DESCRIBE, TOPIC, "t"), (Operation.CLUSTER_ACTION, *CLUSTER)},
+        lambda response: response.topics[0].partitions[0].error_code,
     ),
     Case(
         "init_producer_id",

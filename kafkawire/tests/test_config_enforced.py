@@ -18,6 +18,7 @@ from engine.batch import Record, build_batch
 from engine.io_workers import LoopPool
 from kafkawire.broker import Surroundings
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -263,6 +264,85 @@ async def test_when_a_topic_is_flushed(of_topic: bool) -> None:
         assert syncs(world) - at_first == 1
         await trio.sleep(0.2)
         assert syncs(world) - at_first == 2
+
+
+def segments(world: MemoryWorld, suffix: str = ".log") -> int:
+    return sum(name.endswith(suffix) for name in world.filesystem.list_dir("/data/t-0"))
+
+
+@enforces("log.roll.ms")
+@enforces("log.roll.hours")
+@enforces("segment.ms")
+@pytest.mark.parametrize(
+    ("broker", "topic"),
+    [({"log_roll_hours": "1"}, {}), ({"log_roll_ms": "3600000"}, {}), ({}, {"segment_ms": "3600000"})],
+)
+async def test_a_segment_that_is_old_rolls(broker: dict[str, str], topic: dict[str, str]) -> None:
+    world = MemoryWorld()
+    async with open_broker(world, **broker) as opened:
+        client = opened.connect()
+        await create(client, **topic)
+        for timestamp_ms, expected in ((0, 1), (HOUR_MS, 1), (HOUR_MS + 1, 2)):
+            assert (await produce(client, timestamp_ms=EPOCH_MS - 2 * HOUR_MS + timestamp_ms)).error_code == 0
+            assert segments(world) == expected
+
+
+@enforces("log.roll.jitter.ms")
+@enforces("log.roll.jitter.hours")
+@enforces("segment.jitter.ms")
+@pytest.mark.parametrize(
+    ("broker", "topic"),
+    [
+        ({"log_roll_jitter_hours": "100"}, {}),
+        ({"log_roll_jitter_ms": "360000000"}, {}),
+        ({}, {"segment_jitter_ms": "360000000"}),
+    ],
+)
+async def test_a_segment_rolls_earlier_by_chance(broker: dict[str, str], topic: dict[str, str]) -> None:
+    world = MemoryWorld()
+    async with open_broker(world, **broker) as opened:
+        client = opened.connect()
+        await create(client, **topic)
+        week = range(0, 168, 4)
+        for hour in week:
+            assert (await produce(client, timestamp_ms=EPOCH_MS + (hour - 168) * HOUR_MS)).error_code == 0
+        assert segments(world) > 1
+
+
+@enforces("log.index.size.max.bytes")
+@enforces("segment.index.bytes")
+@pytest.mark.parametrize(
+    ("broker", "topic"), [({"log_index_size_max_bytes": "4"}, {}), ({}, {"segment_index_bytes": "4"})]
+)
+async def test_a_segment_whose_index_is_full_rolls(broker: dict[str, str], topic: dict[str, str]) -> None:
+    world = MemoryWorld()
+    async with open_broker(world, **broker) as opened:
+        client = opened.connect()
+        await create(client, **topic)
+        for _ in range(2):
+            assert (await produce(client)).error_code == 0
+        assert segments(world) == 2
+
+
+@enforces("log.segment.delete.delay.ms")
+@enforces("file.delete.delay.ms")
+@pytest.mark.parametrize(
+    ("broker", "topic"), [({"log_segment_delete_delay_ms": "5000"}, {}), ({}, {"file_delete_delay_ms": "5000"})]
+)
+async def test_files_of_deleted_records_stay_a_while(broker: dict[str, str], topic: dict[str, str]) -> None:
+    world = MemoryWorld()
+    async with open_broker(world, log_index_size_max_bytes="4", **broker) as opened:
+        client = opened.connect()
+        await create(client, **topic)
+        for _ in range(2):
+            assert (await produce(client)).error_code == 0
+        partition = DeleteRecordsPartition(partition_index=0, offset=-1)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[partition])])
+        assert (await ask(client, request, 2)).topics[0].partitions[0].low_watermark == 2
+        await trio.sleep(4)
+        assert segments(world, ".deleted") == 1
+        await trio.sleep(3)
+        assert segments(world, ".deleted") == 0
 
 
 @enforces("min.insync.replicas")

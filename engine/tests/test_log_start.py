@@ -1,0 +1,114 @@
+"""DeleteRecords: what is below the log start is gone for good, whatever happens in between."""
+
+import random
+
+import pytest
+import trio
+
+from engine.api import Isolation, LogConfig, OffsetSpec, PartitionLog
+from engine.errors import OffsetOutOfRange, StorageError
+from engine.testing import Fault, MemoryFileSystem
+from engine.tests.helpers import MAX_BYTES, NO_JOURNAL, append, bytes_of, open_orders, options, read_all, running
+
+ROLLING = LogConfig(segment_size_bytes=300)
+DIRECTORY = "/data/orders-0"
+
+
+async def filled(log: PartitionLog, count: int) -> None:
+    for number in range(count):
+        await append(log, b"value %d" % number)
+
+
+def files(filesystem: MemoryFileSystem, suffix: str) -> list[int]:
+    return [int(name.split(".")[0]) for name in filesystem.list_dir(DIRECTORY) if name.endswith(suffix)]
+
+
+async def test_what_is_below_is_out_of_range_and_its_files_go_after_the_delay() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING)
+        await filled(log, 20)
+        segments = files(filesystem, ".log")
+        held = log.read(0, MAX_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        cut = segments[3] + 1
+        assert await log.delete_records(cut) == cut
+        assert log.log_start_offset == cut
+        for offset in (0, cut - 1):
+            with pytest.raises(OffsetOutOfRange):
+                log.read(offset, MAX_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        assert min(await read_all(log)) == cut
+        earliest = await log.offset_for_timestamp(OffsetSpec.EARLIEST, Isolation.READ_UNCOMMITTED)
+        assert earliest.offset == cut
+        assert (await log.offset_for_timestamp(0, Isolation.READ_UNCOMMITTED)).offset == cut
+        assert files(filesystem, ".log") == segments[3:]
+        assert files(filesystem, ".deleted") == segments[:3]
+        assert bytes_of(held.records), "a reader in flight goes on"
+        await trio.sleep(62)
+        assert files(filesystem, ".deleted") == []
+
+
+async def test_bounds() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, ROLLING)
+        await filled(log, 5)
+        for offset in (-2, 6):
+            with pytest.raises(OffsetOutOfRange):
+                await log.delete_records(offset)
+        assert await log.delete_records(3) == 3
+        assert await log.delete_records(1) == 3, "it never goes back"
+        assert await log.delete_records(-1) == 5
+        assert await read_all(log) == {}
+        assert (await append(log, b"next")).base_offset == 5
+
+
+@pytest.mark.parametrize("slot_size_bytes", [NO_JOURNAL, 16 * 1024])
+@pytest.mark.parametrize("how", ["kill", "power cut", "clean stop"])
+async def test_it_survives(how: str, slot_size_bytes: int) -> None:
+    filesystem = MemoryFileSystem()
+    for life in range(4):
+        async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes)) as store:
+            log = await open_orders(store, ROLLING, life)
+            assert log.log_start_offset == life * 7
+            await filled(log, 10)
+            await trio.sleep(life)
+            await log.delete_records(life * 7 + 7)
+            if how == "clean stop":
+                await store.close()
+        if how == "power cut":
+            filesystem.crash(random.Random(life))
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING, 4)
+        assert (log.log_start_offset, log.log_end_offset) == (28, 40)
+        assert files(filesystem, ".deleted") == []
+        assert files(filesystem, ".log")[1] > 28
+
+
+async def test_without_the_disk_nothing_is_deleted() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING)
+        await filled(log, 10)
+        await trio.sleep(2)
+        filesystem.faults.append(Fault("fdatasync", 5, ".journal"))
+        with pytest.raises(StorageError):
+            await log.delete_records(9)
+        assert files(filesystem, ".deleted") == []
+    async with running(filesystem) as store:
+        assert (await open_orders(store, ROLLING, 1)).log_start_offset in (0, 9)
+
+
+async def test_the_journal_brings_nothing_back() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING)
+        await filled(log, 5)
+        await trio.sleep(5)
+        await filled(log, 10)
+        await log.delete_records(14)
+    filesystem.crash()
+    problems = list[str]()
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, ROLLING, 1)
+        assert (log.log_start_offset, log.log_end_offset) == (14, 15)
+        assert (await append(log, b"next")).base_offset == 15
+    assert problems == []

@@ -1,0 +1,64 @@
+"""OffsetForLeaderEpoch, key 23: where the records of a leader epoch end, so that a client can see what it has lost.
+
+Behavior:
+- A client that names the leader epoch it believes in is told when that is older or newer than ours (KIP-320).
+- For an epoch nobody knows the answer is epoch -1 and offset -1, for one in which nothing was appended the greatest
+  epoch before it. After Kafka's LeaderEpochFileCache and KafkaApis.handleOffsetForLeaderEpochRequest.
+- It takes the right to describe the topic, or to act for the cluster.
+
+Version notes: 2 throttle time, 3 replica id, 4 flexible. This broker has no replicas: whoever asks is answered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.errors import EngineError
+from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from kafkawire.topic_lookup import find_log
+
+if TYPE_CHECKING:
+    from coordinator.api import TopicInfo
+
+
+def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    """Answers each partition by itself."""
+    image = context.broker.cluster.image
+    response = OffsetForLeaderEpochResponse(topics=[])
+    for topic in request.topics:
+        found: TopicInfo | ErrorCode = image.topics.get(topic.topic) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not _may_ask(context, topic.topic):
+            found = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        rows = [_end_offset(context, found, asked) for asked in topic.partitions]
+        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
+    return response
+
+
+def _may_ask(context: RequestContext, topic: str) -> bool:
+    return context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic) or context.authorize(
+        Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+    )
+
+
+def _end_offset(
+    context: RequestContext, topic: TopicInfo | ErrorCode, asked: OffsetForLeaderPartition
+) -> EpochEndOffset:
+    row = EpochEndOffset(partition=asked.partition)
+    log = topic if isinstance(topic, ErrorCode) else find_log(context.broker.store, topic, asked.partition)
+    if isinstance(log, ErrorCode):
+        row.error_code = log
+        return row
+    try:
+        log.check_leader_epoch(asked.current_leader_epoch)
+        row.leader_epoch, row.end_offset = log.end_offset_for_epoch(asked.leader_epoch)
+    except EngineError as error:
+        row.error_code = error_code_of(error)
+    return row
