@@ -77,6 +77,7 @@ TEST = [
     pytest_stage("hostile input", 240, "-m", "fuzz"),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
     pytest_stage("clients", 240, "compat_tests/serve", *CLIENTS),
+    pytest_stage("kills, power cuts, failing disks", 240, "compat_tests/chaos"),
     pytest_stage("java tools", 180, "compat_tests/java"),
     pytest_stage("differential", 180, "compat_tests/differential"),
     pytest_stage("spark", 240, "compat_tests/spark"),
@@ -84,6 +85,8 @@ TEST = [
 ]
 LONG: list[Stage] = [
     Stage("simulated broker, 2,000 seeds", simulation("0:2000"), 3600),
+    pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
+    pytest_stage("50 power cuts", 3600, "compat_tests/chaos/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
     pytest_stage("codec oracle, 40 seeds", 3600, "kafkawire/wire/tests/test_oracle.py", KAFKAWIRE_ORACLE_SEEDS="40"),
     # What the black-box tests expect of us must hold for Apache Kafka too.

@@ -75,6 +75,10 @@ class Broker(abc.ABC):
 
     def start(self) -> None:
         """Starts the broker and returns when it serves; its output is appended to `log_path`."""
+        self._wait_ready(self.launch())
+
+    def launch(self) -> int:
+        """Starts the broker and does not wait; returns where its output begins in `log_path`."""
         assert self._process is None, "the broker is running already"
         if not self.directory.exists():
             self.directory.mkdir(parents=True)
@@ -84,7 +88,7 @@ class Broker(abc.ABC):
         offset = self.log_path.stat().st_size
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(self.command(), stdout=log, stderr=subprocess.STDOUT, cwd=self.directory)
-        self._wait_ready(offset)
+        return offset
 
     def _wait_ready(self, log_offset: int) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -117,6 +121,14 @@ class Broker(abc.ABC):
         except subprocess.TimeoutExpired:
             self.kill()
             raise BrokerFailedError(f"{self.name} did not stop in {STOP_TIMEOUT_S} s:\n{self.log_tail()}") from None
+        self._process = None
+        return code
+
+    def wait(self) -> int:
+        """Waits until it leaves by itself; returns the exit code."""
+        process = self._process
+        assert process is not None, "the broker is not running"
+        code = process.wait(STOP_TIMEOUT_S)
         self._process = None
         return code
 

@@ -1,0 +1,136 @@
+"""One broker, three idempotent producers that never stop, and a fault again and again; then everything is read back."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+from compat_tests.chaos.history import Found, History, Place
+from compat_tests.chaos.writers import ConfluentWriter, JavaWriter, unpadded
+from compat_tests.confluent.clients import TIMEOUT_S, create_topic, new_consumer
+from compat_tests.harness.requirements import need_kafka_jars
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka import Consumer
+
+    from compat_tests.chaos.writers import Writer
+    from compat_tests.harness.broker import Broker
+
+SUMMARY = "KAFKAWIRE_LEDGER_SUMMARY"
+SEED = int(os.environ.get("KAFKAWIRE_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+TOPIC = "chaos"
+PARTITIONS = 4
+# 1 MiB segments roll during the campaign; a journal that recycles its files does so too.
+TOPIC_CONFIG = {"segment.bytes": str(1 << 20)}
+CALM_MAX_S = 1.0
+RECOVERY_MAX_S = 0.6
+KILL_DURING_RECOVERY = 0.3
+
+
+class Fault(Protocol):
+    """Takes a running broker away and leaves its data as the fault would; the broker can be launched again."""
+
+    def __call__(self, broker: Broker) -> None: ...
+
+
+def kill(broker: Broker) -> None:
+    broker.kill()
+
+
+def run(broker: Broker, directory: Path, fault: Fault, count: int) -> str:
+    """Returns what was done, in a line for the ledger; AssertionError names the seed and the anomalies."""
+    need_kafka_jars()
+    seed = SEED
+    print(f"KAFKAWIRE_CHAOS_SEED={seed}")
+    history = History()
+    with broker:
+        create_topic(broker, TOPIC, PARTITIONS, TOPIC_CONFIG)
+        writers: list[Writer] = [
+            ConfluentWriter("a", broker, TOPIC, PARTITIONS, history),
+            ConfluentWriter("b", broker, TOPIC, PARTITIONS, history),
+            JavaWriter(7, broker, TOPIC, directory, history),
+        ]
+        for writer in writers:
+            writer.start()
+        try:
+            in_recovery = _faults(broker, random.Random(seed), fault, count)
+        finally:
+            failures = _finish(writers)
+        assert not failures, f"seed {seed}: {failures}"
+        anomalies = history.check(read_all(broker))
+    summary = f"seed {seed}, {count} x {fault_name(fault)} ({in_recovery} during recovery), "
+    summary += f"{len(history.acked)} acknowledged, {len(anomalies)} anomalies"
+    print(summary)
+    note_for_ledger(summary)
+    assert not anomalies, f"seed {seed}: {anomalies}\n{broker.log_tail()}"
+    assert len(history.acked) > 100 * count, "too few acknowledgements between the faults to mean anything"
+    return summary
+
+
+def fault_name(fault: Fault) -> str:
+    return "kill -9" if fault is kill else "power cut"
+
+
+def _faults(broker: Broker, choice: random.Random, fault: Fault, count: int) -> int:
+    """Lets `count` faults hit, some while the broker recovers from the one before; leaves the broker serving."""
+    in_recovery = 0
+    for _ in range(count):
+        time.sleep(choice.uniform(0.05, CALM_MAX_S))
+        fault(broker)
+        while in_recovery < count // 2 and choice.random() < KILL_DURING_RECOVERY:
+            broker.launch()
+            time.sleep(choice.uniform(0, RECOVERY_MAX_S))
+            fault(broker)
+            in_recovery += 1
+        broker.start()
+    return in_recovery
+
+
+def _finish(writers: list[Writer]) -> list[str]:
+    failures = []
+    for writer in writers:
+        try:
+            writer.finish()
+        except AssertionError as failure:
+            failures.append(str(failure))
+    return failures
+
+
+def read_all(broker: Broker) -> list[Found]:
+    """Every record of every partition, checked by the consumer against its CRC."""
+    consumer = new_consumer(broker, check_crcs=True)
+    try:
+        return [found for partition in range(PARTITIONS) for found in _read_partition(consumer, partition)]
+    finally:
+        consumer.close()
+
+
+def _read_partition(consumer: Consumer, partition: int) -> list[Found]:
+    first, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=TIMEOUT_S)
+    assert first == 0
+    found: list[Found] = []
+    consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING)])
+    while not found or found[-1].place.offset + 1 < end:
+        batch = consumer.consume(min(10_000, end), TIMEOUT_S)
+        assert batch, f"partition {partition} ends at {end}, reads stop behind {found[-1:]}"
+        for message in batch:
+            assert message.error() is None, message.error()
+            offset, value = message.offset(), message.value()
+            assert offset is not None
+            assert isinstance(value, bytes)
+            found.append(Found(Place(partition, offset), unpadded(value)))
+    return found
+
+
+def note_for_ledger(text: str) -> None:
+    """Leaves words for the ledger, when the suite asks for them."""
+    path = os.environ.get(SUMMARY)
+    if path:
+        with open(path, "a", encoding="utf-8") as summary:
+            summary.write(text)

@@ -1,0 +1,103 @@
+"""An ext4 filesystem on a loop image, which can lose its power, lose its writability, or be full.
+
+Needs root. EXT4_IOC_SHUTDOWN without a log flush drops whatever was not synced, as a power cut would; what a disk's own
+cache loses in spite of a flush is beyond it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from compat_tests.harness.requirements import need_command
+
+if TYPE_CHECKING:
+    from compat_tests.harness.broker import Broker
+
+EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), as XFS_IOC_GOINGDOWN
+NO_LOG_FLUSH = struct.pack("I", 2)
+UNMOUNT_TIMEOUT_S = 10
+
+
+def need_loop_mounts() -> None:
+    """Root, and the tools."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount an ext4 image")
+    for command in ("mkfs.ext4", "losetup", "mount"):
+        need_command(command, "install e2fsprogs and mount")
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+class LoopImage:
+    """Mounted inside `with`; unmounted and its loop device given back afterwards, whatever happened."""
+
+    def __init__(self, directory: Path, size_mib: int) -> None:
+        need_loop_mounts()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._image = directory / "image"
+        self.mount_point = directory / "mounted"
+        self.mount_point.mkdir()
+        self._device = ""
+        with self._image.open("wb") as image:
+            image.truncate(size_mib << 20)
+        _run("mkfs.ext4", "-q", "-F", "-m", "0", str(self._image))
+
+    def __enter__(self) -> Self:
+        self._device = _run("losetup", "--find", "--show", str(self._image))
+        try:
+            self.mount()
+        except BaseException:
+            _run("losetup", "--detach", self._device)
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # Lazily: a process a failed test left behind must not keep the mount.
+        if os.path.ismount(self.mount_point):
+            _run("umount", "--lazy", str(self.mount_point))
+        _run("losetup", "--detach", self._device)
+
+    def mount(self) -> None:
+        _run("mount", "-o", "errors=remount-ro", self._device, str(self.mount_point))
+
+    def unmount(self) -> None:
+        """A process that was killed takes a moment to let go of its files."""
+        deadline = time.monotonic() + UNMOUNT_TIMEOUT_S
+        while True:
+            try:
+                _run("umount", str(self.mount_point))
+            except subprocess.CalledProcessError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
+
+    def shut_down(self) -> None:
+        """From now on every write and sync fails with EIO, and what was not synced is gone."""
+        descriptor = os.open(self.mount_point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH)
+        finally:
+            os.close(descriptor)
+
+    def make_read_only(self) -> None:
+        """As ext4 does by itself when it finds damage: also files that are open stop being writable."""
+        (Path("/sys/fs/ext4") / Path(self._device).name / "trigger_fs_error").write_text("planted by a test")
+
+    def cut_power(self, broker: Broker) -> None:
+        """The whole machine, as far as the broker and its files are concerned."""
+        self.shut_down()
+        broker.kill()
+        self.unmount()
+        self.mount()

@@ -1,0 +1,145 @@
+"""Stock producers that write numbered values for as long as a campaign lasts, and note every acknowledgement.
+
+Both are idempotent and never give up, so that what they promise is exact: each value once, in order.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from compat_tests.confluent.clients import producer
+from compat_tests.harness.apache_kafka import CLASSPATH, LOGGING, QUICK_JVM
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka import Message
+
+    from compat_tests.chaos.history import History
+    from compat_tests.harness.broker import Broker
+
+UNDER_WAY_MAX = 500
+FINISH_TIMEOUT_S = 60
+JAVA_RECORDS_PER_S = 1_000
+PADDING = "=" * 200  # values of a size at which segments roll now and then
+
+
+class Writer(Protocol):
+    def start(self) -> None: ...
+
+    def finish(self) -> None:
+        """Stops sending, waits for what is under way; AssertionError when a record failed or is still under way."""
+
+
+def padded(value: str) -> str:
+    """The value as librdkafka's writer sends it; `unpadded` takes it back from either writer's."""
+    return PADDING + value
+
+
+def unpadded(value: bytes) -> str:
+    return value.decode().lstrip("=")
+
+
+class ConfluentWriter:
+    """librdkafka from a thread, to all partitions in turn."""
+
+    def __init__(self, name: str, broker: Broker, topic: str, partitions: int, history: History) -> None:
+        self._name = name
+        self._topic = topic
+        self._partitions = partitions
+        self._history = history
+        self._stopping = threading.Event()
+        self._failed: list[str] = []
+        self._left = 0
+        self._client = producer(
+            broker,
+            enable_idempotence=True,
+            message_timeout_ms=0,
+            reconnect_backoff_max_ms=200,
+            retry_backoff_ms=20,
+        )
+        self._thread = threading.Thread(target=self._run, name=name)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            full = len(self._client) >= UNDER_WAY_MAX
+            self._client.poll(0.02 if full else 0.001)
+            for _ in range(0 if full else 10):
+                value = padded(f"{self._name}.{number}")
+                self._client.produce(self._topic, value, partition=number % self._partitions, on_delivery=self._on_ack)
+                number += 1
+        self._left = self._client.flush(FINISH_TIMEOUT_S)
+
+    def _on_ack(self, error: object, message: Message) -> None:
+        if error is not None:
+            self._failed.append(str(error))
+            return
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert isinstance(value, bytes)
+        self._history.ack(partition, offset, unpadded(value))
+
+    def finish(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        assert not self._failed, f"{self._name}: {len(self._failed)} records failed: {self._failed[:3]}"
+        assert not self._left, f"{self._name}: {self._left} records are still under way"
+
+
+class JavaWriter:
+    """Kafka's own VerifiableProducer, which tells the offset of each acknowledgement as a line of JSON."""
+
+    def __init__(self, prefix: int, broker: Broker, topic: str, directory: Path, history: History) -> None:
+        self._history = history
+        self._failed: list[str] = []
+        config = directory / f"producer-{prefix}.properties"
+        config.write_text(
+            "enable.idempotence=true\nretries=2147483647\nmax.in.flight.requests.per.connection=5\n"
+            "delivery.timeout.ms=600000\nrequest.timeout.ms=5000\nlinger.ms=5\n"
+            "reconnect.backoff.max.ms=200\nretry.backoff.ms=20\nretry.backoff.max.ms=100\n"
+        )
+        self._command = ["java", "-Xmx256m", *QUICK_JVM, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", CLASSPATH]
+        self._command += ["org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", broker.bootstrap]
+        self._command += ["--topic", topic, "--throughput", str(JAVA_RECORDS_PER_S), "--value-prefix", str(prefix)]
+        self._command += ["--command-config", str(config)]
+        self._process: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._read)
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
+        )
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                if line.startswith("{"):
+                    self._take(json.loads(line))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if event["name"] == "producer_send_success":
+            self._history.ack(event["partition"], event["offset"], event["value"])
+        elif event["name"] == "producer_send_error":
+            self._failed.append(str(event))
+
+    def finish(self) -> None:
+        """SIGTERM makes it close its producer, which waits for what is under way."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(FINISH_TIMEOUT_S)
+        finally:
+            self._process.kill()
+            self._thread.join()
+        assert not self._failed, f"{len(self._failed)} records failed: {self._failed[:3]}"
