@@ -68,6 +68,7 @@ class LogConfig:
     segment_index_size_bytes: int = 10_485_760
     file_delete_delay_ms: int = 60_000
     flush_policy: FlushPolicy = FlushPolicy.SYNC
+    index_keys: bool = False
     flush_messages: int = 2**63 - 1
     flush_interval_ms: int = 2**63 - 1
 
@@ -214,6 +215,12 @@ class PartitionLog(Protocol):
         """Serve nothing below that offset from now on, durably; -1 is the high watermark. Returns the log start.
 
         Segments that are wholly below it are removed. Raises OffsetOutOfRange above the high watermark.
+        """
+
+    async def offsets_for_key(self, key: bytes, limit: int) -> list[int]:
+        """The first `limit` offsets of records with this key, ascending, below the high watermark.
+
+        Exact whether or not the topic has `index.keys`; without it, the whole log is read. Raises as `read` does.
         """
 
 

@@ -20,6 +20,8 @@ FORMAT = b"1"
 INDEXED_TO = b"i"
 SUMMARY = b"s"
 ENTRY = b"e"
+KEY = b"k"
+KEYS_TO = b"n"
 PARTITION_SIZE_BYTES = 20
 START = (-1, 0)  # nothing is known: from the beginning of the segment
 
@@ -125,6 +127,18 @@ def segment_key(kind: bytes, partition: bytes, base_offset: int) -> bytes:
 
 def indexed_to_pair(partition: bytes, offset: int) -> tuple[bytes, bytes]:
     return INDEXED_TO + partition, _OFFSET.pack(offset)
+
+
+def keys_to_pair(partition: bytes, offset: int) -> tuple[bytes, bytes]:
+    return KEYS_TO + partition, _OFFSET.pack(offset)
+
+
+def key_pair(partition: bytes, base_offset: int, key_hash: bytes, offset: int, position: int) -> tuple[bytes, bytes]:
+    return segment_key(KEY, partition, base_offset) + key_hash + _OFFSET.pack(offset), _OFFSET.pack(position)
+
+
+def offset_bytes(offset: int) -> bytes:
+    return _OFFSET.pack(offset)
 
 
 def summary_pair(partition: bytes, base_offset: int, summary: Summary) -> tuple[bytes, bytes]:

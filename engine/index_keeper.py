@@ -18,6 +18,8 @@ from engine.index import (
     FORMAT,
     FORMAT_KEY,
     INDEXED_TO,
+    KEY,
+    KEYS_TO,
     PARTITION_SIZE_BYTES,
     SUMMARY,
     Entry,
@@ -26,6 +28,9 @@ from engine.index import (
     entry_pair,
     following,
     indexed_to_pair,
+    key_pair,
+    keys_to_pair,
+    offset_bytes,
     read_entry,
     read_offset,
     read_summary,
@@ -142,9 +147,9 @@ class IndexKeeper:
         """These segments, or the partition as a whole, are no more."""
         await self.write_pending()
         if base_offsets is None:
-            prefixes = [kind + partition for kind in (ENTRY, SUMMARY, INDEXED_TO)]
+            prefixes = [kind + partition for kind in (ENTRY, SUMMARY, KEY, INDEXED_TO, KEYS_TO)]
         else:
-            prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, SUMMARY)]
+            prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, SUMMARY, KEY)]
         await self._ask(partial(_delete, prefixes=prefixes))
 
     async def forget_unknown(self, is_known: Callable[[bytes], bool]) -> None:
@@ -165,6 +170,30 @@ class IndexKeeper:
         """An answer was wrong: no other can be believed."""
         if self._store is not None:
             await self._replace(self._store, reason)
+
+    # Keys of records
+
+    async def keys_to(self, partition: bytes) -> int | None:
+        """Below it all keys are stored; None when there is no index."""
+        return await self._ask(partial(_keys_to, partition=partition))
+
+    async def add_keys(
+        self, partition: bytes, places: Sequence[tuple[int, bytes, int, int]], before: int, keys_to: int
+    ) -> bool:
+        """Store (segment base offset, key hash, batch offset, position); False when `before` is not where it stands."""
+        puts = [key_pair(partition, *place) for place in places]
+        job = partial(_add_keys, partition=partition, puts=puts, before=before, keys_to=keys_to)
+        return bool(await self._ask(job))
+
+    async def key_places(
+        self, partition: bytes, base_offset: int, key_hash: bytes, after: int, limit: int
+    ) -> tuple[int, list[tuple[int, int]]]:
+        """Up to where keys are stored, and (offset, position) of a segment's first batches behind `after` with one."""
+        prefix = segment_key(KEY, partition, base_offset) + key_hash
+        return await self._ask(partial(_key_places, partition=partition, prefix=prefix, after=after, limit=limit)) or (
+            0,
+            [],
+        )
 
     # The end
 
@@ -264,10 +293,33 @@ def _entries(store: IndexStore, partition: bytes, base_offset: int) -> list[Entr
 
 def _cut(store: IndexStore, partition: bytes, end_offset: int, last_base_offset: int) -> None:
     doomed = []
-    for kind in (ENTRY, SUMMARY):
+    for kind in (ENTRY, SUMMARY, KEY):
         found = store.scan(segment_key(kind, partition, last_base_offset), following(kind + partition))
         doomed += [key for key, _ in found if kind == SUMMARY or read_offset(key) >= end_offset]
-    store.write([indexed_to_pair(partition, end_offset)], doomed, sync=True)
+    puts = [
+        indexed_to_pair(partition, end_offset),
+        keys_to_pair(partition, min(_keys_to(store, partition), end_offset)),
+    ]
+    store.write(puts, doomed, sync=True)
+
+
+def _keys_to(store: IndexStore, partition: bytes) -> int:
+    value = store.get(KEYS_TO + partition)
+    return 0 if value is None else read_offset(value)
+
+
+def _add_keys(store: IndexStore, partition: bytes, puts: Sequence[KeyValue], before: int, keys_to: int) -> bool:
+    if _keys_to(store, partition) != before:
+        return False
+    store.write([*puts, keys_to_pair(partition, keys_to)])
+    return True
+
+
+def _key_places(
+    store: IndexStore, partition: bytes, prefix: bytes, after: int, limit: int
+) -> tuple[int, list[tuple[int, int]]]:
+    found = store.scan(prefix + offset_bytes(after + 1), following(prefix), limit)
+    return _keys_to(store, partition), [(read_offset(key), read_offset(value)) for key, value in found]
 
 
 def _delete(store: IndexStore, prefixes: Sequence[bytes]) -> None:

@@ -6,6 +6,7 @@ anew from the segments (docs/formats/index.md). Nothing here knows keys or segme
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Protocol
 
 import plyvel
@@ -28,8 +29,8 @@ class IndexStore(Protocol):
         """All of it or nothing; durable, with every write before it, only if `sync` says so."""
 
     def get(self, key: bytes) -> bytes | None: ...
-    def scan(self, start: bytes, stop: bytes) -> list[KeyValue]:
-        """What lies within [start, stop), in order."""
+    def scan(self, start: bytes, stop: bytes, limit: int | None = None) -> list[KeyValue]:
+        """What lies within [start, stop), in order; the first `limit` of it."""
 
     def close(self) -> None: ...
 
@@ -70,10 +71,10 @@ class LevelDbStore:
             raise IndexBroken(str(error)) from error
         return found
 
-    def scan(self, start: bytes, stop: bytes) -> list[KeyValue]:
+    def scan(self, start: bytes, stop: bytes, limit: int | None = None) -> list[KeyValue]:
         try:
             with self._database.iterator(start=start, stop=stop, verify_checksums=True) as found:
-                return list(found)
+                return list(islice(found, limit))
         except plyvel.Error as error:
             raise IndexBroken(str(error)) from error
 

@@ -5,11 +5,11 @@ read by the loop then finds it in the page cache. Plain values in and out; the o
 An index that was wrong is told, and its answer not used.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from engine.api import ReadableFile
-from engine.batch import HEADER_SIZE_BYTES, MAGIC, has_right_crc, parse_header, walk_records
+from engine.batch import HEADER_SIZE_BYTES, MAGIC, Record, has_right_crc, parse_header, walk_records
 from engine.codecs import decompress
 from engine.epochs import EpochHistory, EpochStart
 from engine.errors import CorruptMessage
@@ -153,12 +153,18 @@ def search_timestamp(filesystem: FileSystem, part: Part, timestamp_ms: int, star
     return Searched(None, is_index_wrong)
 
 
-def _search_batch(file: ReadableFile, at: BatchAt, timestamp_ms: int, start_offset: int) -> TimestampFound | None:
+def records_of(file: ReadableFile, at: BatchAt) -> Iterator[Record]:
+    """The records of a batch, checked and decompressed. CorruptMessage."""
     header = at.header
     stored = memoryview(file.read_at(at.position, header.size_bytes))
     if len(stored) < header.size_bytes or not has_right_crc(stored, header):
         raise CorruptMessage(f"the batch at position {at.position} does not match its CRC")
-    for record in walk_records(header, decompress(header.codec_id, stored[HEADER_SIZE_BYTES:])):
+    return walk_records(header, decompress(header.codec_id, stored[HEADER_SIZE_BYTES:]))
+
+
+def _search_batch(file: ReadableFile, at: BatchAt, timestamp_ms: int, start_offset: int) -> TimestampFound | None:
+    header = at.header
+    for record in records_of(file, at):
         offset = header.base_offset + record.offset_delta
         if record.timestamp_ms >= timestamp_ms and offset >= start_offset:
             return TimestampFound(offset, record.timestamp_ms, header.leader_epoch)

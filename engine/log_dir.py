@@ -21,6 +21,7 @@ from engine.index_keeper import IndexKeeper
 from engine.io_workers import Lanes, WorkerPool
 from engine.journal import Journal
 from engine.journal_format import Barrier, BarrierKind
+from engine.key_index import KeyIndexer
 from engine.layout import Prepared, write_clean_marker
 from engine.log import Log, Mark
 from engine.recently_used import SegmentCaches
@@ -80,6 +81,7 @@ class LogDir:
         self.on_problem = on_problem
         self.index = index
         index.on_replaced = self._index_was_replaced
+        self.keys = KeyIndexer(index)
         self.partitions: dict[TopicPartition, Resident] = {}
         self.is_closing = False
         self.is_nearly_full = False

@@ -36,6 +36,7 @@ from engine.errors import (
     UnknownLeaderEpoch,
 )
 from engine.flusher import FLUSH_BEHIND_BYTES
+from engine.key_index import offsets_for_key
 from engine.log import Log, Mark, RollPolicy, StampedBatch
 from engine.log_dir import LogDir, index_key
 from engine.producer_state import ProducedBatch, ProducerTable
@@ -98,6 +99,7 @@ class Partition(Watched):
         if leader_epoch < known:
             raise FencedLeaderEpoch(f"epoch {leader_epoch} of {self.partition.topic} is older than {known}")
         self._set_config(config)
+        self._index_keys()
         if leader_epoch != self.leader_epoch:
             self.leader_epoch = leader_epoch
             self.log.epochs.note(leader_epoch, self.log.end.offset)
@@ -116,6 +118,7 @@ class Partition(Watched):
     def resume(self, log: Log) -> None:
         self.log = log
         self._reader = LogReader(log, self.log_dir, index_key(self.partition))
+        self._index_keys()
         self._high = log.end
         log.epochs.note(self.leader_epoch, log.end.offset)
         self.announce_change()
@@ -230,6 +233,12 @@ class Partition(Watched):
         self.check_open()
         return self.log.start_offset
 
+    async def offsets_for_key(self, key: bytes, limit: int) -> list[int]:
+        self.check_open()
+        if self.log.damaged_from is not None:
+            raise CorruptMessage(f"the log is damaged from offset {self.log.damaged_from} on")
+        return await offsets_for_key(self.log_dir.index, self._reader, key, limit, self._high)
+
     # What the lane calls
 
     def stage(self, appends: list[Append]) -> PartitionRound | None:
@@ -321,9 +330,14 @@ class Partition(Watched):
         self._high = end
         if any(chunk.rolls for chunk in part.chunks):
             self.log_dir.want_checkpoint()
+            self._index_keys()
         self.log_dir.index_later(self)
         self._reader.appended(part.chunks)
         self.announce_change()
+
+    def _index_keys(self) -> None:
+        if self._config.index_keys:
+            self.log_dir.keys.want(self._reader)
 
     def _flush_later(self) -> None:
         if self.log.unflushed_bytes >= FLUSH_BEHIND_BYTES:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import trio
 
 from engine.errors import CorruptMessage
+from engine.filesystem import FileSystem
 from engine.index import Entry, SparseIndex
 from engine.loading import Loaded, Part, TimestampFound, load, search_timestamp
 from engine.log import Chunk, Log, Mark
@@ -24,20 +25,20 @@ T = TypeVar("T")
 class LogReader:
     """Implements `engine.recently_used.Owner`. `index_key` is what the stored index calls the partition."""
 
-    __slots__ = ("_index_key", "_log", "_log_dir", "_reported")
+    __slots__ = ("_log_dir", "_reported", "index_key", "log")
 
     def __init__(self, log: Log, log_dir: LogDir, index_key: bytes) -> None:
-        self._log = log
+        self.log = log
         self._log_dir = log_dir
-        self._index_key = index_key
+        self.index_key = index_key
         self._reported: set[int] = set()
         self._keep_indexes(log.segments[:-1])
 
     def appended(self, chunks: Sequence[Chunk]) -> None:
         """They belong to the log now, and are durable: only now its file may be closed, if need be."""
-        self._log_dir.caches.files.use(self, self._log.active)
+        self._log_dir.caches.files.use(self, self.log.active)
         if chunks[0].rolls or len(chunks) > 1:
-            self._keep_indexes(self._log.segments[-1 - len(chunks) : -1])
+            self._keep_indexes(self.log.segments[-1 - len(chunks) : -1])
 
     def _keep_indexes(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
@@ -45,9 +46,9 @@ class LogReader:
                 self._log_dir.caches.indexes.use(self, segment)
 
     def close_file(self, segment: Segment) -> bool:
-        closed = self._log.close_file(segment)
+        closed = self.log.close_file(segment)
         if not closed:
-            self._log_dir.flusher.flush_by(self._log, trio.current_time())
+            self._log_dir.flusher.flush_by(self.log, trio.current_time())
         return closed
 
     def drop_index(self, segment: Segment) -> bool:
@@ -57,12 +58,10 @@ class LogReader:
 
     async def load(self, offset: int, max_size_bytes: int, limit: Mark) -> None:
         """Make the next read at `offset` find what it needs. CorruptMessage: the batch there is damaged."""
-        segment = self._log.segment_of(offset)
-        if segment.start_for_offset(offset) is None:
-            await self._complete_index(segment)
-        part = self._part(segment, segment.start_for_offset(offset), limit)
-        loaded = await self._run(segment, partial(load, self._log_dir.filesystem, part, offset, max_size_bytes))
-        if loaded is not None and segment in self._log.segments:
+        segment = self.log.segment_of(offset)
+        part = await self.part_from(segment, offset, limit)
+        loaded = await self.run(segment, partial(load, self._log_dir.filesystem, part, offset, max_size_bytes))
+        if loaded is not None and segment in self.log.segments:
             await self._keep(segment, offset, loaded)
 
     async def _keep(self, segment: Segment, offset: int, loaded: Loaded) -> None:
@@ -74,59 +73,70 @@ class LogReader:
         segment.mark(offset, loaded.position)
         segment.mark(loaded.end_offset, loaded.end)
         if loaded.is_index_wrong:
-            await self._distrust_index(segment)
+            await self.distrust_index(segment)
         if loaded.walked is not None:
             index = self._log_dir.index
-            index.note_entries(self._index_key, segment.base_offset, loaded.walked)
+            index.note_entries(self.index_key, segment.base_offset, loaded.walked)
             self._complete(segment, loaded.walked)
 
     async def find_timestamp(self, timestamp_ms: int, limit: Mark) -> TimestampFound | None:
         """First record below `limit` that is as late. CorruptMessage: what would have to be searched is damaged."""
-        for segment in self._log.may_hold(timestamp_ms, limit):
+        for segment in self.log.may_hold(timestamp_ms, limit):
             if _start_for_timestamp(segment, timestamp_ms) is None:
                 await self._complete_index(segment)
             part = self._part(segment, _start_for_timestamp(segment, timestamp_ms), limit)
-            job = partial(search_timestamp, self._log_dir.filesystem, part, timestamp_ms, self._log.start_offset)
-            searched = await self._run(segment, job)
+            job = partial(search_timestamp, self._log_dir.filesystem, part, timestamp_ms, self.log.start_offset)
+            searched = await self.run(segment, job)
             if searched is not None and searched.is_index_wrong:
-                await self._distrust_index(segment)
+                await self.distrust_index(segment)
             if searched is not None and searched.found is not None:
                 return searched.found
         return None
 
+    @property
+    def filesystem(self) -> FileSystem:
+        return self._log_dir.filesystem
+
+    async def part_from(self, segment: Segment, offset: int, limit: Mark) -> Part:
+        """The segment below `limit`, to be looked at from the batch that holds `offset`."""
+        if segment.start_for_offset(offset) is None:
+            await self._complete_index(segment)
+        return self._part(segment, segment.start_for_offset(offset), limit)
+
     def _part(self, segment: Segment, start: tuple[int, int] | None, limit: Mark) -> Part:
-        log, base_offset = self._log, segment.base_offset
+        log, base_offset = self.log, segment.base_offset
         epochs = log.epochs.below(segment.end_offset)
         return Part(log.path_of(base_offset), segment.file, base_offset, log.end_in(segment, limit), start, epochs)
 
     async def _complete_index(self, segment: Segment) -> None:
         """From the stored index, as far as it knows."""
-        entries = await self._log_dir.index.entries(self._index_key, segment.base_offset)
+        entries = await self._log_dir.index.entries(self.index_key, segment.base_offset)
         if entries:
             self._complete(segment, entries)
 
     def _complete(self, segment: Segment, entries: Sequence[Entry]) -> None:
         known = SparseIndex(segment.size_bytes) if segment.index is None else segment.index
         segment.index = known.completed(entries)
-        if segment is not self._log.active:
+        if segment is not self.log.active:
             self._keep_indexes([segment])
 
-    async def _distrust_index(self, segment: Segment) -> None:
+    async def distrust_index(self, segment: Segment) -> None:
+        """What is stored of it was wrong."""
         segment.index = None
         segment.marks.clear()
-        await self._log_dir.index.distrust(f"an entry of {self._log.path_of(segment.base_offset)} was wrong")
+        await self._log_dir.index.distrust(f"an entry of {self.log.path_of(segment.base_offset)} was wrong")
 
-    async def _run(self, segment: Segment, job: Callable[[], T]) -> T | None:
-        """None when the segment is no more."""
+    async def run(self, segment: Segment, job: Callable[[], T]) -> T | None:
+        """On a worker; None when the segment is no more, or the job says so. CorruptMessage, reported once."""
         try:
             found = await self._log_dir.run(partial(_unless_deleted, job))
-            if found is None and segment in self._log.segments:
+            if found is None and segment in self.log.segments:
                 raise CorruptMessage("the file is gone")
         except CorruptMessage as error:
             segment.doubt()
             if segment.base_offset not in self._reported:
                 self._reported.add(segment.base_offset)
-                self._log_dir.on_problem(f"{self._log.path_of(segment.base_offset)} is damaged: {error}")
+                self._log_dir.on_problem(f"{self.log.path_of(segment.base_offset)} is damaged: {error}")
             raise
         return found
 

@@ -122,6 +122,7 @@ class SegmentStore:
                     nursery.start_soon(log_dir.flusher.serve)
                     nursery.start_soon(log_dir.delete_what_is_set_aside)
                     nursery.start_soon(log_dir.index.serve)
+                    nursery.start_soon(log_dir.keys.serve)
                     nursery.start_soon(log_dir.lane.serve)
                 nursery.start_soon(self._expire_producers)
                 task_status.started()

@@ -82,9 +82,9 @@ class MemoryIndex:
         self._read()
         return self._values.get(key)
 
-    def scan(self, start: bytes, stop: bytes) -> list[KeyValue]:
+    def scan(self, start: bytes, stop: bytes, limit: int | None = None) -> list[KeyValue]:
         self._read()
-        keys = self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, stop)]
+        keys = self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, stop)][:limit]
         return [(key, self._values[key]) for key in keys]
 
     def _read(self) -> None:

@@ -59,6 +59,7 @@ class Config:
     roll_jitter_hours: int = setting("log.roll.jitter.hours", "0", read.at_least(0, INT_MAX))
     segment_index_size_bytes: int = setting("log.index.size.max.bytes", "10485760", read.at_least(4, INT_MAX))
     file_delete_delay_ms: int = setting("log.segment.delete.delay.ms", "60000", read.at_least(0, LONG_MAX))
+    index_keys: bool = setting("log.index.keys", "false", read.boolean)
     flush_policy: str = setting("log.flush.policy", "sync", read.choice("sync", "async"))
     flush_messages: int = setting("log.flush.interval.messages", str(LONG_MAX), read.at_least(1, LONG_MAX))
     flush_interval_ms: int = setting("log.flush.interval.ms", str(LONG_MAX), read.at_least(0, LONG_MAX))

@@ -13,7 +13,7 @@ from typing import Any, Final
 from coordinator.errors import InvalidConfig
 from engine.api import FlushPolicy, LogConfig, TimestampType
 from kafkawire.config import INT_MAX, LONG_MAX, MIB, Config
-from kafkawire.config_values import at_least, choice
+from kafkawire.config_values import at_least, boolean, choice
 from kafkawire.context import ConfigEntry, ConfigSource
 
 
@@ -32,6 +32,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
     "flush.messages": TopicKey(at_least(1, LONG_MAX), "flush_messages"),
     "flush.ms": TopicKey(at_least(0, LONG_MAX), "flush_interval_ms"),
     "flush.policy": TopicKey(choice("sync", "async"), "flush_policy"),
+    "index.keys": TopicKey(boolean, "index_keys"),
     "max.message.bytes": TopicKey(at_least(0, INT_MAX), "max_message_size_bytes"),
     "message.timestamp.after.max.ms": TopicKey(at_least(0, LONG_MAX), "timestamp_after_max_ms"),
     "message.timestamp.before.max.ms": TopicKey(at_least(0, LONG_MAX), "timestamp_before_max_ms"),
@@ -96,7 +97,8 @@ class TopicConfigs:
             value = getattr(self._config, one.config_field)
             is_default = value == getattr(DEFAULTS, one.config_field)
             source = ConfigSource.DEFAULT if is_default else ConfigSource.STATIC_BROKER
-            entries.append(ConfigEntry(key, str(value), source))
+            shown = str(value).lower() if isinstance(value, bool) else str(value)
+            entries.append(ConfigEntry(key, shown, source))
         chosen = (
             ConfigEntry(one.name, configs[one.name], ConfigSource.TOPIC) if one.name in configs else one
             for one in entries

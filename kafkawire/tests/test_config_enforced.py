@@ -16,6 +16,7 @@ import trio
 
 from engine.batch import Record, build_batch
 from engine.io_workers import LoopPool
+from engine.testing_index import MemoryIndex
 from kafkawire.broker import Surroundings
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -51,8 +52,9 @@ async def produce(
     timestamp_ms: int = EPOCH_MS,
     partition: int = 0,
     producer: tuple[int, int, int] = (-1, -1, -1),
+    key: bytes | None = None,
 ) -> Any:
-    records = memoryview(build_batch([Record(value=value, timestamp_ms=timestamp_ms)], producer=producer))
+    records = memoryview(build_batch([Record(key, value, timestamp_ms=timestamp_ms)], producer=producer))
     data = PartitionProduceData(index=partition, records=records)
     topics = [TopicProduceData(name="t", partition_data=[data])]
     reply = await ask(client, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
@@ -238,6 +240,23 @@ async def test_a_segment_that_is_full_rolls(broker: dict[str, str], topic: dict[
 def syncs(world: MemoryWorld) -> int:
     operations = world.filesystem.operations
     return sum(one.kind == "fdatasync" and one.path.startswith("/data/t-0/") for one in operations)
+
+
+@enforces("log.index.keys")
+@enforces("index.keys")
+@pytest.mark.parametrize(
+    ("broker", "topic"), [({"log_index_keys": "true"}, {}), ({}, {"index_keys": "true"}), ({}, {})]
+)
+async def test_keys_of_finished_segments_are_indexed(broker: dict[str, str], topic: dict[str, str]) -> None:
+    world = MemoryWorld()
+    async with open_broker(world, log_segment_bytes="1048576", **broker) as opened:
+        client = opened.connect()
+        await create(client, **topic)
+        for _ in range(2):
+            assert (await produce(client, bytes(700_000), key=b"k")).error_code == 0
+        await trio.sleep(1)
+    has_keys = bool(MemoryIndex(world.filesystem, "/data/index").scan(b"k", b"l"))
+    assert has_keys is bool(broker or topic)
 
 
 @enforces("log.flush.policy")

@@ -1,0 +1,165 @@
+"""Offsets by key are those of a full scan, whatever is indexed, cut, lost or wrong."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import key_index, keys
+from engine.api import LogConfig, PartitionLog
+from engine.batch import Codec, Record, build_batch
+from engine.errors import CorruptMessage
+from engine.index import KEY, KEYS_TO, following, partition_key, read_offset
+from engine.keys import hash_of
+from engine.testing import MemoryFileSystem
+from engine.testing_index import MemoryIndex
+from engine.tests.helpers import ORDERS, compressed_batch, open_orders, options, running
+
+CONFIG = LogConfig(segment_size_bytes=400, index_keys=True)
+PARTITION = partition_key(ORDERS.topic_id, ORDERS.partition)
+MANY = 1000
+
+
+def records(*names: int | None) -> list[Record]:
+    return [Record(None if name is None else b"%d" % name, b"v") for name in names]
+
+
+async def append(log: PartitionLog, *names: int | None, is_compressed: bool = False) -> None:
+    batch = compressed_batch(Codec.GZIP, records(*names)) if is_compressed else build_batch(records(*names))
+    await log.append(memoryview(batch), acks=-1).wait()
+
+
+async def check(log: PartitionLog, model: list[int | None]) -> None:
+    for name in range(6):
+        expected = [offset for offset, one in enumerate(model) if one == name]
+        assert await log.offsets_for_key(b"%d" % name, MANY) == expected
+        assert await log.offsets_for_key(b"%d" % name, 2) == expected[:2]
+
+
+names = st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=6)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), names, st.booleans()),
+        st.tuples(st.sampled_from(["restart", "kill", "forget", "truncate", "without"]), st.just([]), st.just(False)),
+    ),
+    max_size=25,
+)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "SLICE_BYTES", 150)
+    monkeypatch.setattr(key_index, "PLACES_MAX", 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps)
+def test_offsets_by_key_equal_a_full_scan(script: list[tuple[str, list[int | None], bool]]) -> None:
+    async def run() -> None:
+        filesystem, model, epoch, remaining = MemoryFileSystem(), list[int | None](), 0, list(script)
+        config = CONFIG
+        while remaining:
+            async with running(filesystem) as store:
+                log = await open_orders(store, config, epoch)
+                epoch += 1
+                while remaining:
+                    kind, appended, is_compressed = remaining.pop(0)
+                    if kind == "append":
+                        await append(log, *appended, is_compressed=is_compressed)
+                        model += appended
+                        continue
+                    await check(log, model)
+                    await trio.sleep(1)
+                    await check(log, model)
+                    if kind == "truncate" and model:
+                        await store.truncate_partition(ORDERS, len(model) // 2)
+                        del model[log.log_end_offset :]
+                    if kind in ("restart", "forget"):
+                        await store.close()
+                    if kind == "without":
+                        config = dataclasses.replace(config, index_keys=not config.index_keys)
+                    if kind != "truncate":
+                        break
+                await check(log, model) if kind in ("append", "truncate") else None
+            if kind == "forget":
+                filesystem.unlink("/data/index/batches")
+
+    clock: Callable[[], trio.abc.Clock] = partial(trio.testing.MockClock, autojump_threshold=0)
+    trio.run(run, clock=clock())
+
+
+async def test_finished_segments_are_covered_and_the_active_one_is_not() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, CONFIG)
+        for number in range(30):
+            await append(log, number % 3, None)
+        await trio.sleep(1)
+        index = MemoryIndex(filesystem, "/data/index")
+        covered_to = read_offset(index.get(KEYS_TO + PARTITION) or b"")
+        active = max(name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log"))
+        assert covered_to == int(active.removesuffix(".log"))
+        assert len(index.scan(KEY, following(KEY))) == covered_to // 2
+
+
+async def test_two_keys_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "hash_of", lambda key: bytes(8))
+    monkeypatch.setattr(key_index, "hash_of", lambda key: bytes(8))
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, CONFIG)
+        model = [number % 3 for number in range(30)]
+        for name in model:
+            await append(log, name)
+        await trio.sleep(1)
+        await check(log, list(model))
+
+
+async def test_places_that_are_wrong_are_not_believed() -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    model = [number % 3 for number in range(30)]
+    async with running(filesystem) as store:
+        log = await open_orders(store, CONFIG)
+        for name in model:
+            await append(log, name)
+        await trio.sleep(1)
+        await store.close()
+    index = MemoryIndex(filesystem, "/data/index")
+    key, value = index.scan(KEY, following(KEY))[0]
+    index.write([(key, value[:-1] + b"\x07")])
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, CONFIG, 1)
+        await check(log, list(model))
+        assert len(problems) == 1
+        await trio.sleep(1)
+        await check(log, list(model))
+
+
+async def test_a_damaged_batch_is_told_and_not_passed_over() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, CONFIG)
+        for name in range(30):
+            await append(log, name % 3)
+        filesystem.damage("/data/orders-0/00000000000000000000.log", 68, b"?")
+        with pytest.raises(CorruptMessage):
+            await log.offsets_for_key(b"0", MANY)
+
+
+async def test_a_deleted_partition_takes_its_keys_along() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem, dataclasses.replace(options(), reader_lanes=2)) as store:
+        log = await open_orders(store, CONFIG)
+        for name in range(30):
+            await append(log, name % 3)
+        await trio.sleep(1)
+        await store.delete_partition(ORDERS)
+        assert MemoryIndex(filesystem, "/data/index").scan(KEY, following(KEYS_TO)) == []
+
+
+def test_a_hash_has_eight_bytes_and_never_changes() -> None:
+    assert hash_of(b"key").hex() == "ce7cccadc3a94cf5"
