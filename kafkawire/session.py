@@ -65,14 +65,17 @@ class ByteBudget:
     """Bytes of requests in flight over all connections (queued.max.request.bytes).
 
     As in Kafka's SimpleMemoryPool the request that crosses the limit is still admitted: any request can be served by an
-    idle broker, and the bound is the limit plus one request.
+    idle broker, and the bound is the limit plus one request. Unlike there a large frame counts with the memory that its
+    bytes have come for, not with the size it announces: peers that promise much and send little keep nobody waiting.
+    So large frames together may reach the limit half-way; then one of them at a time goes on to its end.
     """
 
-    __slots__ = ("_waiting", "held_size_bytes", "limit_size_bytes")
+    __slots__ = ("_finishing", "_waiting", "held_size_bytes", "limit_size_bytes")
 
     def __init__(self, limit_size_bytes: int) -> None:
         self.limit_size_bytes = limit_size_bytes
         self.held_size_bytes = 0
+        self._finishing: object | None = None  # whose large frame may grow although the limit is reached
         self._waiting = trio.lowlevel.ParkingLot()
 
     @property
@@ -82,6 +85,18 @@ class ByteBudget:
     def add(self, size_bytes: int) -> None:
         self.held_size_bytes += size_bytes
         if self._waiting and not self.is_exhausted:
+            self._waiting.unpark_all()
+
+    def may_finish(self, owner: object) -> bool:
+        """Whether the large frame of `owner` is the one that goes on. It is until `has_finished`."""
+        if self._finishing is None:
+            self._finishing = owner
+        return self._finishing is owner
+
+    def has_finished(self, owner: object) -> None:
+        """The frame is whole, or its connection is gone."""
+        if self._finishing is owner:
+            self._finishing = None
             self._waiting.unpark_all()
 
     async def wait(self) -> None:
@@ -161,7 +176,7 @@ class Session:
         while True:
             await self._wait_until_may_read()
             with self._machine.buffer() as view:
-                self._settle()  # a large frame counts before its bytes arrive
+                self._settle()  # a large frame's memory counts before it is filled
                 try:
                     size_bytes = await self._receive(view)
                 except OSError as error:
@@ -187,7 +202,7 @@ class Session:
         while True:
             if not self._machine.may_read:
                 await self._reader_parked.park()
-            elif self._budget.is_exhausted and not self._machine.in_large_frame:
+            elif self._budget.is_exhausted and not (self._machine.in_large_frame and self._budget.may_finish(self)):
                 self._machine.reading_paused()
                 await self._budget.wait()
                 self._machine.reading_resumed(trio.current_time())
@@ -302,6 +317,8 @@ class Session:
         held_size = self._machine.held_size_bytes
         if held_size != self._charged_size:
             self._charge(held_size)
+        if not self._machine.in_large_frame:
+            self._budget.has_finished(self)
 
     def _charge(self, held_size: int) -> None:
         change, self._charged_size = held_size - self._charged_size, held_size
@@ -315,6 +332,7 @@ class Session:
                 dispatched.outcome.close()  # never awaited: without this it would complain
         self._pending.clear()
         self._charge(0)
+        self._budget.has_finished(self)
         reason = self.close_reason or CloseReason.SHUTDOWN
         self._stats.closed[reason] += 1
 

@@ -22,7 +22,7 @@ from kafkawire.server_stats import ServerStats
 from kafkawire.session import REPLIES_PER_TURN, printable
 from kafkawire.transport import Segment, SocketTransport, Transport
 from kafkawire.wire.connection import CloseReason, ConnectionInfo, ConnectionLimits, ProtocolViolation
-from kafkawire.wire.framing import CHUNK_SIZE_BYTES
+from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH
 
 
 @dataclass
@@ -447,18 +447,53 @@ async def test_bytes_in_flight_over_all_connections_stop_the_readers() -> None:
         assert [await second.reply() for _ in range(2)] == [("e", 2), ("e", 3)]
 
 
-async def test_large_frames_that_are_under_way_count_before_their_bytes_arrive() -> None:
+LARGE_SIZE_BYTES = 2_000_000
+
+
+def large(name: int) -> bytes:
+    return struct.pack(">i", LARGE_SIZE_BYTES) + b"e" + bytes([name]) + bytes(LARGE_SIZE_BYTES - 2)
+
+
+async def test_peers_that_announce_much_and_send_little_keep_nobody_waiting() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=10_000_000)) as broker:
+        hostile = [broker.connect() for _ in range(20)]
+        for client in hostile:
+            await client.stream.send_all(struct.pack(">i", 100_000_000) + bytes(CHUNK_SIZE_BYTES))
+        await settle()
+        assert broker.stats.in_flight_size_bytes <= 20 * GROWTH * CHUNK_SIZE_BYTES
+        client = broker.connect()
+        for name in range(3):
+            await client.send("e", name)
+            assert await client.reply() == ("e", name)
+        await client.stream.send_all(large(3))
+        assert await client.reply() == ("e", 3)
+
+
+async def test_large_frames_that_reach_the_limit_half_way_go_on_one_at_a_time() -> None:
     async with serving(ServerLimits(queued_max_request_size_bytes=1_000_000)) as broker:
-        first, second = broker.connect(), broker.connect()
-        await first.stream.send_all(struct.pack(">i", 2_000_000) + b"e\x01" + bytes(CHUNK_SIZE_BYTES - 6))
+        clients = [broker.connect() for _ in range(5)]
+        half = LARGE_SIZE_BYTES // 2
+        for name, client in enumerate(clients):
+            await client.stream.send_all(large(name)[:half])
         await settle()
-        assert broker.stats.in_flight_size_bytes == 2_000_000
-        await second.stream.send_all(struct.pack(">i", 2_000_000) + b"e\x02" + bytes(1_999_998))
+        assert broker.stats.in_flight_size_bytes < 1_000_000 + LARGE_SIZE_BYTES
+        for name, client in enumerate(clients):
+            await client.stream.send_all(large(name)[half:])
+        for name, client in enumerate(clients):
+            assert await client.reply() == ("e", name)
+        assert broker.stats.in_flight_size_bytes == 0
+
+
+async def test_a_large_frame_that_stops_gives_way_at_its_deadline() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=1_000_000)) as broker:
+        stalled, waiting = broker.connect(), broker.connect()
+        await stalled.stream.send_all(large(1)[:-1])
         await settle()
-        assert broker.stats.in_flight_size_bytes == 2_000_000
-        await first.stream.send_all(bytes(2_000_004 - CHUNK_SIZE_BYTES))
-        assert await first.reply() == ("e", 1)
-        assert await second.reply() == ("e", 2)
+        await waiting.stream.send_all(large(2))
+        start_s = trio.current_time()
+        assert await waiting.reply() == ("e", 2)
+        assert 60 <= trio.current_time() - start_s <= 64  # 30 s, and the time its 2 MB take at 64 KiB/s
+        assert broker.stats.closed[CloseReason.HALF_FRAME] == 1
 
 
 async def test_a_long_poll_that_holds_all_bytes_in_flight_is_asked_to_answer() -> None:

@@ -120,7 +120,7 @@ class ConnectionMachine:
 
     @property
     def in_large_frame(self) -> bool:
-        """A frame has a buffer of its own and is not complete; its whole size is part of `held_size_bytes`."""
+        """A frame has a buffer of its own and is not complete; the buffer is part of `held_size_bytes`."""
         return self._framer.large_size_bytes > 0
 
     @property

@@ -64,8 +64,8 @@ class Framer:
 
     @property
     def large_size_bytes(self) -> int:
-        """The announced size of the frame that has a buffer of its own; 0 when there is none."""
-        return self._large_size if self._large is not None else 0
+        """The memory of the frame that has a buffer of its own; 0 when there is none."""
+        return len(self._large) if self._large is not None else 0
 
     @property
     def has_room(self) -> bool:

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from kafkawire.wire.connection import CloseReason, ConnectionLimits, ConnectionMachine
-from kafkawire.wire.framing import FramingError
+from kafkawire.wire.framing import GROWTH, FramingError
 
 LIMITS = ConnectionLimits()
 
@@ -85,13 +85,15 @@ def test_a_request_starts_only_below_32_mib_in_flight() -> None:
     assert len(start_all(machine, two_stage=True)) == 1
 
 
-def test_a_large_frame_counts_with_its_announced_size_once_its_buffer_grows() -> None:
+def test_a_large_frame_counts_with_the_memory_that_its_bytes_have_come_for() -> None:
     machine = machine_with()
-    receive(machine, struct.pack(">i", 1_000_000) + bytes(1000))
+    receive(machine, struct.pack(">i", 10_000_000) + bytes(1000))
     assert machine.held_size_bytes == 0
     receive(machine, bytes(100_000))
     assert machine.in_large_frame
-    assert machine.held_size_bytes == 1_000_000
+    assert 100_000 < machine.held_size_bytes <= GROWTH * 101_000
+    receive(machine, bytes(10_000_000 - 101_000))
+    assert machine.held_size_bytes == 10_000_000
 
 
 @pytest.mark.parametrize("size", [-1, 0, 7, 100 * 1024 * 1024 + 1])

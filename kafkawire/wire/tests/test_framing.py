@@ -145,7 +145,7 @@ def test_a_large_frame_grows_with_what_arrived() -> None:
             sent += feed(framer, bytes(stream[sent : sent + 10_000]))
             assert framer.next_frame() is None
             assert tracemalloc.get_traced_memory()[0] < 2 * CHUNK_SIZE_BYTES + GROWTH * sent
-        assert framer.large_size_bytes == size
+        assert sent <= framer.large_size_bytes <= GROWTH * sent
     finally:
         tracemalloc.stop()
 
