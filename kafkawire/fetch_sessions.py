@@ -25,6 +25,7 @@ LAST_EPOCH: Final = 2**31 - 1
 UNKNOWN_OFFSET: Final = -1
 EVICTION_MS: Final = 120_000  # a session unused for this long gives way to any other
 TARGETS_MAX: Final = 500_000  # of all sessions together: what clients name is kept, be there such partitions or not
+NAME_LENGTH_PER_TARGET: Final = 250  # no topic has a longer name; who asks for one pays for it
 
 TargetKey = tuple[str | bytes, int]
 
@@ -44,6 +45,7 @@ class FetchTarget:
         "partition",
         "topic",
         "topic_id",
+        "weight",
     )
 
     def __init__(
@@ -58,6 +60,7 @@ class FetchTarget:
         leader_epoch: int,
     ) -> None:
         self.topic = topic  # "" while an id has no topic
+        self.weight = 1 + len(topic) // NAME_LENGTH_PER_TARGET  # what it counts in a cache of sessions
         self.topic_id = topic_id
         self.partition = partition
         self.by_id = by_id
@@ -151,6 +154,7 @@ class FetchSession:
         "session_id",
         "targets",
         "watch",
+        "weight",
     )
 
     def __init__(
@@ -159,6 +163,7 @@ class FetchSession:
         self.session_id = session_id
         self.by_id = by_id  # topics are named by id, from version 13 on; a session cannot change over
         self.targets = {target.key: target for target in targets}
+        self.weight = sum(target.weight for target in self.targets.values())
         self.pending: dict[FetchTarget, None] = dict.fromkeys(self.targets.values())
         self.watch = watch
         self.epoch = INITIAL_EPOCH + 1
@@ -177,12 +182,14 @@ class FetchSession:
             known = self.targets.get(target.key)
             if known is None:
                 self.targets[target.key] = known = target
+                self.weight += target.weight
             else:
                 known.ask(target)
             self.pending[known] = None
         for key in forgotten:
             dropped = self.targets.pop(key, None)
             if dropped is not None:
+                self.weight -= dropped.weight
                 self.pending.pop(dropped, None)
                 self.watch.drop(dropped)
         self.pending.update(dict.fromkeys(self.watch.take_changed()))
@@ -214,7 +221,7 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """All sessions of a broker: at most `slots`, with at most `TARGETS_MAX` partitions."""
+    """All sessions of a broker: at most `slots`, with at most `TARGETS_MAX` partitions, long names counted as more."""
 
     def __init__(self, slots: int, rng: random.Random, now_ms: Callable[[], int]) -> None:
         self._slots = slots
@@ -227,8 +234,8 @@ class FetchSessionCache:
         return len(self._sessions)
 
     @property
-    def partition_count(self) -> int:
-        return sum(len(session.targets) for session in self._sessions.values())
+    def weight(self) -> int:
+        return sum(session.weight for session in self._sessions.values())
 
     def resume(self, session_id: int, epoch: int, *, by_id: bool) -> FetchSession | ErrorCode:
         """The session an incremental request goes on with, its epoch advanced; or why it cannot."""
@@ -244,11 +251,11 @@ class FetchSessionCache:
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session
 
-    def has_room_for(self, target_count: int) -> bool:
-        """Make room for a session of this size if it deserves it: over an unused one, or an old smaller one."""
+    def has_room_for(self, weight: int) -> bool:
+        """Make room for a session of this weight if it deserves it: over an unused one, or an old smaller one."""
         now_ms = self._now_ms()
-        self._evict_unused(target_count, now_ms)
-        if self.partition_count + target_count > TARGETS_MAX:
+        self._evict_unused(weight, now_ms)
+        if self.weight + weight > TARGETS_MAX:
             return False
         if len(self._sessions) < self._slots:
             return True
@@ -259,16 +266,16 @@ class FetchSessionCache:
             self._evict(oldest)
             return True
         settled = [session for session in self._sessions.values() if now_ms - session.created_ms > EVICTION_MS]
-        smallest = min(settled, key=lambda session: len(session.targets), default=None)
-        if smallest is None or len(smallest.targets) >= target_count:
+        smallest = min(settled, key=lambda session: session.weight, default=None)
+        if smallest is None or smallest.weight >= weight:
             return False
         self._evict(smallest)
         return True
 
     def may_grow(self, session: FetchSession, asked: Iterable[FetchTarget]) -> bool:
         """Whether the session may take in what it does not know yet of what is asked for."""
-        added = sum(target.key not in session.targets for target in asked)
-        return not added or self.partition_count + added <= TARGETS_MAX
+        added = sum(target.weight for target in asked if target.key not in session.targets)
+        return not added or self.weight + added <= TARGETS_MAX
 
     def create(self, targets: Iterable[FetchTarget], watch: TargetWatch, *, by_id: bool) -> FetchSession:
         """A new session that owns `watch`. Ask `has_room_for` first."""
@@ -286,9 +293,9 @@ class FetchSessionCache:
         if session is not None:
             session.close()
 
-    def _evict_unused(self, target_count: int, now_ms: int) -> None:
+    def _evict_unused(self, weight: int, now_ms: int) -> None:
         """As long as there are too many partitions in all."""
-        while self._sessions and self.partition_count + target_count > TARGETS_MAX:
+        while self._sessions and self.weight + weight > TARGETS_MAX:
             oldest = next(iter(self._sessions.values()))
             if now_ms - oldest.last_used_ms <= EVICTION_MS:
                 return

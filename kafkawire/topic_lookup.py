@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kafkawire.context import RequestContext
 
 MAX_TOPIC_NAME_LENGTH: Final = 249
+CREATED_PARTITIONS_MAX: Final = 10_000  # by one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 

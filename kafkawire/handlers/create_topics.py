@@ -29,10 +29,10 @@ from kafkawire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from kafkawire.topic_lookup import CREATED_PARTITIONS_MAX
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"  # Kafka's own log of the metadata; clients know the name
 MESSAGE_MAX_CHARACTERS: Final = 8_000
-PARTITIONS_MAX: Final = 10_000  # of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -40,7 +40,7 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     deadline = trio.current_time() + max(0, request.timeout_ms) / 1000
     times_named = Counter(topic.name for topic in request.topics)
     response = CreateTopicsResponse(topics=[])
-    if _partition_count(context, request) > PARTITIONS_MAX:
+    if _partition_count(context, request) > CREATED_PARTITIONS_MAX:
         text = "Excessively large number of partitions per request."
         response.topics = [_refused(name, ErrorCode.POLICY_VIOLATION, text) for name in times_named]
         return response

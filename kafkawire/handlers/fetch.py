@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from engine.api import NO_EPOCH, Isolation
 from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.errors import ErrorCode
@@ -52,6 +54,7 @@ FIRST_VERSION_WITH_STORAGE_ERROR: Final = 6
 FIRST_VERSION_WITH_IDS: Final = 13
 FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 FIRST_VERSION_WITH_HINTS: Final = 16
+TARGETS_PER_TURN: Final = 500
 _HINTED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
@@ -103,47 +106,45 @@ class _Fetch:
             max_size_bytes=max_size_bytes,
         )
 
-    def run(self) -> FetchResponse | Awaitable[FetchResponse]:
-        reader = self._reader
-        if self._session is None:
-            for target in self._targets:
-                reader.read(target)
-        else:
-            self._read_pending(self._session)
-        if not reader.unloaded and self._is_answered():
-            return self._respond()
-        return self._wait_and_respond()
-
-    def _is_answered(self) -> bool:
-        return self._reader.enough or self._request.max_wait_ms <= 0 or not self._has_logs()
-
-    def _read_pending(self, session: FetchSession) -> None:
-        for target in list(session.pending):
-            if self._reader.full:
-                break  # the rest keeps its place in the queue
-            self._reader.read(target)
-            session.watch.follow(target)
-
-    def _has_logs(self) -> bool:
-        if self._session is not None:
-            return bool(self._session.watch)
-        return any(target.log is not None for target in self._targets)
-
-    async def _wait_and_respond(self) -> FetchResponse:
+    async def run(self) -> FetchResponse:
         session = self._session
         if session is not None:
             session.acquire()
-        watch = self._watch_targets()
         try:
-            await self._reader.load()
-            if not self._is_answered():
-                await self._reader.wait(watch, self._request.max_wait_ms)
-            return self._respond()
+            await self._read()
+            if self._reader.unloaded or not self._is_answered():
+                watch = self._watch_targets()
+                await self._reader.load()
+                if not self._is_answered():
+                    await self._reader.wait(watch, self._request.max_wait_ms)
+            return await self._respond()
         finally:
             if session is not None:
                 session.release()
             elif self._watch is not None:
                 self._watch.close()  # no session took it over
+
+    async def _read(self) -> None:
+        session = self._session
+        targets = self._targets if session is None else list(session.pending)
+        if len(targets) > TARGETS_PER_TURN:
+            self._watch_targets()  # before others get their turn: what changes meanwhile must not be missed
+        for count, target in enumerate(targets, 1):
+            if session is not None and self._reader.full:
+                break  # the rest keeps its place in the queue
+            self._reader.read(target)
+            if self._watch is not None:
+                self._watch.follow(target)
+            if count % TARGETS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _is_answered(self) -> bool:
+        return self._reader.enough or self._request.max_wait_ms <= 0 or not self._has_logs()
+
+    def _has_logs(self) -> bool:
+        if self._session is not None:
+            return bool(self._session.watch)
+        return any(target.log is not None for target in self._targets)
 
     def _watch_targets(self) -> TargetWatch:
         if self._watch is None:
@@ -152,24 +153,22 @@ class _Fetch:
                 self._watch.follow(target)
         return self._watch
 
-    def _respond(self) -> FetchResponse:
+    async def _respond(self) -> FetchResponse:
+        """Without a session all is told, in a session what is news."""
+        session = self._session
         response = FetchResponse(responses=[])
-        if self._session is not None:
-            response.session_id = self._session.session_id
-            self._fill_incremental(self._session, response)
-            return response
-        rows = [(target, self._row(target, self._reader.outcomes[target], response)) for target in self._targets]
+        rows = []
+        for count, (target, outcome) in enumerate(self._reader.outcomes.items(), 1):
+            if session is None or self._tell(session, target, outcome):
+                rows.append((target, self._row(target, outcome, response)))
+            if count % TARGETS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
         _group(rows, response)
-        if self._request.session_epoch == INITIAL_EPOCH:
+        if session is not None:
+            response.session_id = session.session_id
+        elif self._request.session_epoch == INITIAL_EPOCH:
             response.session_id = self._open_session()
         return response
-
-    def _fill_incremental(self, session: FetchSession, response: FetchResponse) -> None:
-        rows = []
-        for target, outcome in self._reader.outcomes.items():
-            if self._tell(session, target, outcome):
-                rows.append((target, self._row(target, outcome, response)))
-        _group(rows, response)
 
     def _tell(self, session: FetchSession, target: FetchTarget, outcome: ReadResult | ErrorCode) -> bool:
         """Settle the target's place in its session; whether the client is to hear of it."""
@@ -183,7 +182,7 @@ class _Fetch:
 
     def _open_session(self) -> int:
         sessions = self._context.broker.fetch_sessions
-        if not sessions.has_room_for(len(self._targets)):
+        if not sessions.has_room_for(sum(target.weight for target in self._targets)):
             return NO_SESSION_ID
         watch = self._watch_targets()
         self._watch = None

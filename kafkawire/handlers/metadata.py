@@ -31,10 +31,12 @@ from kafkawire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kafkawire.topic_lookup import is_legal_topic_name
+from kafkawire.topic_lookup import CREATED_PARTITIONS_MAX, is_legal_topic_name
 from kafkawire.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from coordinator.api import ClusterImage, PartitionState
 
 FIRST_VERSION_WITH_LISTENER_ERROR: Final = 6
@@ -42,6 +44,7 @@ FIRST_VERSION_WITH_OPERATIONS: Final = 8
 LAST_VERSION_WITH_CLUSTER_OPERATIONS: Final = 10
 FIRST_VERSION_BY_ID: Final = 12
 PARTITIONS_PER_TURN: Final = 500
+NAMES_PER_TURN: Final = 500
 
 
 async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -59,7 +62,7 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
         found = [_by_id(context, topic.topic_id) for topic in request.topics or () if topic.topic_id != ZERO_UUID]
     else:
         names = dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None)
-        found = [await _by_name(context, request, name) for name in names]
+        found = await _by_names(context, request, names)
     return await _respond(context, request, found)
 
 
@@ -83,7 +86,27 @@ def _by_id(context: RequestContext, topic_id: bytes) -> TopicInfo | MetadataResp
     return topic
 
 
-async def _by_name(context: RequestContext, request: MetadataRequest, name: str) -> TopicInfo | MetadataResponseTopic:
+async def _by_names(
+    context: RequestContext, request: MetadataRequest, names: Iterable[str]
+) -> list[TopicInfo | MetadataResponseTopic]:
+    """Creates no more partitions than a request to create topics may; the client asks again for the rest."""
+    config = context.broker.config
+    may_create = config.auto_create_topics_enable and request.allow_auto_topic_creation
+    creations_left = CREATED_PARTITIONS_MAX // config.num_partitions if may_create else 0
+    found: list[TopicInfo | MetadataResponseTopic] = []
+    for count, name in enumerate(names, 1):
+        row = _by_name(context, name)
+        if row is None and creations_left > 0:
+            creations_left -= 1
+            row = await _create(context, name)
+        found.append(row or _error_row(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
+        if count % NAMES_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
+    return found
+
+
+def _by_name(context: RequestContext, name: str) -> TopicInfo | MetadataResponseTopic | None:
+    """None for a topic that does not exist and could."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
         return _error_row(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     topic = context.broker.cluster.image.topics.get(name)
@@ -91,9 +114,7 @@ async def _by_name(context: RequestContext, request: MetadataRequest, name: str)
         return topic
     if not is_legal_topic_name(name):
         return _error_row(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    if not (request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable):
-        return _error_row(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-    return await _create(context, name)
+    return None
 
 
 async def _create(context: RequestContext, name: str) -> TopicInfo | MetadataResponseTopic:

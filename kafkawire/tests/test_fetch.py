@@ -13,6 +13,7 @@ from coordinator.api import PartitionState, TopicInfo
 from engine import errors as log_errors
 from engine.api import LogConfig
 from kafkawire import fetch_sessions
+from kafkawire.handlers.fetch import TARGETS_PER_TURN
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kafkawire.tests.harness import Broker, Settings, batch, open_handlers
 from kafkawire.wire.primitives import ZERO_UUID
@@ -550,3 +551,31 @@ async def test_a_session_by_name_goes_on_with_a_topic_created_again() -> None:
         assert (await client.fetch())[0].error_code == 1
         await broker.append("t", b"new")
         assert b"new" in bytes((await client.fetch(partition(0, 0)))[0].records)
+
+
+@pytest.mark.parametrize("session", [(0, -1), (0, 0)], ids=["no session", "session"])
+async def test_a_fetch_of_many_partitions_lets_others_run(session: tuple[int, int]) -> None:
+    async with open_handlers() as broker, trio.open_nursery() as nursery:
+        await broker.create("t")
+        other = OtherTask()
+        nursery.start_soon(other.run)
+        asked = request(*(partition(number) for number in range(5 * TARGETS_PER_TURN)), session=session)
+        turns = other.turns
+        full = await broker.ask(asked, BY_NAME)
+        assert other.turns - turns > 5  # reading and answering both yield
+        turns = other.turns
+        if full.session_id:
+            await broker.ask(request(session=(full.session_id, 1)), BY_NAME)
+            assert other.turns - turns > 4
+        nursery.cancel_scope.cancel()
+
+
+class OtherTask:
+    """Counts the turns it gets."""
+
+    turns = 0
+
+    async def run(self) -> None:
+        while True:
+            self.turns += 1
+            await trio.lowlevel.checkpoint()

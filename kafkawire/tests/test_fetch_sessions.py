@@ -209,7 +209,7 @@ def test_a_full_cache_evicts_only_the_unused_and_the_old_and_small() -> None:
     clock.ms += EVICTION_MS + 1
     assert cache.has_room_for(1), "the longest unused goes whatever its size"
     assert cache.resume(large.session_id, 2, by_id=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert cache.partition_count == 1
+    assert cache.weight == 1
 
 
 def test_without_slots_there_are_no_sessions() -> None:
@@ -228,3 +228,15 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
     clock.ms += EVICTION_MS + 1
     assert cache.has_room_for(2), "over a session that nobody uses"
     assert len(cache) == 0
+
+
+def test_a_name_that_no_topic_can_have_counts_with_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 10)
+    cache = cache_of(slots=10)
+    session, _ = opened(cache, target("a" * 249))
+    assert cache.weight == 1
+    long = target("b" * 32_000)
+    assert not cache.may_grow(session, [long])
+    session.update([long], [])
+    session.update([], [long.key])
+    assert session.weight == 1

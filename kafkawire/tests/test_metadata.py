@@ -11,6 +11,8 @@ import trio
 
 from coordinator.api import BrokerEndpoint, PartitionState, TopicInfo
 from kafkawire.context import Operation, ResourceType
+from kafkawire.handlers import metadata
+from kafkawire.handlers.metadata import NAMES_PER_TURN
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.tests.harness import NODE_ID, Broker, Settings, open_handlers
 from kafkawire.wire.primitives import ZERO_UUID
@@ -221,3 +223,31 @@ async def test_a_large_answer_lets_others_run() -> None:
             await broker.ask(MetadataRequest(topics=None), NEWEST)
             nursery.cancel_scope.cancel()
         assert turns >= 1
+
+
+async def test_many_names_let_others_run() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with open_handlers() as broker, trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        names = [f"no topic {number}" for number in range(4 * NAMES_PER_TURN)]
+        before = turns
+        assert len(await topics(broker, request(*names))) == len(names)
+        assert turns - before > 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_request_creates_no_more_partitions_than_a_request_to_create_topics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata, "CREATED_PARTITIONS_MAX", 5)
+    async with open_handlers() as broker:  # two partitions each
+        asked = request("a", "b", "c", allow_auto_topic_creation=True)
+        assert [row.error_code for row in (await topics(broker, asked)).values()] == [0, 0, 3]
+        assert [row.error_code for row in (await topics(broker, asked)).values()] == [0, 0, 0]
