@@ -7,6 +7,7 @@ refused, never guessed at. Each function leaves the names it made or removed dur
 import binascii
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from enum import IntEnum
 from typing import NamedTuple
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from engine.journal import Found
 from engine.log import Log
 from engine.recovery import LastKnown, create_log, open_log
 from engine.replay import prepare_journal
-from engine.segment import SUFFIX
+from engine.segment import SUFFIX, segment_bases
 
 LOCK = ".lock"
 META = "meta.properties"
@@ -34,6 +35,14 @@ class Identity(NamedTuple):
 
     cluster_id: str
     broker_id: int
+
+
+class Claim(IntEnum):
+    """To a partition directory of which there is another in some other log dir."""
+
+    NONE = 0  # it does not say whose it is
+    NAME = 1  # it does, but nothing was ever appended
+    RECORDS = 2
 
 
 class Prepared(NamedTuple):
@@ -55,7 +64,8 @@ def directory_name(partition: TopicPartition) -> str:
 
 def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
     """Take possession of a log dir. StoreRefused has the one line for the operator; OSError: the disk is bad."""
-    _ensure_dir(filesystem, path)
+    if not filesystem.exists(f"{path}/{META}"):
+        _ensure_dir(filesystem, path)
     try:
         lock = filesystem.lock(f"{path}/{LOCK}")
     except BlockingIOError:
@@ -91,11 +101,14 @@ def _directories_by_owner(filesystem: FileSystem, path: str, names: Sequence[str
 
 
 def _ensure_dir(filesystem: FileSystem, path: str) -> None:
-    if path and not filesystem.exists(path):
+    """Make what is missing. What is there may have been made by a process that was killed before it synced the name."""
+    if path:
         parent = path.rpartition("/")[0]
         _ensure_dir(filesystem, parent)
-        filesystem.make_dir(path)
-        filesystem.sync_dir(parent or ("/" if path.startswith("/") else "."))
+        if not filesystem.exists(path):
+            filesystem.make_dir(path)
+        with suppress(PermissionError):  # a directory we may not read was not made by us
+            filesystem.sync_dir(parent or ("/" if path.startswith("/") else "."))
 
 
 def _is_partition_name(name: str) -> bool:
@@ -149,7 +162,7 @@ def open_partition_dir(filesystem: FileSystem, path: str, partition: TopicPartit
         if owner == partition.topic_id:
             return open_log(filesystem, directory, last_known)
         if owner is not None:
-            filesystem.rename(directory, f"{path}/{name[:150]}.{owner.hex()}{STRAY_SUFFIX}")
+            filesystem.rename(directory, f"{path}/{_stray_name(partition, owner)}")
             filesystem.sync_dir(path)
         elif _has_data(filesystem, directory):
             raise StorageError(f"{directory} holds segments but no {PARTITION_METADATA}")
@@ -162,6 +175,11 @@ def open_partition_dir(filesystem: FileSystem, path: str, partition: TopicPartit
     replace_small(filesystem, directory, PARTITION_METADATA, f"version: 0\ntopic_id: {topic_id}\n".encode())
     filesystem.sync_dir(path)
     return log
+
+
+def _stray_name(partition: TopicPartition, owner: bytes) -> str:
+    """Short enough for a file name, and no other partition's."""
+    return f"{partition.topic[:150]}-{partition.partition}.{owner.hex()}{STRAY_SUFFIX}"
 
 
 def _base64_id(topic_id: bytes) -> str:
@@ -178,7 +196,20 @@ def _stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
     if len(lines) != 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
         raise StorageError(f"{directory}/{PARTITION_METADATA} is damaged or of another version")
     text = lines[1].removeprefix("topic_id: ").translate(str.maketrans("-_", "+/"))
-    return binascii.a2b_base64(text + "==")
+    try:
+        return UUID(bytes=binascii.a2b_base64(text + "==", strict_mode=True)).bytes
+    except ValueError:
+        raise StorageError(f"{directory}/{PARTITION_METADATA} is damaged: {text!r} is no topic id") from None
+
+
+def claim(filesystem: FileSystem, path: str, name: str) -> Claim:
+    """How good the claim of log dir `path` to the partition directory `name` is."""
+    directory = f"{path}/{name}"
+    with suppress(StorageError):
+        if _stored_topic_id(filesystem, directory) is not None:
+            has_data = segment_bases(filesystem, directory) != [0] or _has_data(filesystem, directory)
+            return Claim.RECORDS if has_data else Claim.NAME
+    return Claim.NONE
 
 
 def _has_data(filesystem: FileSystem, directory: str) -> bool:
@@ -199,11 +230,13 @@ def remove_strays(
 ) -> list[str]:
     """Removes, of the partition directories `names`, those whose topic is not known any more; returns which.
 
-    A directory that does not say whose it is stays: it may be one that was about to be created.
+    A directory that does not say whose it is stays: it may be one that was about to be created, or be damaged.
     """
     removed = []
     for name in names:
-        topic_id = _stored_topic_id(filesystem, f"{path}/{name}")
+        topic_id = None
+        with suppress(StorageError):
+            topic_id = _stored_topic_id(filesystem, f"{path}/{name}")
         if topic_id is not None and not is_known(topic_id):
             doomed = f"{topic_id.hex()}-{name.rpartition('-')[2]}{DELETE_SUFFIX}"
             filesystem.rename(f"{path}/{name}", f"{path}/{doomed}")

@@ -83,6 +83,7 @@ class LogDir:
         index.on_replaced = self._index_was_replaced
         self.keys = KeyIndexer(index)
         self.partitions: dict[TopicPartition, Resident] = {}
+        self.names: set[str] = set()  # of partition directories, opened or not
         self.is_closing = False
         self.is_nearly_full = False
         self.offline_reason: str | None = None
@@ -108,6 +109,7 @@ class LogDir:
         self.journal = self.lane.journal = Journal(
             self.filesystem, self.path, journal_slot_size_bytes, prepared.journal, self._new_id, self.want_checkpoint
         )
+        self.names = set(prepared.partition_names)
         self._not_recovered = set() if prepared.is_clean else set(prepared.partition_names)
         self._suspect = set(prepared.partition_names) if prepared.checkpoint.has_lost else set()
 
@@ -265,6 +267,7 @@ class LogDir:
         if resident.log.damaged_from is None:
             await self.index.take_stock(index_key(resident.partition), resident.log, last_known.stored)
         self.partitions[resident.partition] = resident
+        self.names.add(name)
         self._suspect.discard(name)
         if resident.log.damaged_from is None:
             self._not_recovered.discard(name)
@@ -274,16 +277,20 @@ class LogDir:
     async def abandon(self, partition: TopicPartition, name: str) -> None:
         """A partition was deleted."""
         await self.index.forget(index_key(partition))
-        self._not_recovered.discard(name)
-        self._suspect.discard(name)
+        self.disown([name])
         self._points.pop((partition.topic_id, partition.partition), None)
 
     async def forget(self, names: Sequence[str], is_known: Callable[[bytes], bool]) -> None:
         """The partitions `names`, of topics that `is_known` denies, are no longer on disk."""
-        self._not_recovered.difference_update(names)
-        self._suspect.difference_update(names)
+        self.disown(names)
         self._points = {key: point for key, point in self._points.items() if is_known(key[0])}
         await self.index.forget_unknown(is_known)
+
+    def disown(self, names: Sequence[str]) -> None:
+        """The partition directories `names` are gone, or left-overs of partitions that live elsewhere."""
+        self.names.difference_update(names)
+        self._not_recovered.difference_update(names)
+        self._suspect.difference_update(names)
 
     def want_checkpoint(self) -> None:
         """A segment was finished or a log recovered: do not wait for the next regular checkpoint."""

@@ -4,10 +4,12 @@ It routes and orchestrates; what a partition does is in `partition`, what a log 
 directory on disk whose partition nobody opens is left alone.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from random import Random
 
 import trio
@@ -20,7 +22,9 @@ from engine.index_store import OpenIndex
 from engine.io_workers import Lanes, WorkerPool
 from engine.journal_format import SLOT_ID_SIZE_BYTES, Barrier, BarrierKind
 from engine.layout import (
+    Claim,
     Identity,
+    claim,
     delete_partition_dir,
     directory_name,
     open_partition_dir,
@@ -76,7 +80,6 @@ class SegmentStore:
         self._options = options
         self._world = world
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._homes: dict[str, LogDir] = {}
         self._budget = QueueBudget(options.queue_max_bytes)
         self._changes = trio.Lock()
         self._serving = trio.CancelScope()
@@ -140,10 +143,6 @@ class SegmentStore:
         for problem in prepared.journal.problems:
             self._world.on_problem(problem)
         await log_dir.index.open()
-        for name in prepared.partition_names:
-            other = self._homes.setdefault(name, log_dir)
-            if other is not log_dir:
-                raise StoreRefused(f"{name} is in two log dirs: {other.path} and {log_dir.path}")
 
     async def _expire_producers(self) -> None:
         """As Kafka's ProducerStateManager.removeExpiredProducers, for all partitions."""
@@ -179,8 +178,7 @@ class SegmentStore:
 
     async def _open(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
         name = directory_name(partition)
-        log_dir = self._homes.get(name) or self._place(name, leader_epoch)
-        self._homes[name] = log_dir  # also if opening fails: what it leaves must not meet a twin on another dir
+        log_dir = self._home(name, leader_epoch)
         last_known = log_dir.last_known(partition, name)
         log = await log_dir.run(
             partial(open_partition_dir, self._world.filesystem, log_dir.path, partition, last_known)
@@ -198,17 +196,24 @@ class SegmentStore:
         if self._is_closed:
             raise NotLeaderOrFollower("the broker is shutting down")
 
-    def _place(self, name: str, leader_epoch: int) -> LogDir:
-        """The log dir with the fewest partitions, as Kafka's LogManager chooses.
+    def _online_homes(self, name: str) -> list[LogDir]:
+        return [one for one in self._dirs if name in one.names and one.offline_reason is None]
+
+    def _home(self, name: str, leader_epoch: int) -> LogDir:
+        """The log dir a partition lies on; for a new one that with the fewest, as Kafka's LogManager chooses.
 
         A partition that was led before (its epoch is above 0) and is nowhere to be found may lie on the dir that is
         offline: an empty log in its place would hide that its records are gone.
         """
+        homes = self._online_homes(name)
+        if len(homes) > 1:
+            raise StorageError(_in_two(name, homes))
+        if homes:
+            return homes[0]
         online = [log_dir for log_dir in self._dirs if log_dir.offline_reason is None]
         if not online or (leader_epoch > 0 and len(online) < len(self._dirs)):
             raise StorageError(f"{name} may be on a log dir that is offline")
-        homes = list(self._homes.values())
-        return min(online, key=homes.count)
+        return min(online, key=lambda log_dir: len(log_dir.names))
 
     async def delete_partition(self, partition: TopicPartition) -> None:
         async with self._changes:
@@ -227,7 +232,6 @@ class SegmentStore:
             self._caches.forget(found.log.segments)
             found.log.let_go()
             await log_dir.abandon(partition, name)
-            del self._homes[name]
 
     async def truncate_partition(self, partition: TopicPartition, offset: int) -> int:
         """Forget for good the batch that holds `offset` and all behind it; returns the new end.
@@ -244,17 +248,30 @@ class SegmentStore:
         """Remove what is left on disk of topics that `is_known` denies, by topic id. Call it before any open.
 
         A topic's metadata goes before its files, so a crash between the two leaves files nobody may serve again. A
-        log dir that is or goes offline keeps its own.
+        log dir that is or goes offline keeps its own. Raises StoreRefused if two log dirs have records of a partition.
         """
         async with self._changes:
             for log_dir in self._dirs:
-                names = [name for name, home in self._homes.items() if home is log_dir]
-                job = partial(remove_strays, self._world.filesystem, log_dir.path, names, is_known)
+                job = partial(remove_strays, self._world.filesystem, log_dir.path, sorted(log_dir.names), is_known)
                 with suppress(StorageError):
-                    removed = await log_dir.run(job)
-                    await log_dir.forget(removed, is_known)
-                    for name in removed:
-                        del self._homes[name]
+                    await log_dir.forget(await log_dir.run(job), is_known)
+            for name, count in Counter(chain.from_iterable(one.names for one in self._dirs)).items():
+                if count > 1:
+                    await self._settle(name)
+
+    async def _settle(self, name: str) -> None:
+        """Which of several log dirs has the partition; what a crash, or a full disk, left on the others is no log."""
+        claims = {}
+        for log_dir in self._online_homes(name):
+            with suppress(StorageError):
+                claims[log_dir] = await log_dir.run(partial(claim, self._world.filesystem, log_dir.path, name))
+        best = max(claims.values(), default=Claim.NONE)
+        homes = [log_dir for log_dir, found in claims.items() if found is best]
+        if best is Claim.RECORDS and len(homes) > 1:
+            raise StoreRefused(_in_two(name, homes))
+        for log_dir in claims:
+            if log_dir is not homes[0]:
+                log_dir.disown([name])
 
     @property
     def has_room(self) -> bool:
@@ -277,3 +294,7 @@ class SegmentStore:
                 partition.close(lambda: NotLeaderOrFollower("the broker is shutting down"))
             for log_dir in self._dirs:
                 await log_dir.shut_down()
+
+
+def _in_two(name: str, homes: Sequence[LogDir]) -> str:
+    return f"{name} is in two log dirs: {' and '.join(log_dir.path for log_dir in homes)}"

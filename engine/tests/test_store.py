@@ -175,15 +175,83 @@ async def test_no_usable_log_dir_refuses_to_start() -> None:
     assert "no usable log dir" in await refused(filesystem)
 
 
-async def test_partition_in_two_log_dirs_is_refused() -> None:
+async def test_partition_with_records_in_two_log_dirs_is_refused() -> None:
     filesystem = MemoryFileSystem()
     for path in ("/a", "/b"):
         async with running(filesystem, options(path)) as store:
-            await open_orders(store)
+            await append(await open_orders(store), b"x")
             await store.close()
-    with pytest.RaisesGroup(StoreRefused):
-        async with running(filesystem, options("/a", "/b")):
-            pass
+    async with running(filesystem, options("/a", "/b")) as store:
+        with pytest.raises(StorageError, match="in two log dirs"):
+            await open_orders(store, leader_epoch=1)
+        with pytest.raises(StoreRefused, match="orders-0 is in two log dirs: /a and /b"):
+            await store.remove_strays(lambda _: True)
+
+
+async def test_log_dir_that_was_away_while_a_topic_was_deleted_and_created_anew_is_no_obstacle() -> None:
+    filesystem = MemoryFileSystem()
+    anew = partition(0, topic_id=bytes([7] * 16))
+    for path, one in (("/a", ORDERS), ("/b", anew)):
+        async with running(filesystem, options(path)) as store:
+            await append(await store.open_partition(one, LogConfig(), 0), path.encode())
+            await store.close()
+    async with running(filesystem, options("/a", "/b")) as store:
+        await store.remove_strays(lambda topic_id: topic_id == anew.topic_id)
+        assert list((await read_all(await store.open_partition(anew, LogConfig(), 1))).values()) == [b"/b"]
+
+
+@pytest.mark.parametrize("with_metadata", [True, False])
+async def test_left_overs_of_an_opening_that_failed_are_no_log(*, with_metadata: bool) -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem, options("/a")) as store:
+        await open_orders(store)
+        await store.close()
+    if not with_metadata:
+        filesystem.unlink("/a/orders-0/partition.metadata")
+    async with running(filesystem, options("/b")) as store:
+        await append(await open_orders(store), b"x")
+        await store.close()
+    async with running(filesystem, options("/a", "/b")) as store:
+        await store.remove_strays(lambda _: True)
+        assert (await open_orders(store, leader_epoch=1)).log_end_offset == 1
+        await store.close()
+    assert filesystem.exists("/a/clean-shutdown")
+
+
+async def test_partition_whose_opening_failed_may_go_to_another_log_dir() -> None:
+    filesystem = MemoryFileSystem()
+    filesystem.faults.append(Fault("make_dir", errno.EIO, "/a/orders-0"))
+    async with running(filesystem, options("/a", "/b")) as store:
+        with pytest.raises(StorageError):
+            await open_orders(store)
+        await open_orders(store)
+        assert filesystem.exists("/b/orders-0")
+
+
+async def test_topic_created_anew_does_not_wait_for_the_log_dir_that_failed() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem, options("/a", "/b")) as store:
+        log = await open_orders(store)
+        filesystem.faults.append(Fault("write", errno.EIO, directory="/a/"))
+        with pytest.raises(StorageError):
+            await append(log, b"x")
+        with pytest.raises(StorageError):
+            await store.delete_partition(ORDERS)
+        await store.open_partition(partition(0, topic_id=bytes([7] * 16)), LogConfig(), 0)
+        assert filesystem.exists("/b/orders-0")
+
+
+async def test_names_above_a_log_dir_are_synced_again_after_a_kill_before_its_first_use() -> None:
+    filesystem = MemoryFileSystem()
+    filesystem.make_dir("/some")
+    filesystem.make_dir("/some/data")  # by a process that was killed before it synced the names
+    async with running(filesystem, options("/some/data")):
+        pass
+    first_use = [(one.kind, one.path) for one in filesystem.operations[2:]]
+    assert first_use[:2] == [("sync_dir", "/"), ("sync_dir", "/some")]
+    filesystem.operations.clear()
+    async with running(filesystem, options("/some/data")):
+        assert ("sync_dir", "/some") not in [(one.kind, one.path) for one in filesystem.operations]
 
 
 async def test_deleted_partition_is_gone_at_once_and_for_good_while_reads_go_on() -> None:
@@ -249,6 +317,18 @@ async def test_directory_of_another_topic_of_that_name_is_set_aside() -> None:
         assert f"orders-0.{bytes(range(16)).hex()}-stray" in filesystem.list_dir("/data")
 
 
+async def test_directories_set_aside_never_have_the_same_name() -> None:
+    filesystem = MemoryFileSystem()
+    topic = "x" * 240
+    for topic_id in (bytes(16), bytes([7] * 16)):
+        async with running(filesystem) as store:
+            for number in (0, 1):
+                await store.open_partition(partition(number, topic, topic_id), LogConfig(), 0)
+            await store.close()
+    aside = [name for name in filesystem.list_dir("/data") if name.endswith("-stray")]
+    assert sorted(aside) == [f"{topic[:150]}-{number}.{bytes(16).hex()}-stray" for number in (0, 1)]
+
+
 async def test_close_answers_what_is_queued_and_refuses_the_rest() -> None:
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
@@ -275,6 +355,26 @@ async def test_strays_of_topics_nobody_knows_are_removed() -> None:
         assert [name for name in filesystem.list_dir("/data") if name.endswith("-0")] == ["orders-0"]
         reopened = await store.open_partition(partition(0, "gone", bytes([7] * 16)), LogConfig(), 0)
         assert reopened.log_end_offset == 0
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"version: 0\ntopic_id: ?\n", b"version: 0\ntopic_id: AAAA\n", b"version: 9\n"]
+)
+async def test_damaged_metadata_of_one_partition_keeps_no_stray_of_another(content: bytes) -> None:
+    filesystem = MemoryFileSystem()
+    damaged, gone = partition(0, "damaged"), partition(0, "gone", bytes(16))
+    async with running(filesystem) as store:
+        for one in (damaged, gone):
+            await append(await store.open_partition(one, LogConfig(), 0), b"x")
+        await store.close()
+    file = filesystem.open("/data/damaged-0/partition.metadata")
+    file.truncate(0)
+    file.write_at([content], 0)
+    async with running(filesystem) as store:
+        await store.remove_strays(lambda topic_id: topic_id != gone.topic_id)
+        assert "gone-0" not in filesystem.list_dir("/data")
+        with pytest.raises(StorageError):
+            await store.open_partition(damaged, LogConfig(), 1)
 
 
 async def test_l4_partition_opened_while_its_log_dir_failed_is_not_served() -> None:
