@@ -117,6 +117,7 @@ class ReadResult:
     last_stable_offset: int
     log_start_offset: int
     aborted: list[AbortedTransaction] | None = None
+    diverging: "EpochEnd | None" = None  # where the reader's log and this one part, if what it read last is not here
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,12 @@ class PartitionLog(Protocol):
 
         Records above the high watermark (LSO for READ_COMMITTED) are not found. Runs on a worker: batches may have
         to be decompressed.
+        """
+
+    def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
+        """For a reader that read up to `offset` in `last_epoch`: None, or no records and where its log parts from ours.
+
+        Raises OffsetOutOfRange where nothing is known of that epoch.
         """
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:

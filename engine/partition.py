@@ -6,6 +6,7 @@ in one step. On a single broker the high watermark is the durable end (L1).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import trio
 
@@ -218,6 +219,15 @@ class Partition(Watched):
             return NOT_FOUND
         found = await self._reader.find_timestamp(timestamp_ms, self._high)
         return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
+
+    def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
+        end = self.end_offset_for_epoch(last_epoch)
+        start = self.log.start_offset
+        if end.leader_epoch == NO_EPOCH or offset < start:
+            raise OffsetOutOfRange(f"offset {offset} of epoch {last_epoch} is below {start}, or of no epoch known here")
+        if end.leader_epoch == last_epoch and end.end_offset >= offset:
+            return None
+        return replace(self.read(start, 0, isolation, at_least_one=False), diverging=end)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
         self.check_open()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from engine.api import Isolation
+from engine.api import NO_EPOCH, Isolation
 from engine.errors import EngineError, NotLoaded
 from kafkawire.context import Operation, ResourceType
 from kafkawire.errors import ErrorCode, error_code_of
@@ -85,6 +85,7 @@ class FetchReader:
             target.log = None
             self._failed |= before is not None or outcome not in UNRESOLVED
         else:
+            self._failed |= outcome.diverging is not None
             self.size_bytes += outcome.size_bytes
 
     async def load(self) -> None:
@@ -110,6 +111,10 @@ class FetchReader:
         target.log = log
         try:
             log.check_leader_epoch(target.leader_epoch)
+            if target.last_fetched_epoch > NO_EPOCH:
+                diverged = log.read_behind(target.fetch_offset, target.last_fetched_epoch, self._isolation)
+                if diverged is not None:
+                    return diverged
             return log.read(
                 target.fetch_offset,
                 min(max(0, target.max_size_bytes), room_bytes),

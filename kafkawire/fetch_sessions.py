@@ -38,6 +38,7 @@ class FetchTarget:
         "fetch_offset",
         "high_watermark",
         "key",
+        "last_fetched_epoch",
         "leader_epoch",
         "log",
         "log_start_offset",
@@ -58,6 +59,7 @@ class FetchTarget:
         fetch_offset: int,
         max_size_bytes: int,
         leader_epoch: int,
+        last_fetched_epoch: int,
     ) -> None:
         self.topic = topic  # "" while an id has no topic
         self.weight = 1 + len(topic) // NAME_LENGTH_PER_TARGET  # what it counts in a cache of sessions
@@ -68,6 +70,7 @@ class FetchTarget:
         self.fetch_offset = fetch_offset
         self.max_size_bytes = max_size_bytes
         self.leader_epoch = leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
         self.high_watermark = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.log: PartitionLog | None = None  # where it was last read; None after an error
@@ -77,6 +80,7 @@ class FetchTarget:
         self.fetch_offset = other.fetch_offset
         self.max_size_bytes = other.max_size_bytes
         self.leader_epoch = other.leader_epoch
+        self.last_fetched_epoch = other.last_fetched_epoch
 
     def tell(self, high_watermark: int, log_start_offset: int) -> bool:
         """Note what the client is told; whether that is news to it."""

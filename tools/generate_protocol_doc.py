@@ -24,7 +24,7 @@ GAPS: dict[str, list[tuple[str, str]]] = {
         ("topic codecs other than `producer`, `record.validation=full`", "engine"),
     ],
     "fetch": [
-        ("fetches with a replica id are refused; no diverging epochs, no preferred replica", "cluster"),
+        ("fetches with a replica id are refused; no preferred replica", "cluster"),
         ("aborted transactions: the list is empty, the last stable offset is the high watermark", "transactions"),
     ],
     "find_coordinator": [

@@ -43,6 +43,12 @@ class Admin:
     def delete(self, topic: str) -> None:
         self._client.delete_topics([topic])[topic].result(TIMEOUT_S)
 
+    def delete_records(self, topic: str, before_offset: int) -> int:
+        """The low watermark of partition 0 afterwards."""
+        asked = TopicPartition(topic, 0, before_offset)
+        low_watermark: int = self._client.delete_records([asked])[asked].result(TIMEOUT_S).low_watermark
+        return low_watermark
+
     def topics(self) -> dict[str, TopicMetadata]:
         found: dict[str, TopicMetadata] = self._client.list_topics(timeout=TIMEOUT_S).topics
         return found

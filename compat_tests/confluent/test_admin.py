@@ -56,6 +56,20 @@ def test_a_topic_made_again_is_empty(broker: Broker, topic: str) -> None:
     assert [message.value() for message in read(broker, topic, 0, 1)] == [b"new"]
 
 
+def test_delete_records(broker: Broker, topic: str) -> None:
+    create_topic(broker, topic)
+    client = producer(broker)
+    for number in range(10):
+        client.produce(topic, b"%d" % number)
+    flush(client)
+    assert Admin(broker).delete_records(topic, 4) == 4
+    assert [message.value() for message in read(broker, topic, 4, 2)] == [b"4", b"5"]
+    with pytest.raises(KafkaException) as failure:
+        Admin(broker).delete_records(topic, 11)
+    assert failure.value.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE
+    assert Admin(broker).delete_records(topic, -1) == 10
+
+
 def test_describe_topic_and_cluster(broker: Broker, topic: str) -> None:
     create_topic(broker, topic, partitions=2)
     described = Admin(broker).describe(topic)

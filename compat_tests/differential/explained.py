@@ -206,12 +206,6 @@ DETAILS = (
         ours="0",
     ),
     Explanation(
-        "The last fetched epoch is for replicas",
-        "Kafka compares it for consumers too; they do not send it. It will be read with replication.",
-        case="fetch[.]last_fetched_epoch .*",
-        path="last epoch (1|100)[.].*",
-    ),
-    Explanation(
         "A topic named twice to DeleteTopics is refused under the name it was given",
         "One row by name, one by id; Kafka fills in the id of the first.",
         case="delete_topics[.]deleted_by_id .*",

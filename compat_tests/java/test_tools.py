@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from compat_tests.harness.tools import java_tool
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from compat_tests.harness.broker import Broker
 
 TOOLS = "org.apache.kafka.tools"
@@ -68,6 +71,18 @@ def test_get_offsets(broker: Broker, topic: str) -> None:
         rows = [line.split(":") for line in shown.split()]
         assert {name for name, _, _ in rows} == {topic}
         assert sorted(int(offset) for _, _, offset in rows) == expected
+
+
+def test_delete_records(broker: Broker, topic: str, tmp_path: Path) -> None:
+    topics(broker, "--create", "--topic", topic)
+    produce(broker, topic, "k:1\nk:2\nk:3\n")
+    asked = tmp_path / "offsets.json"
+    rows = [{"topic": topic, "partition": 0, "offset": 2}]
+    asked.write_text(json.dumps({"version": 1, "partitions": rows}))
+    arguments = ["--bootstrap-server", broker.bootstrap, "--offset-json-file", str(asked)]
+    shown = java_tool(f"{TOOLS}.DeleteRecordsCommand", *arguments)
+    assert f"partition: {topic}-0\tlow_watermark: 2" in shown
+    assert consume(broker, topic, "earliest", 1).split("\t")[1] == "Offset:2"
 
 
 def test_api_versions(broker: Broker) -> None:

@@ -8,6 +8,8 @@ Behavior:
   min.bytes, an error or nothing to wait for; else after max.wait.ms with what there is.
 - A session takes one request at a time; another one meanwhile gets INVALID_FETCH_SESSION_EPOCH (Kafka: the waiting
   one gets it).
+- A client that tells the epoch it read last hears at once where its log and ours part (KIP-595), or OFFSET_OUT_OF_RANGE
+  when nothing is known of that epoch; after Partition.readRecords, which asks consumers as it asks followers.
 - The rack is ignored: every read is the leader's. A fetch with a replica id would move the high watermark; it is
   refused as an unauthorized one is, partition by partition, until there is an inter-broker listener.
 
@@ -38,6 +40,7 @@ from kafkawire.fetch_sessions import (
 )
 from kafkawire.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -48,7 +51,7 @@ from kafkawire.messages.fetch import (
 from kafkawire.topic_lookup import current_leader
 
 if TYPE_CHECKING:
-    from engine.api import ReadResult
+    from engine.api import EpochEnd, ReadResult
 
 FIRST_VERSION_WITH_STORAGE_ERROR: Final = 6
 FIRST_VERSION_WITH_IDS: Final = 13
@@ -177,8 +180,9 @@ class _Fetch:
             session.settle(target, served=False, has_more=True)
             return True
         served = outcome.size_bytes > 0
-        session.settle(target, served=served, has_more=self._reader.has_more(target, outcome))
-        return target.tell(outcome.high_watermark, outcome.log_start_offset) or served
+        has_diverged = outcome.diverging is not None  # as an error, it is told until it is gone
+        session.settle(target, served=served, has_more=has_diverged or self._reader.has_more(target, outcome))
+        return target.tell(outcome.high_watermark, outcome.log_start_offset) or served or has_diverged
 
     def _open_session(self) -> int:
         sessions = self._context.broker.fetch_sessions
@@ -205,6 +209,7 @@ class _Fetch:
             if aborted is None
             else [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted],
             records=outcome.records[0] if outcome.records else b"",
+            diverging_epoch=None if outcome.diverging is None else _epoch_end(outcome.diverging),
         )
 
     def _error_row(self, target: FetchTarget, code: ErrorCode, response: FetchResponse) -> PartitionData:
@@ -236,6 +241,7 @@ def _targets(request: FetchRequest, *, by_id: bool) -> list[FetchTarget]:
                 fetch_offset=one.fetch_offset,
                 max_size_bytes=one.partition_max_bytes,
                 leader_epoch=max(NO_EPOCH, one.current_leader_epoch),  # any negative one is none, as in Kafka
+                last_fetched_epoch=max(NO_EPOCH, one.last_fetched_epoch),
             )
             found[target.key] = target
     return list(found.values())
@@ -268,6 +274,10 @@ def _empty_row(target: FetchTarget, code: ErrorCode) -> PartitionData:
         aborted_transactions=[] if code in UNRESOLVED else None,  # as Kafka does, for no reason known
         records=b"",
     )
+
+
+def _epoch_end(end: EpochEnd) -> EpochEndOffset:
+    return EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset)
 
 
 def _group(rows: Iterable[tuple[FetchTarget, PartitionData]], response: FetchResponse) -> None:

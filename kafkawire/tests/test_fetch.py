@@ -11,7 +11,7 @@ import trio
 
 from coordinator.api import PartitionState, TopicInfo
 from engine import errors as log_errors
-from engine.api import LogConfig
+from engine.api import LogConfig, TopicPartition
 from kafkawire import fetch_sessions
 from kafkawire.handlers.fetch import TARGETS_PER_TURN
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
@@ -189,6 +189,58 @@ async def test_any_negative_leader_epoch_is_none() -> None:
         await broker.create("t")
         for epoch in (-1, -2):
             assert (await fetch(broker, request(partition(epoch=epoch)))).error_code == 0
+
+
+async def diverged_log(broker: Broker) -> None:
+    """Two records of epoch 0, then one of epoch 2; the log begins at 1."""
+    topic_id = await broker.create("t")
+    for value in (b"a", b"b"):
+        await broker.append("t", value)
+    await broker.store.open_partition(TopicPartition(topic_id, "t", 0), LogConfig(), 2)
+    await broker.append("t", b"c")
+    await broker.store.get(TopicPartition(topic_id, "t", 0)).delete_records(1)
+
+
+@pytest.mark.parametrize(
+    ("last_epoch", "offset", "diverging"),
+    [(0, 2, (-1, -1)), (2, 3, (-1, -1)), (0, 3, (0, 2)), (1, 2, (0, 2)), (-1, 3, (-1, -1)), (-2, 3, (-1, -1))],
+)
+async def test_who_read_what_is_not_here_is_told_where_the_logs_part(
+    last_epoch: int, offset: int, diverging: tuple[int, int]
+) -> None:
+    async with open_handlers() as broker:
+        await diverged_log(broker)
+        asked = partition(0, offset)
+        asked.last_fetched_epoch = last_epoch
+        row = await fetch(broker, request(asked, max_wait_ms=0))
+        end = row.diverging_epoch
+        assert (row.error_code, row.high_watermark, row.log_start_offset) == (0, 3, 1)
+        assert ((-1, -1) if end is None else (end.epoch, end.end_offset)) == diverging
+        assert end is None or not row.records
+
+
+@pytest.mark.parametrize(("last_epoch", "offset"), [(3, 2), (0, 0)])
+async def test_a_last_epoch_nobody_knows_is_out_of_range(last_epoch: int, offset: int) -> None:
+    async with open_handlers() as broker:
+        await diverged_log(broker)
+        asked = partition(0, offset)
+        asked.last_fetched_epoch = last_epoch
+        assert (await fetch(broker, request(asked))).error_code == 1
+
+
+async def test_diverging_logs_are_told_at_once_and_in_a_session_until_they_agree() -> None:
+    async with open_handlers() as broker:
+        await diverged_log(broker)
+        asked = partition(0, 3)
+        asked.last_fetched_epoch = 0
+        opened = await broker.ask(request(asked, session=(0, 0), max_wait_ms=60_000), BY_NAME)
+        assert rows(opened)[0].diverging_epoch.end_offset == 2
+        again = await broker.ask(request(session=(opened.session_id, 1), max_wait_ms=60_000), BY_NAME)
+        assert rows(again)[0].diverging_epoch.end_offset == 2
+        right = partition(0, 2)
+        right.last_fetched_epoch = 0
+        row = await fetch(broker, request(right, session=(opened.session_id, 2)))
+        assert b"c" in bytes(row.records)
 
 
 async def test_unknown_topics() -> None:

@@ -61,6 +61,7 @@ def target(topic: str = "t", partition: int = 0, offset: int = 0, *, by_id: bool
         by_id=by_id,
         fetch_offset=offset,
         max_size_bytes=1_000,
+        last_fetched_epoch=-1,
         leader_epoch=-1,
     )
     found.log = cast("PartitionLog", FakeLog(TopicPartition(found.topic_id, topic, partition)))
