@@ -220,6 +220,8 @@ class LogDir:
             log = resident.log
             if offset <= log.start_offset:
                 return
+            if offset > log.durable_offset:  # a log that ends below its start would be taken for damaged
+                await self.flusher.flush([log])
             await self.announce([Barrier(*key, BarrierKind.LOG_START, offset)])
             gone = log.drop_below(offset)
             resident.announce_change()

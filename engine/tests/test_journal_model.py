@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.api import FlushPolicy, LogConfig, PartitionLog, TopicPartition
@@ -42,6 +42,7 @@ steps = st.lists(
         st.builds(Step, st.just("wait")),
         st.builds(Step, st.just("delete"), numbers.map(lambda found: found[:1])),
         st.builds(Step, st.just("truncate"), numbers.map(lambda found: found[:1]), offset=st.integers(0, 12)),
+        st.builds(Step, st.just("delete records"), numbers.map(lambda found: found[:1]), offset=st.integers(0, 12)),
         st.builds(Step, st.just("restart")),
         st.builds(Step, st.just("kill"), numbers),
         st.builds(Step, st.just("power cut"), numbers, seed=st.none() | st.integers(0, 999)),
@@ -59,6 +60,7 @@ class Expected:
     generation: int = 0
     values: list[bytes] = field(default_factory=list)
     unanswered: list[bytes] = field(default_factory=list)
+    start: int = 0
 
     @property
     def is_async(self) -> bool:
@@ -68,12 +70,13 @@ class Expected:
     def partition(self) -> TopicPartition:
         return TopicPartition(bytes([self.number, self.generation] * 8), f"topic{self.number}", self.number)
 
-    def check(self, found: list[bytes | None], *, after_power_cut: bool) -> None:
+    def check(self, start: int, end: int, found: list[bytes | None], *, after_power_cut: bool) -> None:
         possible = self.values + self.unanswered
-        assert found == possible[: len(found)], "not what was appended, in order"
+        assert start == self.start, "the log start is not where it was"
+        assert found == possible[start:end], "not what was appended, in order"
         if not (self.is_async and after_power_cut):
-            assert len(found) >= len(self.values), "an acknowledged record is lost"
-        self.values, self.unanswered = possible[: len(found)], []
+            assert end >= len(self.values), "an acknowledged record is lost"
+        self.values, self.unanswered = possible[:end], []
 
 
 @dataclass
@@ -110,8 +113,14 @@ async def live(world: World, remaining: list[Step]) -> None:
                 logs[expected.number] = await opened(store, world, renewed)
             elif step.kind == "truncate":
                 expected = world.partitions[step.numbers[0]]
-                await store.truncate_partition(expected.partition, step.offset)
-                del expected.values[step.offset :]
+                offset = max(step.offset, expected.start)
+                await store.truncate_partition(expected.partition, offset)
+                del expected.values[offset:]
+            elif step.kind == "delete records":
+                expected = world.partitions[step.numbers[0]]
+                offset = min(step.offset, len(expected.values))
+                expected.start = max(expected.start, offset)
+                assert await logs[expected.number].delete_records(offset) == expected.start
             elif step.kind == "restart":
                 await store.close()
                 world.after_power_cut = False
@@ -124,7 +133,8 @@ async def live(world: World, remaining: list[Step]) -> None:
 
 async def opened(store: SegmentStore, world: World, expected: Expected) -> PartitionLog:
     log = await store.open_partition(expected.partition, ASYNC if expected.is_async else SYNC, world.epoch)
-    expected.check(list((await read_all(log)).values()), after_power_cut=world.after_power_cut)
+    found = await read_all(log)
+    expected.check(log.log_start_offset, log.log_end_offset, [*found.values()], after_power_cut=world.after_power_cut)
     return log
 
 
@@ -160,6 +170,7 @@ async def run(script: list[Step]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(steps)
+@example([Step("append", [3]), Step("delete records", [3], offset=12), Step("power cut", [0])])
 def test_partitions_behave_like_lists_whatever_the_journal_goes_through(script: list[Step]) -> None:
     clock: Callable[[], trio.abc.Clock] = partial(trio.testing.MockClock, autojump_threshold=0)
     trio.run(run, script, clock=clock())
