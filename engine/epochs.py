@@ -45,6 +45,14 @@ class EpochHistory:
         index = bisect_right(self._starts, offset, key=lambda start: start.start_offset) - 1
         return self._starts[index].epoch if index >= 0 else NO_EPOCH
 
+    def since(self, start_offset: int) -> "EpochHistory":
+        """As it is for a log that begins at `start_offset`: epochs that ended before are not known."""
+        kept = [start for start in self._starts if start.start_offset > start_offset]
+        holding = self.epoch_of(start_offset)
+        if holding != NO_EPOCH:
+            kept.insert(0, EpochStart(holding, start_offset))
+        return EpochHistory(kept)
+
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Where the records of `epoch` end; as LeaderEpochFileCache.endOffsetFor, undefined for what nobody knows."""
         if epoch == NO_EPOCH:
@@ -56,14 +64,6 @@ class EpochHistory:
             return UNDEFINED
         known = self._starts[higher - 1].epoch if higher else epoch
         return EpochEnd(known, self._starts[higher].start_offset)
-
-    def trim(self, start_offset: int) -> None:
-        """The log begins at `start_offset` now: forget epochs that ended before."""
-        kept = [start for start in self._starts if start.start_offset > start_offset]
-        holding = self.epoch_of(start_offset)
-        if holding != NO_EPOCH:
-            kept.insert(0, EpochStart(holding, start_offset))
-        self._starts = kept
 
     def below(self, offset: int) -> tuple[EpochStart, ...]:
         """The epochs that began below `offset`."""

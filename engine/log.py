@@ -176,9 +176,9 @@ class Log:
     def drop_below(self, offset: int) -> list[Segment]:
         """Begin at `offset`; returns the segments that are wholly below it, which are no part of the log any more."""
         self.start_offset = offset
-        self.epochs.trim(offset)
         gone = [one for one in self.segments[:-1] if one.end_offset <= offset]
         del self.segments[: len(gone)], self._bases[: len(gone)]
+        self.epochs = self.epochs.since(self._bases[0])  # batches below the log start share a segment with it
         return gone
 
     def perform(self, chunks: Sequence[Chunk]) -> None:

@@ -64,7 +64,7 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
         ).fdatasync()  # what only the page cache held must be durable before it is served
         filesystem.sync_dir(directory)  # and so must the names of files that a killed process had just made
     log.recovered()
-    log.epochs.trim(start_offset)
+    log.epochs = log.epochs.since(bases[0])
     if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, start_offset):
         log.damaged_from = log.end.offset
     recover_producers(filesystem, log, last_known.checkpoint.producers_from)

@@ -23,15 +23,10 @@ def test_where_an_epoch_ends() -> None:
 
 def test_a_moved_log_start_forgets_what_ended_before_it() -> None:
     known = history((2, 10), (5, 20), (6, 25))
-    known.trim(22)
-    assert known.below(100) == ((5, 22), (6, 25))
-    known.trim(25)
-    assert known.below(100) == ((6, 25),)
-    known.trim(90)
-    assert known.below(100) == ((6, 90),)
-    before = history((2, 10))
-    before.trim(5)
-    assert before.below(100) == ((2, 10),)
+    assert known.since(22).below(100) == ((5, 22), (6, 25))
+    assert known.since(25).below(100) == ((6, 25),)
+    assert known.since(90).below(100) == ((6, 90),)
+    assert history((2, 10)).since(5).below(100) == ((2, 10),)
 
 
 def ends(log: PartitionLog) -> list[tuple[int, int]]:

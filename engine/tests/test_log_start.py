@@ -112,3 +112,17 @@ async def test_the_journal_brings_nothing_back() -> None:
         assert (log.log_start_offset, log.log_end_offset) == (14, 15)
         assert (await append(log, b"next")).base_offset == 15
     assert problems == []
+
+
+async def test_a_log_start_within_a_segment_of_several_epochs_is_served_after_a_restart() -> None:
+    filesystem = MemoryFileSystem()
+    for epoch in range(3):
+        async with running(filesystem) as store:
+            log = await open_orders(store, leader_epoch=epoch)
+            await filled(log, 4)
+            if epoch == 2:
+                await log.delete_records(9)
+            await store.close()
+    async with running(filesystem) as store:
+        log = await open_orders(store, leader_epoch=3)
+        assert sorted(await read_all(log)) == [9, 10, 11]
