@@ -120,8 +120,7 @@ class ReadResult:
     diverging: "EpochEnd | None" = None  # where the reader's log and this one part, if what it read last is not here
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
+class AppendResult(NamedTuple):
     """Where a batch went. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
 
     base_offset: int
@@ -152,6 +151,9 @@ class PendingAppend(Protocol):
     @property
     def is_settled(self) -> bool:
         """Whether `wait` would return or raise at once."""
+
+    def result(self) -> AppendResult:
+        """The outcome of a settled append. Raises `engine.errors`."""
 
     async def wait(self) -> AppendResult:
         """Wait until the acks asked for are given. Raises `engine.errors`.

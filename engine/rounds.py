@@ -82,6 +82,9 @@ class Append:
         if not self.is_settled:
             self._wake_up = trio.Event()
             await self._wake_up.wait()
+        return self.result()
+
+    def result(self) -> AppendResult:
         if self._error is not None:
             raise self._error
         assert self._result is not None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _START: Final = Struct(">hhi")  # api key, version, correlation id: every request begins with them
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Dispatched:
     """A request on its way. Await `outcome` once, in the order of the requests: the reply's segments, or None when
     the request gets none. It raises ProtocolViolation when the connection is to be closed instead."""

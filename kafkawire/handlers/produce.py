@@ -16,6 +16,8 @@ Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (K
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
@@ -137,16 +139,20 @@ class ProduceReply:
         return all(waiting.append.is_settled for waiting in self._waiting)
 
     def __await__(self) -> Generator[Any, None, ProduceResponse | None]:
-        return self._finish().__await__()
+        if not self.is_ready:
+            yield from self._wait().__await__()
+        return self._finish()
 
-    async def _finish(self) -> ProduceResponse | None:
-        if self._acks != ALL_ACKS or self.is_ready:  # bounded by the disk alone, as in Kafka
-            await self._settle()
-        else:
+    async def _wait(self) -> None:
+        """With acks=all until the client's deadline, else bounded by the disk alone, as in Kafka."""
+        with trio.move_on_at(self._deadline_s if self._acks == ALL_ACKS else inf):
             for waiting in self._waiting:
-                waiting.row.error_code = ErrorCode.REQUEST_TIMED_OUT
-            with trio.move_on_at(self._deadline_s):
-                await self._settle()
+                if not waiting.append.is_settled:
+                    with suppress(EngineError):
+                        await waiting.append.wait()
+
+    def _finish(self) -> ProduceResponse | None:
+        self._settle()
         if self._acks != NO_ACKS:
             return self.response
         for topic in self.response.responses:
@@ -158,14 +164,16 @@ class ProduceReply:
                     )
         return None
 
-    async def _settle(self) -> None:
+    def _settle(self) -> None:
         for row, append, log_start_offset, topic in self._waiting:
+            if not append.is_settled:
+                row.error_code = ErrorCode.REQUEST_TIMED_OUT
+                continue
             try:
-                result = await append.wait()
+                result = append.result()
             except EngineError as error:
                 self._refuse(row, topic, error, log_start_offset)
                 continue
-            row.error_code = ErrorCode.NONE
             row.base_offset = result.base_offset
             row.log_append_time_ms = result.log_append_time_ms
             row.log_start_offset = result.log_start_offset
