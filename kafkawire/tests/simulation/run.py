@@ -13,6 +13,8 @@ import structlog
 import trio
 import trio.testing
 
+import engine.index
+import engine.segment
 from kafkawire import topic_config
 from kafkawire.config import INT_MAX
 from kafkawire.config_values import at_least
@@ -32,7 +34,9 @@ from kafkawire.tests.simulation.writer import Writer
 OPERATIONS_MIN = 200
 FAULTS_MIN = 3
 FINISH_WITHIN_S = 600.0  # of the simulated time, once nothing fails any more
-REAL_TIME_MAX_S = 30
+REAL_TIME_MAX_S = 60
+INDEX_INTERVAL_BYTES = 200
+INDEX_INTERVAL_RECORDS = 2
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,11 @@ class Result:
 
 
 def prepare() -> None:
-    """Once per process: the same schedule for the same seed, segments small enough to roll, no log on the terminal."""
+    """Once per process: the same schedule for the same seed, rolls and index entries every few records, no logs."""
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     topic_config.TOPIC_KEYS["segment.bytes"] = topic_config.TopicKey(at_least(1000, INT_MAX), "segment_size_bytes")
+    engine.index.INTERVAL_BYTES = INDEX_INTERVAL_BYTES
+    vars(engine.segment).update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)
     structlog.configure(processors=[_drop])
 
 
