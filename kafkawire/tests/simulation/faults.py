@@ -19,6 +19,7 @@ from kafkawire.tests.simulation.shared import Shared
 
 WAIT_FOR_LOAD_S = 30.0
 STRIKE_WITHIN_S = 4.0
+STALLED_S = 5.0
 
 
 @dataclass
@@ -99,13 +100,24 @@ class Faults:
 
     async def _stall(self, rng: Random) -> None:
         """What was sent is not durable, its producer asks again, is told something, and the power goes."""
-        self.lives.world.speed.slow_s = 5.0
+        self.lives.world.speed.slow_s = STALLED_S
         await self._wait_for_load(rng.randint(1, 6))
         self.shared.network.cut_all()
         self.shared.retry_quickly = True
         await trio.sleep(rng.uniform(0.02, 0.4))
+        if rng.random() < 0.6:
+            await self._next_job(rng.randint(1, 2))
         self.shared.retry_quickly = False
         await self.lives.crash(power_cut=True)
+
+    async def _next_job(self, count: int) -> None:
+        """Until what has queued up behind the stalled job is on its way."""
+        pool = self.lives.world.pool
+        wanted = pool.jobs_begun + count
+        with trio.move_on_after(STALLED_S * 2):
+            while pool.jobs_begun < wanted:
+                await trio.sleep(0.01)
+        await trio.sleep(0.05)
 
     async def _disk_error(self, kind: FaultKind, rng: Random) -> bool:
         disk, life = self.lives.world.disk, self.shared.history.life

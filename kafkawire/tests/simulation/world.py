@@ -71,16 +71,16 @@ class SimulatedPool:
     """Every lane does one job after the other, each after a delay of `delay_s`; none when the broker is dead."""
 
     delay_s: Callable[[], float]
+    jobs_begun: int = 0
     jobs_waiting: int = 0
     _lanes: dict[int, trio.Lock] = field(default_factory=dict)
     _shields: dict[int, trio.CancelScope] = field(default_factory=dict)
-    _last_job: int = 0
     _is_dead: bool = False
 
     async def run(self, lane: int, job: Callable[[], T]) -> T:
         lock = self._lanes.setdefault(lane, trio.Lock())
-        self._last_job += 1
-        number = self._last_job
+        self.jobs_begun += 1
+        number = self.jobs_begun
         self.jobs_waiting += 1
         try:
             with trio.CancelScope(shield=True) as shield:
