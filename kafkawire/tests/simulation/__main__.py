@@ -119,7 +119,7 @@ def main() -> int:
             failed = failed or result
             if not asked.keep_going:
                 break
-    if failed is not None:
+    if failed is not None and failed.trace:  # else the simulation itself fell over
         prepare()
         report_shrunk(failed)
     line = (

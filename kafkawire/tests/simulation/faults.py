@@ -148,9 +148,10 @@ def _errors(kind: FaultKind, rng: Random, directory: str) -> list[Fault]:
     kinds: tuple[str, ...]
     if kind is FaultKind.FULL_DISK:
         kinds = ("write", "create") if rng.random() < 0.5 else ("write",)
+        is_lasting = rng.random() < 0.5
         return [
-            Fault(one, errno.ENOSPC, ".log", skip=rng.randint(0, 5), is_lasting=True, directory=directory)
-            for one in kinds
+            Fault(one, errno.ENOSPC, ".log", rng.randint(0, 5), is_lasting=is_lasting, directory=directory)
+            for one in kinds * (1 if is_lasting else 3)
         ]
     if kind is FaultKind.SHORT_WRITE:
         code = rng.choice((errno.EIO, errno.ENOSPC))
