@@ -109,8 +109,8 @@ def check(file: ReadableFile, first: Located, part: Part, size_bytes: int) -> tu
             break
         if header.magic != MAGIC or end_offset not in (-1, header.base_offset):
             break
-        if header.leader_epoch != epochs.epoch_of(header.base_offset):
-            break
+        if header.leader_epoch != epochs.epoch_of(header.next_offset - 1):
+            break  # asked of its last record: the epochs of a log that starts within the batch begin there
         position += header.size_bytes
         end_offset = header.next_offset
     if end_offset == -1:

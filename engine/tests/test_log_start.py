@@ -47,6 +47,19 @@ async def test_what_is_below_is_out_of_range_and_its_files_go_after_the_delay() 
         assert files(filesystem, ".deleted") == []
 
 
+async def test_a_log_that_starts_within_a_batch_is_read_from_there() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store)
+        await append(log, b"0", b"1", b"2")
+        assert await log.delete_records(1) == 1
+        await store.close()
+    async with running(filesystem) as store:
+        log = await open_orders(store, leader_epoch=1)
+        assert await log.delete_records(2) == 2
+        assert (await read_all(log))[2] == b"2"
+
+
 async def test_bounds() -> None:
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store, ROLLING)
