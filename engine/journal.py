@@ -5,6 +5,7 @@ and, once a checkpoint covers them, given back. It is always optional: while no 
 What was in it is put back by `engine.replay` before.
 """
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -150,6 +151,9 @@ class Journal:
         for slot in self._of_other_size:
             self._filesystem.unlink(f"{self._directory}/{slot.number}{SUFFIX}")
         self._of_other_size.clear()
+        # Taking the last space, if only for a moment, would leave an append half written: that costs the log dir.
+        if self._filesystem.usage(self._directory).available_bytes < 2 * self._slot_size_bytes:
+            raise DiskFull(errno.ENOSPC, "no room for a journal slot")
         slot_id = self._new_id()
         number = self._last_number + 1
         name = f"{number}{SUFFIX}"

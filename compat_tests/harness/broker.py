@@ -124,13 +124,16 @@ class Broker(abc.ABC):
         self._process = None
         return code
 
-    def wait(self) -> int:
-        """Waits until it leaves by itself; returns the exit code."""
+    def leaves_within(self, seconds: float) -> bool:
+        """Whether it leaves by itself, because something is wrong."""
         process = self._process
         assert process is not None, "the broker is not running"
-        code = process.wait(STOP_TIMEOUT_S)
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
         self._process = None
-        return code
+        return code != 0
 
     def kill(self) -> None:
         """SIGKILL: what was not durable is the broker's problem."""

@@ -289,6 +289,18 @@ async def test_l4_a_disk_too_full_for_a_slot_is_no_failure(kind: str) -> None:
         assert filesystem.exists(SLOT)
 
 
+async def test_a_slot_is_not_made_from_the_last_space() -> None:
+    """While it was written, an append could find no space halfway: that would cost the log dir."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        filesystem.capacity_bytes = 100_000
+        await with_a_slot(store)
+        assert not filesystem.exists(SLOT)
+        filesystem.capacity_bytes = 1 << 60
+        await trio.sleep(60)
+        assert filesystem.exists(SLOT)
+
+
 async def test_a_log_that_is_deleted_needs_no_flush_any_more() -> None:
     async with running(MemoryFileSystem()) as store:
         config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_interval_ms=1000)

@@ -1,0 +1,148 @@
+"""Disks that are full, turn read-only or stop answering: refused and said, never half done (RULES L4)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.chaos.loop_image import LoopImage
+from compat_tests.confluent.clients import Delivery, create_topic, flush, producer, read, wait_until
+from compat_tests.harness.kafkawire_broker import Kafkawire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+TOPIC = "kept"
+STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
+IMAGE_SIZE_MIB = 96  # too small for a journal slot: nothing but the test takes space in large pieces
+SMALL_SIZE_BYTES = 1_000  # few enough a second that the broker looks at its space before they have filled it
+LARGE_SIZE_BYTES = 20_000
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[LoopImage]:
+    with LoopImage(tmp_path / "disk", IMAGE_SIZE_MIB) as mounted:
+        yield mounted
+
+
+class Writer:
+    """One record at a time, without retries; remembers what was acknowledged."""
+
+    def __init__(self, broker: Kafkawire, partitions: int = 1) -> None:
+        self._broker = broker
+        self._number = 0
+        self._acked: list[list[bytes]] = [[] for _ in range(partitions)]
+        create_topic(broker, TOPIC, partitions)
+
+    def write(self, partition: int = 0, size_bytes: int = SMALL_SIZE_BYTES) -> str:
+        """The name of the error, or nothing."""
+        delivery = Delivery()
+        client = producer(self._broker, acks="all", retries=0, message_timeout_ms=2_000, linger_ms=0)
+        value = f"{self._number}".encode().ljust(size_bytes, b".")
+        self._number += 1
+        client.produce(TOPIC, value, partition=partition, on_delivery=delivery)
+        flush(client)
+        if delivery.errors:
+            return str(delivery.errors[0].name())
+        self._acked[partition].append(value)
+        return ""
+
+    def check(self, partition: int = 0) -> None:
+        """Everything acknowledged is there, in order, and nothing else."""
+        expected = self._acked[partition]
+        assert expected
+        found = read(self._broker, TOPIC, 0, len(expected), partition)
+        assert [message.value() for message in found] == expected
+
+
+def fill(path: Path, left_bytes: int) -> None:
+    """Takes all the space but this."""
+    space = os.statvfs(path.parent)
+    with path.open("wb") as ballast:
+        os.posix_fallocate(ballast.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
+
+
+def test_a_disk_that_is_nearly_full_takes_nothing_and_comes_back(tmp_path: Path, disk: LoopImage) -> None:
+    with Kafkawire(tmp_path / "broker", {"log.dirs": str(disk.mount_point / "data")}) as broker:
+        writer = Writer(broker)
+        assert writer.write() == ""
+        fill(disk.mount_point / "ballast", (IMAGE_SIZE_MIB << 20) // 33)
+        wait_until(lambda: writer.write() == STORAGE_ERROR, "a disk that is nearly full takes records")
+        writer.check()
+        (disk.mount_point / "ballast").unlink()
+        wait_until(lambda: writer.write() == "", "space that was freed is not used")
+        writer.check()
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, disk: LoopImage) -> None:
+    """Nothing warns the broker before the kernel does, which may write half of a record before it says so."""
+    overrides = {"log.dirs": str(disk.mount_point / "data"), "disk.reject.ratio": "1"}
+    with Kafkawire(tmp_path / "broker", overrides) as broker:
+        writer = Writer(broker)
+        assert writer.write() == ""
+        fill(disk.mount_point / "ballast", 10 * LARGE_SIZE_BYTES)
+        outcomes = (writer.write(size_bytes=LARGE_SIZE_BYTES) for _ in range(50))
+        assert next(filter(None, outcomes), None) == STORAGE_ERROR
+        if broker.leaves_within(1):
+            assert broker.log_path.read_text().count("the last log dir went offline") == 1
+            assert "Traceback" not in broker.log_path.read_text()
+            (disk.mount_point / "ballast").unlink()
+            broker.start()
+        else:
+            writer.check()
+            (disk.mount_point / "ballast").unlink()
+        writer.check()
+        assert writer.write() == ""
+        writer.check()
+
+
+@pytest.mark.parametrize("fail", [LoopImage.make_read_only, LoopImage.shut_down], ids=["read-only", "EIO"])
+def test_the_last_log_dir_takes_the_broker_with_it(
+    tmp_path: Path, disk: LoopImage, fail: Callable[[LoopImage], None]
+) -> None:
+    with Kafkawire(tmp_path / "broker", {"log.dirs": str(disk.mount_point / "data")}) as broker:
+        writer = Writer(broker)
+        assert writer.write() == ""
+        said_before = broker.log_path.read_text()
+        fail(disk)
+        assert writer.write() != ""
+        assert broker.leaves_within(10)
+        said = broker.log_path.read_text().removeprefix(said_before)
+        assert "Traceback" not in said
+        (line,) = [line for line in said.splitlines() if "the last log dir went offline" in line]
+        assert str(disk.mount_point) in line
+        disk.unmount()
+        disk.mount()
+        broker.start()
+        writer.check()
+        assert writer.write() == ""
+        writer.check()
+
+
+def test_one_log_dir_of_two_goes_offline_alone(tmp_path: Path, disk: LoopImage) -> None:
+    partitions = 4
+    overrides = {"log.dirs": f"{tmp_path / 'data'},{disk.mount_point / 'data'}"}
+    with Kafkawire(tmp_path / "broker", overrides) as broker:
+        writer = Writer(broker, partitions)
+        for partition in range(partitions):
+            assert writer.write(partition) == ""
+        on_disk = {
+            partition for partition in range(partitions) if (disk.mount_point / f"data/{TOPIC}-{partition}").exists()
+        }
+        assert 0 < len(on_disk) < partitions
+        disk.shut_down()
+        for _ in range(2):
+            for partition in range(partitions):
+                assert writer.write(partition) == (STORAGE_ERROR if partition in on_disk else "")
+        for partition in set(range(partitions)) - on_disk:
+            writer.check(partition)
+        broker.kill()
+        disk.unmount()
+        disk.mount()
+        broker.start()
+        for partition in range(partitions):
+            writer.check(partition)
+            assert writer.write(partition) == ""
