@@ -8,7 +8,7 @@ An index that was wrong is told, and its answer not used.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from engine.api import ReadableFile
+from engine.api import NO_TIMESTAMP_MS, ReadableFile
 from engine.batch import HEADER_SIZE_BYTES, MAGIC, Record, has_right_crc, parse_header, walk_records
 from engine.codecs import decompress
 from engine.epochs import EpochHistory, EpochStart
@@ -151,6 +151,19 @@ def search_timestamp(filesystem: FileSystem, part: Part, timestamp_ms: int, star
             if found is not None:
                 return Searched(found, is_index_wrong)
     return Searched(None, is_index_wrong)
+
+
+def greatest_timestamp(filesystem: FileSystem, part: Part, start_offset: int) -> int:
+    """Of the records from `start_offset` on; -1 without any. CorruptMessage and FileNotFoundError as above."""
+    file, greatest_ms = part.opened(filesystem), NO_TIMESTAMP_MS
+    for at in walk_headers(file, 0, part.end):
+        header = at.header
+        if header.base_offset >= start_offset:
+            greatest_ms = max(greatest_ms, header.max_timestamp_ms)
+        elif header.next_offset > start_offset:
+            records = [one for one in records_of(file, at) if header.base_offset + one.offset_delta >= start_offset]
+            greatest_ms = max(greatest_ms, *(one.timestamp_ms for one in records))
+    return greatest_ms
 
 
 def records_of(file: ReadableFile, at: BatchAt) -> Iterator[Record]:

@@ -214,11 +214,17 @@ class Partition(Watched):
         if timestamp_ms == OffsetSpec.LATEST_TIERED:
             return NOT_FOUND
         if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
-            timestamp_ms = self._high.max_timestamp_ms
+            timestamp_ms = await self._greatest_timestamp()
         if timestamp_ms < 0:
             return NOT_FOUND
         found = await self._reader.find_timestamp(timestamp_ms, self._high)
         return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
+
+    async def _greatest_timestamp(self) -> int:
+        """Known as records come; what a moved log start took away makes it look at the rest."""
+        if not self.log.start_offset:
+            return self._high.max_timestamp_ms
+        return await self._reader.greatest_timestamp(self._high)
 
     def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
         end = self.end_offset_for_epoch(last_epoch)

@@ -11,10 +11,11 @@ from typing import TypeVar
 
 import trio
 
+from engine.api import NO_TIMESTAMP_MS
 from engine.errors import CorruptMessage
 from engine.filesystem import FileSystem
 from engine.index import Entry, SparseIndex
-from engine.loading import Loaded, Part, TimestampFound, load, search_timestamp
+from engine.loading import Loaded, Part, TimestampFound, greatest_timestamp, load, search_timestamp
 from engine.log import Chunk, Log, Mark
 from engine.log_dir import LogDir
 from engine.segment import Segment
@@ -92,6 +93,18 @@ class LogReader:
             if searched is not None and searched.found is not None:
                 return searched.found
         return None
+
+    async def greatest_timestamp(self, limit: Mark) -> int:
+        """Of the records that are left above the log start; -1 without any. CorruptMessage as above."""
+        start_offset, greatest_ms = self.log.start_offset, NO_TIMESTAMP_MS
+        for segment in self.log.may_hold(NO_TIMESTAMP_MS, limit):
+            if segment.base_offset >= start_offset and segment.base_offset != limit.segment_base_offset:
+                greatest_ms = max(greatest_ms, segment.max_timestamp_ms)
+            else:
+                job = partial(greatest_timestamp, self.filesystem, self._part(segment, None, limit), start_offset)
+                found_ms = await self.run(segment, job)
+                greatest_ms = greatest_ms if found_ms is None else max(greatest_ms, found_ms)
+        return greatest_ms
 
     @property
     def filesystem(self) -> FileSystem:

@@ -5,10 +5,21 @@ import random
 import pytest
 import trio
 
-from engine.api import Isolation, LogConfig, OffsetSpec, PartitionLog
+from engine.api import Isolation, LogConfig, OffsetSpec, PartitionLog, TopicPartition
 from engine.errors import OffsetOutOfRange, StorageError
 from engine.testing import Fault, MemoryFileSystem
-from engine.tests.helpers import MAX_BYTES, NO_JOURNAL, append, bytes_of, open_orders, options, read_all, running
+from engine.tests.helpers import (
+    MAX_BYTES,
+    NO_JOURNAL,
+    NOW_MS,
+    append,
+    batch,
+    bytes_of,
+    open_orders,
+    options,
+    read_all,
+    running,
+)
 
 ROLLING = LogConfig(segment_size_bytes=300)
 DIRECTORY = "/data/orders-0"
@@ -139,3 +150,19 @@ async def test_a_log_start_within_a_segment_of_several_epochs_is_served_after_a_
     async with running(filesystem) as store:
         log = await open_orders(store, leader_epoch=3)
         assert sorted(await read_all(log)) == [9, 10, 11]
+
+
+async def test_the_greatest_timestamp_is_that_of_what_is_left() -> None:
+    async with running(MemoryFileSystem()) as store:
+        for number, config in enumerate((ROLLING, LogConfig())):
+            log = await store.open_partition(TopicPartition(bytes(16), "many", number), config, 0)
+            times_ms = [NOW_MS + later_ms for later_ms in (900, 100, 800, 200, 700, 300, 600, 400, 500)]
+            for first in range(0, 9, 3):
+                records = batch(b"a", b"b", b"c", timestamps_ms=times_ms[first : first + 3])
+                await log.append(memoryview(records), acks=-1).wait()
+            for start in range(10):
+                await log.delete_records(start)
+                found = await log.offset_for_timestamp(OffsetSpec.MAX_TIMESTAMP, Isolation.READ_UNCOMMITTED)
+                expected = max(times_ms[start:], default=-1)
+                assert found.timestamp_ms == expected
+                assert found.offset == (times_ms.index(expected) if start < 9 else -1)
