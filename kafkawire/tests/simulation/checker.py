@@ -136,7 +136,11 @@ def _lost_writes(facts: Facts, place: Place, final: Mapping[int, StoredRecord] |
 
 
 def _known_start(facts: Facts, place: Place) -> int:
-    return max((read.log_start_offset for read in facts.reads[place]), default=0)
+    """The furthest log start anybody was told of."""
+    told = [read.log_start_offset for read in facts.reads[place]]
+    told += [one.log_start_offset for one in facts.history.deletions if one.place == place]
+    told += [one.offset for one in facts.history.lookups if one.place == place and one.timestamp_ms == EARLIEST]
+    return max(told, default=0)
 
 
 def _sightings(facts: Facts, place: Place) -> Iterator[dict[int, set[Value]]]:
@@ -400,7 +404,7 @@ class _Scan:
         if wanted_ms == MAX_TIMESTAMP:
             below = bisect_right(self._records, end_before - 1, key=lambda record: record.offset)
             wanted_ms = self._newest[below - 1] if below else -1
-            if lookup.offset == -1 and below and end_before > start:
+            if lookup.offset == -1 and below and not start:  # else it may have been that of a deleted record
                 yield Anomaly("index", f"{lookup.place}: no greatest timestamp, {wanted_ms} is there")
             if lookup.offset == -1:
                 return

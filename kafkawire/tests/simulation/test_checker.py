@@ -146,6 +146,14 @@ def test_records_below_the_log_start_are_not_lost() -> None:
     assert kinds(one, final(batch(1, (1, 1)))) == set()
 
 
+def test_records_that_were_all_deleted_are_not_lost() -> None:
+    one = history()
+    send(one, (1, 0), offset=0)
+    one.deletions.append(RecordsDeletion(HERE, 1, one.tick()))
+    one.lookups.append(Lookup(HERE, -2, one.tick(), one.tick(), 1, -1))
+    assert kinds(one, {HERE: {}}) == set()
+
+
 def test_inconsistent_offset_between_reads() -> None:
     one = history()
     send(one, (1, 0), outcome=Outcome.UNKNOWN)
