@@ -8,22 +8,12 @@ time. Every operation that changes something is recorded, so that a test can reo
 
 import errno
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Self
 
 from engine.filesystem import DiskFull, Usage
-
-
-class Operation(NamedTuple):
-    """A change, as recorded; `inode` and `data` where the kind has them."""
-
-    kind: str  # create, write, truncate, fdatasync, make_dir, rename, unlink, remove_dir, sync_dir
-    path: str
-    inode: int = 0
-    position: int = 0
-    data: bytes = b""
-    target: str = ""
+from engine.testing_loss import EverythingUnsynced, Loss, Operation, RandomLoss
 
 
 @dataclass(slots=True)
@@ -79,8 +69,8 @@ class _Inode:
         size_bytes = len(self.content)
         self.content = self.durable[:size_bytes].ljust(size_bytes, b"\0")
 
-    def crash(self, rng: random.Random | None) -> None:
-        for operation in _survivors(self.unsynced, rng):
+    def crash(self, loss: Loss) -> None:
+        for operation in loss.survivors(self.unsynced):
             _change(self.durable, operation)
         self.unsynced.clear()
         self.content = bytearray(self.durable)
@@ -93,19 +83,6 @@ def _change(content: bytearray, operation: Operation) -> None:
     if len(content) < position + len(data) or operation.kind == "truncate":
         content.extend(bytes(max(0, position - len(content))))
     content[position : position + len(data)] = data
-
-
-def _survivors(unsynced: list[Operation], rng: random.Random | None) -> list[Operation]:
-    """The changes that reached the disk although nobody asked for it."""
-    if rng is None or not unsynced:
-        return []
-    if rng.random() < 0.3:
-        return [operation for operation in unsynced if rng.random() < 0.5]
-    kept = unsynced[: rng.randint(0, len(unsynced))]
-    if kept and kept[-1].kind == "write" and rng.random() < 0.7:
-        torn = kept[-1]
-        kept[-1] = torn._replace(data=torn.data[: rng.randint(0, len(torn.data))])
-    return kept
 
 
 class _Directory:
@@ -121,12 +98,20 @@ class _Directory:
             for entry in self.entries.values()
         )
 
-    def crash(self, rng: random.Random | None) -> None:
-        if rng is None or rng.random() < 0.5:
+    def crash(self, loss: Loss) -> None:
+        if not loss.keeps_names(self.entries != self.durable):
             self.entries = dict(self.durable)
         self.durable = dict(self.entries)
         for entry in self.entries.values():
-            entry.crash(rng)
+            entry.crash(loss)
+
+
+def _files(path: str, directory: _Directory) -> Iterator[tuple[str, bytes]]:
+    for name, entry in directory.entries.items():
+        if isinstance(entry, _Directory):
+            yield from _files(f"{path}/{name}", entry)
+        else:
+            yield f"{path}/{name}", bytes(entry.content)
 
 
 class MemoryFile:
@@ -219,19 +204,23 @@ class MemoryFileSystem:
     _inodes: dict[int, _Inode] = field(default_factory=dict)
     _locks: set[str] = field(default_factory=set)
 
-    @staticmethod
-    def replayed(operations: Sequence[Operation]) -> "MemoryFileSystem":
+    @classmethod
+    def replayed(cls, operations: Sequence[Operation]) -> Self:
         """A filesystem to which exactly these operations happened."""
-        filesystem = MemoryFileSystem()
+        filesystem = cls()
         for operation in operations:
             filesystem.do(operation)
         return filesystem
 
     def crash(self, rng: random.Random | None = None) -> None:
         """Power off and on again. Files and locks held before are dead."""
+        self.lose(EverythingUnsynced() if rng is None else RandomLoss(rng))
+
+    def lose(self, loss: Loss) -> None:
+        """A crash that takes what `loss` says."""
         self.crashes += 1
         self._locks = set()
-        self._root.crash(rng)
+        self._root.crash(loss)
 
     def end_process(self) -> None:
         """`kill -9`: locks are gone, the page cache stays."""
@@ -372,6 +361,10 @@ class MemoryFileSystem:
             inode.is_cached = False
 
     # For tests that look at, or damage, what is on disk
+
+    def files(self) -> dict[str, bytes]:
+        """Everything programs see, by path."""
+        return dict(_files("", self._root))
 
     def content(self, path: str) -> bytes:
         """The bytes of a file as programs see them."""

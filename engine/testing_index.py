@@ -28,6 +28,8 @@ class MemoryIndex:
         self._end = 0
         while (size_bytes := self._replay(stored[self._end :])) > 0:
             self._end += size_bytes
+        if self._end < len(stored):
+            self._file.truncate(self._end)  # a torn tail
         self._is_open = True
 
     def _replay(self, rest: bytes) -> int:

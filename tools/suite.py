@@ -64,6 +64,18 @@ def simulation(seeds: str, *arguments: str) -> list[str]:
     return [*command, "--jobs", str(os.cpu_count() or 1), *arguments]
 
 
+def crash_images(workloads: str, *arguments: str) -> list[str]:
+    """What a disk may hold after a crash, reopened."""
+    command = [sys.executable, "-m", "engine.tests.crash_states", "--workloads", workloads]
+    return [*command, "--jobs", str(os.cpu_count() or 1), *arguments]
+
+
+def bit_flips(count: int, *arguments: str) -> list[str]:
+    """Data directories with one bit wrong, opened."""
+    command = [sys.executable, "-m", "engine.tests.bit_flips", "--flips", str(count)]
+    return [*command, "--jobs", str(os.cpu_count() or 1), *arguments]
+
+
 CHECK = [
     Stage("format", tool("ruff", "format", "--check", "."), 60),
     Stage("lint", tool("ruff", "check", "."), 60),
@@ -75,6 +87,8 @@ CLIENTS = ("compat_tests/kcat", "compat_tests/confluent", "compat_tests/restart"
 TEST = [
     *CHECK,
     pytest_stage("hostile input", 240, "-m", "fuzz"),
+    Stage("crash images", crash_images("0:1000", "--share", "0.02", "--budget-s", "25"), 90),
+    Stage("flipped bits", bit_flips(1000, "--budget-s", "20"), 90),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
     pytest_stage("clients", 240, "compat_tests/serve", *CLIENTS),
     pytest_stage("kills, power cuts, failing disks", 240, "compat_tests/chaos"),
@@ -84,6 +98,8 @@ TEST = [
     pytest_stage("benchmarks at toy size", 120, "benchmarks"),
 ]
 LONG: list[Stage] = [
+    Stage("crash images, five workloads at every operation", crash_images("0:5"), 3600),
+    Stage("flipped bits", bit_flips(3000), 3600),
     Stage("simulated broker, 2,000 seeds", simulation("0:2000"), 3600),
     pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
     pytest_stage("50 power cuts", 3600, "compat_tests/chaos/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),

@@ -22,7 +22,8 @@ from engine.layout import Identity, prepare
 from engine.partition import Partition
 from engine.segment import segment_name
 from engine.store import SegmentStore
-from engine.testing import Fault, MemoryFileSystem, Operation
+from engine.testing import Fault, MemoryFileSystem
+from engine.testing_loss import Operation
 from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
 
 SLOT = "/data/journal/0.journal"

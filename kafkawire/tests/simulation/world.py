@@ -18,7 +18,8 @@ import trio
 
 from engine.filesystem import File
 from engine.io_workers import sync_all
-from engine.testing import Fault, MemoryFileSystem, Operation
+from engine.testing import Fault, MemoryFileSystem
+from engine.testing_loss import Operation
 from kafkawire.broker import Surroundings
 from kafkawire.testing import MemoryWorld
 from kafkawire.tests.simulation.history import History

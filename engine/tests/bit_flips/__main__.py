@@ -1,0 +1,63 @@
+"""`python -m engine.tests.bit_flips --flips N` flips one bit after the other in data directories and opens them.
+
+Exit code 1: a wrong byte was served, or something is missing and nobody said so. Each is printed with the arguments
+that show it again. The last line sums up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from engine.tests.bit_flips.hunt import Hunt, hunt, repeat
+
+COMMAND = "python -m engine.tests.bit_flips"
+ANOMALIES_SHOWN = 20
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--flips", type=int, help="how many")
+    chosen.add_argument("--flip", type=int, help="one of a seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--budget-s", type=float, default=float("inf"), help="begin no flip after so many seconds")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each with a seed of its own")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Runs what the command line says."""
+    asked = arguments()
+    started_s = time.monotonic()
+    if asked.flip is not None:
+        done = [repeat(asked.seed, asked.flip)]
+    else:
+        one = partial(hunt, count=-(-asked.flips // asked.jobs), until_s=time.monotonic() + asked.budget_s)
+        with ProcessPoolExecutor(asked.jobs, multiprocessing.get_context("spawn")) as pool:
+            done = list(pool.map(one, range(asked.seed, asked.seed + asked.jobs)))
+    total = Hunt()
+    for part in done:
+        total.reported += part.reported
+        total.harmless += part.harmless
+        total.anomalies += part.anomalies
+    for line in total.anomalies[:ANOMALIES_SHOWN]:
+        print(f"{COMMAND} {line}")
+    for kind in sorted({*total.reported, *total.harmless}):
+        print(f"  {kind}: {total.reported[kind]} reported, {total.harmless[kind]} without effect")
+    told = f"{total.reported.total()} reported, {total.harmless.total()} without effect"
+    line = f"{total.flips} bits flipped, {told}, {len(total.anomalies)} anomalies"
+    print(f"{line}, {time.monotonic() - started_s:.0f} s")
+    if "KAFKAWIRE_LEDGER_SUMMARY" in os.environ:
+        Path(os.environ["KAFKAWIRE_LEDGER_SUMMARY"]).write_text(line, encoding="utf-8")
+    return int(bool(total.anomalies) or not total.flips)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

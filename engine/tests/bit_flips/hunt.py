@@ -1,0 +1,131 @@
+"""Flips one bit after the other, each in a fresh copy of a data directory; files of every kind in turn."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import trio
+import trio.testing
+
+from engine.tests.bit_flips.examine import Findings, examine
+from engine.tests.bit_flips.template import Template, make_template
+
+SPARSE_BYTES = 20_000  # a journal slot is mostly zeros
+
+
+@dataclass
+class Hunt:
+    """What became of the flips, by the kind of file."""
+
+    reported: Counter[str] = field(default_factory=Counter)
+    harmless: Counter[str] = field(default_factory=Counter)
+    anomalies: list[str] = field(default_factory=list)
+
+    @property
+    def flips(self) -> int:
+        return self.reported.total() + self.harmless.total()
+
+
+@dataclass(frozen=True)
+class Flip:
+    """One bit of one file."""
+
+    path: Path
+    position: int
+    bit: int
+
+    def apply(self, directory: Path) -> None:
+        with (directory / self.path).open("r+b") as file:
+            file.seek(self.position)
+            (byte,) = file.read(1)
+            file.seek(self.position)
+            file.write(bytes([byte ^ (1 << self.bit)]))
+
+
+def kind_of(path: Path) -> str:
+    """Files that are read by the same code."""
+    if path.parts[0] == "index":
+        return f"index {path.suffix or path.name.partition('-')[0]}"
+    return path.suffix if path.suffix in {".log", ".snapshot", ".journal"} else path.name
+
+
+def draw(template: Template, rng: Random) -> Flip:
+    """Any kind of file with the same chance, then any byte; of large files rather one that is not zero."""
+    by_kind: dict[str, list[Path]] = {}
+    for path in template.files():
+        by_kind.setdefault(kind_of(path), []).append(path)
+    path = rng.choice(by_kind[rng.choice(sorted(by_kind))])
+    content = (template.directory / path).read_bytes()
+    position = rng.randrange(len(content))
+    if len(content) > SPARSE_BYTES and rng.random() < 0.8:
+        position = rng.choice([at for at, byte in enumerate(content) if byte])
+    return Flip(path, position, rng.randrange(8))
+
+
+@contextmanager
+def templates(seed: int) -> Iterator[list[Template]]:
+    """One that was stopped, one that was killed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        made = []
+        for is_clean in (True, False):
+            directory = Path(scratch) / str(is_clean)
+            directory.mkdir()
+            clock = trio.testing.MockClock(autojump_threshold=0)
+            made.append(trio.run(partial(make_template, directory, is_clean=is_clean, seed=seed), clock=clock))
+        yield made
+
+
+def look(template: Template, flip: Flip | None) -> Findings:
+    """Of a copy."""
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Path(scratch) / "data"
+        shutil.copytree(template.directory, directory)
+        if flip is not None:
+            flip.apply(directory)
+        return trio.run(examine, directory, template, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def hunt(seed: int, count: int, until_s: float = float("inf")) -> Hunt:
+    """`count` flips, in both templates of `seed` by turns."""
+    done = Hunt()
+    with templates(seed) as both:
+        for number in range(count):
+            if time.monotonic() > until_s:
+                break
+            template = both[number % 2]
+            flip = draw(template, Random(f"{seed} {number}"))
+            _count(done, template, flip, f"--seed {seed} --flip {number}")
+    return done
+
+
+def repeat(seed: int, number: int) -> Hunt:
+    """One flip of `hunt`."""
+    done = Hunt()
+    with templates(seed) as both:
+        template = both[number % 2]
+        _count(done, template, draw(template, Random(f"{seed} {number}")), f"--seed {seed} --flip {number}")
+    return done
+
+
+def _count(done: Hunt, template: Template, flip: Flip, place: str) -> None:
+    kind = kind_of(flip.path)
+    where = f"{place} ({'stopped' if template.is_clean else 'killed'}, {flip.path} at {flip.position}, bit {flip.bit})"
+    try:
+        findings = look(template, flip)
+    except Exception as error:  # whatever it is, it is told with its place
+        done.reported[kind] += 1
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        done.anomalies.append(f"{where}: {type(error).__name__}: {error}")
+        return
+    (done.reported if findings.reported else done.harmless)[kind] += 1
+    done.anomalies += [f"{where}: {anomaly}" for anomaly in findings.anomalies[:1]]

@@ -1,0 +1,73 @@
+"""`python -m engine.tests.crash_states --workloads A:B` reopens the crash images of these seeded workloads.
+
+Exit code 1: an anomaly was found. Each is printed with the arguments that show it again. The last line sums up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from pathlib import Path
+
+from engine.tests.crash_states.hunt import Found, hunt
+
+COMMAND = "python -m engine.tests.crash_states"
+ANOMALIES_SHOWN = 10
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--workload", type=int, help="one seed")
+    chosen.add_argument("--workloads", help="A:B runs the seeds from A up to, not including, B")
+    parser.add_argument("--image", help="operations:number, one image of the workload")
+    parser.add_argument("--share", type=float, default=1.0, help="of the places to crash at, drawn by the seed")
+    parser.add_argument("--budget-s", type=float, default=float("inf"), help="look at no image after so many seconds")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    return parser.parse_args()
+
+
+def hunt_all(seeds: range, jobs: int, share: float, budget_s: float) -> Iterator[Found]:
+    """Workload by workload, as they come."""
+    one = partial(hunt, share=share, until_s=time.monotonic() + budget_s)
+    if jobs == 1:
+        yield from map(one, seeds)
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        for finished in as_completed([pool.submit(one, seed) for seed in seeds]):
+            yield finished.result()
+
+
+def main() -> int:
+    """Runs what the command line says."""
+    asked = arguments()
+    started_s = time.monotonic()
+    if asked.workload is not None:
+        prefix, _, number = (asked.image or "").partition(":")
+        only = (int(prefix), int(number)) if asked.image else None
+        results = iter([hunt(asked.workload, share=asked.share, only=only)])
+    else:
+        first, _, last = asked.workloads.partition(":")
+        results = hunt_all(range(int(first), int(last)), asked.jobs, asked.share, asked.budget_s)
+    images = workloads = anomalies = 0
+    for found in results:
+        images += found.images
+        workloads += found.images > 0
+        anomalies += len(found.anomalies)
+        for line in found.anomalies[:ANOMALIES_SHOWN]:
+            print(f"{COMMAND} {line}")
+    line = f"{images} crash images of {workloads} workloads, {anomalies} anomalies"
+    print(f"{line}, {time.monotonic() - started_s:.0f} s")
+    if "KAFKAWIRE_LEDGER_SUMMARY" in os.environ:
+        Path(os.environ["KAFKAWIRE_LEDGER_SUMMARY"]).write_text(line, encoding="utf-8")
+    return int(anomalies > 0 or images == 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

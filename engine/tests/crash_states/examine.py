@@ -1,0 +1,192 @@
+"""Reopens a crash image with the real recovery and compares what it serves with what is legal.
+
+And goes on from there: retries, the next sequence, an append. What that does to the disk is recorded in turn, for a
+second crash, which must find at least what was shown after the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from engine.api import Isolation, PartitionLog
+from engine.batch import HEADER_SIZE_BYTES, parse_header
+from engine.errors import OutOfOrderSequence
+from engine.tests.crash_states.life import NOW_MS, Life, living, next_sequence, run_seeded
+from engine.tests.crash_states.timeline import NEVER, Batch, Content, Legal, RecordingFileSystem, Timeline
+from engine.tests.helpers import bytes_of, read
+
+EVERYTHING = Isolation.READ_UNCOMMITTED
+EPOCH_POSITION = 12
+PATCHED_BYTES = EPOCH_POSITION + 4  # base offset and leader epoch are outside of the CRC; the length is not patched
+HARMLESS = "is incomplete, as a crash leaves the last one"
+
+
+class Anomaly(Exception):
+    """The image is not what it has to be."""
+
+
+@dataclass
+class Asked:
+    """One partition to open on the image."""
+
+    timeline: Timeline
+    legal: Legal
+    after_power_cut: Legal  # should the power fail before it is open
+    is_deleted: bool = False  # and whoever opens it makes it anew
+
+
+@dataclass
+class Examination:
+    """`timelines` go on where those of the workload ended; `operations` are all since the image was made."""
+
+    filesystem: RecordingFileSystem
+    timelines: list[Timeline]
+
+
+def examine(image: RecordingFileSystem, asked: Sequence[Asked], leader_epoch: int, seed: int) -> Examination:
+    """Raises Anomaly. The operations recorded in `image` are those of the examination afterwards."""
+    image.operations.clear()
+    done = Examination(image, [])
+    run_seeded(partial(_examine, done, asked, leader_epoch, seed), seed)
+    return done
+
+
+async def _examine(done: Examination, asked: Sequence[Asked], leader_epoch: int, seed: int) -> None:
+    problems: list[str] = []
+    known = {one.timeline.partition.topic_id for one in asked if not one.is_deleted}
+    async with living(done.filesystem, seed, leader_epoch, problems) as life:
+        await life.store.remove_strays(known.__contains__)
+        for one in asked:
+            done.timelines.append(await _check_opened(life, one))
+        for timeline in done.timelines:
+            await _check_answers(life, timeline)
+            await _check_producers(life, timeline)
+        await _leave(life)
+    serious = [problem for problem in problems if HARMLESS not in problem]
+    if serious:
+        raise Anomaly(f"reported: {serious}")
+
+
+async def _check_opened(life: Life, asked: Asked) -> Timeline:
+    old, legal = asked.timeline, asked.legal
+    timeline = Timeline(old.partition, old.is_async, NEVER, before=asked.after_power_cut)
+    log = await life.open(timeline)
+    where = f"{old.partition.topic}-{old.partition.partition}"
+    if log.log_start_offset not in legal.starts:
+        raise Anomaly(f"{where}: log start {log.log_start_offset}, not in {legal.starts}")
+    stored = await _read_all(log)
+    for content in legal.contents:
+        if _matches(stored, content, log):
+            break
+    else:
+        counts = [len(content) for content in legal.contents]
+        ends = [content[-1].next_offset if content else 0 for content in legal.contents]
+        shown = f"{len(stored)} batches from {log.log_start_offset} to {log.high_watermark} of {log.log_end_offset}"
+        raise Anomaly(f"{where}: {shown}; legal are {counts} up to {ends}")
+    timeline.content, timeline.start = content, log.log_start_offset
+    timeline.opened_at = life.now
+    life.filesystem.timelines.append(timeline)
+    return timeline
+
+
+def _matches(stored: Sequence[bytes], content: Content, log: PartitionLog) -> bool:
+    end_offset = max(content[-1].next_offset if content else 0, log.log_start_offset)
+    visible = [batch for batch in content if batch.next_offset > log.log_start_offset]
+    return (
+        log.high_watermark == log.log_end_offset == end_offset
+        and len(stored) == len(visible)
+        and all(_is_same(one, batch) for one, batch in zip(stored, visible, strict=True))
+    )
+
+
+def _is_same(stored: bytes, batch: Batch) -> bool:
+    header = parse_header(stored)
+    return (
+        header.base_offset == batch.base_offset
+        and header.leader_epoch == batch.leader_epoch
+        and stored[8:EPOCH_POSITION] == batch.sent[8:EPOCH_POSITION]
+        and stored[PATCHED_BYTES:] == batch.sent[PATCHED_BYTES:]
+    )
+
+
+async def _read_all(log: PartitionLog) -> list[bytes]:
+    """Batch by batch, as bytes."""
+    found: list[bytes] = []
+    position = log.log_start_offset
+    while position < log.high_watermark:
+        data = bytes_of((await read(log, position)).records)
+        start = len(found)
+        while len(data) >= HEADER_SIZE_BYTES and len(data) >= (size_bytes := parse_header(data).size_bytes):
+            found.append(data[:size_bytes])
+            position = parse_header(data).next_offset
+            data = data[size_bytes:]
+        if len(found) == start:
+            raise Anomaly(f"nothing at offset {position} below the high watermark {log.high_watermark}")
+    return found
+
+
+async def _check_answers(life: Life, timeline: Timeline) -> None:
+    """What comes from the index is what a walk over everything gives."""
+    log = life.logs[timeline]
+    records = [
+        (batch.base_offset + number, time)
+        for batch in timeline.content
+        for number, time in enumerate(batch.timestamps_ms)
+        if batch.base_offset + number >= timeline.start
+    ]
+    for timestamp_ms in (NOW_MS, NOW_MS + life.rng.randrange(1000), NOW_MS + 1000):
+        answer = await log.offset_for_timestamp(timestamp_ms, EVERYTHING)
+        expected = next((offset for offset, time in records if time >= timestamp_ms), -1)
+        if answer.offset != expected:
+            raise Anomaly(f"timestamp {timestamp_ms}: offset {answer.offset}, not {expected}")
+    if records:
+        offset, _ = life.rng.choice(records)
+        header = parse_header(bytes_of((await read(log, offset, 1)).records))
+        if not header.base_offset <= offset < header.next_offset:
+            raise Anomaly(f"asked for offset {offset}, got the batch at {header.base_offset}")
+
+
+async def _check_producers(life: Life, timeline: Timeline) -> None:
+    """Retries are recognised, a gap is refused, the next is taken; and so is an append of nobody in particular."""
+    log = life.logs[timeline]
+    last: dict[int, list[Batch]] = {}
+    for batch in timeline.content:
+        if batch.producer_id >= 0 and batch.base_offset >= timeline.start:
+            last.setdefault(batch.producer_id, []).append(batch)
+    for producer_id, batches in last.items():
+        batch = life.rng.choice(batches[-5:])
+        result = await log.append(memoryview(bytearray(batch.sent)), acks=-1).wait()
+        if result.base_offset != batch.base_offset:
+            raise Anomaly(f"the retry of the batch at {batch.base_offset} went to {result.base_offset}")
+        await _send(life, timeline, producer_id)
+        skipped = life.next_batch(timeline, producer_id)
+        ahead = Timeline(timeline.partition, timeline.is_async, 0, content=(*timeline.latest, skipped))
+        gap = life.next_batch(ahead, producer_id)
+        assert gap.sequence == next_sequence(ahead, producer_id)
+        try:
+            await log.append(memoryview(bytearray(gap.sent)), acks=-1).wait()
+        except OutOfOrderSequence:
+            continue
+        raise Anomaly(f"a gap before sequence {gap.sequence} was taken")
+    await _send(life, timeline, -1)
+
+
+async def _send(life: Life, timeline: Timeline, producer_id: int) -> None:
+    batch = life.next_batch(timeline, producer_id)
+    result = await life.send(timeline, batch).wait()
+    life.filesystem.look()
+    if result.base_offset != batch.base_offset:
+        raise Anomaly(f"an append went to {result.base_offset}, not {batch.base_offset}")
+
+
+async def _leave(life: Life) -> None:
+    """At once, after a checkpoint, or as it should be."""
+    way = life.rng.randrange(3)
+    if way:
+        await trio.sleep(2.5)
+    if way == 2:
+        await life.store.close()

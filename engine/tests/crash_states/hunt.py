@@ -1,0 +1,137 @@
+"""Goes through the crash images of a workload: after every operation, every kind of end, and a second end each.
+
+An anomaly comes with the command that shows it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from random import Random
+
+from engine.testing_loss import Operation
+from engine.tests.crash_states.examine import Anomaly, Asked, Examination, examine
+from engine.tests.crash_states.images import Choice, choices, torn
+from engine.tests.crash_states.timeline import NEVER, NOTHING, RecordingFileSystem, Timeline
+from engine.tests.crash_states.workload import Workload, run
+
+CHOICES_PER_PREFIX = 4
+
+
+@dataclass
+class Found:
+    """What became of a workload."""
+
+    images: int = 0
+    anomalies: list[str] = field(default_factory=list)
+    _seen: set[bytes] = field(default_factory=set)
+
+    def is_new(self, image: RecordingFileSystem, asked: Sequence[Asked]) -> bool:
+        """Whether no image before had the same files with the same expectations."""
+        digest = blake2b(digest_size=16)
+        for one in asked:
+            counts = [len(content) for content in one.legal.contents]
+            digest.update(f"{one.timeline.partition} {counts} {one.legal.starts} ".encode())
+        for path, content in sorted(image.files().items()):
+            digest.update(f"{path} {len(content)} ".encode() + content)
+        is_new = digest.digest() not in self._seen
+        self._seen.add(digest.digest())
+        return is_new
+
+
+@dataclass(frozen=True)
+class End:
+    """How a life ended: a kill leaves everything to programs, a power cut what `loss` says."""
+
+    operations: Sequence[Operation]
+    loss: Choice | None
+
+    def image(self) -> RecordingFileSystem:
+        image = RecordingFileSystem.replayed(self.operations)
+        self.apply(image)
+        return image
+
+    def apply(self, image: RecordingFileSystem) -> None:
+        if self.loss is None:
+            image.end_process()
+        else:
+            image.lose(Choice(self.loss.taken) if self.loss.counts else self.loss)  # the same again
+
+
+def hunt(seed: int, *, share: float = 1.0, only: tuple[int, int] | None = None, until_s: float = float("inf")) -> Found:
+    """All images of workload `seed`, or about that share; or the one named by prefix and number."""
+    if time.monotonic() > until_s:
+        return Found()
+    workload = run(seed)
+    found = Found()
+    operations = workload.filesystem.operations
+    rng = Random(seed)
+    drawn = [now for now in range(1, len(operations) + 1) if rng.random() < share]
+    for now in drawn if only is None else [only[0]]:
+        if time.monotonic() > until_s:
+            break
+        for number, end in enumerate(_ends(operations[:now], Random(seed * 1_000_003 + now))):
+            if only is None or number == only[1]:
+                _look(found, workload, now, number, end)
+    return found
+
+
+def _ends(operations: Sequence[Operation], rng: Random) -> Iterator[End]:
+    yield End(operations, None)
+    half_done = torn(operations, rng)
+    if half_done is not None:
+        yield End(half_done, None)
+    for choice in choices(operations, rng, CHOICES_PER_PREFIX):
+        yield End(operations, choice)
+
+
+def _look(found: Found, workload: Workload, now: int, number: int, end: End) -> None:
+    image = end.image()
+    asked = [one for timelines in workload.timelines for one in _asked(timelines, now, power_cut=end.loss is not None)]
+    if not found.is_new(image, asked):
+        return
+    found.images += 1
+    seed = workload.seed * 1_000_003 + now * 101 + number
+    place = f"--workload {workload.seed} --image {now}:{number}"
+    try:
+        done = examine(image, asked, workload.leader_epoch, seed)
+        found.images += 1
+        _look_again(done, end, workload.leader_epoch + 1, seed)
+    except Exception as error:  # whatever it is, it is told with its place
+        found.anomalies.append(f"{place}: {_told(error)}")
+
+
+def _told(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+def _asked(timelines: Sequence[Timeline], now: int, *, power_cut: bool) -> Iterator[Asked]:
+    """The partition of that name as it was then; deleted for good, it must be empty if it is ever made again."""
+    current = max((one for one in timelines if one.opened_at <= now), key=lambda one: one.opened_at)
+    if current.delete_answered_at <= now:
+        yield Asked(current, NOTHING, NOTHING, is_deleted=True)
+    elif current.delete_asked_at > now:
+        yield Asked(current, current.legal(now, power_cut=power_cut), current.legal(now, power_cut=True))
+
+
+def _look_again(done: Examination, end: End, leader_epoch: int, seed: int) -> None:
+    """The power fails somewhere within what the first examination did."""
+    rng = Random(seed + 1)
+    operations = done.filesystem.operations
+    now = rng.choice((rng.randint(0, len(operations)), len(operations)))
+    image = end.image()
+    for operation in operations[:now]:
+        image.do(operation)
+    image.lose(Choice(rng=rng) if rng.random() < 0.7 else Choice())
+    asked = []
+    for one in done.timelines:
+        legal = one.legal(now, power_cut=True)
+        asked.append(Asked(Timeline(one.partition, one.is_async, NEVER), legal, legal))
+    try:
+        examine(image, asked, leader_epoch, seed + 2)
+    except Exception as error:
+        raise Anomaly(f"second crash after {now} of {len(operations)} operations: {_told(error)}") from error

@@ -1,0 +1,103 @@
+"""Crash images: what a disk may hold when the process, or the power, ends after so many operations.
+
+A `Choice` is one legal loss of what was not synced. Its decisions are numbered, so that all of them can be gone
+through where there are few, and drawn where there are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from engine.testing import MemoryFileSystem
+from engine.testing_loss import Operation
+
+LAST = -1
+
+
+@dataclass
+class Choice:
+    """Takes the options named in `script`, then the first of each, which is to lose everything."""
+
+    script: Sequence[int] = ()
+    default: int = 0
+    rng: Random | None = None
+    counts: list[int] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+
+    def _pick(self, count: int) -> int:
+        number = len(self.counts)
+        if number < len(self.script):
+            picked = self.script[number]
+        else:
+            picked = self.default % count if self.rng is None else self.rng.randrange(count)
+        self.counts.append(count)
+        self.taken.append(picked)
+        return picked
+
+    def survivors(self, unsynced: Sequence[Operation]) -> Sequence[Operation]:
+        if not unsynced:
+            return ()
+        options = _options(unsynced)
+        return options[self._pick(len(options))]
+
+    def keeps_names(self, has_unsynced: bool) -> bool:
+        return has_unsynced and bool(self._pick(2))
+
+
+def _options(unsynced: Sequence[Operation]) -> list[Sequence[Operation]]:
+    """Prefixes, their last write torn, holes; nothing is the first, everything the last."""
+    options: list[Sequence[Operation]] = []
+    for length in range(len(unsynced)):
+        options.append(unsynced[:length])
+        last = unsynced[length]
+        cuts = {1, len(last.data) // 2, len(last.data) - 1} if last.kind == "write" else set()
+        options += [
+            [*unsynced[:length], last._replace(data=last.data[:cut])]
+            for cut in sorted(cuts)
+            if 0 < cut < len(last.data)
+        ]
+    if "/index/" not in unsynced[0].path:  # its twin has the consistent prefix of LevelDB
+        options += [[*unsynced[:missing], *unsynced[missing + 1 :]] for missing in range(len(unsynced) - 1)]
+    options.append(unsynced)
+    return options
+
+
+def choices(operations: Sequence[Operation], rng: Random, count: int) -> Iterator[Choice]:
+    """At most `count` different losses: all if there are no more, else both extremes and drawn ones."""
+    probe = Choice()
+    MemoryFileSystem.replayed(operations).lose(probe)
+    total = 1
+    for options in probe.counts:
+        total *= options
+    if total > count:
+        yield Choice()
+        yield Choice(default=LAST)
+        for _ in range(count - 2):
+            yield Choice(rng=rng)
+        return
+    script: list[int] | None = []
+    while script is not None:
+        choice = Choice(script)
+        yield choice
+        script = _next_script(choice)
+
+
+def _next_script(done: Choice) -> list[int] | None:
+    """Counts up; None when all were taken. To be asked when the choice was made."""
+    script = list(done.taken)
+    while script and script[-1] + 1 == done.counts[len(script) - 1]:
+        script.pop()
+    if not script:
+        return None
+    script[-1] += 1
+    return script
+
+
+def torn(operations: Sequence[Operation], rng: Random) -> list[Operation] | None:
+    """The last write half done, as a process leaves it that is killed in the middle; None if it was none."""
+    last = operations[-1]
+    if last.kind != "write" or len(last.data) < 2:
+        return None
+    return [*operations[:-1], last._replace(data=last.data[: rng.randrange(1, len(last.data))])]

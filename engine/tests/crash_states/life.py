@@ -1,0 +1,107 @@
+"""One life of a store whose every operation is recorded: what the workload and the look at an image have in common."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+import trio
+import trio.testing
+
+from engine.api import FlushPolicy, LogConfig, PartitionLog, PendingAppend
+from engine.batch import Record, build_batch
+from engine.io_workers import LoopPool
+from engine.store import SegmentStore, StoreOptions, StoreWorld
+from engine.testing_index import MemoryIndex
+from engine.tests.crash_states.timeline import Batch, Event, RecordingFileSystem, Timeline
+
+NOW_MS = 1_700_000_000_000
+OPTIONS = StoreOptions(
+    ("/data",), "cluster", 1, journal_slot_size_bytes=5 * 4096, open_files_max=4, loaded_indexes_max=2
+)
+SYNC = LogConfig(segment_size_bytes=900, file_delete_delay_ms=1000)
+ASYNC = LogConfig(
+    segment_size_bytes=900, file_delete_delay_ms=1000, flush_policy=FlushPolicy.ASYNC, flush_interval_ms=2000
+)
+
+
+def config_of(timeline: Timeline) -> LogConfig:
+    return ASYNC if timeline.is_async else SYNC
+
+
+def run_seeded(main: Callable[[], Awaitable[None]], seed: int) -> None:
+    """On a clock that jumps, and with the same schedule each time."""
+    vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
+    trio._core._run._r.seed(seed)
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@dataclass
+class Life:
+    """A running store and the partitions opened in it."""
+
+    store: SegmentStore
+    filesystem: RecordingFileSystem
+    rng: Random
+    leader_epoch: int
+    logs: dict[Timeline, PartitionLog] = field(default_factory=dict)
+
+    @property
+    def now(self) -> int:
+        return len(self.filesystem.operations)
+
+    async def open(self, timeline: Timeline) -> PartitionLog:
+        log = await self.store.open_partition(timeline.partition, config_of(timeline), self.leader_epoch)
+        timeline.log = log
+        self.logs[timeline] = log
+        return log
+
+    def send(self, timeline: Timeline, batch: Batch, *, acks: int = -1) -> PendingAppend:
+        """Append a batch that continues the log."""
+        pending = self.logs[timeline].append(memoryview(bytearray(batch.sent)), acks=acks)
+        event = Event((*timeline.latest, batch), self.now)
+        if acks == -1:
+            event.pending.append(pending)
+        timeline.events.append(event)
+        return pending
+
+    def next_batch(self, timeline: Timeline, producer_id: int = -1) -> Batch:
+        """With its place behind what the log has."""
+        count = self.rng.choice((1, 1, 2, 5))
+        times = tuple(NOW_MS + self.rng.randrange(1000) for _ in range(count))
+        sequence = next_sequence(timeline, producer_id) if producer_id >= 0 else -1
+        sent = build_batch(
+            [Record(None, self.rng.randbytes(self.rng.choice((3, 40, 150))), time) for time in times],
+            producer=(producer_id, 0 if producer_id >= 0 else -1, sequence),
+        )
+        return Batch(timeline.end_offset, times, bytes(sent), self.leader_epoch, producer_id, sequence)
+
+
+def next_sequence(timeline: Timeline, producer_id: int) -> int:
+    for batch in reversed(timeline.latest):
+        if batch.producer_id == producer_id:
+            return batch.sequence + len(batch.timestamps_ms)
+    return 0
+
+
+@asynccontextmanager
+async def living(
+    filesystem: RecordingFileSystem, seed: int, leader_epoch: int, problems: list[str]
+) -> AsyncIterator[Life]:
+    """Leaving it without closing the store is the death of the process."""
+    fatal: list[str] = []
+    random = Random(seed)
+    index = partial(MemoryIndex, filesystem)
+    world = StoreWorld(filesystem, index, LoopPool(), random, lambda: NOW_MS, fatal.append, problems.append)
+    store = SegmentStore(OPTIONS, world)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        try:
+            yield Life(store, filesystem, Random(seed), leader_epoch)
+        finally:
+            nursery.cancel_scope.cancel()
+            filesystem.end_process()
+    assert not fatal, fatal

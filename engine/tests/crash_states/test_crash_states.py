@@ -1,0 +1,65 @@
+"""The hunt for crash states finds what it should. Looking at many images is a stage of the suite."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine.rounds import Lane, PartitionRound
+from engine.testing import MemoryFileSystem
+from engine.testing_loss import Operation
+from engine.tests.crash_states.hunt import hunt
+from engine.tests.crash_states.images import Choice, choices
+from engine.tests.crash_states.workload import run
+
+
+def test_a_workload_does_the_same_each_time() -> None:
+    assert run(1).filesystem.operations == run(1).filesystem.operations
+
+
+def test_every_loss_is_gone_through_where_there_are_few() -> None:
+    operations = [
+        Operation("create", "/a", 1),
+        Operation("sync_dir", "/"),
+        Operation("write", "/a", 1, 0, b"ab"),
+        Operation("write", "/a", 1, 2, b"c"),
+    ]
+    found = set()
+    for choice in choices(operations, random.Random(0), 10):
+        image = MemoryFileSystem.replayed(operations)
+        image.lose(choice)
+        found.add(image.content("/a"))
+    assert found == {b"", b"a", b"ab", b"abc", b"\0\0c"}
+
+
+def test_drawn_losses_begin_with_nothing_and_everything() -> None:
+    operations = [Operation("create", "/a", 1), Operation("sync_dir", "/")]
+    operations += [Operation("write", "/a", 1, position, b"xy") for position in range(0, 20, 2)]
+    contents = []
+    for choice in choices(operations, random.Random(0), 4):
+        image = MemoryFileSystem.replayed(operations)
+        image.lose(choice)
+        contents.append(image.content("/a"))
+        again = MemoryFileSystem.replayed(operations)
+        again.lose(Choice(choice.taken))
+        assert again.content("/a") == contents[-1]
+    assert contents[:2] == [b"", b"xy" * 10]
+    assert len(contents) == 4
+
+
+def test_what_is_right_has_no_anomaly() -> None:
+    found = hunt(1, share=0.02)
+    assert found.images > 20
+    assert found.anomalies == []
+
+
+def test_an_answer_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def early(lane: Lane, parts: list[PartitionRound]) -> None:
+        for part in parts:
+            part.owner.durable(part)
+        await honest(lane, parts)
+
+    honest = Lane._make_durable
+    monkeypatch.setattr(Lane, "_make_durable", early)
+    assert any("legal are" in line for line in hunt(1, share=0.1).anomalies)

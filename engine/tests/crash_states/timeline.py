@@ -1,0 +1,146 @@
+"""What a partition may hold after a crash: its history, dated by the number of file operations done so far.
+
+Everything that was answered, or shown to a reader, when the crash came must be there; what was asked for may be. Both
+are whole: a batch is there with its bytes or not at all, and what was cut off or deleted stays away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from engine.api import PendingAppend, TopicPartition
+from engine.testing import MemoryFileSystem
+from engine.testing_loss import Operation
+
+NEVER = 2**63 - 1
+
+
+class Batch(NamedTuple):
+    """A batch as it was sent, and where it has to be."""
+
+    base_offset: int
+    timestamps_ms: tuple[int, ...]
+    sent: bytes
+    leader_epoch: int
+    producer_id: int = -1
+    sequence: int = -1
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + len(self.timestamps_ms)
+
+
+Content = tuple[Batch, ...]
+
+
+class Legal(NamedTuple):
+    """What may be found: one of these contents, and a log start from the first to the last of these."""
+
+    contents: Sequence[Content]
+    starts: Sequence[int]
+
+
+NOTHING = Legal([()], [0])
+
+
+class SeenLog(Protocol):
+    """A partition, as far as anybody could see at an operation how far it is."""
+
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+
+
+@dataclass
+class Event:
+    """An append or a truncation, and what the partition holds after it."""
+
+    content: Content
+    asked_at: int
+    is_cut: bool = False
+    answered_at: int = NEVER
+    pending: list[PendingAppend] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Timeline:
+    """One partition in one life or several. `before` is what was legal until `opened_at`."""
+
+    partition: TopicPartition
+    is_async: bool
+    opened_at: int
+    content: Content = ()
+    start: int = 0
+    before: Legal = NOTHING
+    events: list[Event] = field(default_factory=list)
+    starts: list[tuple[int, int, int]] = field(default_factory=list)  # offset, when asked for, when answered
+    delete_asked_at: int = NEVER
+    delete_answered_at: int = NEVER
+    log: SeenLog | None = None
+
+    @property
+    def latest(self) -> Content:
+        return self.events[-1].content if self.events else self.content
+
+    @property
+    def end_offset(self) -> int:
+        end_offset = self.latest[-1].next_offset if self.latest else 0
+        return max(end_offset, self.start)  # an async topic may have lost what was below its log start
+
+    @property
+    def latest_start(self) -> int:
+        return self.starts[-1][0] if self.starts else self.start
+
+    def look(self, now: int) -> None:
+        """Note what is answered, or shown to readers, before the operation with this number."""
+        if self.log is None or self.delete_asked_at < NEVER:
+            return
+        shown = self.log.high_watermark
+        for event in reversed(self.events):
+            if event.answered_at < NEVER:
+                break
+            is_shown = not event.is_cut and event.content[-1].next_offset <= shown
+            if is_shown or any(one.is_settled for one in event.pending):
+                event.answered_at = now
+        if self.starts:
+            offset, asked_at, answered_at = self.starts[-1]
+            if answered_at == NEVER and self.log.log_start_offset >= offset:
+                self.starts[-1] = (offset, asked_at, now)
+
+    def legal(self, now: int, *, power_cut: bool) -> Legal:
+        """After exactly `now` operations. An async topic promises nothing but order when the power fails."""
+        if now < self.opened_at:
+            return self.before
+        contents = [self.content]
+        starts = [self.start]
+        for event in self.events:
+            if event.asked_at > now:
+                break
+            if event.answered_at <= now and (event.is_cut or not (self.is_async and power_cut)):
+                contents.clear()
+            contents.append(event.content)
+        for offset, asked_at, answered_at in self.starts:
+            if answered_at <= now:
+                starts.clear()
+            if asked_at <= now:
+                starts.append(offset)
+        return Legal(contents, starts)
+
+
+@dataclass
+class RecordingFileSystem(MemoryFileSystem):
+    """Tells the timelines before each change what number it has."""
+
+    timelines: list[Timeline] = field(default_factory=list)
+
+    def do(self, operation: Operation) -> None:
+        for timeline in self.timelines:
+            timeline.look(len(self.operations))
+        super().do(operation)
+
+    def look(self) -> None:
+        for timeline in self.timelines:
+            timeline.look(len(self.operations))

@@ -1,0 +1,140 @@
+"""A seeded run of the engine without any crash; all that it does to the disk is recorded, to be crashed afterwards.
+
+Several partitions, of sync topics and of an async one, idempotent producers with retries in flight, rolls, journal and
+file-sync rounds, checkpoints, snapshots, the index, DeleteRecords, truncations, deletions, clean stops and kills.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+import trio
+
+from engine.api import PendingAppend, TopicPartition
+from engine.tests.crash_states.life import Life, living, run_seeded
+from engine.tests.crash_states.timeline import NEVER, Event, RecordingFileSystem, Timeline
+
+PARTITIONS = 4
+ASYNC_PARTITION = PARTITIONS - 1
+LIVES = 3
+STEPS_PER_LIFE = 12
+
+
+@dataclass
+class Workload:
+    """What was done, and what had to come of it."""
+
+    seed: int
+    filesystem: RecordingFileSystem = field(default_factory=RecordingFileSystem)
+    timelines: list[list[Timeline]] = field(default_factory=list)  # of each partition number, one per topic id
+    leader_epoch: int = 0
+
+
+def run(seed: int) -> Workload:
+    workload = Workload(seed)
+    run_seeded(partial(_run, workload), seed)
+    return workload
+
+
+def new_timeline(workload: Workload, number: int) -> Timeline:
+    generation = len(workload.timelines[number])
+    partition = TopicPartition(bytes([number, generation] * 8), f"topic{number}", number)
+    is_async = number == ASYNC_PARTITION
+    timeline = Timeline(partition, is_async, len(workload.filesystem.operations))
+    workload.timelines[number].append(timeline)
+    workload.filesystem.timelines.append(timeline)
+    return timeline
+
+
+async def _run(workload: Workload) -> None:
+    rng = Random(workload.seed)
+    workload.timelines = [[] for _ in range(PARTITIONS)]
+    for number in range(PARTITIONS):
+        new_timeline(workload, number)
+    for number in range(LIVES):
+        problems: list[str] = []
+        async with living(workload.filesystem, workload.seed * 100 + number, workload.leader_epoch, problems) as life:
+            await _Steps(workload, life, rng).run()
+            if rng.random() < 0.6:
+                await life.store.close()
+        for timelines in workload.timelines:
+            timelines[-1].log = None
+        workload.leader_epoch += 1
+        assert not problems, problems
+
+
+class _Steps:
+    """What happens in one life."""
+
+    def __init__(self, workload: Workload, life: Life, rng: Random) -> None:
+        self._workload = workload
+        self._life = life
+        self._rng = rng
+
+    async def run(self) -> None:
+        await self._life.store.remove_strays(
+            lambda topic_id: any(one[-1].partition.topic_id == topic_id for one in self._workload.timelines)
+        )
+        for timelines in self._workload.timelines:
+            await self._life.open(timelines[-1])
+        steps = [self._burst] * 6 + [self._wait] * 3 + [self._delete_records, self._truncate, self._delete]
+        for _ in range(STEPS_PER_LIFE):
+            await self._rng.choice(steps)()
+
+    def _draw(self) -> Timeline:
+        return self._rng.choice(self._workload.timelines)[-1]
+
+    async def _burst(self) -> None:
+        """Several appends that wait for one another's rounds, some of them retries of what is still in flight."""
+        rng, pending = self._rng, list[PendingAppend]()
+        for _ in range(rng.randint(1, 6)):
+            timeline = self._draw()
+            batch = self._life.next_batch(timeline, rng.choice((-1, 7, 8)))
+            pending.append(self._life.send(timeline, batch, acks=rng.choice((-1, -1, -1, 1))))
+            if batch.producer_id >= 0 and rng.random() < 0.3:
+                pending.append(self._retry(timeline))
+            if rng.random() < 0.2:
+                await trio.lowlevel.checkpoint()
+        for one in pending:
+            await one.wait()
+        self._workload.filesystem.look()
+
+    def _retry(self, timeline: Timeline) -> PendingAppend:
+        batch = timeline.latest[-1]
+        pending = self._life.logs[timeline].append(memoryview(bytearray(batch.sent)), acks=-1)
+        timeline.events[-1].pending.append(pending)
+        return pending
+
+    async def _wait(self) -> None:
+        await trio.sleep(self._rng.choice((0.2, 2.5, 61)))
+
+    async def _delete_records(self) -> None:
+        timeline = self._draw()
+        offset = self._rng.randint(timeline.latest_start, max(timeline.latest_start, timeline.end_offset))
+        if offset > timeline.latest_start:
+            timeline.starts.append((offset, self._life.now, NEVER))
+            await self._life.logs[timeline].delete_records(offset)
+            self._workload.filesystem.look()
+
+    async def _truncate(self) -> None:
+        timeline = self._draw()
+        above = [batch for batch in timeline.latest if batch.base_offset > timeline.latest_start]
+        if not above:
+            return
+        first = self._rng.choice(above)
+        offset = self._rng.randrange(first.base_offset, first.next_offset)
+        kept = tuple(batch for batch in timeline.latest if batch.next_offset <= offset)
+        event = Event(kept, self._life.now, is_cut=True)
+        timeline.events.append(event)
+        await self._life.store.truncate_partition(timeline.partition, offset)
+        event.answered_at = self._life.now
+
+    async def _delete(self) -> None:
+        """And make it anew, under the same name, at once or never."""
+        timeline = self._draw()
+        timeline.delete_asked_at = self._life.now
+        await self._life.store.delete_partition(timeline.partition)
+        timeline.delete_answered_at = self._life.now
+        await self._life.open(new_timeline(self._workload, timeline.partition.partition))
