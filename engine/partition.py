@@ -96,9 +96,9 @@ class Partition(Watched):
 
     def lead(self, config: LogConfig, leader_epoch: int) -> None:
         """Take over in an epoch acquired durably; appends staged from now on carry it."""
-        known = max(self.leader_epoch, self.log.epochs.latest)
-        if leader_epoch < known:
-            raise FencedLeaderEpoch(f"epoch {leader_epoch} of {self.partition.topic} is older than {known}")
+        known = self.log.epochs.latest
+        if leader_epoch < known or (leader_epoch == known != self.leader_epoch):  # an earlier incarnation had it (L3)
+            raise FencedLeaderEpoch(f"epoch {leader_epoch} of {self.partition.topic} is not newer than {known}")
         self._set_config(config)
         self._index_keys()
         if leader_epoch != self.leader_epoch:

@@ -113,7 +113,7 @@ async def test_l6_an_index_ahead_of_a_log_that_lost_its_tail_is_cut_before_the_n
     config = LogConfig(segment_size_bytes=40_000, flush_policy=FlushPolicy.ASYNC)
     for life in range(3):
         async with running(filesystem) as store:
-            log = await open_orders(store, config, life)
+            log = await open_orders(store, config, 2 * life)
             for number in range(8):
                 await log.append(records(1100, seed * life + number), acks=-1).wait()
             await trio.sleep(1)
@@ -123,7 +123,7 @@ async def test_l6_an_index_ahead_of_a_log_that_lost_its_tail_is_cut_before_the_n
             filesystem.sync_dir("/data/index")
         filesystem.crash(random.Random(seed + life))
         async with running(filesystem) as store:
-            log = await open_orders(store, config, life)
+            log = await open_orders(store, config, 2 * life + 1)
             indexed_to = [read_offset(value) for _, value in stored(filesystem, b"i" + KEY)]
             assert indexed_to <= [log.high_watermark]
             await trio.sleep(1)

@@ -98,8 +98,8 @@ async def live(world: World, remaining: list[Step]) -> None:
     """One life of the broker: until a step ends it."""
     pool = HeldPool()
     async with running(world.filesystem, options(journal_slot_size_bytes=10_000), pool=pool) as store:
-        logs = [await opened(store, world, one) for one in world.partitions]
         world.epoch += 1
+        logs = [await opened(store, world, one) for one in world.partitions]
         while remaining:
             step = remaining.pop(0)
             if step.kind == "append":

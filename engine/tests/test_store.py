@@ -399,14 +399,15 @@ async def test_l4_partition_opened_while_its_log_dir_failed_is_not_served() -> N
             store.get(partition(1))
 
 
-async def test_l3_partition_opened_in_an_epoch_older_than_its_log_takes_no_appends() -> None:
+@pytest.mark.parametrize("leader_epoch", [4, 5])
+async def test_l3_partition_opened_in_an_epoch_its_log_has_already_takes_no_appends(leader_epoch: int) -> None:
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store, leader_epoch=5), b"a")
         await store.close()
     async with running(filesystem) as store:
         with pytest.raises(FencedLeaderEpoch):
-            await open_orders(store, leader_epoch=4)
+            await open_orders(store, leader_epoch=leader_epoch)
         with pytest.raises(EngineError):
             store.get(ORDERS).append(memoryview(batch(b"b")), acks=-1)
         assert await read_all(await open_orders(store, leader_epoch=6)) == {0: b"a"}
