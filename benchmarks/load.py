@@ -34,19 +34,20 @@ class LoadFailedError(Exception):
 
 @dataclass
 class Requests:
-    """The requests of one connection: one frame, sent `count` times, each time with the next offset if it has one."""
+    """The requests of one connection: `count` frames, these in turn, each with the next offset if it has one."""
 
-    frame: bytearray
+    frames: Sequence[bytearray]
     count: int
     check: Callable[[bytes], None]  # gets the head of each reply, raises LoadFailedError
     offset_position: int | None = None
     offsets: Sequence[int] = (0,)
 
     def prepare(self, number: int) -> bytearray:
-        _int32.pack_into(self.frame, CORRELATION_ID_POSITION, number)
+        frame = self.frames[number % len(self.frames)]
+        _int32.pack_into(frame, CORRELATION_ID_POSITION, number)
         if self.offset_position is not None:
-            _int64.pack_into(self.frame, self.offset_position, self.offsets[number % len(self.offsets)])
-        return self.frame
+            _int64.pack_into(frame, self.offset_position, self.offsets[number % len(self.offsets)])
+        return frame
 
 
 @dataclass

@@ -41,6 +41,26 @@ def rss_peak_mib(pid: int) -> float:
     return int(_line(f"/proc/{pid}/status", "VmHWM").split()[1]) / 1024
 
 
+def rss_mib(pid: int) -> float:
+    return int(_line(f"/proc/{pid}/status", "VmRSS").split()[1]) / 1024
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def drop_page_cache(directory: Path) -> None:
+    """Forget what the kernel holds of the files below; pages that a process has mapped stay."""
+    os.sync()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
 def _git(*arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     return done.stdout.strip() or "unknown" if done.returncode else done.stdout.strip()

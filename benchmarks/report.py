@@ -5,27 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 BASELINES = ("Kafka", "Kafka fsync")  # as shipped, and as durable as kafkawire
 
-
-@dataclass(frozen=True)
-class Run:
-    """One contender once."""
-
-    seconds: float
-    requests_per_s: float
-    mb_per_s: float
-    p50_ms: float
-    p99_ms: float
-    cpu_s: float
-    cpu_s_per_gb: float
+Figures = Mapping[str, float]  # one contender once: by name, with the unit in the name
 
 
 @dataclass(frozen=True)
@@ -33,43 +22,40 @@ class Result:
     """One case: the runs of each contender, in the order of the alternations."""
 
     case: str
-    unit: str  # what the ratio compares: a fetch is judged by its bytes, for a broker may answer with fewer of them
-    runs: dict[str, list[Run]]
+    compared: str  # the figure a ratio compares: a fetch is judged by its bytes, for a broker may answer with fewer
+    runs: dict[str, list[Figures]]
 
     def ratios(self, contender: str, baseline: str) -> list[float]:
         """Contender to baseline, alternation by alternation."""
-        (read,) = [read for name, read, _ in COLUMNS if name == self.unit]
         pairs = zip(self.runs[contender], self.runs[baseline], strict=True)
-        return [read(ours) / read(theirs) for ours, theirs in pairs]
+        return [ours[self.compared] / theirs[self.compared] for ours, theirs in pairs]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(next(iter(self.runs.values()))[0])
 
 
 @dataclass(frozen=True)
 class Report:
     facts: dict[str, str]
     results: list[Result]
-    rss_peak_mib: dict[str, float]
-
-
-COLUMNS: tuple[tuple[str, Callable[[Run], float], str], ...] = (
-    ("MB/s", lambda run: run.mb_per_s, ".0f"),
-    ("req/s", lambda run: run.requests_per_s, ".0f"),
-    ("p50 ms", lambda run: run.p50_ms, ".2f"),
-    ("p99 ms", lambda run: run.p99_ms, ".2f"),
-    ("CPU s", lambda run: run.cpu_s, ".2f"),
-    ("CPU s/GB", lambda run: run.cpu_s_per_gb, ".2f"),
-)
+    rss_peak_mib: dict[str, float] = field(default_factory=dict)
 
 
 def rows(result: Result) -> list[list[str]]:
     """A row per contender: medians, then the ratios to the baselines with their spread."""
     found = []
     for contender, runs in result.runs.items():
-        medians = [format(statistics.median(map(read, runs)), style) for _, read, style in COLUMNS]
+        medians = [shown(statistics.median(run[name] for run in runs)) for name in result.columns]
         ratios = [
             "" if contender == baseline else spread(result.ratios(contender, baseline)) for baseline in measured(result)
         ]
         found.append([contender, *medians, *ratios])
     return found
+
+
+def shown(figure: float) -> str:
+    return format(figure, ".0f" if abs(figure) >= 100 else ".2f")
 
 
 def measured(result: Result) -> list[str]:
@@ -81,8 +67,7 @@ def spread(ratios: list[float]) -> str:
 
 
 def heading(result: Result) -> list[str]:
-    ratios = [f"{result.unit} to {baseline}" for baseline in measured(result)]
-    return ["contender", *(name for name, _, _ in COLUMNS), *ratios]
+    return ["contender", *result.columns, *(f"{result.compared} to {baseline}" for baseline in measured(result))]
 
 
 def as_text(result: Result) -> str:

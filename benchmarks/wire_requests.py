@@ -16,27 +16,32 @@ from compat_tests.harness.wire import WireConnection, request_frame
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
+PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS = 0, 1, 2, 19
 PRODUCE_VERSION, FETCH_VERSION = 9, 12
 RECORD_SIZE_BYTES = 1024
+RECORD_OVERHEAD_BYTES = 12
 CLIENT_ID = b"wire-load"
 LATEST = -1
 
 
-def batch_of(request_size_bytes: int) -> bytes:
-    """An uncompressed batch of 1 KiB records, as many as make the size asked for."""
-    count = max(1, request_size_bytes // RECORD_SIZE_BYTES)
-    value = bytes(range(256)) * 4
-    return Batch(records=tuple(Record(value=value[: RECORD_SIZE_BYTES - 12], key=None) for _ in range(count))).encode()
+def batch_of(request_size_bytes: int, record_size_bytes: int = RECORD_SIZE_BYTES) -> bytes:
+    """An uncompressed batch of records, 1 KiB each unless told, as many as make the size asked for."""
+    count = max(1, request_size_bytes // record_size_bytes)
+    value = bytes(range(256)) * (record_size_bytes // 256 + 1)
+    record = Record(value=value[: max(1, record_size_bytes - RECORD_OVERHEAD_BYTES)], key=None)
+    return Batch(records=(record,) * count).encode()
 
 
-def produce_requests(topic: str, partition: int, batch: bytes, count: int, acks: int = -1) -> Requests:
+def produce_requests(topic: str, partitions: Sequence[int], batch: bytes, count: int, acks: int = -1) -> Requests:
+    """The batch to each of the partitions in turn."""
     name = _compact(topic.encode())
-    body = b"\x00" + struct.pack(">hi", acks, 30_000)  # no transactional id
-    body += b"\x02" + name + b"\x02" + struct.pack(">i", partition) + _unsigned_varint(len(batch) + 1) + batch
-    body += b"\x00\x00\x00"
+    head = b"\x00" + struct.pack(">hi", acks, 30_000) + b"\x02" + name + b"\x02"  # no transactional id
+    records = _unsigned_varint(len(batch) + 1) + batch + b"\x00\x00\x00"
+    frames = [
+        _frame(PRODUCE, PRODUCE_VERSION, head + struct.pack(">i", partition) + records) for partition in partitions
+    ]
     # correlation id, header tags, one topic, one partition, its index
-    return Requests(_frame(PRODUCE, PRODUCE_VERSION, body), count, _checker(4 + 1 + 1 + len(name) + 1 + 4))
+    return Requests(frames, count, _checker(4 + 1 + 1 + len(name) + 1 + 4))
 
 
 def fetch_requests(topic: str, offsets: Sequence[int], count: int, max_size_bytes: int) -> Requests:
@@ -51,27 +56,42 @@ def fetch_requests(topic: str, offsets: Sequence[int], count: int, max_size_byte
     offset_position = len(frame) - len(body) + offset_in_body
     # correlation id, header tags, throttle, error, session, one topic, one partition, its index
     check = _checker(4 + 1 + 4 + 2 + 4 + 1 + len(name) + 1 + 4)
-    return Requests(frame, count, check, offset_position, offsets)
+    return Requests([frame], count, check, offset_position, offsets)
 
 
-def list_latest(port: int, topic: str, partition: int) -> tuple[int, int]:
-    """Error code and offset behind the last record, asked for with ListOffsets 1."""
+def list_offsets_frame(topic: str, partitions: Sequence[int], timestamp_ms: int) -> bytes:
+    """ListOffsets 1: the first offset at or after a time, or the end for LATEST."""
     name = topic.encode()
-    body = struct.pack(f">iih{len(name)}siiq", -1, 1, len(name), name, 1, partition, LATEST)
+    body = struct.pack(f">iih{len(name)}si", -1, 1, len(name), name, len(partitions))
+    body += b"".join(struct.pack(">iq", partition, timestamp_ms) for partition in partitions)
+    return request_frame(LIST_OFFSETS, 1, body)
+
+
+def create_topic_frame(topic: str) -> bytes:
+    """CreateTopics 4 of one partition."""
+    name = topic.encode()
+    body = struct.pack(f">ih{len(name)}sihiiib", 1, len(name), name, 1, 1, 0, 0, 30_000, 0)
+    return request_frame(CREATE_TOPICS, 4, body)
+
+
+def list_latest(port: int, topic: str, partitions: Sequence[int]) -> list[tuple[int, int]]:
+    """Error code and offset behind the last record of each partition."""
     with WireConnection(port) as connection:
-        connection.send_frame(request_frame(LIST_OFFSETS, 1, body))
+        connection.send_frame(list_offsets_frame(topic, partitions, LATEST))
         reply = connection.receive_frame()
     if reply is None:
         raise LoadFailedError("the broker closed the connection at ListOffsets")
-    error, _, offset = struct.unpack_from(">hqq", reply, len(reply) - 18)
-    return int(error), int(offset)
+    answers = struct.iter_unpack(">ihqq", reply[len(reply) - 22 * len(partitions) :])
+    found = {index: (error, offset) for index, error, _, offset in answers}
+    return [found[partition] for partition in partitions]
 
 
-def end_offset(port: int, topic: str, partition: int) -> int:
-    error, offset = list_latest(port, topic, partition)
-    if error:
-        raise LoadFailedError(f"ListOffsets answered with error {error}")
-    return offset
+def end_offsets(port: int, topic: str, partitions: Sequence[int]) -> list[int]:
+    answers = list_latest(port, topic, partitions)
+    errors = {error for error, _ in answers if error}
+    if errors:
+        raise LoadFailedError(f"ListOffsets answered with errors {errors}")
+    return [offset for _, offset in answers]
 
 
 def _checker(error_position: int) -> Callable[[bytes], None]:

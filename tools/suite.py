@@ -95,7 +95,7 @@ TEST = [
     pytest_stage("java tools", 180, "compat_tests/java"),
     pytest_stage("differential", 180, "compat_tests/differential"),
     pytest_stage("spark", 240, "compat_tests/spark"),
-    pytest_stage("benchmarks at toy size", 120, "benchmarks"),
+    pytest_stage("benchmarks at toy size", 180, "benchmarks"),
 ]
 LONG: list[Stage] = [
     Stage("crash images, five workloads at every operation", crash_images("0:5"), 3600),

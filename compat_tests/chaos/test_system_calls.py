@@ -89,7 +89,7 @@ def large(calls: list[Call], *names: str) -> list[Call]:
 def produce(broker: Kafkawire, count: int) -> int:
     """One connection, all in flight; returns how many bytes of batches were acknowledged."""
     batch = batch_of(REQUEST_SIZE_BYTES)
-    run_load(broker.port, [produce_requests(TOPIC, 0, batch, count)], count)
+    run_load(broker.port, [produce_requests(TOPIC, [0], batch, count)], count)
     return count * len(batch)
 
 

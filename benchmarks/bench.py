@@ -1,0 +1,183 @@
+"""What the benchmarks against Apache Kafka have in common: contenders, warming, one measured load, the result file.
+
+The machine's speed drifts by a factor of three within minutes, so only ratios of neighbouring runs mean something:
+every script alternates over its contenders. Timed assertions belong nowhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import machine, report
+from benchmarks.load import run_load
+from benchmarks.wire_requests import batch_of, fetch_requests, list_latest, produce_requests
+from compat_tests.confluent.clients import Admin, create_topic, wait_until
+from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
+from compat_tests.harness.kafkawire_broker import Kafkawire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from benchmarks.load import Requests
+    from compat_tests.harness.broker import Broker
+
+KIB, MIB = 1 << 10, 1 << 20
+WARM_SIZE_BYTES = 2 << 30
+RESULTS = Path(__file__).with_name("results")
+KAFKA_OVERRIDES = {"log.segment.delete.delay.ms": "1000"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """From the command line. A toy run shows that a script works, no more: seconds, one alternation, no warming."""
+
+    toy: bool
+    alternations: int
+    scale: float  # share of the requests
+    output: Path
+
+    def count(self, full: int, toy: int) -> int:
+        return toy if self.toy else max(toy, round(full * self.scale))
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A broker and the topic configuration that it is measured with."""
+
+    name: str
+    broker: Broker
+    config: dict[str, str]
+    fetches: bool = True  # durability makes no difference to a reader: one contender per broker is enough
+    is_synced: bool = False  # an acknowledged record is on the disk
+
+
+@contextmanager
+def both(directory: Path, *, with_kafka: bool) -> Iterator[list[Contender]]:
+    """Both brokers running, as shipped: kafkawire syncs before it acknowledges, Apache Kafka does not."""
+    with Kafkawire(directory / "kafkawire") as ours:
+        found = [Contender("kafkawire", ours, {}, is_synced=True)]
+        if with_kafka:
+            with ApacheKafka(directory / "kafka", KAFKA_OVERRIDES, jvm=STOCK_JVM) as kafka:
+                yield [*found, Contender("Kafka", kafka, {})]
+        else:
+            yield found
+
+
+def durabilities(field: Sequence[Contender]) -> list[Contender]:
+    """The contenders as shipped, and each with the other durability."""
+    found = []
+    for contender in field:
+        found.append(contender)
+        if contender.is_synced:
+            config = {"flush.policy": "async"}
+            found.append(Contender(f"{contender.name} async", contender.broker, config, fetches=False))
+        else:
+            config = {"flush.messages": "1"}
+            name = f"{contender.name} fsync"
+            found.append(Contender(name, contender.broker, config, fetches=False, is_synced=True))
+    return found
+
+
+_topics = 0
+
+
+def new_topic(contender: Contender, partitions: int, **config: str) -> str:
+    """A topic all of whose partitions are led: Apache Kafka lists one before it leads it."""
+    global _topics  # noqa: PLW0603 - names must never meet, whoever makes them
+    _topics += 1
+    topic = f"load-{_topics:05}"
+    settings = contender.config | {key.replace("_", "."): value for key, value in config.items()}
+    create_topic(contender.broker, topic, partitions, settings)
+    port = contender.broker.port
+    wait_until(
+        lambda: not any(error for error, _ in list_latest(port, topic, range(partitions))),
+        f"{contender.name} does not lead all of {topic}",
+    )
+    return topic
+
+
+def delete_topic(contender: Contender, topic: str) -> None:
+    Admin(contender.broker).delete(topic)
+
+
+def measure(contender: Contender, requests: list[Requests], in_flight: int) -> dict[str, float]:
+    """One load, and what the broker paid for it."""
+    pid = contender.broker.pid
+    before_s = machine.cpu_s(pid)
+    measured = run_load(contender.broker.port, requests, in_flight)
+    cpu_s = machine.cpu_s(pid) - before_s
+    moved_bytes = measured.sent_bytes + measured.received_bytes
+    return {
+        "MB/s": moved_bytes / 1e6 / measured.seconds,
+        "req/s": measured.requests / measured.seconds,
+        "p50 ms": measured.percentile_ms(0.50),
+        "p99 ms": measured.percentile_ms(0.99),
+        "CPU s": cpu_s,
+        "CPU s/GB": cpu_s / (moved_bytes / 1e9),
+    }
+
+
+def warm(field: Sequence[Contender], options: Options) -> None:
+    """The JVM needs gigabytes before it runs at speed; every size that is measured comes by, and reads too."""
+    for contender in [] if options.toy else field:
+        print(f"warming {contender.name}", flush=True)
+        for size_bytes, share in ((128 * KIB, 0.9), (16 * KIB, 0.08), (KIB, 0.02)):
+            topic = new_topic(contender, 4)
+            each = max(5, int(options.scale * share * WARM_SIZE_BYTES / size_bytes) // 4)
+            batch = batch_of(size_bytes)
+            measure(contender, [produce_requests(topic, [partition], batch, each) for partition in range(4)], 5)
+            if contender.fetches and size_bytes == 128 * KIB:
+                measure(contender, [fetch_requests(topic, [0], max(5, int(options.scale * 1_000)), MIB)], 5)
+            delete_topic(contender, topic)
+
+
+def alternate(
+    case: str, compared: str, field: Sequence[Contender], once: Callable[[Contender], report.Figures], options: Options
+) -> report.Result:
+    """Runs A B C A B C ..., and shows what came out."""
+    runs: dict[str, list[report.Figures]] = {contender.name: [] for contender in field}
+    for _ in range(options.alternations):
+        for contender in field:
+            os.sync()  # what an earlier run left dirty must not be written back during this one
+            runs[contender.name].append(once(contender))
+    result = report.Result(case, compared, runs)
+    print(report.as_text(result), flush=True)
+    return result
+
+
+def rss_peaks(field: Sequence[Contender]) -> dict[str, float]:
+    return {each.broker.name: machine.rss_peak_mib(each.broker.pid) for each in field}
+
+
+def run(
+    name: str,
+    description: str | None,
+    compare: Callable[[Path, Options], report.Report],
+    arguments: Sequence[str] | None,
+    *,
+    alternations: int = 5,
+) -> None:
+    """A benchmark's main: reads the options, runs it in a directory of its own, writes down what it found."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--toy", action="store_true", help="seconds instead of minutes: shows that it works, no more")
+    parser.add_argument("--alternations", type=int, default=alternations)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the requests")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix=f"{name}-") as scratch:
+        directory = Path(scratch)
+        if given.toy:
+            options = Options(toy=True, alternations=1, scale=0.004, output=directory / "results")
+        else:
+            options = Options(toy=False, alternations=given.alternations, scale=given.scale, output=given.output)
+        found = compare(directory, options)
+        written = report.write(found, options.output, f"{datetime.now(UTC):%Y-%m-%d}-{name}")
+    if not options.toy:
+        print(f"written: {written}")

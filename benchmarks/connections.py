@@ -1,0 +1,80 @@
+"""What does an idle connection cost, and do 2,000 of them slow down 50 busy ones?"""
+
+from __future__ import annotations
+
+import resource
+import struct
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchmarks import bench, machine, report
+from benchmarks.wire_requests import batch_of, produce_requests
+from compat_tests.harness.wire import WireConnection, request_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.bench import Contender, Options
+
+BUSY = 50
+API_VERSIONS = 18
+
+
+def open_idle(stack: ExitStack, port: int, count: int) -> None:
+    """Connections that did what every client does first."""
+    for _ in range(count):
+        connection = stack.enter_context(WireConnection(port))
+        connection.send_frame(request_frame(API_VERSIONS, 0, struct.pack("")))
+        assert connection.receive_frame() is not None
+
+
+def busy(contender: Contender, requests: int) -> dict[str, float]:
+    topic = bench.new_topic(contender, BUSY)
+    batch = batch_of(bench.KIB)
+    figures = bench.measure(
+        contender, [produce_requests(topic, [each], batch, requests // BUSY) for each in range(BUSY)], 1
+    )
+    bench.delete_topic(contender, topic)
+    return figures
+
+
+def once(idle: int, requests: int, contender: Contender) -> report.Figures:
+    """Without idle connections, then with them."""
+    alone = busy(contender, requests)
+    before_mib = machine.rss_mib(contender.broker.pid)
+    with ExitStack() as stack:
+        open_idle(stack, contender.broker.port, idle)
+        each_kib = (machine.rss_mib(contender.broker.pid) - before_mib) * 1024 / idle
+        crowded = busy(contender, requests)
+    return {
+        "KiB each": each_kib,
+        "req/s alone": alone["req/s"],
+        "req/s": crowded["req/s"],
+        "p99 ms alone": alone["p99 ms"],
+        "p99 ms": crowded["p99 ms"],
+        "p99 with to without": crowded["p99 ms"] / alone["p99 ms"],
+        "CPU s": crowded["CPU s"],
+    }
+
+
+def compare(directory: Path, options: Options) -> report.Report:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    idle = options.count(2_000, 50)
+    requests = options.count(20_000, 10 * BUSY)
+    with bench.both(directory, with_kafka=not options.toy) as shipped:
+        field = bench.durabilities(shipped)
+        bench.warm(field, options)
+        case = f"{idle} idle connections beside {BUSY} that produce 1 KiB"
+        result = bench.alternate(case, "p99 ms", field, partial(once, idle, requests), options)
+        return report.Report(machine.facts(), [result], bench.rss_peaks(shipped))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    bench.run("connections", __doc__, compare, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""`kafkawire` with a watch on its event loop: for `loop_lag.py` alone, no part of the product.
+
+A task sleeps for a moment again and again and notes how late it wakes; the notes are written when the broker leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from kafkawire import process
+from kafkawire.cli import main
+
+if TYPE_CHECKING:
+    from kafkawire.config import Config
+
+INTERVAL_S = 0.002
+OUTPUT = "KAFKAWIRE_LAG_OUTPUT"  # the file the notes go to
+
+_main: Any = process._main
+
+
+async def watch(notes: list[tuple[float, float]]) -> None:
+    while True:
+        due_s = time.monotonic() + INTERVAL_S
+        await trio.sleep(INTERVAL_S)
+        now_s = time.monotonic()
+        notes.append((now_s, now_s - due_s))
+
+
+async def watched(config: Config) -> None:
+    notes: list[tuple[float, float]] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, notes)
+        try:
+            await _main(config)
+        finally:
+            nursery.cancel_scope.cancel()
+            write(notes)
+
+
+def write(notes: list[tuple[float, float]]) -> None:
+    Path(os.environ[OUTPUT]).write_text(json.dumps(notes))
+
+
+if __name__ == "__main__":
+    setattr(process, "_main", watched)  # noqa: B010 - a name of its own would be a switch in the product
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""What do 10,000 partitions on one broker cost: to make, to write, to hold open, to open again?
+
+Opening is measured after an orderly stop, to the line that says "ready" and to the first acknowledged record.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchmarks import bench, machine, report
+from benchmarks.load import run_load
+from benchmarks.wire_requests import batch_of, produce_requests
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.bench import Contender, Options
+    from benchmarks.load import Requests
+
+TOPICS = 10
+CONNECTIONS_PER_TOPIC = 5
+ROUNDS = 4  # requests to each partition
+
+
+def loads(topics: Sequence[str], partitions_each: int) -> list[Requests]:
+    """1 KiB to every partition in turn, each connection to its own part of a topic."""
+    batch = batch_of(bench.KIB)
+    share = partitions_each // CONNECTIONS_PER_TOPIC
+    return [
+        produce_requests(topic, range(first, first + share), batch, ROUNDS * share)
+        for topic in topics
+        for first in range(0, partitions_each, share)
+    ]
+
+
+def once(partitions_each: int, contender: Contender) -> report.Figures:
+    """Makes them all, writes to all, stops, starts, writes to all again, deletes them."""
+    broker = contender.broker
+    begun_s = time.perf_counter()
+    topics = [bench.new_topic(contender, partitions_each) for _ in range(TOPICS)]
+    made_s = time.perf_counter() - begun_s
+    produced = bench.measure(contender, loads(topics, partitions_each), 1)
+    broker.stop()
+    begun_s = time.perf_counter()
+    broker.start()
+    ready_s = time.perf_counter() - begun_s
+    run_load(broker.port, [produce_requests(topics[-1], [partitions_each - 1], batch_of(bench.KIB), 1)], 1)
+    acked_s = time.perf_counter() - begun_s
+    again = bench.measure(contender, loads(topics, partitions_each), 1)
+    figures = {
+        "create s": made_s,
+        "req/s": produced["req/s"],
+        "p99 ms": produced["p99 ms"],
+        "CPU s": produced["CPU s"],
+        "open s": ready_s,
+        "first ack s": acked_s,
+        "req/s reopened": again["req/s"],
+        "RSS MiB": machine.rss_mib(broker.pid),
+        "descriptors": machine.descriptors(broker.pid),
+    }
+    for topic in topics:
+        bench.delete_topic(contender, topic)
+    return figures
+
+
+def compare(directory: Path, options: Options) -> report.Report:
+    partitions_each = 10 if options.toy else options.count(1_000, 10)
+    count = TOPICS * partitions_each
+    with bench.both(directory, with_kafka=not options.toy) as shipped:
+        bench.warm(shipped, replace(options, scale=options.scale / 10))  # a restart makes the JVM cold again
+        field = [each for each in bench.durabilities(shipped) if each.name in ("kafkawire", "Kafka", "Kafka fsync")]
+        case = f"{count} partitions"
+        result = bench.alternate(case, "req/s", field, partial(once, partitions_each), options)
+        return report.Report(machine.facts(), [result], bench.rss_peaks(shipped))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    bench.run("partitions", __doc__, compare, arguments, alternations=3)
+
+
+if __name__ == "__main__":
+    main()
