@@ -25,6 +25,7 @@ LOCK = ".lock"
 META = "meta.properties"
 CLEAN_SHUTDOWN = "clean-shutdown"
 PARTITION_METADATA = "partition.metadata"
+_METADATA_CRC = b"crc32: "
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
 VERSION_LINE = "version=1"
@@ -171,8 +172,7 @@ def open_partition_dir(filesystem: FileSystem, path: str, partition: TopicPartit
     log = create_log(filesystem, directory)
     if max(last_known.checkpoint.recovery_point, last_known.checkpoint.log_start_offset) > 0:
         log.damaged_from = 0  # the directory was lost
-    topic_id = _base64_id(partition.topic_id)
-    replace_small(filesystem, directory, PARTITION_METADATA, f"version: 0\ntopic_id: {topic_id}\n".encode())
+    replace_small(filesystem, directory, PARTITION_METADATA, _metadata(partition.topic_id))
     filesystem.sync_dir(path)
     return log
 
@@ -188,12 +188,20 @@ def _base64_id(topic_id: bytes) -> str:
     return text.rstrip("=").translate(str.maketrans("+/", "-_"))
 
 
+def _metadata(topic_id: bytes) -> bytes:
+    """Kafka's two lines, and a CRC: with one wrong bit in the id the directory would be removed as a stray."""
+    body = f"version: 0\ntopic_id: {_base64_id(topic_id)}\n".encode()
+    return body + b"%s%08x\n" % (_METADATA_CRC, binascii.crc32(body))
+
+
 def _stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
     content = read_small(filesystem, f"{directory}/{PARTITION_METADATA}")
     if content is None:
         return None
-    lines = content.decode("utf-8", "replace").splitlines()
-    if len(lines) != 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
+    body, marker, crc = content.partition(_METADATA_CRC)  # directories of the first version have none
+    lines = body.decode("utf-8", "replace").splitlines()
+    is_sound = not marker or crc == b"%08x\n" % binascii.crc32(body)
+    if not is_sound or len(lines) != 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
         raise StorageError(f"{directory}/{PARTITION_METADATA} is damaged or of another version")
     text = lines[1].removeprefix("topic_id: ").translate(str.maketrans("-_", "+/"))
     try:

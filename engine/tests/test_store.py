@@ -119,7 +119,8 @@ async def test_files_are_named_and_laid_out_as_kafka_does() -> None:
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
     assert filesystem.list_dir("/data/orders-0") == ["00000000000000000000.log", "partition.metadata"]
-    assert filesystem.content("/data/orders-0/partition.metadata") == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
+    lines = filesystem.content("/data/orders-0/partition.metadata").splitlines()
+    assert lines == [b"version: 0", b"topic_id: AAECAwQFBgcICQoLDA0ODw", b"crc32: 94016506"]
 
 
 async def test_new_partitions_go_to_the_log_dir_with_the_fewest() -> None:
@@ -358,7 +359,14 @@ async def test_strays_of_topics_nobody_knows_are_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"version: 0\ntopic_id: ?\n", b"version: 0\ntopic_id: AAAA\n", b"version: 9\n"]
+    "content",
+    [
+        b"",
+        b"version: 0\ntopic_id: ?\n",
+        b"version: 0\ntopic_id: AAAA\n",
+        b"version: 9\n",
+        b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODg\ncrc32: 94016506\n",
+    ],
 )
 async def test_damaged_metadata_of_one_partition_keeps_no_stray_of_another(content: bytes) -> None:
     filesystem = MemoryFileSystem()
