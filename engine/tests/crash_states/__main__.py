@@ -34,14 +34,22 @@ def arguments() -> argparse.Namespace:
 
 
 def hunt_all(seeds: range, jobs: int, share: float, budget_s: float) -> Iterator[Found]:
-    """Workload by workload, as they come."""
+    """Workload by workload, as they come, up to the first with an anomaly."""
     one = partial(hunt, share=share, until_s=time.monotonic() + budget_s)
     if jobs == 1:
-        yield from map(one, seeds)
+        for seed in seeds:
+            found = one(seed)
+            yield found
+            if found.anomalies:
+                return
         return
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        for finished in as_completed([pool.submit(one, seed) for seed in seeds]):
+        running = [pool.submit(one, seed) for seed in seeds]
+        for finished in as_completed(running):
             yield finished.result()
+            if finished.result().anomalies:
+                pool.shutdown(wait=False, cancel_futures=True)
+                return
 
 
 def main() -> int:

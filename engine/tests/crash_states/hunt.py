@@ -64,8 +64,12 @@ def hunt(seed: int, *, share: float = 1.0, only: tuple[int, int] | None = None, 
     """All images of workload `seed`, or about that share; or the one named by prefix and number."""
     if time.monotonic() > until_s:
         return Found()
-    workload = run(seed)
     found = Found()
+    try:
+        workload = run(seed)
+    except Exception as error:  # it asserts what it is answered
+        found.anomalies.append(f"--workload {seed}: {_told(error)}")
+        return found
     operations = workload.filesystem.operations
     rng = Random(seed)
     drawn = [now for now in range(1, len(operations) + 1) if rng.random() < share]

@@ -88,17 +88,17 @@ class _Steps:
 
     async def _burst(self) -> None:
         """Several appends that wait for one another's rounds, some of them retries of what is still in flight."""
-        rng, pending = self._rng, list[PendingAppend]()
+        rng, pending = self._rng, list[tuple[PendingAppend, int]]()
         for _ in range(rng.randint(1, 6)):
             timeline = self._draw()
             batch = self._life.next_batch(timeline, rng.choice((-1, 7, 8)))
-            pending.append(self._life.send(timeline, batch, acks=rng.choice((-1, -1, -1, 1))))
+            pending.append((self._life.send(timeline, batch, acks=rng.choice((-1, -1, -1, 1))), batch.base_offset))
             if batch.producer_id >= 0 and rng.random() < 0.3:
-                pending.append(self._retry(timeline))
+                pending.append((self._retry(timeline), batch.base_offset))
             if rng.random() < 0.2:
                 await trio.lowlevel.checkpoint()
-        for one in pending:
-            await one.wait()
+        for one, base_offset in pending:
+            assert (await one.wait()).base_offset == base_offset
         self._workload.filesystem.look()
 
     def _retry(self, timeline: Timeline) -> PendingAppend:
