@@ -19,7 +19,6 @@ TARGET = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
 # What a served API does not do yet, and the part of the project that brings it.
 GAPS: dict[str, list[tuple[str, str]]] = {
     "produce": [
-        ("producer ids and sequences: a batch that has them gets UNKNOWN_PRODUCER_ID", "engine"),
         ("transactional batches get INVALID_TXN_STATE", "transactions"),
         ("topic codecs other than `producer`, `record.validation=full`", "engine"),
     ],
@@ -32,6 +31,7 @@ GAPS: dict[str, list[tuple[str, str]]] = {
         ("transactional ids get INVALID_REQUEST", "transactions"),
         ("share partitions get INVALID_REQUEST", "share groups"),
     ],
+    "init_producer_id": [("transactional ids get INVALID_REQUEST", "transactions")],
     "list_offsets": [("the tiered offsets (-5, -6) are always -1", "tiering")],
     "metadata": [("internal topics are not created by asking for them", "groups")],
     "api_versions": [("no features are listed", "with what needs them")],
