@@ -346,8 +346,7 @@ class LogDir:
             if log.damaged_from is None:
                 recovery_point = max(before.recovery_point, log.flushed_offset)
                 epochs = log.epochs.below(recovery_point)
-                first = log.producers.first_offset()
-                producers_from = recovery_point if first is None else min(first, recovery_point)
+                producers_from = log.producers.needed_from(recovery_point, before.producers_from)
                 self._points[key] = PartitionCheckpoint(recovery_point, log.start_offset, producers_from, epochs)
             else:
                 self._points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))

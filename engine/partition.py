@@ -165,13 +165,20 @@ class Partition(Watched):
             raise NotLeaderOrFollower("the broker is shutting down")
         if self.log.damaged_from is not None:
             raise StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
-        if self.log_dir.is_nearly_full:
-            raise StorageError(f"{self.log_dir.path} is nearly full (disk.reject.ratio)")
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
         append = Append(self, records, header, acks)
-        self.log_dir.lane.submit(append)
+        try:
+            self._submit(append)
+        except EngineError:
+            self.log.producers.turn_away(header)
+            raise
         return append
+
+    def _submit(self, append: Append) -> None:
+        if self.log_dir.is_nearly_full:
+            raise StorageError(f"{self.log_dir.path} is nearly full (disk.reject.ratio)")
+        self.log_dir.lane.submit(append)
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
         log = self.log
@@ -327,6 +334,7 @@ class Partition(Watched):
 
     def written(self, part: PartitionRound) -> None:
         self.log.commit(part.chunks)
+        self.log.producers.trim()
         if part.must_sync:
             self._answer(part, to_acks_all=False)
         else:
@@ -383,4 +391,5 @@ class Partition(Watched):
         for _, producer_id, before in reversed(part.undo):
             self.log.producers.restore(producer_id, before)
         for append in part.appends:
+            self.log.producers.turn_away(append.header)
             append.fail(StorageError(error))

@@ -14,6 +14,7 @@ from engine.filesystem import FileSystem, read_small
 from engine.producer_state import ProducedBatch, Producer, ProducerTable, recent
 
 SUFFIX = ".snapshot"
+TEMPORARY = "snapshot.tmp"  # one name for all: what a crash leaves is overwritten by the next
 SNAPSHOTS_KEPT = 2
 _HEAD = Struct(">hI")  # version, CRC of what follows
 _COUNT = Struct(">i")
@@ -88,12 +89,12 @@ def snapshot_offsets(filesystem: FileSystem, directory: str) -> list[int]:
 
 def write_snapshot(filesystem: FileSystem, directory: str, offset: int, table: ProducerTable) -> None:
     """Replace what there may be of that offset, and remove the oldest. The names are the caller's to sync, or not."""
-    name = f"{directory}/{snapshot_name(offset)}"
-    file = filesystem.open(f"{name}.tmp", create=True)
+    temporary = f"{directory}/{TEMPORARY}"
+    file = filesystem.open(temporary, create=True)
     file.truncate(0)
     file.write_at([encode_snapshot(table)], 0)
     file.fdatasync()
-    filesystem.rename(f"{name}.tmp", name)
+    filesystem.rename(temporary, f"{directory}/{snapshot_name(offset)}")
     for older in snapshot_offsets(filesystem, directory)[:-SNAPSHOTS_KEPT]:
         filesystem.unlink(f"{directory}/{snapshot_name(older)}")
 

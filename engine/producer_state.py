@@ -7,7 +7,7 @@ its partition decides when a duplicate may be answered.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.batch import BatchHeader
 from engine.errors import InvalidProducerEpoch, OutOfOrderSequence
@@ -50,10 +50,11 @@ def last_sequence_of(header: BatchHeader) -> int:
 class ProducerTable:
     """The producers of one partition by id, in the order of their last batch."""
 
-    __slots__ = ("_producers",)
+    __slots__ = ("_producers", "_turned_away")
 
     def __init__(self, producers: Iterable[tuple[int, Producer]] = ()) -> None:
         self._producers = dict(producers)
+        self._turned_away: dict[int, tuple[int, int]] = {}  # epoch and sequence with which an unknown one is to begin
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -72,6 +73,11 @@ class ProducerTable:
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
+            epoch, sequence = self._turned_away.get(header.producer_id, (header.producer_epoch, SEQUENCE_MAX))
+            if header.producer_epoch == epoch and header.base_sequence > sequence:
+                raise OutOfOrderSequence(
+                    f"sequence {header.base_sequence} of producer {header.producer_id} is ahead of {sequence}"
+                )
             return None
         if header.producer_epoch != producer.epoch:
             if header.producer_epoch < producer.epoch:
@@ -98,6 +104,7 @@ class ProducerTable:
         """Note a batch with its final base offset; returns what was known before, for `restore`."""
         producer_id = header.producer_id
         before = self._producers.pop(producer_id, None)  # and it comes back as the last
+        self._turned_away.pop(producer_id, None)
         batch = ProducedBatch(
             last_sequence_of(header), header.next_offset - 1, header.last_offset_delta, header.max_timestamp_ms
         )
@@ -105,8 +112,6 @@ class ProducerTable:
             self._producers[producer_id] = Producer(header.producer_epoch, (batch,))
         else:
             self._producers[producer_id] = Producer(before.epoch, (*before.batches[1 - BATCHES_KEPT :], batch))
-        if len(self._producers) > PRODUCERS_MAX:
-            del self._producers[next(iter(self._producers))]
         return before
 
     def restore(self, producer_id: int, before: Producer | None) -> None:
@@ -115,14 +120,42 @@ class ProducerTable:
         if before is not None:
             self._producers[producer_id] = before
 
+    def turn_away(self, header: BatchHeader) -> None:
+        """A batch that nothing is wrong with was not stored, and will be sent again.
+
+        Had nothing of its producer been stored before, what was sent behind it would pass for a beginning
+        (KAFKA-14359): it has to wait for it.
+        """
+        producer_id, this = header.producer_id, (header.producer_epoch, header.base_sequence)
+        if producer_id >= 0 and producer_id not in self._producers:
+            other = self._turned_away.get(producer_id, this)
+            self._turned_away[producer_id] = max(this, other, key=lambda one: (one[0], -one[1]))
+            _keep(self._turned_away, PRODUCERS_MAX)
+
+    def trim(self) -> None:
+        """Forget those that were silent longest while there are too many."""
+        _keep(self._producers, PRODUCERS_MAX)
+
     def expire(self, before_ms: int) -> None:
         """Forget those whose last record is older (producer.id.expiration.ms)."""
+        self._turned_away.clear()
         for producer_id in [one for one, known in self if known.batches[-1].timestamp_ms <= before_ms]:
             del self._producers[producer_id]
 
-    def first_offset(self) -> int | None:
-        """Where the oldest batch that counts begins; None when there is none."""
-        return min((one.batches[0].first_offset for _, one in self), default=None)
+    def needed_from(self, durable_offset: int, before: int) -> int:
+        """Where the batches that count begin, should a crash take what is not below `durable_offset`.
+
+        `before` was the answer when all was durable last: what newer batches made old counts again without them.
+        """
+        if any(one.batches[-1].last_offset >= durable_offset for _, one in self):
+            return before
+        return min((one.batches[0].first_offset for _, one in self), default=durable_offset)
+
+
+def _keep(table: dict[int, Any], size_max: int) -> None:
+    """The youngest."""
+    while len(table) > size_max:
+        del table[next(iter(table))]
 
 
 def rebuilt(table: ProducerTable, headers: Iterable[BatchHeader]) -> ProducerTable:
@@ -130,6 +163,7 @@ def rebuilt(table: ProducerTable, headers: Iterable[BatchHeader]) -> ProducerTab
     for header in headers:
         if header.producer_id >= 0 and not header.is_control:
             table.apply(header)
+            table.trim()
     return table
 
 

@@ -149,8 +149,9 @@ class SegmentStore:
         while True:
             await trio.sleep(self._options.producer_id_expiration_check_interval_ms / 1000)
             before_ms = self._world.now_ms() - self._options.producer_id_expiration_ms
-            for partition in self._partitions.values():
+            for partition in list(self._partitions.values()):
                 partition.expire_producers(before_ms)
+                await trio.lowlevel.checkpoint()
 
     def _went_offline(self, log_dir: LogDir, error: OSError) -> None:
         if self._is_serving and all(other.offline_reason is not None for other in self._dirs):

@@ -9,7 +9,7 @@ import trio.testing
 
 from engine.api import FlushPolicy, LogConfig, PartitionLog, PendingAppend
 from engine.batch import Record, build_batch
-from engine.errors import OutOfOrderSequence, StorageError
+from engine.errors import OutOfOrderSequence, Overloaded, StorageError
 from engine.producer_snapshot import snapshot_offsets
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import NO_JOURNAL, NOW_MS, HeldPool, open_orders, options, read_all, running
@@ -141,3 +141,48 @@ async def test_snapshots_are_few() -> None:
         assert len(snapshot_offsets(filesystem, "/data/orders-0")) == 2
         await store.close()
     assert snapshot_offsets(filesystem, "/data/orders-0")[-1] == 50
+
+
+async def test_what_was_sent_behind_a_first_batch_that_found_no_room_waits_for_it() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store)
+        filesystem.faults.append(Fault("write", errno.ENOSPC, ".log"))
+        with pytest.raises(StorageError):
+            await send(log, 0).wait()
+        with pytest.raises(OutOfOrderSequence):
+            await send(log, 1).wait()
+        assert [(await send(log, sequence).wait()).base_offset for sequence in (0, 1)] == [0, 1]
+        assert await stored(log) == [0, 1]
+
+
+async def test_what_was_sent_behind_a_first_batch_that_the_queue_refused_waits_for_it() -> None:
+    pool = HeldPool()
+    async with running(MemoryFileSystem(), options(queue_max_bytes=1000), pool=pool) as store:
+        log = await open_orders(store)
+        pool.is_holding = True
+        large = send(log, 0, count=500, producer_id=8)
+        with pytest.raises(Overloaded):
+            send(log, 0)
+        pool.release.set()
+        await large.wait()
+        with pytest.raises(OutOfOrderSequence):
+            await send(log, 1).wait()
+        assert [(await send(log, sequence).wait()).base_offset for sequence in (0, 1)] == [500, 501]
+
+
+async def test_a_checkpoint_of_what_is_not_durable_loses_no_producer() -> None:
+    filesystem = MemoryFileSystem()
+    config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=7)
+    async with running(filesystem) as store:
+        log = await open_orders(store, config)
+        for sequence in range(13):
+            await send(log, sequence).wait()
+        await trio.sleep(61)
+    filesystem.crash(random.Random(3))
+    async with running(filesystem) as store:
+        log = await open_orders(store, config, 1)
+        kept = await stored(log)
+        assert len(kept) == 9
+        for sequence in kept[-5:]:
+            assert (await send(log, sequence).wait()).base_offset == sequence

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from engine import producer_state
 from engine.batch import BatchHeader
 from engine.errors import EngineError, InvalidProducerEpoch, OutOfOrderSequence
-from engine.producer_snapshot import SnapshotDamaged, decode_snapshot, encode_snapshot
+from engine.producer_snapshot import SnapshotDamaged, decode_snapshot, encode_snapshot, read_snapshot, write_snapshot
 from engine.producer_state import SEQUENCE_MAX, ProducerTable, rebuilt
+from engine.testing import MemoryFileSystem
 
 
 def header(producer_id: int, epoch: int, sequence: int, count: int, base_offset: int = 0) -> BatchHeader:
@@ -78,7 +79,34 @@ def test_silent_producers_expire_and_the_longest_silent_makes_room(monkeypatch: 
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 2)
     for producer_id in (1, 2, 1, 3):
         table.apply(header(producer_id, 0, 0, 1))
+    table.trim()
     assert [producer_id for producer_id, _ in table] == [1, 3]
+
+
+def test_behind_a_beginning_that_was_turned_away_nothing_is_a_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ProducerTable()
+    for sequence in (6, 5, 7):
+        table.turn_away(header(1, 2, sequence, 1))
+    table.turn_away(header(1, 1, 0, 1))
+    for sequence in (6, 7, SEQUENCE_MAX):
+        with pytest.raises(OutOfOrderSequence):
+            table.check(header(1, 2, sequence, 1))
+    assert table.check(header(1, 3, 9, 1)) is None, "of another epoch nothing was turned away"
+    assert table.check(header(1, 2, 0, 1)) is None, "the client counts anew"
+    assert table.check(header(1, 2, 5, 1)) is None
+    table.apply(header(1, 2, 5, 1))
+    assert table.check(header(1, 2, 6, 1)) is None
+    table.turn_away(header(1, 2, 6, 1))
+    table.restore(1, None)
+    assert table.check(header(1, 2, 6, 1)) is None, "a producer that was known waits for nothing"
+    table.turn_away(header(-1, -1, -1, 1))
+    table.turn_away(header(1, 2, 5, 1))
+    table.expire(0)
+    assert table.check(header(1, 2, 6, 1)) is None
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 2)
+    for producer_id in (1, 2, 3):
+        table.turn_away(header(producer_id, 0, 0, 1))
+    assert table.check(header(1, 0, 1, 1)) is None, "too many to remember"
 
 
 @dataclass
@@ -142,3 +170,13 @@ def test_a_torn_snapshot_is_not_believed(size_bytes: int) -> None:
     content = encode_snapshot(rebuilt(ProducerTable(), [header(1, 0, n, 1, n) for n in range(7)]))
     with pytest.raises(SnapshotDamaged):
         decode_snapshot(content[: min(size_bytes, len(content) - 1)])
+
+
+def test_what_a_crash_left_of_a_snapshot_is_gone_with_the_next() -> None:
+    filesystem = MemoryFileSystem()
+    filesystem.make_dir("/orders-0")
+    filesystem.open("/orders-0/snapshot.tmp", create=True).write_at([bytes(10_000)], 0)
+    table = rebuilt(ProducerTable(), [header(1, 0, n, 1, n) for n in range(7)])
+    write_snapshot(filesystem, "/orders-0", 7, table)
+    assert filesystem.list_dir("/orders-0") == ["00000000000000000007.snapshot"]
+    assert list(read_snapshot(filesystem, "/orders-0", 7)) == list(table)
