@@ -243,6 +243,25 @@ def a_producer_that_begins_late(side: Side, version: int) -> None:
 
 
 @case("produce", SOME_VERSIONS)
+def a_producer_whose_records_are_gone(side: Side, version: int) -> None:
+    """DeleteRecords takes the records; the producer goes on where it was."""
+    topic = f"produce-gone-{version}"
+    side.create_topic(topic)
+
+    def send_from(sequence: int, label: str) -> None:
+        batch = Batch(records=TWO, producer_id=79, producer_epoch=1, base_sequence=sequence)
+        send(side, version, f"{label}: sequence {sequence}", topic, batch.encode())
+
+    for sequence in (0, 2):
+        send_from(sequence, "before")
+    fields = {"topics": [{"name": topic, "partitions": [{"partition_index": 0, "offset": -1}]}], "timeout": 10_000}
+    side.ask("delete_records", 2, fields, label="all of them")
+    for sequence in (0, 2, 8, 4, 2):
+        send_from(sequence, "after")
+    ends(side, topic, "what is left")
+
+
+@case("produce", SOME_VERSIONS)
 def lies_in_the_records(side: Side, version: int) -> None:
     """The header is right and so is the CRC."""
     whole = Batch(records=TWO).encode()[61:]

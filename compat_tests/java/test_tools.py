@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.tools import java_tool
 
 if TYPE_CHECKING:
@@ -61,6 +62,30 @@ def test_console_producer_sends_headers(broker: Broker, topic: str) -> None:
     assert seen == "Partition:0\tOffset:0\th1:one,h2:two\tkey\tvalue\n"
 
 
+def test_verifiable_producer(broker: Broker, topic: str) -> None:
+    topics(broker, "--create", "--topic", topic)
+    arguments = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--max-messages", "500", "--acks", "-1"]
+    shown = java_tool(f"{TOOLS}.VerifiableProducer", *arguments)
+    events = [json.loads(line) for line in shown.splitlines()]
+    sent = [(event["offset"], event["value"]) for event in events if event["name"] == "producer_send_success"]
+    assert sent == [(number, str(number)) for number in range(500)]
+
+
+def test_producer_performance(broker: Broker, topic: str) -> None:
+    """Five requests in flight, as fast as they go: a sequence out of order would be an error here."""
+    topics(broker, "--create", "--topic", topic, "--partitions", "3")
+    size = ["--num-records", "20000", "--record-size", "100", "--throughput", "-1"]
+    shown = java_tool(f"{TOOLS}.ProducerPerformance", "--topic", topic, *size, "--bootstrap-server", broker.bootstrap)
+    assert shown.splitlines()[-1].startswith("20000 records sent")
+    assert end_offsets(broker, topic) == 20_000
+
+
+def end_offsets(broker: Broker, topic: str) -> int:
+    """Of all partitions together."""
+    arguments = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--time", "latest"]
+    return sum(int(row.split(":")[2]) for row in java_tool(f"{TOOLS}.GetOffsetShell", *arguments).split())
+
+
 def test_get_offsets(broker: Broker, topic: str) -> None:
     topics(broker, "--create", "--topic", topic, "--partitions", "2")
     produce(broker, topic, "k:1\nk:2\nk:3\n")  # one key: one partition
@@ -97,6 +122,7 @@ def test_api_versions(broker: Broker) -> None:
         "ApiVersions(18): 0 to 4 [usable: 4]",
         "CreateTopics(19): 2 to 7 [usable: 7]",
         "DeleteTopics(20): 1 to 6 [usable: 6]",
+        "InitProducerId(22): 0 to 5 [usable: 5]",
         "DescribeCluster(60): 0 to 2 [usable: 2]",
     ):
         assert served in shown
@@ -122,3 +148,15 @@ def test_dump_log_reads_the_segment(broker: Broker, topic: str) -> None:
     assert "isvalid: false" not in shown
     assert "key: k2 payload: v2" in shown
     assert "Found bytes that are not valid" not in shown
+
+
+def test_dump_log_reads_the_producer_snapshot(tmp_path: Path) -> None:
+    """What an orderly stop writes down of a producer that sent three batches is Kafka's format too."""
+    with Kafkawire(tmp_path) as broker:
+        topics(broker, "--create", "--topic", "kept")
+        produce(broker, "kept", "k:1\nk:2\nk:3\n", "--batch-size", "1")
+        broker.stop()
+        [snapshot] = broker.data_dir.rglob("*.snapshot")
+        shown = java_tool(f"{TOOLS}.DumpLogSegments", "--files", str(snapshot))
+    assert "producerId: 0 producerEpoch: 0 coordinatorEpoch: -1 " in shown
+    assert " firstSequence: 2 lastSequence: 2 lastOffset: 2 offsetDelta: 0 " in shown

@@ -60,6 +60,24 @@ def fill(broker: Broker, first: int) -> None:
 
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["SIGTERM", "SIGKILL"])
+def test_an_idempotent_producer_outlives_restarts(own_broker: Broker, orderly: bool) -> None:
+    """Five requests in flight when the broker goes: each record is stored once, in order."""
+    create_topic(own_broker, TOPIC)
+    delivery = Delivery()
+    client = producer(own_broker, enable_idempotence=True, batch_num_messages=10, linger_ms=0)
+    for number in range(3 * COUNT):
+        client.produce(TOPIC, str(number).encode(), on_delivery=delivery)
+        client.poll(0)
+        if number % COUNT == COUNT - 1:
+            restart(own_broker, orderly=orderly)
+    flush(client)
+    assert not delivery.errors
+    assert [message.offset() for message in delivery.messages] == list(range(3 * COUNT))
+    values = [message.value() for message in read(own_broker, TOPIC, 0, 3 * COUNT)]
+    assert values == [str(number).encode() for number in range(3 * COUNT)]
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["SIGTERM", "SIGKILL"])
 def test_acknowledged_records_survive(own_broker: Broker, orderly: bool) -> None:
     create_topic(own_broker, TOPIC, config={"max.message.bytes": "2000000"})
     topic_id = str(Admin(own_broker).describe(TOPIC).topic_id)
