@@ -17,7 +17,7 @@ from engine.tests.crash_states.images import Choice, choices, torn
 from engine.tests.crash_states.timeline import NEVER, NOTHING, RecordingFileSystem, Timeline
 from engine.tests.crash_states.workload import Workload, run
 
-CHOICES_PER_PREFIX = 4
+CHOICES_PER_PREFIX = 6
 
 
 @dataclass

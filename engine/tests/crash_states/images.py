@@ -66,7 +66,7 @@ def _options(unsynced: Sequence[Operation]) -> list[Sequence[Operation]]:
 
 def choices(operations: Sequence[Operation], rng: Random, count: int) -> Iterator[Choice]:
     """At most `count` different losses: all if there are no more, else both extremes and drawn ones."""
-    probe = Choice()
+    probe = Choice(default=LAST)  # nothing lost: every file comes to a decision
     MemoryFileSystem.replayed(operations).lose(probe)
     total = 1
     for options in probe.counts:
