@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 TOPIC = "kept"
 STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
-IMAGE_SIZE_MIB = 96  # too small for a journal slot: nothing but the test takes space in large pieces
+IMAGE_SIZE_MIB = 96
+JOURNAL = {"journal.slot.bytes": "65536"}  # nothing but the test takes space in large pieces
 SMALL_SIZE_BYTES = 1_000  # few enough a second that the broker looks at its space before they have filled it
 LARGE_SIZE_BYTES = 20_000
 
@@ -66,7 +67,7 @@ def fill(path: Path, left_bytes: int) -> None:
 
 
 def test_a_disk_that_is_nearly_full_takes_nothing_and_comes_back(tmp_path: Path, disk: LoopImage) -> None:
-    with Kafkawire(tmp_path / "broker", {"log.dirs": str(disk.mount_point / "data")}) as broker:
+    with Kafkawire(tmp_path / "broker", {"log.dirs": str(disk.mount_point / "data"), **JOURNAL}) as broker:
         writer = Writer(broker)
         assert writer.write() == ""
         fill(disk.mount_point / "ballast", (IMAGE_SIZE_MIB << 20) // 33)
@@ -79,7 +80,7 @@ def test_a_disk_that_is_nearly_full_takes_nothing_and_comes_back(tmp_path: Path,
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, disk: LoopImage) -> None:
     """Nothing warns the broker before the kernel does, which may write half of a record before it says so."""
-    overrides = {"log.dirs": str(disk.mount_point / "data"), "disk.reject.ratio": "1"}
+    overrides = {"log.dirs": str(disk.mount_point / "data"), "disk.reject.ratio": "1", **JOURNAL}
     with Kafkawire(tmp_path / "broker", overrides) as broker:
         writer = Writer(broker)
         assert writer.write() == ""
@@ -103,7 +104,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, disk: LoopImage) -> None:
 def test_the_last_log_dir_takes_the_broker_with_it(
     tmp_path: Path, disk: LoopImage, fail: Callable[[LoopImage], None]
 ) -> None:
-    with Kafkawire(tmp_path / "broker", {"log.dirs": str(disk.mount_point / "data")}) as broker:
+    with Kafkawire(tmp_path / "broker", {"log.dirs": str(disk.mount_point / "data"), **JOURNAL}) as broker:
         writer = Writer(broker)
         assert writer.write() == ""
         said_before = broker.log_path.read_text()
