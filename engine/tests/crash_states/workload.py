@@ -113,6 +113,9 @@ class _Steps:
     async def _delete_records(self) -> None:
         timeline = self._draw()
         offset = self._rng.randint(timeline.latest_start, max(timeline.latest_start, timeline.end_offset))
+        offset = min(
+            offset, self._life.logs[timeline].high_watermark
+        )  # what acks=1 has answered may not be durable yet
         if offset > timeline.latest_start:
             timeline.starts.append((offset, self._life.now, NEVER))
             await self._life.logs[timeline].delete_records(offset)
