@@ -47,6 +47,7 @@ class End:
 
     operations: Sequence[Operation]
     loss: Choice | None
+    is_half_done: bool = False  # the last write is
 
     def image(self) -> RecordingFileSystem:
         image = RecordingFileSystem.replayed(self.operations)
@@ -86,23 +87,24 @@ def _ends(operations: Sequence[Operation], rng: Random) -> Iterator[End]:
     yield End(operations, None)
     half_done = torn(operations, rng)
     if half_done is not None:
-        yield End(half_done, None)
+        yield End(half_done, None, is_half_done=True)
     for choice in choices(operations, rng, CHOICES_PER_PREFIX):
         yield End(operations, choice)
 
 
 def _look(found: Found, workload: Workload, now: int, number: int, end: End) -> None:
     image = end.image()
-    asked = [one for timelines in workload.timelines for one in _asked(timelines, now, power_cut=end.loss is not None)]
+    done = now - end.is_half_done  # what was answered when the last write was done does not count when it was not
+    asked = [one for timelines in workload.timelines for one in _asked(timelines, done, power_cut=end.loss is not None)]
     if not found.is_new(image, asked):
         return
     found.images += 1
     seed = workload.seed * 1_000_003 + now * 101 + number
     place = f"--workload {workload.seed} --image {now}:{number}"
     try:
-        done = examine(image, asked, workload.leader_epoch, seed)
+        examined = examine(image, asked, workload.leader_epoch, seed)
         found.images += 1
-        _look_again(done, end, workload.leader_epoch + 1, seed)
+        _look_again(examined, end, workload.leader_epoch + 1, seed)
     except Exception as error:  # whatever it is, it is told with its place
         found.anomalies.append(f"{place}: {_told(error)}")
 
