@@ -28,8 +28,9 @@ MOVES = (
     "read,readv,pread64,preadv,preadv2,recvfrom,recvmsg,write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,sendfile"
 )
 BURSTS = 7
-CALL = re.compile(r"^\d+ (\d+\.\d+) (\w+)\((?:\d+<([^>]*)>)?.* = (\d+)")
-RESUMED = re.compile(r"^(\d+) \d+\.\d+ <\.\.\. \w+ resumed>")
+# strace pads a thread's id to five digits.
+CALL = re.compile(r"^\d+ +(\d+\.\d+) (\w+)\((?:\d+<([^>]*)>)?.* = (\d+)")
+RESUMED = re.compile(r"^(\d+) +\d+\.\d+ <\.\.\. \w+ resumed>")
 
 
 class Call(NamedTuple):
