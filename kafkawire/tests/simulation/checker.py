@@ -404,7 +404,7 @@ class _Scan:
         if wanted_ms == MAX_TIMESTAMP:
             below = bisect_right(self._records, end_before - 1, key=lambda record: record.offset)
             wanted_ms = self._newest[below - 1] if below else -1
-            if lookup.offset == -1 and below and not start:  # else it may have been that of a deleted record
+            if lookup.offset == -1 and below and end_before > start:
                 yield Anomaly("index", f"{lookup.place}: no greatest timestamp, {wanted_ms} is there")
             if lookup.offset == -1:
                 return
