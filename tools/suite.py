@@ -91,7 +91,7 @@ TEST = [
     Stage("flipped bits", bit_flips(1000, "--budget-s", "20"), 90),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
     pytest_stage("clients", 240, "compat_tests/serve", *CLIENTS),
-    pytest_stage("kills, power cuts, failing disks", 240, "compat_tests/chaos"),
+    pytest_stage("kills, power cuts, failing disks", 480, "compat_tests/chaos"),
     pytest_stage("planted bugs, as patches", 60, "compat_tests/exam", "-k", "there or applies"),
     pytest_stage("java tools", 180, "compat_tests/java"),
     pytest_stage("differential", 180, "compat_tests/differential"),

@@ -56,12 +56,14 @@ def run(broker: Broker, directory: Path, fault: Fault, count: int) -> str:
             ConfluentWriter("b", broker, TOPIC, PARTITIONS, history),
             JavaWriter(7, broker, TOPIC, directory, history),
         ]
-        for writer in writers:
-            writer.start()
+        started: list[Writer] = []
         try:
+            for writer in writers:
+                started.append(writer)
+                writer.start()
             in_recovery = _faults(broker, random.Random(seed), fault, count)
         finally:
-            failures = _finish(writers)
+            failures = _finish(started)
         assert not failures, f"seed {seed}: {failures}"
         anomalies = history.check(read_all(broker))
     summary = f"seed {seed}, {count} x {fault_name(fault)} ({in_recovery} during recovery), "

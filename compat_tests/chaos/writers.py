@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 UNDER_WAY_MAX = 500
+START_TIMEOUT_S = 60
 FINISH_TIMEOUT_S = 60
 JAVA_RECORDS_PER_S = 1_000
 PADDING = "=" * 200  # values of a size at which segments roll now and then
 
 
 class Writer(Protocol):
-    def start(self) -> None: ...
+    def start(self) -> None:
+        """Returns when it is at work: one that is stopped before its first metadata came gives its records up."""
 
     def finish(self) -> None:
         """Stops sending, waits for what is under way; AssertionError when a record failed or is still under way."""
@@ -52,6 +54,7 @@ class ConfluentWriter:
         self._partitions = partitions
         self._history = history
         self._stopping = threading.Event()
+        self._at_work = threading.Event()
         self._failed: list[str] = []
         self._left = 0
         self._client = producer(
@@ -65,6 +68,7 @@ class ConfluentWriter:
 
     def start(self) -> None:
         self._thread.start()
+        assert self._at_work.wait(START_TIMEOUT_S), f"{self._name}: nothing acknowledged"
 
     def _run(self) -> None:
         number = 0
@@ -86,6 +90,7 @@ class ConfluentWriter:
         assert offset is not None
         assert isinstance(value, bytes)
         self._history.ack(partition, offset, unpadded(value))
+        self._at_work.set()
 
     def finish(self) -> None:
         self._stopping.set()
@@ -99,6 +104,7 @@ class JavaWriter:
 
     def __init__(self, prefix: int, broker: Broker, topic: str, directory: Path, history: History) -> None:
         self._history = history
+        self._at_work = threading.Event()
         self._failed: list[str] = []
         config = directory / f"producer-{prefix}.properties"
         config.write_text(
@@ -118,6 +124,7 @@ class JavaWriter:
             self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8"
         )
         self._thread.start()
+        assert self._at_work.wait(START_TIMEOUT_S), "VerifiableProducer: nothing acknowledged"
 
     def _read(self) -> None:
         assert self._process is not None
@@ -130,6 +137,7 @@ class JavaWriter:
     def _take(self, event: dict[str, Any]) -> None:
         if event["name"] == "producer_send_success":
             self._history.ack(event["partition"], event["offset"], event["value"])
+            self._at_work.set()
         elif event["name"] == "producer_send_error":
             self._failed.append(str(event))
 
