@@ -6,7 +6,7 @@ second crash, which must find at least what was shown after the first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +15,10 @@ import trio
 from engine.api import Isolation, PartitionLog
 from engine.batch import HEADER_SIZE_BYTES, parse_header
 from engine.errors import OutOfOrderSequence
-from engine.tests.crash_states.life import NOW_MS, Life, living, next_sequence, run_seeded
+from engine.index import ENTRY, Entry, following, partition_key, read_entry, read_offset
+from engine.layout import directory_name
+from engine.segment import segment_name, walk_headers
+from engine.tests.crash_states.life import NOW_MS, OPTIONS, Life, living, next_sequence, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Batch, Content, Legal, RecordingFileSystem, Timeline
 from engine.tests.helpers import bytes_of, read
 
@@ -63,9 +66,10 @@ async def _examine(done: Examination, asked: Sequence[Asked], leader_epoch: int,
         for one in asked:
             done.timelines.append(await _check_opened(life, one))
         for timeline in done.timelines:
+            _check_index(life, timeline)
             await _check_answers(life, timeline)
             await _check_producers(life, timeline)
-        await _leave(life)
+        await _leave(life, done.timelines)
     serious = [problem for problem in problems if HARMLESS not in problem]
     if serious:
         raise Anomaly(f"reported: {serious}")
@@ -129,6 +133,28 @@ async def _read_all(log: PartitionLog) -> list[bytes]:
     return found
 
 
+def _check_index(life: Life, timeline: Timeline) -> None:
+    """Every stored entry names a batch of the log (RULES L6): what a crash took from the log is in no index."""
+    log, filesystem = life.logs[timeline], life.filesystem
+    partition = timeline.partition
+    prefix = ENTRY + partition_key(partition.topic_id, partition.partition)
+    for key, value in life.indexes[-1].scan(prefix, following(prefix)):
+        base_offset, entry = read_offset(key[:-8]), read_entry(key, value)
+        path = f"{OPTIONS.log_dirs[0]}/{directory_name(partition)}/{segment_name(base_offset)}"
+        if base_offset < log.log_start_offset and not filesystem.exists(path):
+            continue  # left over from a segment that was deleted: offsets never come again
+        if entry not in (_entries_of(filesystem, path) if entry.offset < log.log_end_offset else ()):
+            raise Anomaly(f"{path}: the index has {entry}, the log ends at {log.log_end_offset}")
+
+
+def _entries_of(filesystem: RecordingFileSystem, path: str) -> Iterator[Entry]:
+    """Of all its batches."""
+    newest_ms = -1
+    for at in walk_headers(filesystem.open(path), 0, filesystem.size(path)):
+        newest_ms = max(newest_ms, at.header.max_timestamp_ms)
+        yield Entry(at.header.base_offset, at.position, newest_ms)
+
+
 async def _check_answers(life: Life, timeline: Timeline) -> None:
     """What comes from the index is what a walk over everything gives."""
     log = life.logs[timeline]
@@ -183,10 +209,12 @@ async def _send(life: Life, timeline: Timeline, producer_id: int) -> None:
         raise Anomaly(f"an append went to {result.base_offset}, not {batch.base_offset}")
 
 
-async def _leave(life: Life) -> None:
+async def _leave(life: Life, timelines: Sequence[Timeline]) -> None:
     """At once, after a checkpoint, or as it should be."""
     way = life.rng.randrange(3)
     if way:
         await trio.sleep(2.5)
+        for timeline in timelines:
+            _check_index(life, timeline)
     if way == 2:
         await life.store.close()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 
 import trio
 import trio.testing
 
+import engine.index
+import engine.segment
 from engine.api import FlushPolicy, LogConfig, PartitionLog, PendingAppend
 from engine.batch import Record, build_batch
 from engine.io_workers import LoopPool
@@ -19,6 +20,8 @@ from engine.testing_index import MemoryIndex
 from engine.tests.crash_states.timeline import Batch, Event, RecordingFileSystem, Timeline
 
 NOW_MS = 1_700_000_000_000
+INDEX_INTERVAL_BYTES = 200  # segments are small: an index of their first batches only could not be wrong
+INDEX_INTERVAL_RECORDS = 2
 OPTIONS = StoreOptions(
     ("/data",), "cluster", 1, journal_slot_size_bytes=5 * 4096, open_files_max=4, loaded_indexes_max=2
 )
@@ -36,7 +39,21 @@ def run_seeded(main: Callable[[], Awaitable[None]], seed: int) -> None:
     """On a clock that jumps, and with the same schedule each time."""
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     trio._core._run._r.seed(seed)
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    with _many_index_entries():
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+@contextmanager
+def _many_index_entries() -> Iterator[None]:
+    index, segment = vars(engine.index), vars(engine.segment)
+    bytes_before, records_before = index["INTERVAL_BYTES"], index["INTERVAL_RECORDS"]
+    index.update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES)
+    segment.update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)
+    try:
+        yield
+    finally:
+        index.update(INTERVAL_BYTES=bytes_before)
+        segment.update(INTERVAL_BYTES=bytes_before, INTERVAL_RECORDS=records_before)
 
 
 @dataclass
@@ -47,6 +64,7 @@ class Life:
     filesystem: RecordingFileSystem
     rng: Random
     leader_epoch: int
+    indexes: list[MemoryIndex]  # as they were opened, the last is in use
     logs: dict[Timeline, PartitionLog] = field(default_factory=dict)
 
     @property
@@ -94,13 +112,18 @@ async def living(
     """Leaving it without closing the store is the death of the process."""
     fatal: list[str] = []
     random = Random(seed)
-    index = partial(MemoryIndex, filesystem)
-    world = StoreWorld(filesystem, index, LoopPool(), random, lambda: NOW_MS, fatal.append, problems.append)
+    indexes: list[MemoryIndex] = []
+
+    def open_index(directory: str) -> MemoryIndex:
+        indexes.append(MemoryIndex(filesystem, directory))
+        return indexes[-1]
+
+    world = StoreWorld(filesystem, open_index, LoopPool(), random, lambda: NOW_MS, fatal.append, problems.append)
     store = SegmentStore(OPTIONS, world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         try:
-            yield Life(store, filesystem, Random(seed), leader_epoch)
+            yield Life(store, filesystem, Random(seed), leader_epoch, indexes)
         finally:
             nursery.cancel_scope.cancel()
             filesystem.end_process()

@@ -6,11 +6,15 @@ import random
 
 import pytest
 
+from engine.api import TopicPartition
+from engine.index_keeper import IndexKeeper
+from engine.journal_format import PAGE_SIZE_BYTES, Barrier, BarrierKind, barrier_frame
 from engine.rounds import Lane, PartitionRound
 from engine.testing import MemoryFileSystem
 from engine.testing_loss import Operation
 from engine.tests.crash_states.hunt import hunt
 from engine.tests.crash_states.images import Choice, choices
+from engine.tests.crash_states.timeline import NEVER, Event, RecordingFileSystem, Timeline
 from engine.tests.crash_states.workload import run
 
 
@@ -62,4 +66,24 @@ def test_an_answer_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
     honest = Lane._make_durable
     monkeypatch.setattr(Lane, "_make_durable", early)
-    assert any("legal are" in line for line in hunt(1, share=0.1).anomalies)
+    assert any("legal are" in line for line in hunt(1, share=0.02).anomalies)
+
+
+def test_what_the_index_keeps_of_a_lost_tail_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(_keeper: IndexKeeper, _partition: bytes, _log: object) -> None: ...
+
+    monkeypatch.setattr(IndexKeeper, "_cut", nothing)
+    assert any("the index has" in line for line in hunt(0, share=0.02).anomalies)
+
+
+def test_a_cut_is_done_when_its_barrier_is_durable() -> None:
+    partition = TopicPartition(b"t" * 16, "topic", 3)
+    cut = Event((), 0, is_cut=True)
+    filesystem = RecordingFileSystem(timelines=[Timeline(partition, False, 0, events=[cut])])
+    filesystem.make_dir("/journal")
+    slot = filesystem.open("/journal/0.journal", create=True)
+    barrier = Barrier(partition.topic_id, partition.partition, BarrierKind.TRUNCATED)
+    slot.write_at([barrier_frame(b"slot-id.", 7, [barrier])], PAGE_SIZE_BYTES)
+    assert cut.answered_at == NEVER
+    slot.fdatasync()
+    assert cut.answered_at == len(filesystem.operations)

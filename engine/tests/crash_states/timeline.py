@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from engine.api import PendingAppend, TopicPartition
+from engine.journal import DIRECTORY as JOURNAL
+from engine.journal_format import PAGE_SIZE_BYTES, SLOT_ID_SIZE_BYTES, Barrier, BarrierKind, frames
 from engine.testing import MemoryFileSystem
 from engine.testing_loss import Operation
 
@@ -110,6 +112,16 @@ class Timeline:
             if answered_at == NEVER and self.log.log_start_offset >= offset:
                 self.starts[-1] = (offset, asked_at, now)
 
+    def decide(self, barrier: Barrier, now: int) -> None:
+        """It is in the journal (RULES J2): whatever became of the files when the crash comes, what it says is done."""
+        if (barrier.topic_id, barrier.partition) != (self.partition.topic_id, self.partition.partition):
+            return
+        if barrier.kind is BarrierKind.TRUNCATED:
+            self.events[-1].answered_at = min(self.events[-1].answered_at, now)
+        elif barrier.kind is BarrierKind.LOG_START:
+            offset, asked_at, answered_at = self.starts[-1]
+            self.starts[-1] = (offset, asked_at, min(answered_at, now))
+
     def legal(self, now: int, *, power_cut: bool) -> Legal:
         """After exactly `now` operations. An async topic promises nothing but order when the power fails."""
         if now < self.opened_at:
@@ -137,9 +149,22 @@ class RecordingFileSystem(MemoryFileSystem):
     timelines: list[Timeline] = field(default_factory=list)
 
     def do(self, operation: Operation) -> None:
-        for timeline in self.timelines:
-            timeline.look(len(self.operations))
+        self.look()
         super().do(operation)
+        if self.timelines and operation.kind == "fdatasync" and f"/{JOURNAL}/" in operation.path:
+            for barrier in self._barriers_synced(operation):
+                for timeline in self.timelines:
+                    timeline.decide(barrier, len(self.operations))
+
+    def _barriers_synced(self, sync: Operation) -> list[Barrier]:
+        """Of the frame that was written last: each is synced before the next."""
+        written = next(
+            (one for one in reversed(self.operations) if one.kind == "write" and one.inode == sync.inode), None
+        )
+        if written is None or written.position < PAGE_SIZE_BYTES:
+            return []
+        found = frames(bytes(PAGE_SIZE_BYTES) + written.data, written.data[:SLOT_ID_SIZE_BYTES])
+        return [barrier for frame in found for barrier in frame.barriers]
 
     def look(self) -> None:
         for timeline in self.timelines:

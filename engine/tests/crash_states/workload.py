@@ -132,7 +132,7 @@ class _Steps:
         event = Event(kept, self._life.now, is_cut=True)
         timeline.events.append(event)
         await self._life.store.truncate_partition(timeline.partition, offset)
-        event.answered_at = self._life.now
+        event.answered_at = min(event.answered_at, self._life.now)
 
     async def _delete(self) -> None:
         """And make it anew, under the same name, at once or never."""

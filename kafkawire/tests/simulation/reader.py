@@ -196,7 +196,7 @@ class Follower(Consumer):
         for name, partition in self.places:
             life = self.shared.topics.get(name)
             if life is not None and not self.shared.plans[name].is_volatile:
-                end = ends[Place(life.topic_id, partition)]
+                end = ends.get(Place(life.topic_id, partition), 0)  # one without an end is a trouble already
                 if self._positions.get((name, partition), 0) < end:
                     return False
         return True
