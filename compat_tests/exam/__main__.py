@@ -1,30 +1,58 @@
 """`python -m compat_tests.exam [BUG ...]` plants each bug (all by default) and tells who caught it, and how fast.
 
-Exit code 1: one was not caught. The last line sums up.
+Exit code 1: one was not caught. Each comes with the command that shows it again; `--plant DIRECTORY` makes the sources
+with one bug for it. The last line sums up.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
 from pathlib import Path
 
-from compat_tests.exam.examination import bugs, examine, plant
+from compat_tests.exam.examination import Outcome, bugs, examine, plant
+
+COMMAND = "python -m compat_tests.exam"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("bugs", nargs="*", metavar="BUG", help=", ".join(bugs()))
+    parser.add_argument("--plant", type=Path, metavar="DIRECTORY", help="plant one bug here, in a new directory")
+    asked = parser.parse_args()
+    if unknown := set(asked.bugs) - set(bugs()):
+        parser.error(f"there is no patch for {', '.join(sorted(unknown))}")
+    if asked.plant is not None and len(asked.bugs) != 1:
+        parser.error("--plant is for one bug")
+    return asked
+
+
+def report(outcome: Outcome) -> None:
+    bug, found = outcome.bug, outcome.finding
+    if found is None:
+        print(f"{bug}: NOT CAUGHT within {outcome.seconds:.0f} s", flush=True)
+        return
+    print(f"{bug}: caught by {outcome.examiner} after {outcome.seconds:.0f} s: {found.words[:200]}")
+    print(f"  {COMMAND} {bug} --plant /tmp/{bug} && cd /tmp/{bug} && PYTHONPATH=. {found.command}", flush=True)
 
 
 def main() -> int:
+    asked = arguments()
+    if asked.plant is not None:
+        asked.plant.mkdir(parents=True)
+        plant(asked.bugs[0], asked.plant)
+        return 0
     outcomes = []
-    for bug in sys.argv[1:] or bugs():
+    for bug in asked.bugs or bugs():
         with tempfile.TemporaryDirectory() as scratch:
             plant(bug, Path(scratch))
-            outcome = examine(bug, Path(scratch))
-        by = f"caught by {outcome.examiner}" if outcome.examiner else "NOT CAUGHT"
-        print(f"{bug}: {by} after {outcome.seconds:.0f} s: {outcome.words[:200]}", flush=True)
-        outcomes.append(outcome)
-    caught = [outcome for outcome in outcomes if outcome.examiner]
-    slowest_s = max((outcome.seconds for outcome in caught), default=0.0)
-    line = f"{len(caught)} of {len(outcomes)} planted bugs caught, the slowest after {slowest_s:.0f} s"
+            outcomes.append(examine(bug, Path(scratch)))
+        report(outcomes[-1])
+    caught = [outcome for outcome in outcomes if outcome.finding]
+    times = ", ".join(f"{one.bug} {one.seconds:.0f} s" for one in caught)
+    line = f"{len(caught)} of {len(outcomes)} planted bugs caught: {times}"
     print(line)
     if "KAFKAWIRE_LEDGER_SUMMARY" in os.environ:
         Path(os.environ["KAFKAWIRE_LEDGER_SUMMARY"]).write_text(line, encoding="utf-8")

@@ -1,6 +1,7 @@
 """Applies a planted bug to a copy of the sources, and lets the long tests look for it.
 
-The product has no switches for bugs: a patch that does not apply any more is to be written anew.
+The product has no switches for bugs: a patch that does not apply any more is to be written anew. Its head says what it
+does and which test catches it; that one looks first.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +22,9 @@ PATCHES = Path(__file__).parent / "patches"
 PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
 CAUGHT_WITHIN_S = 600
 JOBS = str(os.cpu_count() or 1)
+CAUGHT_BY = re.compile(r"^Caught-by: (.+)$", re.MULTILINE)
+# A patch that fits no more by its names breaks the product in another way than it says: that is no verdict.
+ROTTEN = re.compile(r"\b(Attribute|Name|Type|Import|ModuleNotFound)Error\b")
 
 
 @dataclass(frozen=True)
@@ -30,31 +36,52 @@ class Examiner:
     verdict: str
 
 
-CRASH_IMAGES = Examiner(
-    "crash images",
-    ("engine.tests.crash_states", "--workloads", "0:1000", "--share", "0.05", "--budget-s", "150", "--jobs", JOBS),
-    r"^python -m engine.tests.crash_states --workload ",
+EXAMINERS = (
+    Examiner(
+        "crash images",
+        ("engine.tests.crash_states", "--workloads", "0:1000", "--share", "0.05", "--budget-s", "150", "--jobs", JOBS),
+        r"^(?P<command>python -m engine\.tests\.crash_states --workload [^:]+(?: --image [^:]+:[^:]+)?): (?P<words>.*)",
+    ),
+    Examiner(
+        "simulated broker",
+        ("kafkawire.tests.simulation", "--seeds", "0:2000", "--budget-s", "300", "--jobs", JOBS),
+        r"^seed \d+ FAILED: (?P<command>.*)\n  (?!simulation crashed)(?P<words>.*)",
+    ),
 )
-SIMULATION = Examiner(
-    "simulated broker",
-    ("kafkawire.tests.simulation", "--seeds", "0:2000", "--budget-s", "300", "--jobs", JOBS),
-    r"^seed \d+ FAILED",
-)
-EXAMINERS = (CRASH_IMAGES, SIMULATION)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an examiner says is wrong, and the command that shows it again in the same sources."""
+
+    words: str
+    command: str
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who caught a bug, and by which words; None: nobody did."""
+    """Who caught a bug, and what they found; None: nobody did."""
 
     bug: str
-    examiner: str | None
-    words: str
     seconds: float
+    examiner: str | None = None
+    finding: Finding | None = None
 
 
 def bugs() -> list[str]:
     return sorted(path.stem for path in PATCHES.glob("*.patch"))
+
+
+def patch_of(bug: str) -> Path:
+    return PATCHES / f"{bug}.patch"
+
+
+def examiners_of(bug: str) -> list[Examiner]:
+    """All of them, the one that its patch names first; raises ValueError when it names none."""
+    named = CAUGHT_BY.search(patch_of(bug).read_text(encoding="utf-8"))
+    if named is None or named.group(1) not in [one.name for one in EXAMINERS]:
+        raise ValueError(f"{bug}: the patch does not say by which test it is caught")
+    return sorted(EXAMINERS, key=lambda one: one.name != named.group(1))
 
 
 def plant(bug: str, directory: Path) -> None:
@@ -62,27 +89,27 @@ def plant(bug: str, directory: Path) -> None:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", directory)
-    patch = str(PATCHES / f"{bug}.patch")
     # Not within a repository: a checkout around the copy must not redirect the paths.
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(directory.parent)}
-    subprocess.run(["git", "apply", patch], cwd=directory, env=environment, check=True, capture_output=True)
+    command = ["git", "apply", str(patch_of(bug))]
+    subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True)
 
 
 def examine(bug: str, directory: Path) -> Outcome:
     """One examiner after the other, until one of them catches it or its time is over."""
     started_s = time.monotonic()
-    for examiner in EXAMINERS:
+    for examiner in examiners_of(bug):
         left_s = CAUGHT_WITHIN_S - (time.monotonic() - started_s)
         if left_s <= 0:
             break
-        words = run(examiner, directory, left_s)
-        if words is not None:
-            return Outcome(bug, examiner.name, words, time.monotonic() - started_s)
-    return Outcome(bug, None, "", time.monotonic() - started_s)
+        finding = run(examiner, directory, left_s)
+        if finding is not None:
+            return Outcome(bug, time.monotonic() - started_s, examiner.name, finding)
+    return Outcome(bug, time.monotonic() - started_s)
 
 
-def run(examiner: Examiner, directory: Path, timeout_s: float) -> str | None:
-    """What it says it found in the sources of `directory`."""
+def run(examiner: Examiner, directory: Path, timeout_s: float) -> Finding | None:
+    """What it finds in the sources of `directory`. RuntimeError: it could not look for what it should."""
     environment = {**os.environ, "PYTHONPATH": str(directory)}
     environment.pop("KAFKAWIRE_LEDGER_SUMMARY", None)
     process = subprocess.Popen(
@@ -92,13 +119,21 @@ def run(examiner: Examiner, directory: Path, timeout_s: float) -> str | None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     )
+    is_over = False
     try:
         output, _ = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        process.kill()
+        is_over = True
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its own processes with it
+    if is_over:
         output, _ = process.communicate()
-    found = re.search(f"{examiner.verdict}.*", output, re.MULTILINE)
-    if found is None and process.returncode not in (0, -9):
+    found = re.search(examiner.verdict, output, re.MULTILINE)
+    if found is not None and ROTTEN.search(found["words"]):
+        raise RuntimeError(f"the patch is rotten: {found['words']}")
+    if found is None and process.returncode != 0 and not is_over:
         raise RuntimeError(f"{examiner.name} did not run:\n{output[-2000:]}")
-    return None if found is None else found.group()
+    return None if found is None else Finding(found["words"], found["command"])

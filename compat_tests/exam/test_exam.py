@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from compat_tests.exam.examination import bugs, examine, plant
+from compat_tests.exam.examination import EXAMINERS, bugs, examine, examiners_of, plant, run
 
 PLANTED = 12
-QUICK = ("ack-before-fsync", "sequence-check-skipped", "high-watermark-ahead-of-the-durable-end")
+QUICK = ("ack-before-fsync", "sequence-check-skipped", "torn-tail-kept")
 
 
 def test_all_bugs_are_there() -> None:
     assert len(bugs()) == PLANTED
+    assert all(len(examiners_of(bug)) == len(EXAMINERS) for bug in bugs())
 
 
 @pytest.mark.parametrize("bug", bugs())
@@ -24,4 +26,13 @@ def test_patch_applies(bug: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("bug", QUICK)
 def test_bug_is_caught(bug: str, tmp_path: Path) -> None:
     plant(bug, tmp_path)
-    assert examine(bug, tmp_path).examiner is not None
+    assert examine(bug, tmp_path).examiner == examiners_of(bug)[0].name
+
+
+@pytest.mark.parametrize("words", ["NameError: name 'x' is not defined", "simulation crashed: KeyError"])
+def test_what_breaks_the_examiner_is_no_catch(words: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        f"print('seed 1 FAILED: command'); print({'  ' + words!r}); raise SystemExit(1)"
+    )
+    with pytest.raises(RuntimeError):
+        run(replace(EXAMINERS[1], command=("broken",)), tmp_path, timeout_s=60)

@@ -73,6 +73,7 @@ def check(history: History, final: Mapping[Place, Mapping[int, StoredRecord]]) -
         found += _connection_order(facts, place)
         found += _marks(facts, place)
         found += _epochs(facts, place)
+        found += _lost_dirs(facts, place)
         found += _out_of_range(facts, place)
     for place, records in sorted(final.items()):
         found += _producer_order(facts, place, records)
@@ -349,6 +350,14 @@ def _epochs(facts: Facts, place: Place) -> Iterator[Anomaly]:
     for epoch, of_epoch in sorted(lives.items()):
         if len(of_epoch) > 1:
             yield Anomaly("epoch used twice", f"{place}: epoch {epoch} in lives {sorted(of_epoch)}")
+
+
+def _lost_dirs(facts: Facts, place: Place) -> Iterator[Anomaly]:
+    """A log dir of which a write or a sync failed takes no more, even if it seems to work again (RULES L4)."""
+    for failure in facts.history.dir_failures:
+        for send in facts.acked[place]:
+            if place in failure.places and send.life == failure.life and send.lane[1] > failure.at:
+                yield Anomaly("acked by a lost log dir", f"{place}: {send.values[0]} at {send.offset}")
 
 
 def _out_of_range(facts: Facts, place: Place) -> Iterator[Anomaly]:

@@ -130,6 +130,14 @@ class Restart:
     cut_ends: dict[Place, int]
 
 
+class DirFailure(NamedTuple):
+    """A write or a sync of a log dir failed; these partitions lie on it."""
+
+    at: int
+    life: int
+    places: frozenset[Place]
+
+
 @dataclass(slots=True)
 class History:
     """All events, in the order in which they became known."""
@@ -140,6 +148,7 @@ class History:
     lookups: list[Lookup] = field(default_factory=list)
     deletions: list[RecordsDeletion] = field(default_factory=list)
     restarts: list[Restart] = field(default_factory=list)
+    dir_failures: list[DirFailure] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)  # what needs no checker: a broker that does not start, a hang
     operations: int = 0
     now: int = 0

@@ -9,9 +9,10 @@ import trio
 
 from engine.api import PartitionLog, TopicPartition
 from engine.errors import EngineError
+from engine.partition import Partition
 from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
 from kafkawire.config import load
-from kafkawire.tests.simulation.history import Place, Restart
+from kafkawire.tests.simulation.history import DirFailure, Place, Restart
 from kafkawire.tests.simulation.shared import Shared
 from kafkawire.tests.simulation.world import PowerLost, SimulatedWorld
 
@@ -39,6 +40,7 @@ class Lives:
     def __post_init__(self) -> None:
         self._rng = Random(f"{self.shared.seed}/lives")
         self.world.disk.on_end = self._end_within
+        self.world.disk.on_failure = self._note_failure
 
     @property
     def has_lost_a_dir(self) -> bool:
@@ -125,6 +127,16 @@ class Lives:
         self._in_doubt.difference_update(cut_ends)
         history.restarts.append(Restart(history.tick(), cut_ends))
         history.note("started", history.life, sorted(ends.items()))
+
+    def _note_failure(self, path: str) -> None:
+        history = self.shared.history
+        logs = {} if self.broker is None else self._logs(self.broker)
+        places = {
+            place
+            for place, log in logs.items()
+            if isinstance(log, Partition) and path.startswith(log.log_dir.path + "/")
+        }
+        history.dir_failures.append(DirFailure(history.tick(), history.life, frozenset(places)))
 
     # Ends
 

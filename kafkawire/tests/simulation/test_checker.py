@@ -6,6 +6,7 @@ import pytest
 
 from kafkawire.tests.simulation.checker import ALL_ACKS, CORRUPT, OUT_OF_RANGE, check
 from kafkawire.tests.simulation.history import (
+    DirFailure,
     History,
     Lookup,
     Outcome,
@@ -300,6 +301,15 @@ def test_what_a_single_read_shows() -> None:
     read(one, 0).damage = "wrong CRC"
     expected = {"wrong place", "gap", "read above high watermark", "nothing below high watermark"}
     assert expected | {"damaged log", "wrong bytes"} <= kinds(one)
+
+
+@pytest.mark.parametrize(("life", "is_late"), [(1, True), (2, False)])
+def test_acked_by_a_lost_log_dir(life: int, is_late: bool) -> None:
+    one = history()
+    send(one, (1, 0), offset=0)
+    one.dir_failures.append(DirFailure(one.tick(), 1, frozenset({HERE})))
+    send(one, (1, 1), offset=1, life=life)
+    assert kinds(one) == ({"acked by a lost log dir"} if is_late else set())
 
 
 def test_refused_offset() -> None:

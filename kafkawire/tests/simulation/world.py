@@ -18,6 +18,7 @@ import trio
 
 from engine.filesystem import File
 from engine.io_workers import sync_all
+from engine.store import INDEX
 from engine.testing import Fault, MemoryFileSystem
 from engine.testing_loss import Operation
 from kafkawire.broker import Surroundings
@@ -41,6 +42,7 @@ class SimulatedFileSystem(MemoryFileSystem):
     has_lost_pages: bool = False  # in this life: a sync failed, and what it was for is gone
     changes_until_end: int | None = None
     on_end: Callable[[], None] | None = None
+    on_failure: Callable[[str], None] = lambda _: None  # a log dir is lost: what failed may not be tried again
     is_dead: bool = False
 
     def do(self, operation: Operation) -> None:
@@ -63,6 +65,8 @@ class SimulatedFileSystem(MemoryFileSystem):
             self.hits += 1
             self.was_hit = True
             self.has_lost_pages |= kind == "fdatasync"
+            if kind in ("fdatasync", "write") and found.errno == errno.EIO and f"/{INDEX}/" not in path:
+                self.on_failure(path)
             self.history.note("fault", kind, path, errno.errorcode[found.errno])
         return found
 
