@@ -101,6 +101,12 @@ TEST = [
 LONG: list[Stage] = [
     Stage("crash images, five workloads at every operation", crash_images("0:5"), 3600),
     Stage("flipped bits", bit_flips(3000), 3600),
+    pytest_stage(
+        "log against its model, 5,000 histories",
+        3600,
+        "engine/tests/test_log_model.py",
+        KAFKAWIRE_LOG_MODEL_EXAMPLES="5000",
+    ),
     Stage("simulated broker, 2,000 seeds", simulation("0:2000"), 3600),
     Stage("planted bugs", script("-m", "compat_tests.exam"), 7200),
     pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),

@@ -13,58 +13,14 @@ from hypothesis import strategies as st
 
 from engine.api import FlushPolicy, LogConfig
 from engine.batch import Record, build_batch
-from engine.index import FORMAT_KEY, Entry, following, partition_key, read_entry, read_offset, read_summary, segment_key
-from engine.index_store import KeyValue
-from engine.segment import walk_headers
+from engine.index import FORMAT_KEY, read_offset
 from engine.testing import Fault, MemoryFileSystem
 from engine.testing_index import MemoryIndex
 from engine.tests.helpers import ORDERS, append, open_orders, read_all, running
+from engine.tests.index_checks import KEY, check_index_equals_walk, stored
 
-KEY = partition_key(ORDERS.topic_id, ORDERS.partition)
 ROLLING = LogConfig(segment_size_bytes=40_000)
 BATCHES = "/data/index/batches"
-
-
-def stored(filesystem: MemoryFileSystem, prefix: bytes) -> list[KeyValue]:
-    return MemoryIndex(filesystem, "/data/index").scan(prefix, following(prefix))
-
-
-def check_entries(filesystem: MemoryFileSystem, name: str, stored_entries: list[Entry]) -> None:
-    """By the rule of the format: of every batch that is far enough from the last entry; each of them true."""
-    file = filesystem.open(f"/data/orders-0/{name}")
-    by_offset = {entry.offset: entry for entry in stored_entries}
-    newest_ms, last = -1, None
-    for at in walk_headers(file, 0, file.size()):
-        offset = at.header.base_offset
-        newest_ms = max(newest_ms, at.header.max_timestamp_ms)
-        found = by_offset.pop(offset, None)
-        if found is not None:
-            last = found
-            assert found == Entry(offset, at.position, newest_ms)
-        else:
-            assert last is not None, "the first batch has none"
-            assert offset < last.offset + 1000 or at.position < last.position + 4096
-    assert not by_offset, "no such batches"
-
-
-def check_index_equals_walk(filesystem: MemoryFileSystem, *, with_last_summary: bool) -> None:
-    names = [name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
-    summaries = {read_offset(key): read_summary(value) for key, value in stored(filesystem, b"s" + KEY)}
-    assert len(summaries) == len(names) - (not with_last_summary)
-    for name in names:
-        base = int(name.removesuffix(".log"))
-        found = [read_entry(key, value) for key, value in stored(filesystem, segment_key(b"e", KEY, base))]
-        check_entries(filesystem, name, found)
-        if base in summaries:
-            file = filesystem.open(f"/data/orders-0/{name}")
-            headers = [at.header for at in walk_headers(file, 0, file.size())]
-            assert summaries[base] == (
-                file.size(),
-                headers[-1].next_offset if headers else base,
-                headers[0].max_timestamp_ms if headers else -1,
-                max((one.max_timestamp_ms for one in headers), default=-1),
-                headers[-1].leader_epoch if headers else -1,
-            )
 
 
 def records(count: int, timestamp_ms: int) -> memoryview:

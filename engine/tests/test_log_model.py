@@ -1,148 +1,352 @@
-"""A partition against a model, a list of values: whatever is appended, killed, cut or restarted in whatever order."""
+"""A partition against a model, whatever is appended, read, cut, killed or restarted in whatever order.
+
+`KAFKAWIRE_LOG_MODEL_EXAMPLES` makes it longer, and each run another one.
+"""
 
 import dataclasses
+import errno
+import os
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
 from functools import partial
-from typing import NamedTuple
 
+import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.api import Isolation, LogConfig, OffsetSpec, PartitionLog
-from engine.batch import Record, build_batch
-from engine.testing import MemoryFileSystem
-from engine.tests.helpers import (
-    MAX_BYTES,
-    HeldPool,
-    batches_in,
-    bytes_of,
-    open_orders,
-    options,
-    read,
-    read_all,
-    running,
-)
+from engine.api import FlushPolicy, Isolation, LogConfig, OffsetSpec, PendingAppend, ReadResult
+from engine.batch import parse_header
+from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
+from engine.partition import Partition
+from engine.store import SegmentStore
+from engine.testing import Fault, MemoryFileSystem
+from engine.tests.helpers import NO_JOURNAL, ORDERS, HeldPool, bytes_of, open_orders, options, read, running
+from engine.tests.index_checks import check_index_equals_walk
+from engine.tests.log_model import Model, Send, key_of
+from engine.tests.stepwise import Stepwise
 
-CONFIG = LogConfig(segment_size_bytes=700)
+EXAMPLES = int(os.environ.get("KAFKAWIRE_LOG_MODEL_EXAMPLES", "50"))
 EVERYTHING = Isolation.READ_UNCOMMITTED
+LOADS_MAX = 2  # then a read finds what it needs
+HARMLESS = "as a crash leaves"
+MANY = 10_000
 
-
-class Step(NamedTuple):
-    """One thing that happens; each kind uses the fields it needs."""
-
-    kind: str
-    batches: Sequence[list[int]] = ()  # the timestamps, which double as values, of the records of each batch
-    seed: int | None = None
-    offset: int = 0
-    size_bytes: int = 100
-    timestamp_ms: int = 0
-
-
-batches = st.lists(st.lists(st.integers(0, 500), min_size=1, max_size=4), min_size=1, max_size=5)
-steps = st.lists(
-    st.one_of(
-        st.builds(Step, st.just("append"), batches),
-        st.builds(Step, st.just("restart")),
-        st.builds(Step, st.just("kill"), batches),
-        st.builds(Step, st.just("power cut"), batches, seed=st.none() | st.integers(0, 99)),
-        st.builds(
-            Step,
-            st.just("look"),
-            offset=st.integers(0, 60),
-            size_bytes=st.integers(1, 900),
-            timestamp_ms=st.integers(0, 510),
-        ),
-    ),
-    max_size=12,
+times = st.lists(st.integers(0, 3000), min_size=1, max_size=5) | st.builds(lambda time: [time] * 300, st.integers(0, 9))
+fresh = st.builds(
+    Send,
+    st.sampled_from(["plain", "next", "next", "new epoch"]),
+    producer_id=st.integers(7, 9),
+    times=times,
+    which=st.just(0),
+    acks=st.sampled_from([-1, 1]),
 )
+refused = st.builds(
+    Send,
+    st.sampled_from(["again", "again", "gap", "old epoch"]),
+    producer_id=st.integers(7, 9),
+    times=times,
+    which=st.integers(0, 7),
+    acks=st.sampled_from([-1, 1]),
+)
+anywhere = st.integers(0, 1 << 20)  # of the offsets there are
 
 
-@dataclass
-class Model:
-    """What the log must hold: timestamps double as values; plus what may follow without having been answered."""
+class LogMachine(RuleBasedStateMachine):
+    """Rules do things to a log and check the answer; after each of them everything else is looked at."""
 
-    filesystem: MemoryFileSystem = field(default_factory=MemoryFileSystem)
-    records: list[int] = field(default_factory=list)
-    unanswered: list[int] = field(default_factory=list)
-    epoch: int = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = Stepwise()
+        self.filesystem = MemoryFileSystem()
+        self.life = AsyncExitStack()
+        self.problems: list[str] = []
+        self.pool = HeldPool()
+        self.store: SegmentStore
+        self.log: Partition
 
+    @initialize(
+        segment_size_bytes=st.sampled_from([5_000, 20_000]),
+        segment_age_ms=st.sampled_from([1500, 1 << 40]),
+        flush_policy=st.sampled_from(FlushPolicy),
+        flush_messages=st.sampled_from([7, 1 << 40]),
+        index_keys=st.booleans(),
+        slot_size_bytes=st.sampled_from([NO_JOURNAL, 64 * 1024]),
+        open_max=st.sampled_from([1, 100]),
+    )
+    def begin(
+        self,
+        segment_size_bytes: int,
+        segment_age_ms: int,
+        flush_policy: FlushPolicy,
+        flush_messages: int,
+        index_keys: bool,
+        slot_size_bytes: int,
+        open_max: int,
+    ) -> None:
+        config = LogConfig(
+            segment_size_bytes=segment_size_bytes,
+            segment_age_ms=segment_age_ms,
+            flush_policy=flush_policy,
+            flush_messages=flush_messages,
+            index_keys=index_keys,
+            file_delete_delay_ms=1000,
+        )
+        self.model = Model(config)
+        base = options(journal_slot_size_bytes=slot_size_bytes)
+        self.options = dataclasses.replace(base, open_files_max=open_max, loaded_indexes_max=open_max)
+        self.loop.run(self._open)
 
-def encoded(times: list[int]) -> memoryview:
-    return memoryview(build_batch([Record(None, b"%d" % time, time) for time in times]))
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            self.loop.run(self.life.aclose)
+        self.loop.close()
 
+    async def _open(self) -> None:
+        self.pool = HeldPool()
+        life = running(self.filesystem, self.options, pool=self.pool, problems=self.problems)
+        self.store = await self.life.enter_async_context(life)
+        await self._lead()
 
-async def live(model: Model, remaining: list[Step]) -> None:
-    """One life of the broker: until a step ends it."""
-    pool = HeldPool()
-    scarce = dataclasses.replace(options(), open_files_max=1, loaded_indexes_max=1)
-    async with running(model.filesystem, scarce, pool=pool) as store:
-        log = await open_orders(store, CONFIG, model.epoch)
-        model.epoch += 1
-        stored = [int(value or b"-1") for value in (await read_all(log)).values()]
-        possible = model.records + model.unanswered
-        assert stored == possible[: len(stored)], "not what was appended, in order"
-        assert len(stored) >= len(model.records), "an acknowledged record is lost"
-        model.records, model.unanswered = stored, []
-        while remaining:
-            step = remaining.pop(0)
-            if step.kind == "append":
-                pending = [log.append(encoded(times), acks=-1) for times in step.batches]
-                for one, times in zip(pending, step.batches, strict=True):
-                    assert (await one.wait()).base_offset == len(model.records)
-                    model.records += times
-            elif step.kind == "look":
-                await look(log, model, step)
-            elif step.kind == "restart":
-                await store.close()
-                return
+    async def _lead(self) -> None:
+        self.model.leader_epoch += 1
+        log = await open_orders(self.store, self.model.config, self.model.leader_epoch)
+        assert isinstance(log, Partition)
+        self.log = log
+
+    # What clients do
+
+    @rule(sends=st.lists(fresh | refused, min_size=1, max_size=6))
+    def append(self, sends: list[Send]) -> None:
+        """Several at once are one round."""
+        before = len(self.model.batches)
+        expected = [(one, send.acks) for send in sends if (one := self.model.send(send)) is not None]
+        self.model.roll(len(self.model.batches) - before)
+
+        async def run() -> None:
+            pending = [self._send(one.sent, acks) for one, acks in expected]
+            for waiting, (one, _) in zip(pending, expected, strict=True):
+                if one.error is None:
+                    assert (await waiting.wait()).base_offset == one.base_offset
+                else:
+                    with pytest.raises(one.error):
+                        await waiting.wait()
+            await trio.testing.wait_all_tasks_blocked()  # acks=1 is answered before it is durable
+
+        self.loop.run(run)
+
+    def _send(self, sent: bytes, acks: int) -> PendingAppend:
+        return self.log.append(memoryview(bytearray(sent)), acks=acks)
+
+    @rule(send=fresh)
+    def find_the_disk_full(self, send: Send) -> None:
+        expected = self.model.send(send)
+        assert expected is not None
+        self.model.batches.pop()
+
+        async def run() -> None:
+            self.filesystem.faults.append(Fault("write", errno.ENOSPC, ".log"))
+            with pytest.raises(StorageError, match="no space"):
+                await self._send(expected.sent, send.acks).wait()
+            assert not self.filesystem.faults
+
+        self.loop.run(run)
+
+    @rule(
+        where=anywhere,
+        max_size_bytes=st.integers(0, 400) | st.integers(0, 30_000),
+        whole=st.booleans(),
+        cold=st.booleans(),
+    )
+    def read_some(self, where: int, max_size_bytes: int, whole: bool, cold: bool) -> None:
+        model, offset = self.model, where % (self.model.end + 2)
+        if cold:
+            self.filesystem.drop_cache()
+
+        async def run() -> ReadResult:
+            for _ in range(LOADS_MAX):
+                try:
+                    return self.log.read(offset, max_size_bytes, EVERYTHING, at_least_one=whole)
+                except NotLoaded:
+                    await self.log.load(offset, max_size_bytes)
+            return self.log.read(offset, max_size_bytes, EVERYTHING, at_least_one=whole)
+
+        if not model.start <= offset <= model.end:
+            with pytest.raises(OffsetOutOfRange):
+                self.loop.run(run)
+            return
+        data = bytes_of(self.loop.run(run).records)
+        holding = next((batch for batch in model.batches if batch.next_offset > offset), None)
+        if holding is None:
+            assert data == b""
+            return
+        stored = b"".join(batch.stored for batch in model.in_segment_of(holding))
+        assert stored.startswith(data)
+        assert len(data) <= max(max_size_bytes, len(holding.sent) if whole else 0)
+        assert len(data) >= len(holding.sent) or not (whole or max_size_bytes >= len(holding.sent))
+
+    @rule(time=st.integers(-1, 3001))
+    def look_up_a_time(self, time: int) -> None:
+        wanted_ms = (
+            parse_header(self.model.batches[0].sent).base_timestamp_ms + time if self.model.batches else time + 1
+        )
+        records = self.model.records()
+        found = next((one for one in records if one[1] >= wanted_ms), (-1, -1, -1))
+        assert self.loop.run(lambda: self._at(wanted_ms)) == found
+        newest = max(records, key=lambda one: (one[1], -one[0]), default=(-1, -1, -1))
+        assert self.loop.run(lambda: self._at(OffsetSpec.MAX_TIMESTAMP)) == newest
+
+    async def _at(self, timestamp_ms: int) -> tuple[int, int, int]:
+        found = await self.log.offset_for_timestamp(timestamp_ms, EVERYTHING)
+        return found.offset, found.timestamp_ms, found.leader_epoch
+
+    @rule(time=st.integers(0, 3), limit=st.sampled_from([1, 3, MANY]))
+    def look_up_a_key(self, time: int, limit: int) -> None:
+        key = key_of(time)
+        expected = [offset for offset, time_ms, _ in self.model.records() if key_of(time_ms) == key]
+        assert self.loop.run(lambda: self.log.offsets_for_key(key, limit)) == expected[:limit]
+
+    # What makes it shorter
+
+    @rule(where=anywhere)
+    def delete_records(self, where: int) -> None:
+        offset = where % (self.model.end + 1)
+        self.model.begin_at(offset)
+        assert self.loop.run(lambda: self.log.delete_records(offset)) == self.model.start
+
+    @rule(where=anywhere)
+    def truncate(self, where: int) -> None:
+        offset = where % (self.model.end + 1)
+        holding = next((batch for batch in self.model.batches if batch.next_offset > offset), None)
+        if holding is not None and (offset < self.model.start or holding.base_offset < self.model.start):
+            with pytest.raises(OffsetOutOfRange):
+                self.loop.run(lambda: self.store.truncate_partition(ORDERS, offset))
+            return
+        self.model.truncate(offset)
+        assert self.loop.run(lambda: self.store.truncate_partition(ORDERS, offset)) == self.model.end
+
+    # What else happens
+
+    @rule(seconds=st.sampled_from([0.2, 2.5, 61.0]))
+    def wait(self, seconds: float) -> None:
+        self.loop.run(partial(trio.sleep, seconds))
+
+    @rule()
+    def lead_again(self) -> None:
+        self.loop.run(self._lead)
+
+    @rule()
+    def restart(self) -> None:
+        async def run() -> None:
+            await self.store.close()
+            await self.life.aclose()
+            check_index_equals_walk(self.filesystem, with_last_summary=True)
+            await self._open()
+
+        self.loop.run(run)
+
+    @rule(sends=st.lists(fresh, max_size=5), seed=st.none() | st.integers(0, 99))
+    def lose_power(self, sends: list[Send], seed: int | None) -> None:
+        """In the middle of a round: written, but neither synced nor answered."""
+        sure = self._begin_round(sends, acks=-1)
+        if self.model.config.flush_policy is FlushPolicy.ASYNC:
+            durable_offset = self.log.log.durable_offset
+            sure = sum(batch.next_offset <= durable_offset for batch in self.model.batches)
+        self.filesystem.crash(None if seed is None else random.Random(seed))
+        self._come_back(sure)
+
+    @rule(sends=st.lists(fresh, max_size=5), acks=st.sampled_from([-1, 1]))
+    def kill(self, sends: list[Send], acks: int) -> None:
+        self._come_back(self._begin_round(sends, acks))
+
+    def _begin_round(self, sends: list[Send], acks: int) -> int:
+        """Nothing is synced any more. Returns how many batches are answered all the same."""
+        before = len(self.model.batches)
+        expected = [self.model.send(send) for send in sends]
+        self.model.roll(len(self.model.batches) - before)
+
+        async def run() -> int:
+            self.pool.is_holding = True
+            pending = [self._send(one.sent, acks) for one in expected if one is not None]
+            await trio.testing.wait_all_tasks_blocked()
+            return sum(one.is_settled for one in pending)
+
+        return before + self.loop.run(run)
+
+    def _come_back(self, sure: int) -> None:
+        """All that was promised is there; of the rest what came first."""
+        self.loop.run(self.life.aclose)
+        self.loop.run(self._open)
+        end = self.log.log_end_offset
+        assert end in {0, *(batch.next_offset for batch in self.model.batches)}
+        kept = [batch for batch in self.model.batches if batch.next_offset <= end]
+        assert len(kept) >= sure, "an acknowledged batch is lost"
+        self.model.batches = kept
+        rolled = [base for base in self.model.segments if base < end or base == self.model.segments[0]]
+        found = [segment.base_offset for segment in self.log.log.segments]
+        assert found in (rolled, [*rolled, end])
+        self.model.segments = found
+
+    # What always holds
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "model"))
+    def offsets_and_epochs(self) -> None:
+        model, log = self.model, self.log
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (model.start, model.end, model.end)
+        for epoch in range(model.leader_epoch + 2):
+            assert log.end_offset_for_epoch(epoch) == model.epoch_end(epoch)
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "model"))
+    def segments(self) -> None:
+        names = [name for name in self.filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
+        assert [int(name.removesuffix(".log")) for name in names] == self.model.segments
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "model"))
+    def producers(self) -> None:
+        """What is in the log is known; what is not may be."""
+        expected, table = self.model.producers(), dict(self.log.log.producers)
+        assert table.keys() <= expected.keys()
+        for producer_id, known in expected.items():
+            sure = [one for one in known.batches if self.model.is_sure(one)]
+            found = table.get(producer_id)
+            if found is None:
+                assert not sure
             else:
-                pool.is_holding = True
-                await die(log, model, step)
-                return
+                assert found.epoch == known.epoch
+                assert len(sure) <= len(found.batches)
+                assert found.batches == known.batches[-len(found.batches) :]
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "model"))
+    def every_byte(self) -> None:
+        assert self.loop.run(self._read_all) == [batch.stored for batch in self.model.visible]
+
+    @invariant()
+    def nothing_is_reported(self) -> None:
+        assert [one for one in self.problems if HARMLESS not in one] == []
+
+    async def _read_all(self) -> list[bytes]:
+        found: list[bytes] = []
+        offset = self.log.log_start_offset
+        while offset < self.log.high_watermark:
+            data = bytes_of((await read(self.log, offset)).records)
+            while data:
+                header = parse_header(data)
+                found.append(data[: header.size_bytes])
+                offset, data = header.next_offset, data[header.size_bytes :]
+        return found
 
 
-async def look(log: PartitionLog, model: Model, step: Step) -> None:
-    offset, timestamp_ms = step.offset, step.timestamp_ms
-    if step.size_bytes % 2:
-        model.filesystem.drop_cache()
-    assert log.high_watermark == len(model.records)
-    if offset < len(model.records):
-        found = batches_in(bytes_of((await read(log, offset, step.size_bytes)).records))
-        header, records = found[0]
-        assert header.base_offset <= offset < header.next_offset
-        assert [int(one.value or b"-1") for one in records] == model.records[header.base_offset : header.next_offset]
-    answer = await log.offset_for_timestamp(timestamp_ms, EVERYTHING)
-    expected = next((n for n, time in enumerate(model.records) if time >= timestamp_ms), -1)
-    assert answer.offset == expected
-    newest = await log.offset_for_timestamp(OffsetSpec.MAX_TIMESTAMP, EVERYTHING)
-    assert newest.offset == (model.records.index(max(model.records)) if model.records else -1)
-    assert log.read(len(model.records), MAX_BYTES, EVERYTHING, at_least_one=True).records == []
-
-
-async def die(log: PartitionLog, model: Model, step: Step) -> None:
-    """End in the middle of a round: written, but neither synced nor answered."""
-    for times in step.batches:
-        log.append(encoded(times), acks=-1)
-        model.unanswered += times
-    await trio.testing.wait_all_tasks_blocked()
-    if step.kind == "power cut":
-        model.filesystem.crash(None if step.seed is None else random.Random(step.seed))
-
-
-async def run(script: list[Step]) -> None:
-    model, remaining = Model(), [*script, Step("look"), Step("restart")]
-    while remaining:
-        with trio.CancelScope() as life:
-            await live(model, remaining)
-            life.cancel()
-
-
-@settings(max_examples=150, deadline=None)
-@given(steps)
-def test_log_behaves_like_a_list_through_restarts_kills_and_power_cuts(script: list[Step]) -> None:
-    clock: Callable[[], trio.abc.Clock] = partial(trio.testing.MockClock, autojump_threshold=0)
-    trio.run(run, script, clock=clock())
+TestLog = LogMachine.TestCase
+TestLog.settings = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize="KAFKAWIRE_LOG_MODEL_EXAMPLES" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+)

@@ -35,10 +35,15 @@ def config_of(timeline: Timeline) -> LogConfig:
     return ASYNC if timeline.is_async else SYNC
 
 
-def run_seeded(main: Callable[[], Awaitable[None]], seed: int) -> None:
-    """On a clock that jumps, and with the same schedule each time."""
+def schedule_by(seed: int) -> None:
+    """The next run of trio takes its turns in the same order each time."""
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     trio._core._run._r.seed(seed)
+
+
+def run_seeded(main: Callable[[], Awaitable[None]], seed: int) -> None:
+    """On a clock that jumps, and with the same schedule each time."""
+    schedule_by(seed)
     with _many_index_entries():
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 

@@ -1,0 +1,54 @@
+"""What the twin of the stored index holds, compared with a walk over the segments."""
+
+from engine.index import Entry, following, partition_key, read_entry, read_offset, read_summary, segment_key
+from engine.index_store import KeyValue
+from engine.segment import walk_headers
+from engine.testing import MemoryFileSystem
+from engine.testing_index import MemoryIndex
+from engine.tests.helpers import ORDERS
+
+KEY = partition_key(ORDERS.topic_id, ORDERS.partition)
+
+
+def stored(filesystem: MemoryFileSystem, prefix: bytes) -> list[KeyValue]:
+    return MemoryIndex(filesystem, "/data/index").scan(prefix, following(prefix))
+
+
+def check_entries(filesystem: MemoryFileSystem, name: str, stored_entries: list[Entry]) -> None:
+    """By the rule of the format: of every batch that is far enough from the last entry; each of them true."""
+    file = filesystem.open(f"/data/orders-0/{name}")
+    by_offset = {entry.offset: entry for entry in stored_entries}
+    newest_ms, last = -1, None
+    for at in walk_headers(file, 0, file.size()):
+        offset = at.header.base_offset
+        newest_ms = max(newest_ms, at.header.max_timestamp_ms)
+        found = by_offset.pop(offset, None)
+        if found is not None:
+            last = found
+            assert found == Entry(offset, at.position, newest_ms)
+        else:
+            assert last is not None, "the first batch has none"
+            assert offset < last.offset + 1000 or at.position < last.position + 4096
+    assert not by_offset, "no such batches"
+
+
+def check_index_equals_walk(filesystem: MemoryFileSystem, *, with_last_summary: bool) -> None:
+    names = [name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
+    summaries = {read_offset(key): read_summary(value) for key, value in stored(filesystem, b"s" + KEY)}
+    needed = [name for name in names if filesystem.size(f"/data/orders-0/{name}")]  # an empty segment may have none
+    bases = {name: int(name.removesuffix(".log")) for name in names}
+    assert {bases[name] for name in needed[: None if with_last_summary else -1]} <= summaries.keys()
+    assert summaries.keys() <= {*bases.values()} - (set() if with_last_summary else {bases[names[-1]]})
+    for name, base in bases.items():
+        found = [read_entry(key, value) for key, value in stored(filesystem, segment_key(b"e", KEY, base))]
+        check_entries(filesystem, name, found)
+        if base in summaries:
+            file = filesystem.open(f"/data/orders-0/{name}")
+            headers = [at.header for at in walk_headers(file, 0, file.size())]
+            assert summaries[base] == (
+                file.size(),
+                headers[-1].next_offset if headers else base,
+                headers[0].max_timestamp_ms if headers else -1,
+                max((one.max_timestamp_ms for one in headers), default=-1),
+                headers[-1].leader_epoch if headers else -1,
+            )

@@ -1,0 +1,201 @@
+"""What a log has to hold, as a list of batches: offsets, bytes, segments, epochs and producers follow from it.
+
+It keeps what lies below the log start, too, and computes every answer from the whole list: nothing here is clever.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.api import EpochEnd, LogConfig
+from engine.batch import Record, build_batch, stamp
+from engine.epochs import UNDEFINED
+from engine.errors import EngineError, InvalidProducerEpoch, OutOfOrderSequence
+from engine.producer_state import BATCHES_KEPT, ProducedBatch, Producer
+from engine.tests.helpers import NOW_MS
+
+NOBODY = (-1, -1, -1)
+
+
+class Send(NamedTuple):
+    """What a client does. The times are relative; `which` chooses among what it may send again."""
+
+    kind: str  # plain, next, new epoch, again, gap, old epoch
+    producer_id: int
+    times: Sequence[int]
+    which: int
+    acks: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One that is in the log, or on its way."""
+
+    base_offset: int
+    leader_epoch: int
+    sent: bytes
+    times_ms: tuple[int, ...]
+    producer: tuple[int, int, int]  # id, epoch, first sequence
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + len(self.times_ms)
+
+    @property
+    def stored(self) -> bytes:
+        stamped = bytearray(self.sent)
+        stamp(memoryview(stamped), self.base_offset, self.leader_epoch)
+        return bytes(stamped)
+
+    @property
+    def produced(self) -> ProducedBatch:
+        delta = len(self.times_ms) - 1
+        return ProducedBatch(self.producer[2] + delta, self.next_offset - 1, delta, max(self.times_ms))
+
+
+class Expected(NamedTuple):
+    """What goes over the wire, and what comes back: an offset, or an error."""
+
+    sent: bytes
+    base_offset: int
+    error: type[EngineError] | None = None
+
+
+def key_of(time_ms: int) -> bytes:
+    return b"%d" % (time_ms % 4)
+
+
+@dataclass
+class Model:
+    """`segments` are base offsets. What is sent counts at once; whoever takes it back says so."""
+
+    config: LogConfig
+    batches: list[Batch] = field(default_factory=list)
+    start: int = 0
+    leader_epoch: int = -1
+    segments: list[int] = field(default_factory=lambda: [0])
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].next_offset if self.batches else 0
+
+    @property
+    def visible(self) -> list[Batch]:
+        return [batch for batch in self.batches if batch.next_offset > self.start]
+
+    def records(self) -> list[tuple[int, int, int]]:
+        """(Offset, timestamp, leader epoch) of what can be read."""
+        return [
+            (batch.base_offset + number, time_ms, batch.leader_epoch)
+            for batch in self.visible
+            for number, time_ms in enumerate(batch.times_ms)
+            if batch.base_offset + number >= self.start
+        ]
+
+    # Producers
+
+    def producers(self) -> dict[int, Producer]:
+        table: dict[int, Producer] = {}
+        for batch in self.batches:
+            producer_id, epoch, _ = batch.producer
+            before = table.get(producer_id)
+            older = before.batches if before is not None and before.epoch == epoch else ()
+            table[producer_id] = Producer(epoch, (*older, batch.produced)[-BATCHES_KEPT:])
+        table.pop(-1, None)
+        return table
+
+    def is_sure(self, produced: ProducedBatch) -> bool:
+        """What the log does not have any more may be known of a producer, or be forgotten."""
+        return produced.first_offset >= self.start
+
+    def send(self, send: Send) -> Expected | None:
+        """What is to happen; None: nothing sensible to send, or nobody can tell."""
+        if send.kind == "plain":
+            return self._new(send.times, NOBODY)
+        known, producer_id = self.producers().get(send.producer_id), send.producer_id
+        if send.kind == "new epoch":
+            return self._new(send.times, (producer_id, known.epoch + 1 if known else 0, 0))
+        if known is None:
+            return self._new(send.times, (producer_id, 0, 0)) if send.kind == "next" else None
+        following = known.batches[-1].last_sequence + 1
+        if send.kind == "next":
+            return self._new(send.times, (producer_id, known.epoch, following))
+        if not self.is_sure(known.batches[-1]):
+            return None
+        if send.kind == "gap":
+            sent = _encoded(send.times, (producer_id, known.epoch, following + 1 + send.which))
+            return Expected(sent, -1, OutOfOrderSequence)
+        if send.kind == "old epoch":
+            sent = _encoded(send.times, (producer_id, known.epoch - 1, 0))
+            return Expected(sent, -1, InvalidProducerEpoch) if known.epoch else None
+        return self._again(known, producer_id, send.which)
+
+    def _again(self, known: Producer, producer_id: int, which: int) -> Expected:
+        own = [one for one in self.visible if one.producer[0] == producer_id and self.is_sure(one.produced)]
+        batch = own[-1 - which % len(own)]
+        if batch.producer[1] < known.epoch:
+            return Expected(batch.sent, -1, InvalidProducerEpoch)
+        if batch.produced in known.batches:
+            return Expected(batch.sent, batch.base_offset)
+        return Expected(batch.sent, -1, OutOfOrderSequence)
+
+    def _new(self, times: Sequence[int], producer: tuple[int, int, int]) -> Expected:
+        sent = _encoded(times, producer)
+        times_ms = tuple(NOW_MS + time for time in times)
+        self.batches.append(Batch(self.end, self.leader_epoch, sent, times_ms, producer))
+        return Expected(sent, self.batches[-1].base_offset)
+
+    # Segments
+
+    def roll(self, count: int) -> None:
+        """The last `count` batches came in one round: which of them began a segment."""
+        first = len(self.batches) - count
+        base = self.segments[-1]
+        older = [batch for batch in self.batches[:first] if batch.base_offset >= base]
+        size_bytes = sum(len(batch.sent) for batch in older)
+        for batch in self.batches[first:]:
+            is_full = size_bytes + len(batch.sent) > self.config.segment_size_bytes
+            if older and base == self.segments[-1]:
+                is_full |= max(batch.times_ms) - max(older[0].times_ms) > self.config.segment_age_ms
+            if size_bytes and is_full:
+                self.segments.append(batch.base_offset)
+                size_bytes = 0
+            size_bytes += len(batch.sent)
+
+    def in_segment_of(self, batch: Batch) -> list[Batch]:
+        """From `batch` on, as far as its segment goes."""
+        end = min((base for base in self.segments if base > batch.base_offset), default=self.end)
+        return [one for one in self.batches if batch.base_offset <= one.base_offset < end]
+
+    # What makes it shorter
+
+    def begin_at(self, offset: int) -> None:
+        self.start = max(self.start, offset)
+        while len(self.segments) > 1 and self.segments[1] <= self.start:
+            del self.segments[0]
+
+    def truncate(self, offset: int) -> None:
+        """The batch that holds `offset` is gone, and all behind it."""
+        while self.batches and self.batches[-1].next_offset > offset:
+            self.batches.pop()
+        self.segments = [base for base in self.segments if base <= self.end]
+
+    # Epochs
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """As KIP-101 has it; of what lies below the log start nothing is known."""
+        starts: dict[int, int] = {}
+        for batch in self.visible:
+            starts.setdefault(batch.leader_epoch, max(batch.base_offset, self.start))
+        starts.setdefault(self.leader_epoch, self.end)
+        if epoch == self.leader_epoch:
+            return EpochEnd(epoch, self.end)
+        if epoch > self.leader_epoch:
+            return UNDEFINED
+        following = min(one for one in starts if one > epoch)
+        return EpochEnd(max((one for one in starts if one <= epoch), default=epoch), starts[following])
+
+
+def _encoded(times: Sequence[int], producer: tuple[int, int, int]) -> bytes:
+    records = [Record(key_of(NOW_MS + time), b"%d" % time, NOW_MS + time) for time in times]
+    return bytes(build_batch(records, producer=producer))
