@@ -3,8 +3,8 @@
 A segment of which the index has a summary that fits is not read. Of the others, headers are walked; after an unclean
 stop every batch from the segment of the recovery point on is checked by its CRC, whatever the index says. Bytes that
 are no batch are cut only where a crash can have left them: after an unclean stop, in the last segment, at or above the
-recovery point. Anywhere else acknowledged data may have been lost: the log is opened up to there and marked as damaged,
-and nothing on disk is touched. Runs on a worker; changes no log that is in use.
+recovery point; what was cut is told. Anywhere else acknowledged data may have been lost: the log is opened up to there
+and marked as damaged, and nothing on disk is touched. Runs on a worker; changes no log that is in use.
 """
 
 from itertools import pairwise
@@ -103,6 +103,11 @@ def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnow
         or segment.end_offset < last_known.checkpoint.recovery_point
     ):
         return False
+    torn_bytes = file.size() - segment.size_bytes
+    log.problems.append(
+        f"{path}: {torn_bytes} bytes behind offset {segment.end_offset} are no batch, as a crash leaves what was not "
+        "durable yet: cut off"
+    )
     file.truncate(segment.size_bytes)
     return True
 

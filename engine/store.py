@@ -186,6 +186,8 @@ class SegmentStore:
         )
         for problem in log.problems:
             self._world.on_problem(problem)
+        if log.damaged_from is not None:
+            self._world.on_problem(f"{log.directory} is damaged from offset {log.damaged_from} on: it takes no appends")
         opened = Partition(partition, log, log_dir, self._world.now_ms)
         opened.lead(config, leader_epoch)  # refused, it is not served at all
         await log_dir.adopt(opened, name, last_known)

@@ -130,8 +130,8 @@ async def test_rot_in_the_middle_of_the_journal_is_reported_and_never_hides_a_lo
         with pytest.raises(CorruptMessage, match="damaged from offset 3"):
             await read_all(log, values)
         assert list(values.values()) == [b"first", b"second", b"value 0"]
-        assert len(problems) == 1
         assert "appends may be missing" in problems[0]
+        assert problems[1:] == ["/data/orders-0 is damaged from offset 3 on: it takes no appends"]
 
 
 @pytest.mark.parametrize("where", [20, 130])
@@ -190,8 +190,8 @@ async def test_a_lost_slot_is_reported_and_no_tail_is_cut_until_every_log_was_op
             await trio.sleep(5)
             assert read_checkpoint(filesystem, "/data").has_lost is False
         filesystem.crash()
-    assert len(problems) == 1
     assert "is lost" in problems[0]
+    assert problems[1:] == ["/data/orders-0 is damaged from offset 2 on: it takes no appends"] * 2
 
 
 async def test_slots_of_another_size_are_read_and_replaced() -> None:

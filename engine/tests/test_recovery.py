@@ -91,11 +91,18 @@ async def test_l5_a_torn_tail_is_cut_after_an_unclean_stop(tail: bytes) -> None:
     size_bytes = len(filesystem.content(LOG_FILE))
     filesystem.crash()
     filesystem.damage(LOG_FILE, size_bytes, tail)
-    async with running(filesystem) as store:
+    problems = list[str]()
+    async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, leader_epoch=1)
         assert await read_all(log) == {0: b"value 0"}
         assert len(filesystem.content(LOG_FILE)) == size_bytes
         assert (await append(log, b"after")).base_offset == 1
+        await store.close()
+    [told] = problems
+    assert told.startswith(f"{LOG_FILE}: {len(tail)} bytes behind offset 1 are no batch")
+    async with running(filesystem, problems=problems) as store:
+        assert await read_all(await open_orders(store, leader_epoch=2)) == {0: b"value 0", 1: b"after"}
+    assert problems == [told]
 
 
 async def damaged(filesystem: MemoryFileSystem, readable: int, *, is_found_at_open: bool = True) -> None:
