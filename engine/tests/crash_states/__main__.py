@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
@@ -43,12 +42,10 @@ def hunt_all(seeds: range, jobs: int, share: float, budget_s: float) -> Iterator
             if found.anomalies:
                 return
         return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        running = [pool.submit(one, seed) for seed in seeds]
-        for finished in as_completed(running):
-            yield finished.result()
-            if finished.result().anomalies:
-                pool.shutdown(wait=False, cancel_futures=True)
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:  # to leave it ends the processes
+        for found in pool.imap_unordered(one, seeds):
+            yield found
+            if found.anomalies:
                 return
 
 
