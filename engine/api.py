@@ -69,6 +69,7 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     flush_policy: FlushPolicy = FlushPolicy.SYNC
     index_keys: bool = False
+    preallocate: bool = False
     flush_messages: int = 2**63 - 1
     flush_interval_ms: int = 2**63 - 1
 

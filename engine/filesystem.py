@@ -5,14 +5,17 @@ forgets at a crash what was not synced. Paths are strings below a log dir. Nothi
 what to sync; nothing here is async: callers know which thread they are on.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 IOV_MAX = 1024
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+_SPARE_MIN_BYTES = 64 * 1024  # less is not worth a trip to the disk, and may be the filesystem's own
 
 
 class DiskFull(OSError):
@@ -48,6 +51,11 @@ class File(Protocol):
         """
 
     def truncate(self, size_bytes: int) -> None: ...
+    def allocate(self, size_bytes: int) -> None:
+        """Take the space for so many bytes; the size stays. An OSError where the filesystem cannot, or is full."""
+
+    def trim(self) -> None:
+        """Give back what was allocated behind the end."""
 
 
 class Usage(NamedTuple):
@@ -88,6 +96,16 @@ class FileSystem(Protocol):
         """An exclusive lock on a file that is created for it; BlockingIOError when somebody holds it."""
 
 
+def preallocate(file: File, size_bytes: int) -> str | None:
+    """Take the space for a file that will grow to that size; returns why not, if not: it grows all the same."""
+    try:
+        file.allocate(size_bytes)
+    except OSError as error:
+        file.trim()  # a full disk may have given a part
+        return str(error.strerror)
+    return None
+
+
 def read_small(filesystem: FileSystem, path: str) -> bytes | None:
     """The whole content, or None when there is no such file."""
     if not filesystem.exists(path):
@@ -105,6 +123,25 @@ def replace_small(filesystem: FileSystem, directory: str, name: str, content: by
     file.fdatasync()
     filesystem.rename(temporary, f"{directory}/{name}")
     filesystem.sync_dir(directory)
+
+
+def _find_fallocate() -> Callable[[int, int, int, int], int]:
+    """Of the C library: Python's `posix_fallocate` makes the file longer, or writes zeros where it cannot allocate."""
+    library = ctypes.CDLL(None, use_errno=True)
+    found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    if found is None:
+        return _no_fallocate
+    found.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    call: Callable[[int, int, int, int], int] = found
+    return call
+
+
+def _no_fallocate(_descriptor: int, _mode: int, _position: int, _size_bytes: int) -> int:
+    ctypes.set_errno(errno.EOPNOTSUPP)
+    return -1
+
+
+_fallocate = _find_fallocate()
 
 
 class PosixFile:
@@ -187,6 +224,17 @@ class PosixFile:
 
     def truncate(self, size_bytes: int) -> None:
         os.ftruncate(self._descriptor, size_bytes)
+
+    def allocate(self, size_bytes: int) -> None:
+        while _fallocate(self._descriptor, _KEEP_SIZE, 0, size_bytes):
+            number = ctypes.get_errno()
+            if number != errno.EINTR:
+                raise OSError(number, os.strerror(number))
+
+    def trim(self) -> None:
+        status = os.fstat(self._descriptor)
+        if status.st_blocks * 512 >= status.st_size + _SPARE_MIN_BYTES:
+            os.ftruncate(self._descriptor, status.st_size)
 
     def __del__(self) -> None:
         os.close(self._descriptor)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
-from engine.api import NO_TIMESTAMP_MS, FileRange
+from engine.api import NO_TIMESTAMP_MS, FileRange, LogConfig
 from engine.batch import HEADER_SIZE_BYTES, BatchHeader
 from engine.epochs import EpochHistory
 from engine.errors import CorruptMessage, NotLoaded
-from engine.filesystem import DiskFull, File, FileSystem
+from engine.filesystem import DiskFull, File, FileSystem, preallocate
 from engine.index import Entry, Summary
 from engine.producer_snapshot import write_snapshot
 from engine.producer_state import ProducerTable
@@ -35,6 +35,12 @@ class RollPolicy(NamedTuple):
     age_ms: int
     jitter_ms: int
     index_size_bytes: int
+    preallocates: bool
+
+    @classmethod
+    def of(cls, config: LogConfig) -> "RollPolicy":
+        sizes = config.segment_size_bytes, config.segment_age_ms, config.segment_jitter_ms
+        return cls(*sizes, config.segment_index_size_bytes, config.preallocate)
 
 
 class Mark(NamedTuple):
@@ -65,6 +71,8 @@ class Chunk:
     rolls: bool = False
     begun_ms: int = NO_TIMESTAMP_MS
     producers: ProducerTable | None = None  # as they were before a chunk that rolls
+    allocate_bytes: int = 0  # for a new segment
+    unallocated: str | None = None  # why it was not
 
     def add(self, batch: StampedBatch) -> None:
         self.batches.append(batch)
@@ -86,6 +94,7 @@ class Log:
         self.producers = ProducerTable()
         self.problems: list[str] = []  # found when it was opened, for the operator
         self.unindexed: list[tuple[int, Entry]] = []  # with the base offset of its segment
+        self.has_spare = False  # the active segment may have been given more space than it holds
         self._filesystem = filesystem
         self._bases = [segment.base_offset for segment in self.segments]
         self._end = self._flushed = self._mark_end(NO_TIMESTAMP_MS)
@@ -154,6 +163,7 @@ class Log:
                 or (chunk.base_offset == active.base_offset and self._is_active_old(header, policy, now_ms))
             ):
                 chunk = Chunk(header.base_offset, None, 0, rolls=True, begun_ms=now_ms)
+                chunk.allocate_bytes = policy.segment_size_bytes if policy.preallocates else 0
                 chunks.append(chunk)
             chunk.add(batch)
         return chunks if chunks[0].batches else chunks[1:]
@@ -208,11 +218,20 @@ class Log:
         """
         if closing is not None:
             closing.fdatasync()
+        if self.has_spare or chunk.allocate_bytes:
+            (closing or self._open(self.segments[-1].base_offset)).trim()
         if chunk.producers:
             write_snapshot(self._filesystem, self.directory, chunk.base_offset, chunk.producers)
         file = self._filesystem.open(self.path_of(chunk.base_offset), create=True)
+        if chunk.allocate_bytes:
+            chunk.unallocated = preallocate(file, chunk.allocate_bytes)
         self._filesystem.sync_dir(self.directory)
         return file
+
+    def preallocate(self, size_bytes: int) -> str | None:
+        """Take the space for an active segment that is empty; returns why not. For a worker."""
+        self.has_spare = True
+        return None if self.active.size_bytes else preallocate(self._open(self.active.base_offset), size_bytes)
 
     def _withdraw(self, chunk: Chunk) -> None:
         """Remove the segment that was created for `chunk` in vain: later offsets may still go to the one before it."""
@@ -230,6 +249,7 @@ class Log:
                 self._bases.append(chunk.base_offset)
                 self.note_flushed(self._mark_end(newest_ms))  # a segment begins when all before it is durable
                 self.segments[-1].begun_ms = chunk.begun_ms
+                self.has_spare = bool(chunk.allocate_bytes)
             active = self.segments[-1]
             assert active.base_offset == chunk.base_offset
             active.file = chunk.file
@@ -244,10 +264,13 @@ class Log:
                 newest_ms = max(newest_ms, header.max_timestamp_ms)
         self._end = self._mark_end(newest_ms)
 
-    def write_snapshot(self) -> None:
-        """Write down the producers of now, unless there are none. For a worker; nothing may be appended meanwhile."""
+    def leave(self) -> None:
+        """Write down the producers of now, unless there are none, and give back what space is left. For a worker;
+        nothing is appended any more."""
         if self.producers:
             write_snapshot(self._filesystem, self.directory, self._end.offset, self.producers)
+        if self.has_spare:
+            self._open(self.active.base_offset).trim()
 
     def segment_of(self, offset: int) -> Segment:
         """The one that holds, or would hold, `offset`."""

@@ -28,7 +28,7 @@ from engine.recently_used import SegmentCaches
 from engine.recovery import LastKnown, open_log
 from engine.replay import end_by
 from engine.rounds import Lane, QueueBudget
-from engine.segment import Cut, cut_off, find_cut, set_aside
+from engine.segment import Cut, cut_off, delete_set_aside, find_cut, set_aside
 
 T = TypeVar("T")
 
@@ -100,6 +100,7 @@ class LogDir:
         self._set_aside: list[tuple[float, str]] = []  # when to delete which file
         self._suspect: set[str] = set()  # not opened since the journal was found damaged
         self._wanted = trio.Event()
+        self._has_told_unallocated = False
 
     def possess(self, prepared: Prepared, journal_slot_size_bytes: int) -> None:
         """Start from what `layout.prepare` found."""
@@ -152,6 +153,12 @@ class LogDir:
                 usage = await self.run(partial(self.filesystem.usage, self.path))
                 self.is_nearly_full = usage.ratio >= reject_ratio
             await trio.sleep(SPACE_CHECK_INTERVAL_S)
+
+    def note_unallocated(self, why: str | None) -> None:
+        """A segment did not get its space in advance: told once, it grows as any other."""
+        if why is not None and not self._has_told_unallocated:
+            self._has_told_unallocated = True
+            self.on_problem(f"{self.path}: segments are not preallocated: {why}")
 
     # Barriers
 
@@ -241,7 +248,7 @@ class LogDir:
             if due:
                 self._set_aside = [one for one in self._set_aside if one[1] not in due]
                 with suppress(StorageError):
-                    await self.run(partial(_delete_files, self.filesystem, due))
+                    await self.run(partial(delete_set_aside, self.filesystem, due))
 
     async def _cut_at(self, log: Log, offset: int) -> Cut:
         if offset >= log.start_offset:
@@ -375,7 +382,7 @@ class LogDir:
             with suppress(StorageError):  # the next start scans it
                 logs = [resident.log for resident in self.partitions.values()]
                 await self.flusher.flush(logs)
-                await self.run(partial(_write_snapshots, [log for log in logs if log.damaged_from is None]))
+                await self.run(partial(_leave, [log for log in logs if log.damaged_from is None]))
                 await self.checkpoint()
                 if not self._not_recovered:  # a partition nobody opened since a crash still needs its scan
                     await self.run(partial(write_clean_marker, self.filesystem, self.path))
@@ -383,15 +390,9 @@ class LogDir:
             self._prepared.lock.release()
 
 
-def _delete_files(filesystem: FileSystem, paths: Sequence[str]) -> None:
-    for path in paths:
-        if filesystem.exists(path):  # its partition may have been deleted meanwhile
-            filesystem.unlink(path)
-
-
-def _write_snapshots(logs: Sequence[Log]) -> None:
+def _leave(logs: Sequence[Log]) -> None:
     for log in logs:
-        log.write_snapshot()
+        log.leave()
 
 
 def index_key(partition: TopicPartition) -> bytes:

@@ -81,9 +81,7 @@ class Partition(Watched):
 
     def _set_config(self, config: LogConfig) -> None:
         self._config = config
-        self._rolls = RollPolicy(
-            config.segment_size_bytes, config.segment_age_ms, config.segment_jitter_ms, config.segment_index_size_bytes
-        )
+        self._rolls = RollPolicy.of(config)
         self._limits = ProduceLimits(
             max_message_size_bytes=config.max_message_size_bytes,
             segment_size_bytes=config.segment_size_bytes,
@@ -117,6 +115,7 @@ class Partition(Watched):
         self.announce_change()
 
     def resume(self, log: Log) -> None:
+        log.has_spare = self.log.has_spare
         self.log = log
         self._reader = LogReader(log, self.log_dir, index_key(self.partition))
         self._index_keys()
@@ -353,6 +352,7 @@ class Partition(Watched):
         assert end.offset >= self._high.offset, "the high watermark never goes back"
         self._high = end
         if any(chunk.rolls for chunk in part.chunks):
+            self.log_dir.note_unallocated(part.chunks[-1].unallocated)
             self.log_dir.want_checkpoint()
             self._index_keys()
         self.log_dir.index_later(self)

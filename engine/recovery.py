@@ -63,6 +63,7 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
             log.path_of(log.active.base_offset)
         ).fdatasync()  # what only the page cache held must be durable before it is served
         filesystem.sync_dir(directory)  # and so must the names of files that a killed process had just made
+        log.has_spare = True  # only a clean stop gave it back for sure
     log.recovered()
     log.epochs = log.epochs.since(bases[0])
     if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, start_offset):

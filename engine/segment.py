@@ -53,6 +53,13 @@ def set_aside(filesystem: FileSystem, directory: str, base_offsets: Sequence[int
     return names
 
 
+def delete_set_aside(filesystem: FileSystem, paths: Sequence[str]) -> None:
+    """For good, as far as their partition was not deleted meanwhile."""
+    for path in paths:
+        if filesystem.exists(path):
+            filesystem.unlink(path)
+
+
 class BatchAt(NamedTuple):
     """A batch found in a segment."""
 

@@ -188,6 +188,8 @@ class SegmentStore:
             self._world.on_problem(problem)
         if log.damaged_from is not None:
             self._world.on_problem(f"{log.directory} is damaged from offset {log.damaged_from} on: it takes no appends")
+        if config.preallocate and log.damaged_from is None:
+            log_dir.note_unallocated(await log_dir.run(partial(log.preallocate, config.segment_size_bytes)))
         opened = Partition(partition, log, log_dir, self._world.now_ms)
         opened.lead(config, leader_epoch)  # refused, it is not served at all
         await log_dir.adopt(opened, name, last_known)

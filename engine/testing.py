@@ -50,10 +50,13 @@ class _Inode:
         self.durable = bytearray()
         self.unsynced: list[Operation] = []
         self.is_cached = True
+        self.allocated_bytes = 0
 
     def change(self, operation: Operation) -> None:
         self.unsynced.append(operation)
         _change(self.content, operation)
+        if operation.kind == "truncate":
+            self.allocated_bytes = 0
 
     def sync(self) -> None:
         for operation in self.unsynced:
@@ -94,7 +97,7 @@ class _Directory:
 
     def size_bytes(self) -> int:
         return sum(
-            entry.size_bytes() if isinstance(entry, _Directory) else len(entry.content)
+            entry.size_bytes() if isinstance(entry, _Directory) else max(len(entry.content), entry.allocated_bytes)
             for entry in self.entries.values()
         )
 
@@ -176,6 +179,16 @@ class MemoryFile:
         self._check_alive()
         self._filesystem.trip("truncate", self._inode.path)
         self._record("truncate", size_bytes, b"")
+
+    def allocate(self, size_bytes: int) -> None:
+        """Space is no content: a crash does not matter to it, and nothing is recorded."""
+        self._check_alive()
+        self._inode.allocated_bytes = size_bytes
+        self._filesystem.trip("allocate", self._inode.path)
+
+    def trim(self) -> None:
+        self._check_alive()
+        self._inode.allocated_bytes = 0
 
     def _record(self, kind: str, position: int, data: bytes) -> None:
         self._filesystem.do(Operation(kind, self._inode.path, self._inode.number, position, data))
@@ -371,6 +384,12 @@ class MemoryFileSystem:
         node = self._node(path)
         assert isinstance(node, _Inode)
         return bytes(node.content)
+
+    def allocated_bytes(self, path: str) -> int:
+        """Of a file, beyond what it grew to by itself; 0 when nothing was allocated."""
+        node = self._node(path)
+        assert isinstance(node, _Inode)
+        return node.allocated_bytes
 
     def damage(self, path: str, position: int, data: bytes) -> None:
         """Overwrite bytes on the disk behind everybody's back."""

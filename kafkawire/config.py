@@ -58,6 +58,7 @@ class Config:
     roll_jitter_ms: int | None = setting("log.roll.jitter.ms", "", read.optional(read.at_least(0, LONG_MAX)))
     roll_jitter_hours: int = setting("log.roll.jitter.hours", "0", read.at_least(0, INT_MAX))
     segment_index_size_bytes: int = setting("log.index.size.max.bytes", "10485760", read.at_least(4, INT_MAX))
+    preallocate: bool = setting("log.preallocate", "false", read.boolean)
     file_delete_delay_ms: int = setting("log.segment.delete.delay.ms", "60000", read.at_least(0, LONG_MAX))
     index_keys: bool = setting("log.index.keys", "false", read.boolean)
     flush_policy: str = setting("log.flush.policy", "sync", read.choice("sync", "async"))

@@ -17,7 +17,6 @@ UNBUILT_KEYS: Final[dict[str, str]] = {
     "log.cleanup.policy": "delete",
     "log.cleaner.enable": "true",
     "log.index.interval.bytes": "4096",
-    "log.preallocate": "false",
     "log.retention.bytes": "-1",
     "log.retention.check.interval.ms": "300000",
     "log.retention.hours": "168",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.filesystem import DiskFull, FileSystem, PosixFileSystem, Usage, read_small, replace_small
+from engine.filesystem import DiskFull, FileSystem, PosixFileSystem, Usage, preallocate, read_small, replace_small
 from engine.testing import Fault, MemoryFileSystem
 
 
@@ -36,6 +36,40 @@ def test_files(place: tuple[FileSystem, str]) -> None:
     assert file.read_at(5, 10) == b""
     file.write_at([b"x"], 8)
     assert file.read_at(0, 100) == b"hello\0\0\0x"
+
+
+def test_allocated_space_is_no_size_and_is_given_back(place: tuple[FileSystem, str]) -> None:
+    filesystem, root = place
+    path = f"{root}/a"
+    file = filesystem.open(path, create=True)
+
+    def taken_bytes() -> int:
+        return filesystem.allocated_bytes(path) if isinstance(filesystem, MemoryFileSystem) else blocks_bytes(path)
+
+    if (why := preallocate(file, 1 << 20)) is not None:
+        pytest.skip(f"needs a filesystem that can allocate: {why}")
+    file.write_at([b"hello"], 0)
+    file.fdatasync()
+    assert (file.size(), file.read_at(0, 100)) == (5, b"hello")
+    assert taken_bytes() >= 1 << 20
+    file.trim()
+    assert taken_bytes() < 1 << 16
+    file.trim()
+    assert (file.size(), file.read_at(0, 100)) == (5, b"hello")
+
+
+def blocks_bytes(path: str) -> int:
+    return os.stat(path).st_blocks * 512
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOSPC])
+def test_what_cannot_be_allocated_takes_no_space(number: int) -> None:
+    twin = MemoryFileSystem(faults=[Fault("allocate", number)])
+    file = twin.open("/a", create=True)
+    assert preallocate(file, 1000) == "injected"
+    assert twin.allocated_bytes("/a") == 0
+    assert preallocate(file, 1000) is None
+    assert twin.usage("/").used_bytes == 1000
 
 
 def test_many_buffers(place: tuple[FileSystem, str]) -> None:

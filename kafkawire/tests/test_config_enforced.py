@@ -343,6 +343,20 @@ async def test_a_segment_whose_index_is_full_rolls(broker: dict[str, str], topic
         assert segments(world) == 2
 
 
+@enforces("log.preallocate")
+@enforces("preallocate")
+@pytest.mark.parametrize(("broker", "topic"), [({"log_preallocate": "true"}, {}), ({}, {"preallocate": "true"})])
+async def test_a_segment_has_its_space_from_the_beginning(broker: dict[str, str], topic: dict[str, str]) -> None:
+    world = MemoryWorld()
+    async with open_broker(world, **broker, log_segment_bytes="2097152", log_index_size_max_bytes="4") as opened:
+        client = opened.connect()
+        await create(client, **topic)
+        for _ in range(2):
+            assert (await produce(client)).error_code == 0
+        names = [name for name in world.filesystem.list_dir("/data/t-0") if name.endswith(".log")]
+        assert [world.filesystem.allocated_bytes(f"/data/t-0/{name}") for name in names] == [0, 2097152]
+
+
 @enforces("log.segment.delete.delay.ms")
 @enforces("file.delete.delay.ms")
 @pytest.mark.parametrize(
