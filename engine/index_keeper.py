@@ -256,10 +256,11 @@ class IndexKeeper:
         store = self._open_index(self._directory)
         try:
             version = store.get(FORMAT_KEY)
-            if version is None:
-                store.write([(FORMAT_KEY, FORMAT)])
-            elif version != FORMAT:
+            if version not in (None, FORMAT):
                 raise IndexBroken(f"its format is {version!r}, not {FORMAT!r}")
+            # What a killed process wrote is about to be believed: a power cut must not take it any more, least of all
+            # that entries were cut off.
+            store.write([(FORMAT_KEY, FORMAT)], sync=True)
         except IndexBroken:
             store.close()
             raise

@@ -87,6 +87,21 @@ async def test_l6_an_index_ahead_of_a_log_that_lost_its_tail_is_cut_before_the_n
         filesystem.crash()
 
 
+async def test_what_a_killed_process_wrote_is_durable_once_the_next_one_has_read_it() -> None:
+    """It may say what was cut off: were that lost after new appends, the old entries would pass for theirs."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await append(await open_orders(store), b"a")
+        await trio.sleep(1)
+    filesystem.sync_dir("/data")
+    filesystem.sync_dir("/data/index")
+    filesystem.end_process()
+    async with running(filesystem):
+        pass
+    filesystem.crash()
+    assert len(stored(filesystem, b"e" + KEY)) == 1
+
+
 @pytest.mark.parametrize("how", ["lost", "corrupt", "another format", "unreadable"])
 async def test_an_index_that_is_lost_or_broken_is_built_anew_and_reported(how: str) -> None:
     filesystem, reports = MemoryFileSystem(), list[str]()

@@ -62,7 +62,7 @@ class End:
 
 
 def hunt(seed: int, *, share: float = 1.0, only: tuple[int, int] | None = None, until_s: float = float("inf")) -> Found:
-    """All images of workload `seed`, or about that share; or the one named by prefix and number."""
+    """All images of workload `seed`, or about that share and those behind barriers; or the one named by prefix and number."""
     if time.monotonic() > until_s:
         return Found()
     found = Found()
@@ -73,7 +73,9 @@ def hunt(seed: int, *, share: float = 1.0, only: tuple[int, int] | None = None, 
         return found
     operations = workload.filesystem.operations
     rng = Random(seed)
-    drawn = [now for now in range(1, len(operations) + 1) if rng.random() < share]
+    # What follows a barrier is done soon: few would be drawn.
+    always = workload.filesystem.barriers_at
+    drawn = [now for now in range(1, len(operations) + 1) if rng.random() < share or now in always]
     for now in drawn if only is None else [only[0]]:
         if time.monotonic() > until_s:
             break

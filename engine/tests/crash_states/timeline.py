@@ -147,12 +147,14 @@ class RecordingFileSystem(MemoryFileSystem):
     """Tells the timelines before each change what number it has."""
 
     timelines: list[Timeline] = field(default_factory=list)
+    barriers_at: set[int] = field(default_factory=set)  # the numbers of operations after which there is a new one
 
     def do(self, operation: Operation) -> None:
         self.look()
         super().do(operation)
         if self.timelines and operation.kind == "fdatasync" and f"/{JOURNAL}/" in operation.path:
             for barrier in self._barriers_synced(operation):
+                self.barriers_at.add(len(self.operations))
                 for timeline in self.timelines:
                     timeline.decide(barrier, len(self.operations))
 
