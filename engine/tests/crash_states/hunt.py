@@ -62,7 +62,7 @@ class End:
 
 
 def hunt(seed: int, *, share: float = 1.0, only: tuple[int, int] | None = None, until_s: float = float("inf")) -> Found:
-    """All images of workload `seed`, or about that share and those behind barriers; or the one named by prefix and number."""
+    """All images of workload `seed`, about that share and those behind barriers, or the one named."""
     if time.monotonic() > until_s:
         return Found()
     found = Found()
