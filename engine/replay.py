@@ -58,6 +58,8 @@ def prepare_journal(
     after = checkpoint._replace(has_lost=checkpoint.has_lost or (bool(problems) and not is_clean))
     if is_clean:
         return Found(slots, after.journal_sequence, (*problems, *remarks)), after
+    for slot in slots:
+        slot.file.fdatasync()  # which a killed process may not have done: no effect of a frame must outlive the frame
     collected, incomplete = _collect(slots, checkpoint.journal_sequence)
     remarks += incomplete
     if collected:

@@ -355,6 +355,34 @@ async def test_j3_a_power_cut_at_any_moment_of_a_replay_loses_nothing(seed: int 
                 assert list((await read_all(log)).values()) == [b"0", b"1", b"2"]
 
 
+async def test_j2_a_barrier_that_a_killed_process_did_not_sync_is_synced_before_it_is_obeyed() -> None:
+    filesystem = MemoryFileSystem()
+    small = LogConfig(segment_size_bytes=400)
+    async with running(filesystem) as store:
+        log = await open_orders(store, small)
+        for number in range(8):
+            await append(log, b"%d" % number)
+            await trio.sleep(5 if number == 0 else 0)
+        whole = list((await read_all(log)).values())
+        before = len(filesystem.operations)
+        await store.truncate_partition(ORDERS, 1)
+    written = next(
+        number
+        for number, one in enumerate(filesystem.operations)
+        if number >= before and (one.kind, one.path) == ("write", SLOT)
+    )
+    killed = filesystem.operations[: written + 1]
+    opened = MemoryFileSystem.replayed(killed)
+    async with running(opened) as store:
+        await open_orders(store, small, 1)
+    for count in range(len(opened.operations) - len(killed) + 1):
+        image = MemoryFileSystem.replayed(opened.operations[: len(killed) + count])
+        image.crash()
+        async with running(image) as store:
+            found = list((await read_all(await open_orders(store, small, 2))).values())
+            assert found in (whole, whole[:1])
+
+
 def after_a_power_cut(operations: list[Operation]) -> MemoryFileSystem:
     image = MemoryFileSystem.replayed(operations)
     image.crash()
