@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from engine.batch import BatchHeader
 from engine.errors import CorruptMessage
 from engine.filesystem import FileSystem
+from engine.index import START
 from engine.log import Log
 from engine.producer_snapshot import SnapshotDamaged, read_snapshot, snapshot_name, snapshot_offsets
 from engine.producer_state import ProducerTable, rebuilt
@@ -45,8 +46,10 @@ def _remove_above(filesystem: FileSystem, directory: str, offsets: list[int], en
 def _headers_from(filesystem: FileSystem, log: Log, offset: int) -> Iterator[BatchHeader]:
     for segment in log.segments:
         if segment.end_offset > offset:
+            start = segment.start_for_offset(offset) or START  # known where the segment was walked just now
+            file = filesystem.open(log.path_of(segment.base_offset))
             try:
-                for at in walk_headers(filesystem.open(log.path_of(segment.base_offset)), 0, segment.size_bytes):
+                for at in walk_headers(file, start[1], segment.size_bytes):
                     if at.header.base_offset >= offset:
                         yield at.header
             except CorruptMessage as damage:

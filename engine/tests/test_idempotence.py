@@ -9,10 +9,13 @@ import trio.testing
 
 from engine.api import FlushPolicy, LogConfig, PartitionLog, PendingAppend
 from engine.batch import Record, build_batch
+from engine.checkpoints import read_checkpoint
 from engine.errors import OutOfOrderSequence, Overloaded, StorageError
+from engine.producer_recovery import recover_producers
 from engine.producer_snapshot import snapshot_offsets
+from engine.recovery import LastKnown, open_log
 from engine.testing import Fault, MemoryFileSystem
-from engine.tests.helpers import NO_JOURNAL, NOW_MS, HeldPool, open_orders, options, read_all, running
+from engine.tests.helpers import NO_JOURNAL, NOW_MS, ORDERS, HeldPool, open_orders, options, read_all, running
 
 ROLLING = LogConfig(segment_size_bytes=400)
 
@@ -130,6 +133,33 @@ async def test_what_a_power_cut_takes_from_an_async_log_it_takes_from_the_state(
             await trio.sleep(seed)
         filesystem.crash(random.Random(seed * 100 + life))
     assert sent > 7
+
+
+class CountingFileSystem(MemoryFileSystem):
+    """Counts the reads of segments."""
+
+    reads = 0
+
+    def trip(self, kind: str, path: str) -> None:
+        self.reads += kind == "read" and path.endswith(".log")
+        super().trip(kind, path)
+
+
+async def test_after_a_kill_only_the_end_of_a_long_segment_is_read_for_producers() -> None:
+    filesystem = CountingFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store)
+        for first in range(0, 60_000, 200):
+            await send(log, first, count=200).wait()
+        await trio.sleep(61)
+        await send(log, 60_000).wait()
+    opened = open_log(filesystem, "/data/orders-0", LastKnown(is_clean=True))
+    whole = opened.producers
+    known = read_checkpoint(filesystem, "/data").partitions[ORDERS.topic_id, ORDERS.partition]
+    filesystem.reads = 0
+    recover_producers(filesystem, opened, known.producers_from)
+    assert list(opened.producers) == list(whole)
+    assert filesystem.reads <= 12, "of some 150"
 
 
 async def test_snapshots_are_few() -> None:
