@@ -73,6 +73,7 @@ class LogMachine(RuleBasedStateMachine):
         flush_policy=st.sampled_from(FlushPolicy),
         flush_messages=st.sampled_from([7, 1 << 40]),
         index_keys=st.booleans(),
+        preallocate=st.booleans(),
         slot_size_bytes=st.sampled_from([NO_JOURNAL, 64 * 1024]),
         open_max=st.sampled_from([1, 100]),
     )
@@ -83,6 +84,7 @@ class LogMachine(RuleBasedStateMachine):
         flush_policy: FlushPolicy,
         flush_messages: int,
         index_keys: bool,
+        preallocate: bool,
         slot_size_bytes: int,
         open_max: int,
     ) -> None:
@@ -92,6 +94,7 @@ class LogMachine(RuleBasedStateMachine):
             flush_policy=flush_policy,
             flush_messages=flush_messages,
             index_keys=index_keys,
+            preallocate=preallocate,
             file_delete_delay_ms=1000,
         )
         self.model = Model(config)
@@ -304,6 +307,8 @@ class LogMachine(RuleBasedStateMachine):
     def segments(self) -> None:
         names = [name for name in self.filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
         assert [int(name.removesuffix(".log")) for name in names] == self.model.segments
+        spare = [self.filesystem.allocated_bytes(f"/data/orders-0/{name}") for name in names[:-1]]
+        assert not any(spare), "only the active segment has more space than it needs"
 
     @invariant()
     @precondition(lambda self: hasattr(self, "model"))
