@@ -4,7 +4,7 @@ It holds no behaviour. All methods are called on the trio thread; a method that 
 disk write and may be called from any task. `engine.store.SegmentStore` implements `PartitionStore`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
@@ -152,6 +152,9 @@ class PendingAppend(Protocol):
     @property
     def is_settled(self) -> bool:
         """Whether `wait` would return or raise at once."""
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once, when an append that is not settled is; it neither waits nor raises."""
 
     def result(self) -> AppendResult:
         """The outcome of a settled append. Raises `engine.errors`."""

@@ -72,6 +72,10 @@ class BatchHeader(NamedTuple):
     base_sequence: int
     record_count: int
 
+    def placed(self, base_offset: int, leader_epoch: int) -> "BatchHeader":
+        """As `stamp` leaves it. (`_replace` costs four times as much.)"""
+        return BatchHeader(base_offset, self[1], leader_epoch, *self[3:])
+
     @property
     def size_bytes(self) -> int:
         return self.batch_length + LENGTH_PREFIX_SIZE_BYTES
@@ -110,7 +114,7 @@ class ProduceLimits:
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
     """The header at `position`; the caller made sure that 61 bytes are there. Nothing is believed yet."""
-    return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    return BatchHeader(*HEADER.unpack_from(buffer, position))
 
 
 def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:

@@ -33,8 +33,11 @@ class WorkerPool(Protocol):
     async def run(self, lane: int, job: Callable[[], T]) -> T:
         """Run it and return or raise what it does. Not cancellable: the file operation would go on anyway."""
 
-    async def sync(self, lane: int, files: Sequence[File]) -> None:
-        """Make the content of all of them durable, or raise the OSError of one. Not cancellable."""
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+        """Make the content of all of them durable, or raise the OSError of one. Not cancellable.
+
+        `is_urgent`: somebody waits for it, let it cost the loop some time.
+        """
 
     def close(self) -> None:
         """Let the workers go; no job may be running."""
@@ -138,10 +141,10 @@ class ThreadPool:
         with suppress(OSError):
             self._kernel = KernelSync()
 
-    async def sync(self, lane: int, files: Sequence[File]) -> None:
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         descriptors = [descriptor for file in files if (descriptor := file.fileno()) is not None]
         if self._kernel is not None and len(descriptors) == len(files):
-            await self._kernel.sync(descriptors)
+            await self._kernel.sync(descriptors, is_urgent=is_urgent)
         else:
             await self.run(lane, partial(sync_all, files))
 
@@ -192,7 +195,7 @@ class LoopPool:
         finally:
             lock.release()
 
-    async def sync(self, lane: int, files: Sequence[File]) -> None:
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         await self.run(lane, partial(sync_all, files))
 
     def close(self) -> None:

@@ -31,10 +31,11 @@ _EVENT: Final = struct.Struct("<QQqq")  # data, iocb, result, -
 class _Batch:
     """Syncs asked for together, and the task that waits for them."""
 
-    __slots__ = ("errno", "left", "task")
+    __slots__ = ("errno", "is_urgent", "left", "task")
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, *, is_urgent: bool) -> None:
         self.left = left
+        self.is_urgent = is_urgent
         self.errno = 0
         self.task: trio.lowlevel.Task | None = None
 
@@ -49,7 +50,7 @@ class KernelSync(trio.abc.Instrument):
     """One AIO context and the task that reaps it. Create and use it inside `trio.run`. Raises OSError.
 
     The kernel's worker runs on the CPU that submitted. A loop that never blocks would keep it waiting for a whole tick
-    of the scheduler (4 ms), so while a sync is out a busy loop offers its CPU at every turn.
+    of the scheduler (4 ms), so while an urgent sync is out a busy loop offers its CPU at every turn.
     """
 
     def __init__(self) -> None:
@@ -69,25 +70,26 @@ class KernelSync(trio.abc.Instrument):
         self._batches: dict[int, _Batch] = {}
         self._last_ticket = 0
         self._in_flight = 0
+        self._urgent = 0  # of those in flight
         self._waiting_for_room = trio.lowlevel.ParkingLot()
         self._life = trio.CancelScope()
         trio.lowlevel.spawn_system_task(self._reap)
         trio.lowlevel.add_instrument(self)
 
     def before_io_wait(self, timeout: float) -> None:
-        if self._in_flight and timeout <= 0:
+        if self._urgent and timeout <= 0:
             os.sched_yield()
 
-    async def sync(self, descriptors: Sequence[int]) -> None:
+    async def sync(self, descriptors: Sequence[int], *, is_urgent: bool = False) -> None:
         """Make all of them durable; raises the OSError of one that failed. Not cancellable: the disk would go on."""
         for start in range(0, len(descriptors), QUEUE_LENGTH):
-            await self._sync_some(descriptors[start : start + QUEUE_LENGTH])
+            some = descriptors[start : start + QUEUE_LENGTH]
+            await self._sync_some(some, _Batch(len(some), is_urgent=is_urgent))
 
-    async def _sync_some(self, descriptors: Sequence[int]) -> None:
+    async def _sync_some(self, descriptors: Sequence[int], batch: _Batch) -> None:
         with trio.CancelScope(shield=True):
             while self._in_flight + len(descriptors) > QUEUE_LENGTH:
                 await self._waiting_for_room.park()
-        batch = _Batch(len(descriptors))
         self._submit(descriptors, batch)
         if batch.left:
             batch.task = trio.lowlevel.current_task()
@@ -111,6 +113,7 @@ class KernelSync(trio.abc.Instrument):
                 break
             submitted += accepted
         self._in_flight += submitted
+        self._urgent += submitted * batch.is_urgent
         if submitted:
             self._batches[ticket] = batch
 
@@ -134,6 +137,7 @@ class KernelSync(trio.abc.Instrument):
             ticket, _, result, _ = _EVENT.unpack_from(self._events, index * _EVENT.size)
             batch = self._batches[ticket]
             batch.finish(1, -result if result < 0 else 0)
+            self._urgent -= batch.is_urgent
             if not batch.left:
                 del self._batches[ticket]
         self._in_flight -= max(count, 0)

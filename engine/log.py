@@ -179,9 +179,13 @@ class Log:
         first_ms, last_ms = active.first_timestamp_ms, header.max_timestamp_ms
         if first_ms == NO_TIMESTAMP_MS or last_ms == NO_TIMESTAMP_MS:
             first_ms, last_ms = active.begun_ms, now_ms
-        jitter_ms = crc32(self.path_of(active.base_offset).encode()) % (policy.jitter_ms + 1)
-        is_full = active.entries >= max(1, policy.index_size_bytes // INDEX_ENTRY_SIZE_BYTES - 1)
-        return is_full or last_ms - first_ms > policy.age_ms - min(jitter_ms, policy.age_ms)
+        if active.entries >= max(1, policy.index_size_bytes // INDEX_ENTRY_SIZE_BYTES - 1):
+            return True
+        age_ms = policy.age_ms
+        if policy.jitter_ms:
+            jitter_ms = crc32(self.path_of(active.base_offset).encode()) % (policy.jitter_ms + 1)
+            age_ms -= min(jitter_ms, age_ms)
+        return last_ms - first_ms > age_ms
 
     def drop_below(self, offset: int) -> list[Segment]:
         """Begin at `offset`; returns the segments that are wholly below it, which are no part of the log any more."""

@@ -329,7 +329,7 @@ class Partition(Watched):
         elif header.is_log_append_time:
             header = clear_log_append_time(append.records, header)
         stamp(append.records, base_offset, self.leader_epoch)
-        return header._replace(base_offset=base_offset, leader_epoch=self.leader_epoch)
+        return header.placed(base_offset, self.leader_epoch)
 
     def written(self, part: PartitionRound) -> None:
         self.log.commit(part.chunks)

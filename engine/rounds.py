@@ -36,6 +36,7 @@ class Append:
     """One batch from the queue to its result; `engine.api.PendingAppend` for the caller."""
 
     __slots__ = (
+        "_callback",
         "_error",
         "_result",
         "_wake_up",
@@ -57,6 +58,7 @@ class Append:
         self._result: AppendResult | None = None
         self._error: EngineError | None = None
         self._wake_up: trio.Event | None = None
+        self._callback: Callable[[], None] | None = None
 
     def succeed(self, result: AppendResult) -> None:
         if self._result is None and self._error is None:
@@ -73,6 +75,11 @@ class Append:
         self.records = None
         if self._wake_up is not None:
             self._wake_up.set()
+        if self._callback is not None:
+            self._callback()
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
 
     @property
     def is_settled(self) -> bool:
@@ -269,7 +276,7 @@ class Lane:
             return
         write = self._reserve(parts)
         if write is None:
-            await self._pool.sync(self._number, [part.log.active_file for part in parts])
+            await self._pool.sync(self._number, [part.log.active_file for part in parts], is_urgent=True)
             for part in parts:
                 part.log.note_flushed(part.log.end)
         else:
@@ -299,7 +306,7 @@ class Lane:
             write.write()
         else:
             await self._pool.run(self._number, write.write)
-        await self._pool.sync(self._number, [write.file])
+        await self._pool.sync(self._number, [write.file], is_urgent=True)
 
 
 def _journal_entry(part: PartitionRound) -> JournalEntry:

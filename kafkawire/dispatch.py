@@ -7,10 +7,10 @@ what to speak (KIP-511). It knows no API by name but that one, and refuses to kn
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import trio
 
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 _START: Final = Struct(">hhi")  # api key, version, correlation id: every request begins with them
 
 
+class SecondStage(Protocol):
+    """What the handler of a two-stage API returns, an awaitable of the response that can tell when it comes."""
+
+    @property
+    def is_ready(self) -> bool: ...
+    def call_when_ready(self, callback: Callable[[], None]) -> None: ...
+
+
 @dataclass(slots=True)
 class Dispatched:
     """A request on its way. Await `outcome` once, in the order of the requests: the reply's segments, or None when
@@ -39,12 +47,22 @@ class Dispatched:
     correlation_id: int
     two_stage: bool
     outcome: Coroutine[Any, Any, Sequence[Segment] | None]
-    second_stage: Any = None  # what the handler of a two-stage API has returned
+    second_stage: SecondStage | None = None  # of a two-stage API
 
     @property
     def is_ready(self) -> bool:
         """Whether the outcome is known to come without waiting: the reply can leave together with the one before."""
-        return bool(getattr(self.second_stage, "is_ready", False))
+        return self.second_stage is not None and self.second_stage.is_ready
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether awaiting the outcome would do nothing but wait."""
+        return self.second_stage is not None and not self.second_stage.is_ready
+
+    def call_when_ready(self, callback: Callable[[], None]) -> None:
+        """For one that is under way."""
+        assert self.second_stage is not None
+        self.second_stage.call_when_ready(callback)
 
 
 class Dispatcher:
@@ -98,7 +116,9 @@ class Dispatcher:
             except Exception as error:
                 self._note_failure(api, context, error)
                 raise
-            return Dispatched(correlation_id, True, self._answer(api, context, None, outcome), outcome)
+            return Dispatched(
+                correlation_id, True, self._answer(api, context, None, outcome), cast(SecondStage, outcome)
+            )
         return Dispatched(correlation_id, False, self._answer(api, context, request, None))
 
     async def _answer(

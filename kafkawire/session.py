@@ -31,7 +31,7 @@ from kafkawire.wire.connection import (
 from kafkawire.wire.framing import FramingError
 
 REPLIES_PER_TURN = 16  # sent at once, and before other tasks get their turn
-RECEIVE_NOW_MAX_BYTES = 1024 * 1024  # of a large frame, before other tasks get their turn
+RECEIVE_NOW_MAX_BYTES = 1024 * 1024  # before other tasks get their turn
 MAX_LOGGED_CHARACTERS = 200
 
 _SIZE = Struct(">i")
@@ -50,6 +50,13 @@ class Dispatched(Protocol):
     @property
     def is_ready(self) -> bool:
         """Whether awaiting the outcome would not wait."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether awaiting the outcome would do nothing but wait, at most until a deadline."""
+
+    def call_when_ready(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when one that is under way is ready; it says nothing of the deadline."""
 
     @property
     def outcome(self) -> Awaitable[Sequence[Segment] | None]:
@@ -126,7 +133,10 @@ class Session:
         self._pending: deque[Dispatched] = deque()
         self._reader_parked = trio.lowlevel.ParkingLot()
         self._writer_parked = trio.lowlevel.ParkingLot()
+        self._is_more_likely = False  # the last receive filled its buffer
+        self._received_in_turn = 0  # bytes, since other tasks had theirs
         self._charged_size = 0  # what the budget counts for this connection
+        self._is_impatient = False  # the oldest may be late: its deadline counts from now on
         self._sent_before = 0  # all that was sent before the reply that is leaving now
 
     async def run(self) -> None:
@@ -169,6 +179,9 @@ class Session:
         reason = self._machine.overdue(now_s, self._transport.sent_size_bytes - self._sent_before)
         if reason is not None:
             self.close(reason)
+        elif self._pending:
+            self._is_impatient = True
+            self._wake_writer()
 
     # The reader
 
@@ -191,12 +204,18 @@ class Session:
             self._start_requests(now_s)
 
     async def _receive(self, view: memoryview) -> int:
-        """The rest of a large frame is usually there when its beginning is: waiting for it would cost a turn."""
-        if self._machine.in_large_frame and len(view) <= RECEIVE_NOW_MAX_BYTES:
+        """Behind bytes that filled their buffer more are usually there: waiting for them would cost a turn, and what
+        comes in one turn is written in one round and answered at once."""
+        if self._is_more_likely and self._received_in_turn + len(view) <= RECEIVE_NOW_MAX_BYTES:
             received = self._transport.receive_now(view)
             if received is not None:
+                self._received_in_turn += received
+                self._is_more_likely = received == len(view)
                 return received
-        return await self._transport.receive_into(view)
+        received = await self._transport.receive_into(view)
+        self._received_in_turn = received
+        self._is_more_likely = received == len(view)
+        return received
 
     async def _wait_until_may_read(self) -> None:
         while True:
@@ -218,22 +237,29 @@ class Session:
                 self._machine.started(size_bytes, two_stage=dispatched.two_stage)
                 self._pending.append(dispatched)
                 self._stats.requests += 1
+                if dispatched.is_under_way:
+                    dispatched.call_when_ready(self._wake_writer)
+                else:
+                    self._wake_writer()
         except (FramingError, ProtocolViolation) as error:
             self._refuse(error)
         self._settle()
-        if self._pending and self._writer_parked:
-            self._writer_parked.unpark_all()
 
     # The writer
+
+    def _wake_writer(self) -> None:
+        if self._writer_parked:
+            self._writer_parked.unpark_all()
 
     async def _write_replies(self) -> None:
         since_yield = 0
         while True:
-            while not self._pending:
-                if self._machine.refusal is not None:
+            while not self._pending or (self._pending[0].is_under_way and not self._is_impatient):
+                if not self._pending and self._machine.refusal is not None:
                     self.close(self._machine.refusal)
                     return
                 await self._writer_parked.park()
+            self._is_impatient = False
             replies, violation = await self._take_replies()
             if not await self._send(replies):
                 return

@@ -44,7 +44,7 @@ class HeldPool:
             self.waiting -= 1
         return await self.inner.run(lane, job)
 
-    async def sync(self, lane: int, files: Sequence[File]) -> None:
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         await self.run(lane, partial(sync_all, files))
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ async def test_a_busy_loop_does_not_hold_them_up(tmp_path: Path) -> None:
     done = trio.Event()
 
     async def sync() -> None:
-        await kernel.sync([descriptor])
+        await kernel.sync([descriptor], is_urgent=True)
         done.set()
 
     async with trio.open_nursery() as nursery:

@@ -15,7 +15,7 @@ Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (K
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -95,7 +95,16 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
 class ProduceReply:
     """The second stage: awaiting it gives the response, or None for acks=0."""
 
-    __slots__ = ("_acks", "_allow_zstd", "_context", "_deadline_s", "_waiting", "response")
+    __slots__ = (
+        "_acks",
+        "_allow_zstd",
+        "_callback",
+        "_context",
+        "_deadline_s",
+        "_unsettled",
+        "_waiting",
+        "response",
+    )
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
         self._context = context
@@ -103,6 +112,8 @@ class ProduceReply:
         self._deadline_s = context.received_s + request.timeout_ms / 1000
         self._allow_zstd = context.api_version >= FIRST_VERSION_WITH_ZSTD
         self._waiting: list[_Waiting] = []
+        self._callback: Callable[[], None] | None = None
+        self._unsettled = 0  # of those waiting, counted for the callback alone
         self.response = ProduceResponse(responses=[])
 
     def append(self, topic: TopicInfo, data: PartitionProduceData, row: PartitionProduceResponse) -> None:
@@ -137,6 +148,19 @@ class ProduceReply:
     def is_ready(self) -> bool:
         """Whether awaiting it would not wait."""
         return all(waiting.append.is_settled for waiting in self._waiting)
+
+    def call_when_ready(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when a reply that is not ready is; its deadline does not count."""
+        self._callback = callback
+        for waiting in self._waiting:
+            if not waiting.append.is_settled:
+                self._unsettled += 1
+                waiting.append.call_when_settled(self._one_settled)
+
+    def _one_settled(self) -> None:
+        self._unsettled -= 1
+        if not self._unsettled and self._callback is not None:
+            self._callback()
 
     def __await__(self) -> Generator[Any, None, ProduceResponse | None]:
         if not self.is_ready:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,14 +26,33 @@ from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH
 
 
 @dataclass
+class Gate:
+    event: trio.Event = field(default_factory=trio.Event)
+    callback: Callable[[], None] | None = None
+
+    def set(self) -> None:
+        self.event.set()
+        if self.callback is not None:
+            self.callback()
+
+
+@dataclass
 class Started:
     two_stage: bool
     outcome: Awaitable[Sequence[Segment] | None]
-    gate: trio.Event
+    gate: Gate
+    is_gated: bool
 
     @property
     def is_ready(self) -> bool:
-        return self.gate.is_set()
+        return self.gate.event.is_set()
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.is_gated and not self.is_ready
+
+    def call_when_ready(self, callback: Callable[[], None]) -> None:
+        self.gate.callback = callback
 
 
 @dataclass
@@ -42,11 +61,11 @@ class FakeDispatcher:
 
     order: list[int] = field(default_factory=list)  # names of requests in the order of their synchronous part
     cancelled: list[int] = field(default_factory=list)
-    gates: dict[int, trio.Event] = field(default_factory=dict)
+    gates: dict[int, Gate] = field(default_factory=dict)
     infos: list[ConnectionInfo] = field(default_factory=list)
 
-    def gate(self, name: int) -> trio.Event:
-        return self.gates.setdefault(name, trio.Event())
+    def gate(self, name: int) -> Gate:
+        return self.gates.setdefault(name, Gate())
 
     def dispatch(self, frame: bytearray, connection: ConnectionInfo) -> Started:
         kind, name = chr(frame[0]), frame[1]
@@ -66,14 +85,14 @@ class FakeDispatcher:
             "l": self.long_poll,
             "f": self.short_file,
         }[kind]
-        return Started(kind in "p0VC", handler(frame, connection), self.gate(name))
+        return Started(kind in "p0VC", handler(frame, connection), self.gate(name), kind == "p")
 
     async def echo(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
         return [frame[:4], b"", memoryview(frame)[4:8]]
 
     async def produce(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
         try:
-            await self.gate(frame[1]).wait()
+            await self.gate(frame[1]).event.wait()
         except trio.Cancelled:
             self.cancelled.append(frame[1])
             raise
@@ -338,8 +357,8 @@ async def test_a_file_shorter_than_promised_closes_instead_of_padding() -> None:
 async def test_a_peer_that_leaves_cancels_its_outstanding_requests() -> None:
     async with serving() as broker:
         client = broker.connect()
-        await client.send("p", 1)
-        await client.send("w", 2)
+        await client.send("w", 1)
+        await client.send("p", 2)
         await client.send("e", 3)
         await settle()
         await client.stream.aclose()

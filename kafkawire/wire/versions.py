@@ -8,11 +8,10 @@ The client id stays a legacy string in every header.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from functools import cache
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from kafkawire.messages import MODULES
 from kafkawire.wire.message import ELEMENT_CAP, Message
@@ -24,8 +23,7 @@ _REQUEST_START: Final = Struct(">hhih")  # key, version, correlation id, length 
 _CORRELATION_ID: Final = Struct(">i")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHeader:
+class RequestHeader(NamedTuple):
     """What every request begins with."""
 
     api_key: int
@@ -46,9 +44,18 @@ def response_class(api_key: int) -> type[Message]:
     return _message_class(api_key, "Response")
 
 
+@cache
 def is_flexible(api_key: int, version: int) -> bool:
-    """Whether the version uses compact lengths and tagged fields (KIP-482)."""
-    return version >= request_class(api_key).FLEXIBLE_FROM
+    """Whether the version uses compact lengths and tagged fields (KIP-482).
+
+    Raises DecodeError for an API key or version that has no message.
+    """
+    if api_key not in MODULES:
+        raise DecodeError(f"unknown API key {api_key}")
+    message = request_class(api_key)
+    if not message.VERSIONS[0] <= version <= message.VERSIONS[1]:
+        raise DecodeError(f"unknown version {version} of API key {api_key}")
+    return version >= message.FLEXIBLE_FROM
 
 
 def decode_request_header(buffer: bytes | bytearray) -> tuple[RequestHeader, int]:
@@ -58,7 +65,7 @@ def decode_request_header(buffer: bytes | bytearray) -> tuple[RequestHeader, int
     """
     try:
         api_key, version, correlation_id, size = _REQUEST_START.unpack_from(buffer)
-        flexible = version >= _known(api_key, version).FLEXIBLE_FROM
+        flexible = is_flexible(api_key, version)
         offset = _REQUEST_START.size
         client_id = None
         if size >= 0:
@@ -70,7 +77,9 @@ def decode_request_header(buffer: bytes | bytearray) -> tuple[RequestHeader, int
         elif size != -1:
             raise DecodeError("the client id has a negative length")
         if flexible:
-            offset = _skip_tags(buffer, offset)
+            offset = offset + 1 if buffer[offset] == 0 else _skip_tags(buffer, offset)
+    except IndexError:
+        raise DecodeError("a request ends within its header") from None
     except (struct_error, UnicodeDecodeError) as error:
         raise DecodeError(f"no request header: {error}") from None
     return RequestHeader(api_key, version, correlation_id, client_id), offset
@@ -108,15 +117,6 @@ def _message_class(api_key: int, side: str) -> type[Message]:
     found: Any = next(value for key, value in vars(module).items() if key.lower() == wanted)
     assert issubclass(found, Message)
     return cast("type[Message]", found)
-
-
-def _known(api_key: int, version: int) -> type[Message]:
-    if api_key not in MODULES:
-        raise DecodeError(f"unknown API key {api_key}")
-    message = request_class(api_key)
-    if not message.VERSIONS[0] <= version <= message.VERSIONS[1]:
-        raise DecodeError(f"unknown version {version} of API key {api_key}")
-    return message
 
 
 def _skip_tags(buffer: bytes | bytearray, offset: int) -> int:

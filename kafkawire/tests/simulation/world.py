@@ -99,7 +99,7 @@ class SimulatedPool:
             del self._shields[number]
         raise PowerLost  # whoever waits may be shielded: no cancellation would end it
 
-    async def sync(self, lane: int, files: Sequence[File]) -> None:
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         await self.run(lane, partial(sync_all, files))
 
     def die(self) -> None:
