@@ -76,7 +76,8 @@ class Append:
         if self._wake_up is not None:
             self._wake_up.set()
         if self._callback is not None:
-            self._callback()
+            callback, self._callback = self._callback, None  # let go of it: it knows this append
+            callback()
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         self._callback = callback

@@ -160,7 +160,8 @@ class ProduceReply:
     def _one_settled(self) -> None:
         self._unsettled -= 1
         if not self._unsettled and self._callback is not None:
-            self._callback()
+            callback, self._callback = self._callback, None
+            callback()
 
     def __await__(self) -> Generator[Any, None, ProduceResponse | None]:
         if not self.is_ready:

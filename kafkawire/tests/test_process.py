@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import trio
 import trio.testing
 
-from kafkawire.process import EXIT_AT_ONCE, EXIT_OVERDUE, STOP_MAX_S, exit_when_overdue, stop_on_signals
+from kafkawire.process import (
+    EXIT_AT_ONCE,
+    EXIT_OVERDUE,
+    STOP_MAX_S,
+    YOUNG_OBJECTS_MAX,
+    exit_when_overdue,
+    spare_collector,
+    stop_on_signals,
+)
 
 
 async def test_the_first_signal_asks_and_the_second_does_not() -> None:
@@ -50,3 +59,15 @@ async def test_a_stop_that_hangs_ends_after_its_time() -> None:
         stop.set()
     assert left == [EXIT_OVERDUE]
     assert trio.current_time() - told_s == STOP_MAX_S
+
+
+def test_the_collector_looks_for_new_garbage_alone() -> None:
+    thresholds = gc.get_threshold()
+    try:
+        spare_collector()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[0] == YOUNG_OBJECTS_MAX
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)

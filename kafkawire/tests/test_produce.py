@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -225,6 +226,20 @@ async def test_with_full_queues_the_next_request_waits_for_room() -> None:
         assert await first.outcome
         response = broker.read(await second.outcome, 0, 9)
         assert response.responses[0].partition_responses[0].base_offset == 1
+
+
+async def test_a_request_that_was_answered_leaves_no_cycle_behind() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 2)
+        for _ in range(2):
+            gc.collect()
+            ready = trio.Event()
+            dispatched = broker.dispatch(request(batch(), batch()), 9)
+            dispatched.call_when_ready(ready.set)
+            await ready.wait()
+            assert await dispatched.outcome
+            del dispatched
+        assert gc.collect() == 0  # or the collector would have to look for them all the time
 
 
 class NeverDone:

@@ -17,9 +17,9 @@ import trio.testing
 
 from engine.api import FileRange
 from kafkawire.memory_transport import MemoryAccepted, MemoryListener, MemoryStream, MemoryTransport
-from kafkawire.server import ServerLimits, serve
+from kafkawire.server import REAPER_INTERVAL_S, ServerLimits, serve
 from kafkawire.server_stats import ServerStats
-from kafkawire.session import REPLIES_PER_TURN, printable
+from kafkawire.session import REPLIES_PER_TURN, ByteBudget, Session, printable
 from kafkawire.transport import Segment, SocketTransport, Transport
 from kafkawire.wire.connection import CloseReason, ConnectionInfo, ConnectionLimits, ProtocolViolation
 from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH
@@ -78,6 +78,7 @@ class FakeDispatcher:
         handler = {
             "e": self.echo,  # answered at once
             "p": self.produce,  # two-stage, answered when its gate opens
+            "d": self.deadline,  # two-stage, answered when its time is over
             "w": self.produce,  # the same, single-stage
             "0": self.no_reply,
             "V": self.late_violation,
@@ -85,7 +86,7 @@ class FakeDispatcher:
             "l": self.long_poll,
             "f": self.short_file,
         }[kind]
-        return Started(kind in "p0VC", handler(frame, connection), self.gate(name), kind == "p")
+        return Started(kind in "pd0VC", handler(frame, connection), self.gate(name), kind in "pd")
 
     async def echo(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
         return [frame[:4], b"", memoryview(frame)[4:8]]
@@ -96,6 +97,10 @@ class FakeDispatcher:
         except trio.Cancelled:
             self.cancelled.append(frame[1])
             raise
+        return [frame[:8]]
+
+    async def deadline(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
+        await trio.sleep(0.5)
         return [frame[:8]]
 
     async def no_reply(self, frame: bytearray, connection: ConnectionInfo) -> None:
@@ -200,6 +205,57 @@ async def test_replies_keep_the_order_of_requests_whatever_finishes_first() -> N
             broker.dispatcher.gate(name).set()
         assert [await client.reply() for _ in range(4)] == [("p", 1), ("p", 2), ("p", 3), ("e", 4)]
         await client.stream.aclose()
+
+
+async def test_a_request_that_never_becomes_ready_is_answered_about_when_its_time_is_over() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("d", 1)
+        await client.send("p", 2)
+        broker.dispatcher.gate(2).set()
+        with trio.fail_after(0.5 + REAPER_INTERVAL_S + 0.1):
+            assert [await client.reply() for _ in range(2)] == [("d", 1), ("p", 2)]
+
+
+@dataclass
+class FloodTransport(Transport):
+    """Its bytes have all arrived before the first is received; counts how often a receive had to wait."""
+
+    rest: bytes
+    waits: int = 0
+    sent_size_bytes: int = 0
+
+    def receive_now(self, buffer: memoryview) -> int | None:
+        piece, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
+        buffer[: len(piece)] = piece
+        return len(piece) or None
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        self.waits += 1
+        await trio.lowlevel.checkpoint()
+        received = self.receive_now(buffer)
+        return received if received is not None else await trio.sleep_forever()
+
+    async def send_segments(self, segments: Sequence[Segment]) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize(("count", "waits"), [(5, 1), (30, 4)])
+async def test_what_has_come_is_received_in_one_turn_up_to_a_limit(count: int, waits: int) -> None:
+    frame = struct.pack(">i", 128 << 10) + b"p" + bytes((128 << 10) - 1)
+    transport, dispatcher = FloodTransport(frame * count), FakeDispatcher()
+    limits = ConnectionLimits(max_in_flight_requests=count)
+    info = ConnectionInfo(1, "PLAINTEXT", "127.0.0.1", "127.0.0.1")
+    session = Session(transport, info, dispatcher, limits, ByteBudget(1 << 30), ServerStats())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(session.run)
+        await settle()
+        assert len(dispatcher.order) == count
+        assert transport.waits == waits
+        session.close(CloseReason.SHUTDOWN)
 
 
 async def test_replies_that_are_ready_together_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
