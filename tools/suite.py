@@ -81,7 +81,7 @@ CHECK = [
     Stage("lint", tool("ruff", "check", "."), 60),
     Stage("types", tool("mypy"), 240),
     Stage("import contracts", tool("lint-imports"), 60),
-    pytest_stage("unit tests", 240, "-m", "not fuzz"),
+    pytest_stage("unit tests", 480, "-m", "not fuzz"),
 ]
 CLIENTS = ("compat_tests/kcat", "compat_tests/confluent", "compat_tests/restart")
 TEST = [
