@@ -41,6 +41,9 @@ class MemoryTransport:
         buffer[: len(data)] = data
         return len(data)
 
+    def send_now(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        return segments
+
     async def send_segments(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
             pieces = read_slices(segment) if isinstance(segment, FileRange) else (segment,)

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 import structlog
 import trio
 
+from kafkawire.byte_budget import ByteBudget
 from kafkawire.server_stats import ServerStats
-from kafkawire.session import ByteBudget, Dispatcher, Session
+from kafkawire.session import Dispatcher, Session
 from kafkawire.transport import Accepted, Listener
 from kafkawire.wire.connection import ConnectionInfo, ConnectionLimits
 
 ACCEPT_PAUSE_S = 0.1  # after accept failed, as when descriptors ran out
+SESSIONS_PER_TURN = 16  # answered before other tasks get their turn
 REAPER_INTERVAL_S = 1.0  # how late a deadline may be noticed
 
 _log = structlog.get_logger(__name__)
@@ -66,12 +68,15 @@ class _Server:
         self._per_ip: dict[str, int] = {}
         self._ids = itertools.count(1)
         self._session_ended = trio.lowlevel.ParkingLot()
+        self._ready: dict[Session, None] = {}
+        self._answer_parked = trio.lowlevel.ParkingLot()
 
     async def serve(
         self, listeners: Mapping[str, Sequence[Listener]], stop: trio.Event, task_status: trio.TaskStatus[None]
     ) -> None:
         async with trio.open_nursery() as sessions:
             sessions.start_soon(self._reap)
+            sessions.start_soon(self._answer)
             try:
                 async with trio.open_nursery() as acceptors:
                     for name, listener in _each(listeners):
@@ -121,7 +126,9 @@ class _Server:
 
     def _new_session(self, name: str, accepted: Accepted) -> Session:
         info = ConnectionInfo(next(self._ids), name, accepted.peer_host, accepted.local_address)
-        return Session(accepted.transport, info, self._dispatcher, self._limits.connection, self._budget, self._stats)
+        limits = self._limits.connection
+        transport = accepted.transport
+        return Session(transport, info, self._dispatcher, limits, self._budget, self._stats, self._is_ready)
 
     async def _run_session(self, session: Session) -> None:
         host = session.info.peer_host
@@ -134,6 +141,23 @@ class _Server:
             if self._per_ip[host] == 0:
                 del self._per_ip[host]
             self._session_ended.unpark_all()
+
+    def _is_ready(self, session: Session) -> None:
+        """Called when a round of the engine is done, for each of its requests: replies are sent behind all of them."""
+        self._ready[session] = None
+        if self._answer_parked:
+            self._answer_parked.unpark_all()
+
+    async def _answer(self) -> None:
+        """Sends what became ready together: one task wakes up for a round, not one for every connection."""
+        while True:
+            while not self._ready:
+                await self._answer_parked.park()
+            ready, self._ready = self._ready, {}
+            for count, session in enumerate(ready, 1):
+                session.answer_now()
+                if count % SESSIONS_PER_TURN == 0:
+                    await trio.lowlevel.checkpoint()
 
     async def _reap(self) -> None:
         """The only timer of all connections."""

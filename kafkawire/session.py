@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from struct import Struct
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 import trio
 
+from kafkawire.byte_budget import ByteBudget
 from kafkawire.server_stats import ServerStats
 from kafkawire.transport import FileTooShortError, Segment, Transport
 from kafkawire.wire.connection import (
@@ -33,6 +34,9 @@ from kafkawire.wire.framing import FramingError
 REPLIES_PER_TURN = 16  # sent at once, and before other tasks get their turn
 RECEIVE_NOW_MAX_BYTES = 1024 * 1024  # before other tasks get their turn
 MAX_LOGGED_CHARACTERS = 200
+
+Reply = Sequence[Segment] | None
+Replies = tuple[list[Reply], ProtocolViolation | None]
 
 _SIZE = Struct(">i")
 # What an operator wants a line for when it ends a connection; peers that leave are no news.
@@ -59,7 +63,7 @@ class Dispatched(Protocol):
         """Have `callback` called when one that is under way is ready; it says nothing of the deadline."""
 
     @property
-    def outcome(self) -> Awaitable[Sequence[Segment] | None]:
+    def outcome(self) -> Coroutine[Any, Any, Reply]:
         """The reply without its size, or None when the request gets none (acks=0)."""
 
 
@@ -68,46 +72,12 @@ class Dispatcher(Protocol):
         """Starts a request; `frame` is the callee's from now on. Errors: ProtocolViolation, as from the outcome."""
 
 
-class ByteBudget:
-    """Bytes of requests in flight over all connections (queued.max.request.bytes).
+class _Leaving(NamedTuple):
+    """The rest of so many replies, and the violation behind them that is to end the connection."""
 
-    As in Kafka's SimpleMemoryPool the request that crosses the limit is still admitted: any request can be served by an
-    idle broker, and the bound is the limit plus one request. Unlike there a large frame counts with the memory that its
-    bytes have come for, not with the size it announces: peers that promise much and send little keep nobody waiting.
-    So large frames together may reach the limit half-way; then one of them at a time goes on to its end.
-    """
-
-    __slots__ = ("_finishing", "_waiting", "held_size_bytes", "limit_size_bytes")
-
-    def __init__(self, limit_size_bytes: int) -> None:
-        self.limit_size_bytes = limit_size_bytes
-        self.held_size_bytes = 0
-        self._finishing: object | None = None  # whose large frame may grow although the limit is reached
-        self._waiting = trio.lowlevel.ParkingLot()
-
-    @property
-    def is_exhausted(self) -> bool:
-        return self.held_size_bytes >= self.limit_size_bytes
-
-    def add(self, size_bytes: int) -> None:
-        self.held_size_bytes += size_bytes
-        if self._waiting and not self.is_exhausted:
-            self._waiting.unpark_all()
-
-    def may_finish(self, owner: object) -> bool:
-        """Whether the large frame of `owner` is the one that goes on. It is until `has_finished`."""
-        if self._finishing is None:
-            self._finishing = owner
-        return self._finishing is owner
-
-    def has_finished(self, owner: object) -> None:
-        """The frame is whole, or its connection is gone."""
-        if self._finishing is owner:
-            self._finishing = None
-            self._waiting.unpark_all()
-
-    async def wait(self) -> None:
-        await self._waiting.park()
+    segments: Sequence[Segment]
+    replies: int
+    violation: ProtocolViolation | None
 
 
 class Session:
@@ -121,13 +91,16 @@ class Session:
         limits: ConnectionLimits,
         budget: ByteBudget,
         stats: ServerStats,
+        on_ready: Callable[[Session], None],
     ) -> None:
+        """`on_ready` is told that something may be answered; `answer_now` is to be called soon, from another task."""
         self.info = info
         self.close_reason: CloseReason | None = None
         self._transport = transport
         self._dispatcher = dispatcher
         self._budget = budget
         self._stats = stats
+        self._on_ready = on_ready
         self._machine = ConnectionMachine(limits, trio.current_time())
         self._scope = trio.CancelScope()
         self._pending: deque[Dispatched] = deque()
@@ -136,6 +109,7 @@ class Session:
         self._is_more_likely = False  # the last receive filled its buffer
         self._received_in_turn = 0  # bytes, since other tasks had theirs
         self._charged_size = 0  # what the budget counts for this connection
+        self._leaving: _Leaving | None = None  # for the writer to go on with
         self._is_impatient = False  # the oldest may be late: its deadline counts from now on
         self._sent_before = 0  # all that was sent before the reply that is leaving now
 
@@ -238,7 +212,7 @@ class Session:
                 self._pending.append(dispatched)
                 self._stats.requests += 1
                 if dispatched.is_under_way:
-                    dispatched.call_when_ready(self._wake_writer)
+                    dispatched.call_when_ready(self._become_ready)
                 else:
                     self._wake_writer()
         except (FramingError, ProtocolViolation) as error:
@@ -251,57 +225,96 @@ class Session:
         if self._writer_parked:
             self._writer_parked.unpark_all()
 
+    def _become_ready(self) -> None:
+        self._on_ready(self)
+
+    def answer_now(self) -> None:
+        """Replies to what is ready, without the writer unless it has begun already, or has to wait."""
+        if not self._writer_parked or not self._pending or not self._pending[0].is_ready:
+            return
+        try:
+            replies, violation = self._take_ready([])
+        except Exception:
+            self._handler_failed()
+            return
+        try:
+            rest = self._transport.send_now(self._framed(replies))
+        except OSError as error:
+            self.close(CloseReason.BROKEN, str(error))
+            return
+        self._count_sent()
+        if rest or violation is not None:
+            self._leaving = _Leaving(rest, len(replies), violation)
+        else:
+            self._have_left(len(replies))
+        if self._leaving is not None or self._machine.refusal is not None or not self._has_nothing_to_answer():
+            self._wake_writer()
+
     async def _write_replies(self) -> None:
         since_yield = 0
         while True:
-            while not self._pending or (self._pending[0].is_under_way and not self._is_impatient):
+            while self._leaving is None and self._has_nothing_to_answer():
                 if not self._pending and self._machine.refusal is not None:
                     self.close(self._machine.refusal)
                     return
                 await self._writer_parked.park()
-            self._is_impatient = False
-            replies, violation = await self._take_replies()
-            if not await self._send(replies):
+            leaving, self._leaving = self._leaving, None
+            if leaving is None:
+                self._is_impatient = False
+                replies, violation = await self._take_replies()
+                leaving = _Leaving(self._framed(replies), len(replies), violation)
+            if leaving.segments and not await self._send(leaving.segments):
                 return
-            now_s = trio.current_time()
-            for _ in replies:
-                self._machine.finished(now_s)
-            if violation is not None:
-                self._refuse(violation)
+            if leaving.violation is not None:
+                self._refuse(leaving.violation)
                 self.close(CloseReason.PROTOCOL_VIOLATION)
                 return
-            self._start_requests(now_s)
-            if self._reader_parked:
-                self._reader_parked.unpark_all()
-            since_yield += len(replies)
+            self._have_left(leaving.replies)
+            since_yield += leaving.replies
             if since_yield >= REPLIES_PER_TURN:
                 since_yield = 0
                 await trio.lowlevel.checkpoint()
 
-    async def _take_replies(self) -> tuple[list[Sequence[Segment] | None], ProtocolViolation | None]:
-        """The next reply, and with it those behind it that are ready: one system call sends them all.
+    def _has_nothing_to_answer(self) -> bool:
+        return not self._pending or (self._pending[0].is_under_way and not self._is_impatient)
+
+    async def _take_replies(self) -> Replies:
+        """The next reply, and with it those behind it that are ready."""
+        try:
+            first = await self._pending[0].outcome
+        except ProtocolViolation as error:
+            return [], error
+        self._pending.popleft()
+        return self._take_ready([first])
+
+    def _take_ready(self, replies: list[Reply]) -> Replies:
+        """Those behind `replies` that are ready: one system call sends them all.
 
         A request may turn out, as with acks=0 and an error, to break the protocol: replies before it still leave.
         """
-        replies: list[Sequence[Segment] | None] = []
-        while True:
+        while len(replies) < REPLIES_PER_TURN and self._pending and self._pending[0].is_ready:
             try:
-                replies.append(await self._pending[0].outcome)
+                self._pending[0].outcome.send(None)
+            except StopIteration as finished:
+                replies.append(finished.value)
             except ProtocolViolation as error:
                 return replies, error
+            else:
+                raise AssertionError("a request that is ready waits")
             self._pending.popleft()
-            if len(replies) == REPLIES_PER_TURN or not self._pending or not self._pending[0].is_ready:
-                return replies, None
+        return replies, None
 
-    async def _send(self, replies: Sequence[Sequence[Segment] | None]) -> bool:
-        """True when they have left."""
+    def _framed(self, replies: Sequence[Reply]) -> list[Segment]:
+        """What goes out: each reply behind its size."""
         segments: list[Segment] = []
         for reply in replies:
             if reply is not None:
                 segments += (_SIZE.pack(sum(map(len, reply))), *reply)
                 self._stats.replies += 1
-        if not segments:
-            return True
+        return segments
+
+    async def _send(self, segments: Sequence[Segment]) -> bool:
+        """True when they have left."""
         self._machine.sending(trio.current_time())
         try:
             await self._transport.send_segments(segments)
@@ -312,9 +325,21 @@ class Session:
             self.close(CloseReason.FILE_TOO_SHORT, str(error))
             return False
         finally:
-            self._stats.sent_size_bytes += self._transport.sent_size_bytes - self._sent_before
-            self._sent_before = self._transport.sent_size_bytes
+            self._count_sent()
         return True
+
+    def _count_sent(self) -> None:
+        self._stats.sent_size_bytes += self._transport.sent_size_bytes - self._sent_before
+        self._sent_before = self._transport.sent_size_bytes
+
+    def _have_left(self, count: int) -> None:
+        """So many replies: there is room for as many requests."""
+        now_s = trio.current_time()
+        for _ in range(count):
+            self._machine.finished(now_s)
+        self._start_requests(now_s)
+        if self._reader_parked:
+            self._reader_parked.unpark_all()
 
     # Both
 
@@ -354,8 +379,7 @@ class Session:
     def _end(self) -> None:
         self._transport.close()
         for dispatched in self._pending:
-            if isinstance(dispatched.outcome, Coroutine):
-                dispatched.outcome.close()  # never awaited: without this it would complain
+            dispatched.outcome.close()  # if it was never awaited it would complain
         self._pending.clear()
         self._charge(0)
         self._budget.has_finished(self)

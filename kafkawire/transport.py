@@ -43,6 +43,9 @@ class Transport(Protocol):
     async def receive_into(self, buffer: memoryview) -> int:
         """Waits for bytes and returns how many; 0 at the end of the stream. Errors: OSError."""
 
+    def send_now(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """Hands over what can be without waiting, and returns the rest. Errors: OSError."""
+
     async def send_segments(self, segments: Sequence[Segment]) -> None:
         """Returns when all was handed over. Errors: OSError, FileTooShortError."""
 
@@ -106,6 +109,19 @@ class SocketTransport:
             received = self.receive_now(buffer)
             if received is not None:
                 return received
+
+    def send_now(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """What fits into the buffer of the socket; nothing when a range of a file is among the segments."""
+        try:
+            data = b"".join(segments)  # type: ignore[arg-type]  # or TypeError
+        except TypeError:
+            return segments
+        try:
+            sent = self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        self.sent_size_bytes += sent
+        return () if sent == len(data) else (data[sent:],)
 
     async def send_segments(self, segments: Sequence[Segment]) -> None:
         """Runs of memory go out together, ranges of files by sendfile."""

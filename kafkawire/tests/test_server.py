@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, cast
 
 import pytest
 import structlog.testing
@@ -16,10 +17,11 @@ import trio
 import trio.testing
 
 from engine.api import FileRange
+from kafkawire.byte_budget import ByteBudget
 from kafkawire.memory_transport import MemoryAccepted, MemoryListener, MemoryStream, MemoryTransport
 from kafkawire.server import REAPER_INTERVAL_S, ServerLimits, serve
 from kafkawire.server_stats import ServerStats
-from kafkawire.session import REPLIES_PER_TURN, ByteBudget, Session, printable
+from kafkawire.session import REPLIES_PER_TURN, Session, printable
 from kafkawire.transport import Segment, SocketTransport, Transport
 from kafkawire.wire.connection import CloseReason, ConnectionInfo, ConnectionLimits, ProtocolViolation
 from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH
@@ -39,7 +41,7 @@ class Gate:
 @dataclass
 class Started:
     two_stage: bool
-    outcome: Awaitable[Sequence[Segment] | None]
+    outcome: Coroutine[Any, Any, Sequence[Segment] | None]
     gate: Gate
     is_gated: bool
 
@@ -82,18 +84,21 @@ class FakeDispatcher:
             "w": self.produce,  # the same, single-stage
             "0": self.no_reply,
             "V": self.late_violation,
+            "x": self.late_violation,  # the same, when its gate opens
+            "y": self.late_crash,  # when its gate opens
             "C": self.late_crash,
             "l": self.long_poll,
             "f": self.short_file,
         }[kind]
-        return Started(kind in "pd0VC", handler(frame, connection), self.gate(name), kind in "pd")
+        return Started(kind in "pdxy0VC", handler(frame, connection), self.gate(name), kind in "pdxy")
 
     async def echo(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
         return [frame[:4], b"", memoryview(frame)[4:8]]
 
     async def produce(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
         try:
-            await self.gate(frame[1]).event.wait()
+            if not self.gate(frame[1]).event.is_set():
+                await self.gate(frame[1]).event.wait()
         except trio.Cancelled:
             self.cancelled.append(frame[1])
             raise
@@ -219,10 +224,13 @@ async def test_a_request_that_never_becomes_ready_is_answered_about_when_its_tim
 
 @dataclass
 class FloodTransport(Transport):
-    """Its bytes have all arrived before the first is received; counts how often a receive had to wait."""
+    """Its bytes have all arrived before the first is received; it takes so many bytes without waiting."""
 
     rest: bytes
-    waits: int = 0
+    room_bytes: int = 1 << 20
+    waits: int = 0  # of receives
+    sent_now: list[int] = field(default_factory=list)
+    sent: bytearray = field(default_factory=bytearray)
     sent_size_bytes: int = 0
 
     def receive_now(self, buffer: memoryview) -> int | None:
@@ -236,26 +244,103 @@ class FloodTransport(Transport):
         received = self.receive_now(buffer)
         return received if received is not None else await trio.sleep_forever()
 
+    def send_now(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        if self.room_bytes < 0:
+            raise BrokenPipeError(errno.EPIPE, "planted")
+        data = b"".join(cast("Sequence[bytes]", segments))
+        self.sent += data[: self.room_bytes]
+        self.sent_now.append(len(data[: self.room_bytes]))
+        return (data[self.room_bytes :],) if len(data) > self.room_bytes else ()
+
     async def send_segments(self, segments: Sequence[Segment]) -> None:
         await trio.lowlevel.checkpoint()
+        self.sent += b"".join(cast("Sequence[bytes]", segments))
 
     def close(self) -> None:
         """Nothing to close."""
 
 
-@pytest.mark.parametrize(("count", "waits"), [(5, 1), (30, 4)])
-async def test_what_has_come_is_received_in_one_turn_up_to_a_limit(count: int, waits: int) -> None:
-    frame = struct.pack(">i", 128 << 10) + b"p" + bytes((128 << 10) - 1)
-    transport, dispatcher = FloodTransport(frame * count), FakeDispatcher()
-    limits = ConnectionLimits(max_in_flight_requests=count)
+def frames(kinds: str, size_bytes: int = 8) -> bytes:
+    """A request of each kind, named 0, 1 ..."""
+    payloads = [(kind.encode() + bytes([name])).ljust(size_bytes, b".") for name, kind in enumerate(kinds)]
+    return b"".join(struct.pack(">i", size_bytes) + payload for payload in payloads)
+
+
+@asynccontextmanager
+async def session_on(transport: FloodTransport, dispatcher: FakeDispatcher) -> AsyncIterator[Session]:
+    """Running, everything received; a request that becomes ready is answered by the next task that runs."""
+    limits = ConnectionLimits(max_in_flight_requests=30)
     info = ConnectionInfo(1, "PLAINTEXT", "127.0.0.1", "127.0.0.1")
-    session = Session(transport, info, dispatcher, limits, ByteBudget(1 << 30), ServerStats())
     async with trio.open_nursery() as nursery:
+
+        async def answer(session: Session) -> None:
+            session.answer_now()
+
+        def on_ready(session: Session) -> None:
+            nursery.start_soon(answer, session)
+
+        session = Session(transport, info, dispatcher, limits, ByteBudget(1 << 30), ServerStats(), on_ready)
         nursery.start_soon(session.run)
         await settle()
-        assert len(dispatcher.order) == count
-        assert transport.waits == waits
+        yield session
         session.close(CloseReason.SHUTDOWN)
+
+
+@pytest.mark.parametrize(("count", "waits"), [(5, 2), (30, 4)])
+async def test_what_has_come_is_received_in_one_turn_up_to_a_limit(count: int, waits: int) -> None:
+    transport, dispatcher = FloodTransport(frames("p" * count, 128 << 10)), FakeDispatcher()
+    async with session_on(transport, dispatcher):
+        assert len(dispatcher.order) == count
+        assert transport.waits == waits  # the second of two finds nothing
+
+
+@pytest.mark.parametrize("room_bytes", [1 << 20, 36, 20, 0])
+async def test_what_is_ready_is_sent_at_once_and_the_rest_when_there_is_room(room_bytes: int) -> None:
+    requests = frames("ppppe")
+    transport, dispatcher = FloodTransport(requests, room_bytes), FakeDispatcher()
+    async with session_on(transport, dispatcher):
+        for name in (0, 1, 2):
+            dispatcher.gate(name).set()
+        await settle()
+        assert transport.sent_now == [min(36, room_bytes)]
+        assert transport.sent == requests[:36]
+        dispatcher.gate(3).set()
+        await settle()
+        assert transport.sent == requests  # the last one by the writer: it is no two-stage request
+
+
+@pytest.mark.parametrize("room_bytes", [1 << 20, 5])
+async def test_a_violation_ends_the_connection_behind_the_replies_before_it(room_bytes: int) -> None:
+    transport, dispatcher = FloodTransport(frames("px"), room_bytes), FakeDispatcher()
+    async with session_on(transport, dispatcher) as session:
+        dispatcher.gate(1).set()
+        dispatcher.gate(0).set()
+        await settle()
+        assert transport.sent == frames("p")
+        assert session.close_reason is CloseReason.PROTOCOL_VIOLATION
+
+
+@pytest.mark.parametrize(
+    ("kinds", "room_bytes", "reason"), [("p", -1, CloseReason.BROKEN), ("y", 99, CloseReason.HANDLER_FAILED)]
+)
+async def test_what_fails_while_it_is_answered_at_once(kinds: str, room_bytes: int, reason: CloseReason) -> None:
+    transport, dispatcher = FloodTransport(frames(kinds), room_bytes), FakeDispatcher()
+    async with session_on(transport, dispatcher) as session:
+        dispatcher.gate(0).set()
+        await settle()
+        assert session.close_reason is reason
+
+
+async def test_a_connection_that_drains_ends_with_what_is_answered_at_once() -> None:
+    transport, dispatcher = FloodTransport(frames("p")), FakeDispatcher()
+    async with session_on(transport, dispatcher) as session:
+        session.drain()
+        await settle()
+        assert session.close_reason is None
+        dispatcher.gate(0).set()
+        await settle()
+        assert transport.sent == frames("p")
+        assert session.close_reason is CloseReason.SHUTDOWN
 
 
 async def test_replies_that_are_ready_together_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
