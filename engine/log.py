@@ -125,7 +125,7 @@ class Log:
 
     @property
     def durable_offset(self) -> int:
-        """Below it everything is durable, in the segment files or in the journal."""
+        """Below it everything is durable, in the segment files or in the journal, or is if the round in flight is."""
         return max(self._flushed.offset, self.journaled_offset)
 
     @property

@@ -146,6 +146,8 @@ class LogReader:
             if found is None and segment in self.log.segments:
                 raise CorruptMessage("the file is gone")
         except CorruptMessage as error:
+            if segment not in self.log.segments:
+                return None  # its epochs are forgotten with it: nothing in it looks right any more
             segment.doubt()
             if segment.base_offset not in self._reported:
                 self._reported.add(segment.base_offset)

@@ -82,6 +82,7 @@ CHECK = [
     Stage("types", tool("mypy"), 240),
     Stage("import contracts", tool("lint-imports"), 60),
     pytest_stage("unit tests", 480, "-m", "not fuzz"),
+    pytest_stage("planted bugs, as patches", 120, "compat_tests/exam", "-k", "there or applies"),
 ]
 CLIENTS = ("compat_tests/kcat", "compat_tests/confluent", "compat_tests/restart")
 TEST = [
@@ -92,14 +93,13 @@ TEST = [
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
     pytest_stage("clients", 240, "compat_tests/serve", *CLIENTS),
     pytest_stage("kills, power cuts, failing disks", 480, "compat_tests/chaos"),
-    pytest_stage("planted bugs, as patches", 60, "compat_tests/exam", "-k", "there or applies"),
     pytest_stage("java tools", 180, "compat_tests/java"),
     pytest_stage("differential", 180, "compat_tests/differential"),
     pytest_stage("spark", 240, "compat_tests/spark"),
     pytest_stage("benchmarks at toy size", 180, "benchmarks"),
 ]
 LONG: list[Stage] = [
-    Stage("crash images, five workloads at every operation", crash_images("0:5"), 3600),
+    Stage("crash images, six workloads at every operation", crash_images("0:6"), 3600),
     Stage("flipped bits", bit_flips(3000), 3600),
     pytest_stage(
         "log against its model, 5,000 histories",

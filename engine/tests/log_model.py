@@ -171,6 +171,10 @@ class Model:
 
     def begin_at(self, offset: int) -> None:
         self.start = max(self.start, offset)
+        self.open()
+
+    def open(self) -> None:
+        """A segment that ended below the log start only when the next one began is dropped by whoever looks next."""
         while len(self.segments) > 1 and self.segments[1] <= self.start:
             del self.segments[0]
 
@@ -179,6 +183,7 @@ class Model:
         while self.batches and self.batches[-1].next_offset > offset:
             self.batches.pop()
         self.segments = [base for base in self.segments if base <= self.end]
+        self.open()
 
     # Epochs
 

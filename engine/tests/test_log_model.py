@@ -249,13 +249,14 @@ class LogMachine(RuleBasedStateMachine):
             await self._open()
 
         self.loop.run(run)
+        self.model.open()
 
     @rule(sends=st.lists(fresh, max_size=5), seed=st.none() | st.integers(0, 99))
     def lose_power(self, sends: list[Send], seed: int | None) -> None:
         """In the middle of a round: written, but neither synced nor answered."""
+        durable_offset = self.log.log.durable_offset
         sure = self._begin_round(sends, acks=-1)
         if self.model.config.flush_policy is FlushPolicy.ASYNC:
-            durable_offset = self.log.log.durable_offset
             sure = sum(batch.next_offset <= durable_offset for batch in self.model.batches)
         self.filesystem.crash(None if seed is None else random.Random(seed))
         self._come_back(sure)
@@ -287,6 +288,7 @@ class LogMachine(RuleBasedStateMachine):
         kept = [batch for batch in self.model.batches if batch.next_offset <= end]
         assert len(kept) >= sure, "an acknowledged batch is lost"
         self.model.batches = kept
+        self.model.open()
         rolled = [base for base in self.model.segments if base < end or base == self.model.segments[0]]
         found = [segment.base_offset for segment in self.log.log.segments]
         assert found in (rolled, [*rolled, end])

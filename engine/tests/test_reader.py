@@ -11,9 +11,11 @@ import trio
 
 from engine.api import Isolation, LogConfig, TopicPartition
 from engine.batch import Record, build_batch
-from engine.errors import CorruptMessage, NotLoaded
+from engine.errors import CorruptMessage, NotLoaded, OffsetOutOfRange
 from engine.filesystem import PosixFileSystem
 from engine.index import ENTRY, Entry, entry_pair, following, partition_key, read_entry
+from engine.index_keeper import IndexKeeper
+from engine.partition import Partition
 from engine.testing import Fault, MemoryFileSystem
 from engine.testing_index import MemoryIndex
 from engine.tests.helpers import (
@@ -66,6 +68,28 @@ async def test_reads_wait_for_no_disk() -> None:
             assert log.read(3, 0, EVERYTHING, at_least_one=False).size_bytes == 0
             assert batches_in(bytes_of((await read(log, 3)).records))[0][0].base_offset == 3
         assert len(await read_all(log)) == 500
+
+
+async def test_a_segment_that_is_deleted_while_it_is_looked_up_is_not_taken_for_damaged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    await filled(filesystem, 500, ROLLING)
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, ROLLING, leader_epoch=1)
+        assert isinstance(log, Partition)
+        await append(log, b"of another epoch")
+        entries = IndexKeeper.entries
+
+        async def slow_entries(keeper: IndexKeeper, key: bytes, base_offset: int) -> list[Entry]:
+            log.log.drop_below(501)  # the middle of a deletion: the file is still where it was
+            return await entries(keeper, key, base_offset)
+
+        monkeypatch.setattr(IndexKeeper, "entries", slow_entries)
+        await log.load(3, MAX_BYTES)
+        with pytest.raises(OffsetOutOfRange):
+            log.read(3, MAX_BYTES, EVERYTHING, at_least_one=True)
+        assert problems == []
 
 
 @pytest.mark.parametrize("field", [0, 7, 10, 12, 15, 16, 17, 21, 26, 40, 50, 60, 61, 70])
