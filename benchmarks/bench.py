@@ -15,10 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from confluent_kafka.admin import NewTopic
+
 from benchmarks import machine, report
 from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, fetch_requests, list_latest, produce_requests
-from compat_tests.confluent.clients import Admin, create_topic, wait_until
+from compat_tests.confluent.clients import Admin, wait_until
 from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 KIB, MIB = 1 << 10, 1 << 20
 WARM_SIZE_BYTES = 2 << 30
 RESULTS = Path(__file__).with_name("results")
+MAKE_TIMEOUT_S = 300.0  # of a topic with 10,000 partitions
 KAFKA_OVERRIDES = {"log.segment.delete.delay.ms": "1000"}
 
 
@@ -94,17 +97,22 @@ def new_topic(contender: Contender, partitions: int, **config: str) -> str:
     _topics += 1
     topic = f"load-{_topics:05}"
     settings = contender.config | {key.replace("_", "."): value for key, value in config.items()}
-    create_topic(contender.broker, topic, partitions, settings)
-    port = contender.broker.port
-    wait_until(
-        lambda: not any(error for error, _ in list_latest(port, topic, range(partitions))),
-        f"{contender.name} does not lead all of {topic}",
-    )
+    Admin(contender.broker, MAKE_TIMEOUT_S).create(NewTopic(topic, partitions, 1, config=settings))
+    wait_until_led(contender, topic, range(partitions))
     return topic
 
 
+def wait_until_led(contender: Contender, topic: str, partitions: Sequence[int]) -> None:
+    port = contender.broker.port
+    wait_until(
+        lambda: not any(error for error, _ in list_latest(port, topic, partitions)),
+        f"{contender.name} does not lead all of {topic}",
+        MAKE_TIMEOUT_S,
+    )
+
+
 def delete_topic(contender: Contender, topic: str) -> None:
-    Admin(contender.broker).delete(topic)
+    Admin(contender.broker, MAKE_TIMEOUT_S).delete(topic)
 
 
 def measure(contender: Contender, requests: list[Requests], in_flight: int) -> dict[str, float]:

@@ -48,8 +48,11 @@ def once(partitions_each: int, contender: Contender) -> report.Figures:
     begun_s = time.perf_counter()
     broker.start()
     ready_s = time.perf_counter() - begun_s
+    bench.wait_until_led(contender, topics[-1], [partitions_each - 1])
     run_load(broker.port, [produce_requests(topics[-1], [partitions_each - 1], batch_of(bench.KIB), 1)], 1)
     acked_s = time.perf_counter() - begun_s
+    for topic in topics:
+        bench.wait_until_led(contender, topic, range(partitions_each))
     again = bench.measure(contender, loads(topics, partitions_each), 1)
     figures = {
         "create s": made_s,

@@ -34,14 +34,18 @@ def producer(broker: Broker, **settings: object) -> Producer:
 class Admin:
     """An AdminClient that waits: one that is garbage before its future is done takes the answer with it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._client = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
+    def __init__(self, broker: Broker, timeout_s: float = TIMEOUT_S) -> None:
+        self._client = AdminClient(
+            {"bootstrap.servers": broker.bootstrap, "log_level": 3, "socket.timeout.ms": round(timeout_s * 1000)}
+        )
+        self._timeout_s = timeout_s
 
     def create(self, topic: NewTopic, *, validate_only: bool = False) -> None:
-        self._client.create_topics([topic], validate_only=validate_only)[topic.topic].result(TIMEOUT_S)
+        asked = self._client.create_topics([topic], validate_only=validate_only, request_timeout=self._timeout_s)
+        asked[topic.topic].result(self._timeout_s)
 
     def delete(self, topic: str) -> None:
-        self._client.delete_topics([topic])[topic].result(TIMEOUT_S)
+        self._client.delete_topics([topic], request_timeout=self._timeout_s)[topic].result(self._timeout_s)
 
     def delete_records(self, topic: str, before_offset: int) -> int:
         """The low watermark of partition 0 afterwards."""
@@ -71,8 +75,8 @@ def create_topic(broker: Broker, topic: str, partitions: int = 1, config: dict[s
     wait_until(lambda: topic in admin.topics(), f"{topic} is not listed")
 
 
-def wait_until(condition: Callable[[], bool], complaint: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
+def wait_until(condition: Callable[[], bool], complaint: str, timeout_s: float = TIMEOUT_S) -> None:
+    deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, complaint
         time.sleep(0.02)

@@ -5,6 +5,7 @@ It keeps what lies below the log start, too, and computes every answer from the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from engine.api import EpochEnd, LogConfig
@@ -175,8 +176,12 @@ class Model:
 
     def open(self) -> None:
         """A segment that ended below the log start only when the next one began is dropped by whoever looks next."""
-        while len(self.segments) > 1 and self.segments[1] <= self.start:
-            del self.segments[0]
+        self.segments = self.opened(self.segments)
+
+    def opened(self, segments: Sequence[int]) -> list[int]:
+        """What is left of them."""
+        below = [base for base, following in pairwise(segments) if following <= self.start]
+        return list(segments[len(below) :])
 
     def truncate(self, offset: int) -> None:
         """The batch that holds `offset` is gone, and all behind it."""
