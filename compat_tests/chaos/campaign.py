@@ -13,6 +13,7 @@ from compat_tests.chaos.history import Found, History, Place
 from compat_tests.chaos.writers import ConfluentWriter, JavaWriter, unpadded
 from compat_tests.confluent.clients import TIMEOUT_S, create_topic, new_consumer
 from compat_tests.harness.requirements import need_kafka_jars
+from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from compat_tests.chaos.writers import Writer
     from compat_tests.harness.broker import Broker
 
-SUMMARY = "KAFKAWIRE_LEDGER_SUMMARY"
 SEED = int(os.environ.get("KAFKAWIRE_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 TOPIC = "chaos"
 PARTITIONS = 4
@@ -128,11 +128,3 @@ def _read_partition(consumer: Consumer, partition: int) -> list[Found]:
             assert isinstance(value, bytes)
             found.append(Found(Place(partition, offset), unpadded(value)))
     return found
-
-
-def note_for_ledger(text: str) -> None:
-    """Leaves words for the ledger, when the suite asks for them."""
-    path = os.environ.get(SUMMARY)
-    if path:
-        with open(path, "a", encoding="utf-8") as summary:
-            summary.write(text)

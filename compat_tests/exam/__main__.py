@@ -7,12 +7,12 @@ with one bug for it. The last line sums up.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 from compat_tests.exam.examination import Outcome, bugs, examine, plant
+from engine.tests.ledger import note_for_ledger
 
 COMMAND = "python -m compat_tests.exam"
 
@@ -54,8 +54,7 @@ def main() -> int:
     times = ", ".join(f"{one.bug} {one.seconds:.0f} s" for one in caught)
     line = f"{len(caught)} of {len(outcomes)} planted bugs caught: {times}"
     print(line)
-    if "KAFKAWIRE_LEDGER_SUMMARY" in os.environ:
-        Path(os.environ["KAFKAWIRE_LEDGER_SUMMARY"]).write_text(line, encoding="utf-8")
+    note_for_ledger(line)
     return int(len(caught) < len(outcomes))
 
 

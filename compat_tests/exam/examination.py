@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.tests.ledger import SUMMARY
+
 ROOT = Path(__file__).resolve().parents[2]
 PATCHES = Path(__file__).parent / "patches"
 PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
@@ -111,7 +113,7 @@ def examine(bug: str, directory: Path) -> Outcome:
 def run(examiner: Examiner, directory: Path, timeout_s: float) -> Finding | None:
     """What it finds in the sources of `directory`. RuntimeError: it could not look for what it should."""
     environment = {**os.environ, "PYTHONPATH": str(directory)}
-    environment.pop("KAFKAWIRE_LEDGER_SUMMARY", None)
+    environment.pop(SUMMARY, None)
     process = subprocess.Popen(
         [sys.executable, "-m", *examiner.command],
         cwd=directory,

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
 
 from engine.tests.bit_flips.hunt import Hunt, hunt, repeat
+from engine.tests.ledger import note_for_ledger
 
 COMMAND = "python -m engine.tests.bit_flips"
 ANOMALIES_SHOWN = 20
@@ -54,8 +53,7 @@ def main() -> int:
     told = f"{total.reported.total()} reported, {total.harmless.total()} without effect"
     line = f"{total.flips} bits flipped, {told}, {len(total.anomalies)} anomalies"
     print(f"{line}, {time.monotonic() - started_s:.0f} s")
-    if "KAFKAWIRE_LEDGER_SUMMARY" in os.environ:
-        Path(os.environ["KAFKAWIRE_LEDGER_SUMMARY"]).write_text(line, encoding="utf-8")
+    note_for_ledger(line)
     return int(bool(total.anomalies) or not total.flips)
 
 

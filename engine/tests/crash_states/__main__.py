@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 from engine.tests.crash_states.hunt import Found, hunt
+from engine.tests.ledger import note_for_ledger
 
 COMMAND = "python -m engine.tests.crash_states"
 ANOMALIES_SHOWN = 10
@@ -69,8 +68,7 @@ def main() -> int:
             print(f"{COMMAND} {line}")
     line = f"{images} crash images of {workloads} workloads, {anomalies} anomalies"
     print(f"{line}, {time.monotonic() - started_s:.0f} s")
-    if "KAFKAWIRE_LEDGER_SUMMARY" in os.environ:
-        Path(os.environ["KAFKAWIRE_LEDGER_SUMMARY"]).write_text(line, encoding="utf-8")
+    note_for_ledger(line)
     return int(anomalies > 0 or images == 0)
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 
+from engine.tests.ledger import note_for_ledger
 from kafkawire.tests.simulation.plan import plan
 from kafkawire.tests.simulation.run import Result, prepare, run_seed, shrink
 
@@ -127,8 +126,7 @@ def main() -> int:
         f"{total.faults} faults that bit, {total.failed} failed"
     )
     print(f"{line}, {time.monotonic() - started_s:.0f} s")
-    if "KAFKAWIRE_LEDGER_SUMMARY" in os.environ:
-        Path(os.environ["KAFKAWIRE_LEDGER_SUMMARY"]).write_text(line, encoding="utf-8")
+    note_for_ledger(line)
     return int(total.failed > 0)
 
 
