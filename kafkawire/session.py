@@ -1,9 +1,11 @@
 """Serves one connection: a reader and a writer around the machine of `kafkawire.wire.connection`.
 
 Why it exists: this is where bytes, requests and time meet. The reader receives and starts requests; the writer awaits
-their outcomes in order and sends the replies. Both may start the next request (`_start_requests` is synchronous), so
-the reader can stay in its receive while a long poll is parked and notices at once that the peer is gone. There is no
-task, timer or cancel scope per request: the server's one reaper asks every session now and then whether it is overdue.
+their outcomes in order and sends the replies, but for those that a round of the engine made ready: the server's one
+task for them sends what can leave at once (`answer_now`). All three may start the next request (`_start_requests` is
+synchronous), so the reader can stay in its receive while a long poll is parked and notices at once that the peer is
+gone. There is no task, timer or cancel scope per request: the server's one reaper asks every session now and
+then whether it is overdue.
 
 It refuses to decode, to decide anything the machine decides, and to let an error out: whatever happens on a connection
 ends that connection and nothing else.
@@ -138,7 +140,7 @@ class Session:
         self._machine.refuse(CloseReason.SHUTDOWN, trio.current_time())
         self.info.is_shutting_down = True
         self.answer_long_poll()
-        self._writer_parked.unpark_all()
+        self._wake_writer()
 
     def answer_long_poll(self) -> None:
         """A parked long poll is asked to answer with what there is; any other request is left alone."""
@@ -203,7 +205,7 @@ class Session:
                 return
 
     def _start_requests(self, now_s: float) -> None:
-        """Starts every request that may start, in order. Both tasks call this; it never waits."""
+        """Starts every request that may start, in order. It never waits."""
         try:
             while (frame := self._machine.next_request(now_s)) is not None:
                 size_bytes = len(frame)
@@ -357,7 +359,7 @@ class Session:
         reason = CloseReason.FRAME_SIZE if isinstance(error, FramingError) else CloseReason.PROTOCOL_VIOLATION
         self._log_line(reason, str(error))
         self._machine.refuse(reason, trio.current_time())
-        self._writer_parked.unpark_all()
+        self._wake_writer()
 
     def _handler_failed(self) -> None:
         _log.exception("connection closed: handler failed", **self._identity())

@@ -113,7 +113,7 @@ class ProduceReply:
         self._allow_zstd = context.api_version >= FIRST_VERSION_WITH_ZSTD
         self._waiting: list[_Waiting] = []
         self._callback: Callable[[], None] | None = None
-        self._unsettled = 0  # of those waiting, counted for the callback alone
+        self._unsettled = 0  # of those waiting
         self.response = ProduceResponse(responses=[])
 
     def append(self, topic: TopicInfo, data: PartitionProduceData, row: PartitionProduceResponse) -> None:
@@ -132,8 +132,11 @@ class ProduceReply:
             pending = log.append(data.records, acks=self._acks, allow_zstd=self._allow_zstd)
         except EngineError as error:
             self._refuse(row, topic.name, error, log.log_start_offset)
-        else:
-            self._waiting.append(_Waiting(row, pending, log.log_start_offset, topic.name))
+            return
+        self._waiting.append(_Waiting(row, pending, log.log_start_offset, topic.name))
+        if not pending.is_settled:
+            self._unsettled += 1
+            pending.call_when_settled(self._one_settled)
 
     def _check(self, data: PartitionProduceData) -> ErrorCode:
         if not data.records:
@@ -147,15 +150,11 @@ class ProduceReply:
     @property
     def is_ready(self) -> bool:
         """Whether awaiting it would not wait."""
-        return all(waiting.append.is_settled for waiting in self._waiting)
+        return not self._unsettled
 
     def call_when_ready(self, callback: Callable[[], None]) -> None:
         """Have `callback` called when a reply that is not ready is; its deadline does not count."""
         self._callback = callback
-        for waiting in self._waiting:
-            if not waiting.append.is_settled:
-                self._unsettled += 1
-                waiting.append.call_when_settled(self._one_settled)
 
     def _one_settled(self) -> None:
         self._unsettled -= 1

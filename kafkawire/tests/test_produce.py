@@ -251,6 +251,9 @@ class NeverDone:
     def append(self, records: memoryview, **options: object) -> NeverDone:
         return self
 
+    def call_when_settled(self, callback: object) -> None:
+        """Never."""
+
     async def wait(self) -> None:
         await trio.sleep_forever()
 
