@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
+from engine.errors import EngineError
+
 NO_TIMESTAMP_MS = -1
 NO_OFFSET = -1
 NO_EPOCH = -1
@@ -72,6 +74,14 @@ class LogConfig:
     preallocate: bool = False
     flush_messages: int = 2**63 - 1
     flush_interval_ms: int = 2**63 - 1
+
+
+class Leadership(NamedTuple):
+    """Of a partition, in an epoch that the caller has acquired durably (RULES L3)."""
+
+    partition: TopicPartition
+    config: LogConfig
+    leader_epoch: int
 
 
 class ReadableFile(Protocol):
@@ -265,14 +275,14 @@ class PartitionStore(Protocol):
 
     def new_waiter(self) -> ReadyWaiter: ...
 
-    async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> PartitionLog:
-        """Open or create it and lead it in `leader_epoch`, which the caller has acquired durably (RULES L3).
+    async def open_partitions(self, wanted: Sequence[Leadership]) -> Sequence[PartitionLog | EngineError]:
+        """Open or create these, each named once, and lead them; in this order, with the error of each that fails.
 
-        Called for a partition that is open, it takes over the new epoch and configuration.
+        One that is open already takes over the new epoch and configuration.
         """
 
-    async def delete_partition(self, partition: TopicPartition) -> None:
-        """Remove it from disk; reads in flight keep their descriptors. Raises UnknownPartition."""
+    async def delete_partitions(self, partitions: Sequence[TopicPartition]) -> Sequence[EngineError | None]:
+        """Remove these from disk; reads in flight keep their descriptors. UnknownPartition: there was none."""
 
     @property
     def has_room(self) -> bool:

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 IOV_MAX = 1024
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+_ASIDE_SUFFIX = ".tmp"
 _SPARE_MIN_BYTES = 64 * 1024  # less is not worth a trip to the disk, and may be the filesystem's own
 
 
@@ -116,13 +117,22 @@ def read_small(filesystem: FileSystem, path: str) -> bytes | None:
 
 def replace_small(filesystem: FileSystem, directory: str, name: str, content: bytes) -> None:
     """Durably replace a small file: readers, also after a crash, see the old content or the new one."""
-    temporary = f"{directory}/{name}.tmp"
-    file = filesystem.open(temporary, create=True)
+    write_aside(filesystem, directory, name, content).fdatasync()
+    take_in_place(filesystem, directory, name)
+    filesystem.sync_dir(directory)
+
+
+def write_aside(filesystem: FileSystem, directory: str, name: str, content: bytes) -> File:
+    """The first half of `replace_small`, for who replaces many: to be synced before the second."""
+    file = filesystem.open(f"{directory}/{name}{_ASIDE_SUFFIX}", create=True)
     file.truncate(0)
     file.write_at([content], 0)
-    file.fdatasync()
-    filesystem.rename(temporary, f"{directory}/{name}")
-    filesystem.sync_dir(directory)
+    return file
+
+
+def take_in_place(filesystem: FileSystem, directory: str, name: str) -> None:
+    """The second half: `directory` is to be synced after it."""
+    filesystem.rename(f"{directory}/{name}{_ASIDE_SUFFIX}", f"{directory}/{name}")
 
 
 def _find_fallocate() -> Callable[[int, int, int, int], int]:

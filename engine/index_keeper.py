@@ -6,8 +6,9 @@ walked from the segments.
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import TypeVar
 
 import trio
@@ -143,20 +144,23 @@ class IndexKeeper:
         base_offset, end_offset = log.active.base_offset, log.end.offset
         await self._ask(partial(_cut, partition=partition, end_offset=end_offset, last_base_offset=base_offset))
 
-    async def forget(self, partition: bytes, base_offsets: Sequence[int] | None = None) -> None:
-        """These segments, or the partition as a whole, are no more."""
+    async def forget(self, partition: bytes, base_offsets: Sequence[int]) -> None:
+        """These segments are no more."""
         await self.write_pending()
-        if base_offsets is None:
-            prefixes = [kind + partition for kind in (ENTRY, SUMMARY, KEY, INDEXED_TO, KEYS_TO)]
-        else:
-            prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, SUMMARY, KEY)]
+        prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, SUMMARY, KEY)]
         await self._ask(partial(_delete, prefixes=prefixes))
+
+    async def forget_partitions(self, partitions: Collection[bytes]) -> None:
+        """They are no more."""
+        await self.write_pending()
+        await self._ask(partial(_delete_partitions, partitions=frozenset(partitions)))
 
     async def forget_unknown(self, is_known: Callable[[bytes], bool]) -> None:
         """Partitions of topics that `is_known` denies are no more. Before any is opened."""
-        for partition in [one for one in self._stored if not is_known(one[:TOPIC_ID_SIZE_BYTES])]:
+        gone = [one for one in self._stored if not is_known(one[:TOPIC_ID_SIZE_BYTES])]
+        for partition in gone:
             del self._stored[partition]
-            await self.forget(partition)
+        await self.forget_partitions(gone)
 
     # Reading
 
@@ -321,6 +325,18 @@ def _key_places(
 ) -> tuple[int, list[tuple[int, int]]]:
     found = store.scan(prefix + offset_bytes(after + 1), following(prefix), limit)
     return _keys_to(store, partition), [(read_offset(key), read_offset(value)) for key, value in found]
+
+
+def _delete_partitions(store: IndexStore, partitions: Collection[bytes]) -> None:
+    """One look per topic and kind: those of a topic that go together mostly lie side by side."""
+    for _, of_topic in groupby(sorted(partitions), lambda one: one[:TOPIC_ID_SIZE_BYTES]):
+        first, *others = of_topic
+        last = others[-1] if others else first
+        for kind in (ENTRY, SUMMARY, KEY, INDEXED_TO, KEYS_TO):
+            found = store.scan(kind + first, following(kind + last))
+            doomed = [key for key, _ in found if key[1 : 1 + PARTITION_SIZE_BYTES] in partitions]
+            if doomed:
+                store.write([], doomed)
 
 
 def _delete(store: IndexStore, prefixes: Sequence[bytes]) -> None:

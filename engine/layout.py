@@ -14,7 +14,16 @@ from uuid import UUID
 from engine.api import TopicPartition
 from engine.checkpoints import Checkpoint, PartitionKey, read_checkpoint, write_checkpoint
 from engine.errors import StorageError, StoreRefused
-from engine.filesystem import DirLock, FileSystem, read_small, replace_small
+from engine.filesystem import (
+    DirLock,
+    DiskFull,
+    File,
+    FileSystem,
+    read_small,
+    replace_small,
+    take_in_place,
+    write_aside,
+)
 from engine.journal import Found
 from engine.log import Log
 from engine.recovery import LastKnown, create_log, open_log
@@ -56,6 +65,13 @@ class Prepared(NamedTuple):
     partition_names: list[str]
 
 
+class NewDir(NamedTuple):
+    """A partition directory that does not count yet, because `metadata`, which tells whose it is, is not in place."""
+
+    log: Log
+    metadata: File
+
+
 def directory_name(partition: TopicPartition) -> str:
     """Kafka's: topic-partition. Names come validated; a name that could leave the log dir is a bug."""
     assert "/" not in partition.topic
@@ -76,9 +92,7 @@ def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
         before = read_checkpoint(filesystem, path)
         is_clean = _take_clean_marker(filesystem, path)
         names = [name for name in filesystem.list_dir(path) if _is_partition_name(name)]
-        for name in filesystem.list_dir(path):
-            if name.endswith(DELETE_SUFFIX):
-                _remove_tree(filesystem, path, name)
+        _remove_trees(filesystem, path, [one for one in filesystem.list_dir(path) if one.endswith(DELETE_SUFFIX)])
         journal, checkpoint = prepare_journal(
             filesystem, path, before, lambda: _directories_by_owner(filesystem, path, names), is_clean=is_clean
         )
@@ -154,8 +168,25 @@ def write_clean_marker(filesystem: FileSystem, path: str) -> None:
     replace_small(filesystem, path, CLEAN_SHUTDOWN, f"{VERSION_LINE}\n".encode())
 
 
-def open_partition_dir(filesystem: FileSystem, path: str, partition: TopicPartition, last_known: LastKnown) -> Log:
-    """The log of a partition, created when it is not there. A directory of another topic of that name is set aside."""
+def open_partition_dirs(
+    filesystem: FileSystem, path: str, wanted: Sequence[tuple[TopicPartition, LastKnown]]
+) -> list[Log | NewDir | StorageError]:
+    """The logs of these partitions; a NewDir where there is none, for `finish_partition_dirs`."""
+    found: list[Log | NewDir | StorageError] = []
+    for partition, last_known in wanted:
+        try:
+            found.append(_open_partition_dir(filesystem, path, partition, last_known))
+        except DiskFull:
+            found.append(StorageError(f"no space left on {path}"))
+        except StorageError as error:
+            found.append(error)
+    return found
+
+
+def _open_partition_dir(
+    filesystem: FileSystem, path: str, partition: TopicPartition, last_known: LastKnown
+) -> Log | NewDir:
+    """A directory of another topic of that name is set aside."""
     name = directory_name(partition)
     directory = f"{path}/{name}"
     if filesystem.exists(directory):
@@ -172,9 +203,20 @@ def open_partition_dir(filesystem: FileSystem, path: str, partition: TopicPartit
     log = create_log(filesystem, directory)
     if max(last_known.checkpoint.recovery_point, last_known.checkpoint.log_start_offset) > 0:
         log.damaged_from = 0  # the directory was lost
-    replace_small(filesystem, directory, PARTITION_METADATA, _metadata(partition.topic_id))
+    return NewDir(log, write_aside(filesystem, directory, PARTITION_METADATA, _metadata(partition.topic_id)))
+
+
+def finish_partition_dirs(filesystem: FileSystem, path: str, new: Sequence[NewDir]) -> None:
+    """Durable by all their names; before, `metadata` of each was synced. What a crash leaves half made has no data, and
+    is made anew when it is next opened.
+
+    All are renamed before the first is synced: a journaling file system then commits once for all of them.
+    """
+    for one in new:
+        take_in_place(filesystem, one.log.directory, PARTITION_METADATA)
+    for one in new:
+        filesystem.sync_dir(one.log.directory)
     filesystem.sync_dir(path)
-    return log
 
 
 def _stray_name(partition: TopicPartition, owner: bytes) -> str:
@@ -225,12 +267,9 @@ def _has_data(filesystem: FileSystem, directory: str) -> bool:
     return any(filesystem.open(f"{directory}/{name}").size() for name in names)
 
 
-def delete_partition_dir(filesystem: FileSystem, path: str, partition: TopicPartition) -> None:
-    """Gone in one step, the rename; what a crash leaves of the rest is removed at the next start."""
-    doomed = f"{partition.topic_id.hex()}-{partition.partition}{DELETE_SUFFIX}"
-    filesystem.rename(f"{path}/{directory_name(partition)}", f"{path}/{doomed}")
-    filesystem.sync_dir(path)
-    _remove_tree(filesystem, path, doomed)
+def delete_partition_dirs(filesystem: FileSystem, path: str, partitions: Sequence[TopicPartition]) -> None:
+    """Gone in one step each, the rename; what a crash leaves of the rest is removed at the next start."""
+    _delete_dirs(filesystem, path, [(directory_name(one), one.topic_id) for one in partitions])
 
 
 def remove_strays(
@@ -240,23 +279,31 @@ def remove_strays(
 
     A directory that does not say whose it is stays: it may be one that was about to be created, or be damaged.
     """
-    removed = []
+    strays = []
     for name in names:
-        topic_id = None
         with suppress(StorageError):
             topic_id = _stored_topic_id(filesystem, f"{path}/{name}")
-        if topic_id is not None and not is_known(topic_id):
-            doomed = f"{topic_id.hex()}-{name.rpartition('-')[2]}{DELETE_SUFFIX}"
-            filesystem.rename(f"{path}/{name}", f"{path}/{doomed}")
-            filesystem.sync_dir(path)
-            _remove_tree(filesystem, path, doomed)
-            removed.append(name)
-    return removed
+            if topic_id is not None and not is_known(topic_id):
+                strays.append((name, topic_id))
+    _delete_dirs(filesystem, path, strays)
+    return [name for name, _ in strays]
 
 
-def _remove_tree(filesystem: FileSystem, path: str, name: str) -> None:
+def _delete_dirs(filesystem: FileSystem, path: str, doomed: Sequence[tuple[str, bytes]]) -> None:
+    """Partition directories by name, with the topic id they belong to."""
+    aside = [f"{topic_id.hex()}-{name.rpartition('-')[2]}{DELETE_SUFFIX}" for name, topic_id in doomed]
+    for (name, _), new_name in zip(doomed, aside, strict=True):
+        filesystem.rename(f"{path}/{name}", f"{path}/{new_name}")
+    if aside:
+        filesystem.sync_dir(path)
+    _remove_trees(filesystem, path, aside)
+
+
+def _remove_trees(filesystem: FileSystem, path: str, names: Sequence[str]) -> None:
     """A partition's directory has files only."""
-    for entry in filesystem.list_dir(f"{path}/{name}"):
-        filesystem.unlink(f"{path}/{name}/{entry}")
-    filesystem.remove_dir(f"{path}/{name}")
-    filesystem.sync_dir(path)
+    for name in names:
+        for entry in filesystem.list_dir(f"{path}/{name}"):
+            filesystem.unlink(f"{path}/{name}/{entry}")
+        filesystem.remove_dir(f"{path}/{name}")
+    if names:
+        filesystem.sync_dir(path)

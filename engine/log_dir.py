@@ -22,7 +22,7 @@ from engine.io_workers import Lanes, WorkerPool
 from engine.journal import Journal
 from engine.journal_format import Barrier, BarrierKind
 from engine.key_index import KeyIndexer
-from engine.layout import Prepared, write_clean_marker
+from engine.layout import Prepared, directory_name, write_clean_marker
 from engine.log import Log, Mark
 from engine.recently_used import SegmentCaches
 from engine.recovery import LastKnown, open_log
@@ -87,7 +87,6 @@ class LogDir:
         self.is_closing = False
         self.is_nearly_full = False
         self.offline_reason: str | None = None
-        self._pool = pool
         self._readers = readers
         self._on_offline = on_offline
         self._new_id = new_id
@@ -259,10 +258,11 @@ class LogDir:
                 return cut
         raise OffsetOutOfRange(f"offset {offset} is not behind a batch that begins above {log.start_offset}")
 
-    # Checkpoints
+    # Checkpoints and the index
 
-    def last_known(self, partition: TopicPartition, name: str) -> LastKnown:
+    def last_known(self, partition: TopicPartition) -> LastKnown:
         """What recovery may believe about a partition that is about to be opened."""
+        name = directory_name(partition)
         found = self._points.get((partition.topic_id, partition.partition), PartitionCheckpoint())
         return LastKnown(
             is_clean=name not in self._not_recovered,
@@ -271,8 +271,9 @@ class LogDir:
             stored=self.index.take_stored(index_key(partition)),
         )
 
-    async def adopt(self, resident: Resident, name: str, last_known: LastKnown) -> None:
+    async def adopt(self, resident: Resident, last_known: LastKnown) -> None:
         """A partition was opened, and recovered if need be. Damage that a scan has found takes a scan to find again."""
+        name = directory_name(resident.partition)
         if resident.log.damaged_from is None:
             await self.index.take_stock(index_key(resident.partition), resident.log, last_known.stored)
         self.partitions[resident.partition] = resident
@@ -283,11 +284,12 @@ class LogDir:
         if resident.log.flushed_offset or resident.log.damaged_from is not None:
             self.want_checkpoint()
 
-    async def abandon(self, partition: TopicPartition, name: str) -> None:
-        """A partition was deleted."""
-        await self.index.forget(index_key(partition))
-        self.disown([name])
-        self._points.pop((partition.topic_id, partition.partition), None)
+    async def abandon(self, partitions: Sequence[TopicPartition]) -> None:
+        """They were deleted."""
+        await self.index.forget_partitions(list(map(index_key, partitions)))
+        self.disown(list(map(directory_name, partitions)))
+        for one in partitions:
+            self._points.pop((one.topic_id, one.partition), None)
 
     async def forget(self, names: Sequence[str], is_known: Callable[[bytes], bool]) -> None:
         """The partitions `names`, of topics that `is_known` denies, are no longer on disk."""
@@ -359,8 +361,6 @@ class LogDir:
                 self._points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))
         return dict(self._points)
 
-    # The index
-
     def index_later(self, resident: Resident) -> None:
         """Store what the log of a partition gathered, behind the answer to the round."""
         if resident.log.unindexed:
@@ -380,9 +380,8 @@ class LogDir:
         await self.index.close({index_key(one.partition): one.log for one in sound})
         if is_online:
             with suppress(StorageError):  # the next start scans it
-                logs = [resident.log for resident in self.partitions.values()]
-                await self.flusher.flush(logs)
-                await self.run(partial(_leave, [log for log in logs if log.damaged_from is None]))
+                await self.flusher.flush([one.log for one in self.partitions.values()])
+                await self.run(partial(_leave, [one.log for one in sound]))
                 await self.checkpoint()
                 if not self._not_recovered:  # a partition nobody opened since a crash still needs its scan
                     await self.run(partial(write_clean_marker, self.filesystem, self.path))

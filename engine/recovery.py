@@ -30,9 +30,8 @@ class LastKnown(NamedTuple):
 
 
 def create_log(filesystem: FileSystem, directory: str) -> Log:
-    """The first segment of a new partition; its directory exists."""
+    """The first segment of a new partition; its directory exists, and is the caller's to sync."""
     file = filesystem.open(f"{directory}/{segment_name(0)}", create=True)
-    filesystem.sync_dir(directory)
     return Log(filesystem, directory, [Segment(0, file)])
 
 
@@ -41,6 +40,7 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
     bases = segment_bases(filesystem, directory)
     if not bases:
         log = create_log(filesystem, directory)
+        filesystem.sync_dir(directory)
         if last_known.checkpoint.recovery_point > 0:
             log.damaged_from = 0
         return log

@@ -5,7 +5,7 @@ directory on disk whose partition nobody opens is left alone.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,29 +14,31 @@ from random import Random
 
 import trio
 
-from engine.api import LogConfig, ReadyWaiter, TopicPartition
-from engine.errors import NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
+from engine.api import Leadership, LogConfig, ReadyWaiter, TopicPartition
+from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
 from engine.filesystem import FileSystem
 from engine.index_keeper import IndexKeeper
 from engine.index_store import OpenIndex
 from engine.io_workers import Lanes, WorkerPool
-from engine.journal_format import SLOT_ID_SIZE_BYTES, Barrier, BarrierKind
+from engine.journal_format import SLOT_ID_SIZE_BYTES
 from engine.layout import (
     Claim,
     Identity,
     claim,
-    delete_partition_dir,
     directory_name,
-    open_partition_dir,
     prepare,
     remove_strays,
 )
+from engine.log import Log
 from engine.log_dir import LogDir
+from engine.openings import Known, delete_logs, in_jobs, open_logs
 from engine.partition import Partition
 from engine.recently_used import SegmentCaches
+from engine.recovery import LastKnown
 from engine.rounds import QueueBudget
 from engine.waiters import Waiter
 
+BATCH_MAX = 256  # partitions opened or deleted before somebody else has a turn
 INDEX = "index"  # a directory in each log dir
 
 
@@ -168,44 +170,85 @@ class SegmentStore:
         return Waiter()
 
     async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
-        async with self._changes:
-            self._check_not_closed()
-            found = self._partitions.get(partition)
-            if found is None:
-                found = await self._open(partition, config, leader_epoch)
-            found.check_open()
-            found.lead(config, leader_epoch)
-            return found
+        """One of `open_partitions`; raises its error."""
+        [opened] = await self.open_partitions([Leadership(partition, config, leader_epoch)])
+        if isinstance(opened, EngineError):
+            raise opened
+        return opened
 
-    async def _open(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
-        name = directory_name(partition)
-        log_dir = self._home(name, leader_epoch)
-        last_known = log_dir.last_known(partition, name)
-        log = await log_dir.run(
-            partial(open_partition_dir, self._world.filesystem, log_dir.path, partition, last_known)
-        )
+    async def open_partitions(self, wanted: Sequence[Leadership]) -> list[Partition | EngineError]:
+        opened: list[Partition | EngineError] = []
+        for start in range(0, len(wanted), BATCH_MAX):
+            async with self._changes:
+                opened += await self._open_some(wanted[start : start + BATCH_MAX])
+        return opened
+
+    async def _open_some(self, wanted: Sequence[Leadership]) -> list[Partition | EngineError]:
+        if self._is_closed:
+            return [_shutting_down() for _ in wanted]
+        failed: dict[TopicPartition, EngineError] = {}
+        missing: dict[LogDir, list[Leadership]] = {log_dir: [] for log_dir in self._dirs}
+        for one in wanted:
+            if one.partition not in self._partitions:
+                try:
+                    missing[self._home(directory_name(one.partition), one.leader_epoch, missing)].append(one)
+                except StorageError as error:
+                    failed[one.partition] = error
+        for log_dir, there in missing.items():
+            known = [(one, log_dir.last_known(one.partition)) for one in there]
+            for some in in_jobs(known):
+                failed |= await self._open_in(log_dir, some)
+        return [failed.get(one.partition) or self._lead(one) for one in wanted]
+
+    def _lead(self, wanted: Leadership) -> Partition | EngineError:
+        found = self._partitions[wanted.partition]
+        try:
+            found.check_open()
+            found.lead(wanted.config, wanted.leader_epoch)
+        except EngineError as error:
+            return error
+        return found
+
+    async def _open_in(self, log_dir: LogDir, wanted: Sequence[Known]) -> dict[TopicPartition, EngineError]:
+        """Those that cannot be opened, and why."""
+        failed: dict[TopicPartition, EngineError] = {}
+        try:
+            logs = await open_logs(log_dir, wanted)
+        except StorageError as error:
+            return dict.fromkeys((one.partition for one, _ in wanted), error)
+        for (one, last_known), log in zip(wanted, logs, strict=True):
+            try:
+                if isinstance(log, StorageError):
+                    raise log
+                await self._take_in(log_dir, one, log, last_known)
+            except EngineError as error:
+                failed[one.partition] = error
+        return failed
+
+    async def _take_in(self, log_dir: LogDir, wanted: Leadership, log: Log, last_known: LastKnown) -> None:
         for problem in log.problems:
             self._world.on_problem(problem)
         if log.damaged_from is not None:
             self._world.on_problem(f"{log.directory} is damaged from offset {log.damaged_from} on: it takes no appends")
-        if config.preallocate and log.damaged_from is None:
-            log_dir.note_unallocated(await log_dir.run(partial(log.preallocate, config.segment_size_bytes)))
-        opened = Partition(partition, log, log_dir, self._world.now_ms)
-        opened.lead(config, leader_epoch)  # refused, it is not served at all
-        await log_dir.adopt(opened, name, last_known)
-        self._partitions[partition] = opened
-        return opened
+        if wanted.config.preallocate and log.damaged_from is None:
+            log_dir.note_unallocated(await log_dir.run(partial(log.preallocate, wanted.config.segment_size_bytes)))
+        opened = Partition(wanted.partition, log, log_dir, self._world.now_ms)
+        opened.lead(wanted.config, wanted.leader_epoch)  # refused, it is not served at all
+        await log_dir.adopt(opened, last_known)
+        self._partitions[wanted.partition] = opened
 
     def _check_not_closed(self) -> None:
         """The log dirs are another process's to take once `close` has let go of them."""
         if self._is_closed:
-            raise NotLeaderOrFollower("the broker is shutting down")
+            raise _shutting_down()
 
     def _online_homes(self, name: str) -> list[LogDir]:
         return [one for one in self._dirs if name in one.names and one.offline_reason is None]
 
-    def _home(self, name: str, leader_epoch: int) -> LogDir:
+    def _home(self, name: str, leader_epoch: int, coming: Mapping[LogDir, Sequence[Leadership]]) -> LogDir:
         """The log dir a partition lies on; for a new one that with the fewest, as Kafka's LogManager chooses.
+
+        `coming` are about to be opened there.
 
         A partition that was led before (its epoch is above 0) and is nowhere to be found may lie on the dir that is
         offline: an empty log in its place would hide that its records are gone.
@@ -218,25 +261,42 @@ class SegmentStore:
         online = [log_dir for log_dir in self._dirs if log_dir.offline_reason is None]
         if not online or (leader_epoch > 0 and len(online) < len(self._dirs)):
             raise StorageError(f"{name} may be on a log dir that is offline")
-        return min(online, key=lambda log_dir: len(log_dir.names))
+        return min(online, key=lambda log_dir: len(log_dir.names) + len(coming[log_dir]))
 
     async def delete_partition(self, partition: TopicPartition) -> None:
-        async with self._changes:
-            self._check_not_closed()
-            found = self._partitions.get(partition)
+        """One of `delete_partitions`; raises its error."""
+        [error] = await self.delete_partitions([partition])
+        if error is not None:
+            raise error
+
+    async def delete_partitions(self, partitions: Sequence[TopicPartition]) -> list[EngineError | None]:
+        errors: list[EngineError | None] = []
+        for start in range(0, len(partitions), BATCH_MAX):
+            async with self._changes:
+                errors += await self._delete_some(partitions[start : start + BATCH_MAX])
+        return errors
+
+    async def _delete_some(self, partitions: Sequence[TopicPartition]) -> list[EngineError | None]:
+        if self._is_closed:
+            return [_shutting_down() for _ in partitions]
+        failed: dict[TopicPartition, EngineError] = {}
+        doomed: dict[LogDir, list[Partition]] = {}
+        for one in partitions:
+            found = self._partitions.pop(one, None)
             if found is None:
-                raise UnknownPartition(f"{partition.topic}-{partition.partition} is not on this broker")
-            found.close(lambda: UnknownPartition(f"{partition.topic}-{partition.partition} was deleted"))
-            del self._partitions[partition]
-            name, log_dir = directory_name(partition), found.log_dir
-            async with log_dir.alone():
-                with suppress(StorageError):  # a disk too full for it must not keep what would make room
-                    await log_dir.announce([Barrier(partition.topic_id, partition.partition, BarrierKind.DELETED)])
-                del log_dir.partitions[partition]
-            await log_dir.run(partial(delete_partition_dir, self._world.filesystem, log_dir.path, partition))
-            self._caches.forget(found.log.segments)
-            found.log.let_go()
-            await log_dir.abandon(partition, name)
+                failed[one] = UnknownPartition(f"{one.topic}-{one.partition} is not on this broker")
+            else:
+                found.close(partial(UnknownPartition, f"{one.topic}-{one.partition} was deleted"))
+                doomed.setdefault(found.log_dir, []).append(found)
+        for log_dir, there in doomed.items():
+            try:
+                await delete_logs(log_dir, [one.partition for one in there])
+                for found in there:
+                    self._caches.forget(found.log.segments)
+                    found.log.let_go()
+            except StorageError as error:
+                failed |= {one.partition: error for one in there}
+        return [failed.get(one) for one in partitions]
 
     async def truncate_partition(self, partition: TopicPartition, offset: int) -> int:
         """Forget for good the batch that holds `offset` and all behind it; returns the new end.
@@ -296,9 +356,13 @@ class SegmentStore:
                 await log_dir.lane.drained()
             self._serving.cancel()
             for partition in self._partitions.values():
-                partition.close(lambda: NotLeaderOrFollower("the broker is shutting down"))
+                partition.close(_shutting_down)
             for log_dir in self._dirs:
                 await log_dir.shut_down()
+
+
+def _shutting_down() -> EngineError:
+    return NotLeaderOrFollower("the broker is shutting down")
 
 
 def _in_two(name: str, homes: Sequence[LogDir]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from coordinator.api import ClusterImage, HostedPartition
-from engine.api import TopicPartition
+from engine.api import Leadership, TopicPartition
 from engine.errors import EngineError, UnknownPartition
 from engine.store import SegmentStore
 from kafkawire.topic_config import TopicConfigs
@@ -45,19 +45,19 @@ class EngineHost:
 
     async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
         """Opens and deletes."""
-        for hosted in deleted:
-            try:
-                await self.store.delete_partition(_identity(hosted))
-            except UnknownPartition:
-                pass
-            except EngineError as error:
+        errors = await self.store.delete_partitions([_identity(hosted) for hosted in deleted])
+        for hosted, error in zip(deleted, errors, strict=True):
+            if error is not None and not isinstance(error, UnknownPartition):
                 _log.error("partition not deleted", partition=_name(hosted), reason=str(error))
-        for hosted in opened:
-            config = self._topic_configs.log_config(hosted.configs)
-            try:
-                await self.store.open_partition(_identity(hosted), config, hosted.state.leader_epoch)
-            except EngineError as error:
-                _log.error("partition is offline", partition=_name(hosted), reason=str(error))
+        outcomes = await self.store.open_partitions(self._leaderships(opened))
+        for hosted, outcome in zip(opened, outcomes, strict=True):
+            if isinstance(outcome, EngineError):
+                _log.error("partition is offline", partition=_name(hosted), reason=str(outcome))
+
+    def _leaderships(self, opened: Sequence[HostedPartition]) -> list[Leadership]:
+        config_of = {one.topic_id: one.configs for one in opened}
+        configs = {topic_id: self._topic_configs.log_config(found) for topic_id, found in config_of.items()}
+        return [Leadership(_identity(one), configs[one.topic_id], one.state.leader_epoch) for one in opened]
 
 
 def _identity(hosted: HostedPartition) -> TopicPartition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -12,8 +12,9 @@ import trio.testing
 
 import engine.index
 import engine.segment
-from engine.api import FlushPolicy, LogConfig, PartitionLog, PendingAppend
+from engine.api import FlushPolicy, Leadership, LogConfig, PartitionLog, PendingAppend
 from engine.batch import Record, build_batch
+from engine.errors import EngineError
 from engine.io_workers import LoopPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 from engine.testing_index import MemoryIndex
@@ -77,10 +78,15 @@ class Life:
         return len(self.filesystem.operations)
 
     async def open(self, timeline: Timeline) -> PartitionLog:
-        log = await self.store.open_partition(timeline.partition, config_of(timeline), self.leader_epoch)
-        timeline.log = log
-        self.logs[timeline] = log
-        return log
+        await self.open_all([timeline])
+        return self.logs[timeline]
+
+    async def open_all(self, timelines: Sequence[Timeline]) -> None:
+        wanted = [Leadership(one.partition, config_of(one), self.leader_epoch) for one in timelines]
+        for timeline, log in zip(timelines, await self.store.open_partitions(wanted), strict=True):
+            if isinstance(log, EngineError):
+                raise log
+            timeline.log = self.logs[timeline] = log
 
     def send(self, timeline: Timeline, batch: Batch, *, acks: int = -1) -> PendingAppend:
         """Append a batch that continues the log."""

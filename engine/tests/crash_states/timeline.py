@@ -131,8 +131,10 @@ class Timeline:
         for event in self.events:
             if event.asked_at > now:
                 break
-            if event.answered_at <= now and (event.is_cut or not (self.is_async and power_cut)):
+            if event.answered_at <= now and not (self.is_async and power_cut):
                 contents.clear()
+            elif event.answered_at <= now and event.is_cut:  # what is left may not have been synced
+                contents = [one for one in contents if len(one) < len(event.content)]
             contents.append(event.content)
         for offset, asked_at, answered_at in self.starts:
             if answered_at <= now:

@@ -77,8 +77,7 @@ class _Steps:
         await self._life.store.remove_strays(
             lambda topic_id: any(one[-1].partition.topic_id == topic_id for one in self._workload.timelines)
         )
-        for timelines in self._workload.timelines:
-            await self._life.open(timelines[-1])
+        await self._life.open_all([timelines[-1] for timelines in self._workload.timelines])
         steps = [self._burst] * 6 + [self._wait] * 3 + [self._delete_records, self._truncate, self._delete]
         for _ in range(STEPS_PER_LIFE):
             await self._rng.choice(steps)()
@@ -135,9 +134,12 @@ class _Steps:
         event.answered_at = min(event.answered_at, self._life.now)
 
     async def _delete(self) -> None:
-        """And make it anew, under the same name, at once or never."""
-        timeline = self._draw()
-        timeline.delete_asked_at = self._life.now
-        await self._life.store.delete_partition(timeline.partition)
-        timeline.delete_answered_at = self._life.now
-        await self._life.open(new_timeline(self._workload, timeline.partition.partition))
+        """One, or several at once; and make them anew, under the same names, at once or never."""
+        doomed = [one[-1] for one in self._rng.sample(self._workload.timelines, self._rng.choice((1, 2, PARTITIONS)))]
+        for timeline in doomed:
+            timeline.delete_asked_at = self._life.now
+        errors = await self._life.store.delete_partitions([one.partition for one in doomed])
+        assert errors == [None] * len(doomed)
+        for timeline in doomed:
+            timeline.delete_answered_at = self._life.now
+        await self._life.open_all([new_timeline(self._workload, one.partition.partition) for one in doomed])
