@@ -6,11 +6,14 @@ the process lives.
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from engine.api import NO_EPOCH, NO_OFFSET, EpochEnd
 
 UNDEFINED = EpochEnd(NO_EPOCH, NO_OFFSET)
+_epoch_of = attrgetter("epoch")
+_start_offset_of = attrgetter("start_offset")
 
 
 class EpochStart(NamedTuple):
@@ -42,7 +45,7 @@ class EpochHistory:
 
     def epoch_of(self, offset: int) -> int:
         """The epoch `offset` was, or would be, appended in; -1 when it lies before all that is known."""
-        index = bisect_right(self._starts, offset, key=lambda start: start.start_offset) - 1
+        index = bisect_right(self._starts, offset, key=_start_offset_of) - 1
         return self._starts[index].epoch if index >= 0 else NO_EPOCH
 
     def since(self, start_offset: int) -> "EpochHistory":
@@ -53,17 +56,22 @@ class EpochHistory:
             kept.insert(0, EpochStart(holding, start_offset))
         return EpochHistory(kept)
 
-    def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """Where the records of `epoch` end; as LeaderEpochFileCache.endOffsetFor, undefined for what nobody knows."""
+    def end_of(self, epoch: int, log_end_offset: int, log_start_offset: int = 0) -> EpochEnd:
+        """Where the records of `epoch` end; as LeaderEpochFileCache.endOffsetFor, undefined for what nobody knows.
+
+        Answered as by `since(log_start_offset)`, without making it: fetches ask.
+        """
         if epoch == NO_EPOCH:
             return UNDEFINED
         if epoch == self.latest:
             return EpochEnd(epoch, log_end_offset)
-        higher = bisect_right(self._starts, epoch, key=lambda start: start.epoch)
-        if higher == len(self._starts):
+        starts = self._starts
+        first = max(0, bisect_right(starts, log_start_offset, key=_start_offset_of) - 1)
+        higher = bisect_right(starts, epoch, first, key=_epoch_of)
+        if higher == len(starts):
             return UNDEFINED
-        known = self._starts[higher - 1].epoch if higher else epoch
-        return EpochEnd(known, self._starts[higher].start_offset)
+        known = starts[higher - 1].epoch if higher > first else epoch
+        return EpochEnd(known, max(starts[higher].start_offset, log_start_offset))
 
     def below(self, offset: int) -> tuple[EpochStart, ...]:
         """The epochs that began below `offset`."""

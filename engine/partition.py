@@ -243,7 +243,8 @@ class Partition(Watched):
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
         self.check_open()
-        return self.log.epochs.since(self.log.start_offset).end_of(leader_epoch, self.log.end.offset)
+        log = self.log
+        return log.epochs.end_of(leader_epoch, log.end.offset, log.start_offset)
 
     async def delete_records(self, before_offset: int) -> int:
         self.check_open()

@@ -1,5 +1,7 @@
 """Leader epochs: where each ends, over restarts and a moved log start (KIP-101)."""
 
+import pytest
+
 from engine.api import EpochEnd, PartitionLog
 from engine.epochs import UNDEFINED, EpochHistory, EpochStart
 from engine.testing import MemoryFileSystem
@@ -27,6 +29,15 @@ def test_a_moved_log_start_forgets_what_ended_before_it() -> None:
     assert known.since(25).below(100) == ((6, 25),)
     assert known.since(90).below(100) == ((6, 90),)
     assert history((2, 10)).since(5).below(100) == ((2, 10),)
+
+
+@pytest.mark.parametrize("starts", [(), ((2, 10),), ((2, 10), (5, 20), (6, 25)), ((0, 0), (3, 7), (4, 20))])
+def test_a_log_start_counts_without_a_history_of_its_own(starts: tuple[tuple[int, int], ...]) -> None:
+    known = history(*starts)
+    for log_start in range(30):
+        moved = known.since(log_start)
+        for epoch in range(-1, 9):
+            assert known.end_of(epoch, 40, log_start) == moved.end_of(epoch, 40)
 
 
 def ends(log: PartitionLog) -> list[tuple[int, int]]:
