@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 INTERVAL_BYTES = 4096  # index.interval.bytes of Kafka
 INTERVAL_RECORDS = 1000
-ENTRIES_MAX = 1024
+ENTRIES_MAX = 16 * 1024
+THIN_ENTRIES_MAX = 1024
 
 FORMAT_KEY = b"format"
 FORMAT = b"1"
@@ -58,8 +59,9 @@ class Stored(NamedTuple):
 
 
 class SparseIndex:
-    """At most 1,024 entries of 24 bytes: when there are more, every other one goes and the rest lie wider apart.
+    """Up to ENTRIES_MAX entries of 24 bytes: when there are more, every other one goes and the rest lie wider apart.
 
+    Few can be that dense at once: of the others `thin` leaves THIN_ENTRIES_MAX (engine.recently_used).
     It knows the segment from `start_position` on; below, the answer is None: the store has to be asked.
     """
 
@@ -81,13 +83,26 @@ class SparseIndex:
         if position < self.next_position:
             return
         if len(self._offsets) == ENTRIES_MAX:
-            for column in (self._offsets, self._positions, self._max_timestamps_ms):
-                del column[1::2]
-            self._interval_bytes *= 2
+            self._halve()
         self._offsets.append(base_offset)
         self._positions.append(position)
         self._max_timestamps_ms.append(max_timestamp_so_far_ms)
         self.next_position = position + self._interval_bytes
+
+    @property
+    def is_dense(self) -> bool:
+        return len(self._offsets) > THIN_ENTRIES_MAX
+
+    def thin(self) -> None:
+        """Be dense no longer."""
+        while self.is_dense:
+            self._halve()
+
+    def _halve(self) -> None:
+        for column in (self._offsets, self._positions, self._max_timestamps_ms):
+            del column[1::2]
+        self._interval_bytes *= 2
+        self.next_position = self._positions[-1] + self._interval_bytes
 
     def completed(self, before: Sequence[Entry]) -> "SparseIndex":
         """Itself with the entries of the segment's start, as stored, before its own."""

@@ -33,18 +33,23 @@ class LogReader:
         self._log_dir = log_dir
         self.index_key = index_key
         self._reported: set[int] = set()
-        self._keep_indexes(log.segments[:-1])
+        self._keep_indexes(log.segments)
 
     def appended(self, chunks: Sequence[Chunk]) -> None:
         """They belong to the log now, and are durable: only now its file may be closed, if need be."""
         self._log_dir.caches.files.use(self, self.log.active)
-        if chunks[0].rolls or len(chunks) > 1:
-            self._keep_indexes(self.log.segments[-1 - len(chunks) : -1])
+        begun = sum(chunk.rolls for chunk in chunks)
+        self._keep_indexes(self.log.segments[-1 - begun :])
 
     def _keep_indexes(self, segments: Sequence[Segment]) -> None:
+        caches = self._log_dir.caches
         for segment in segments:
-            if segment.index is not None:
-                self._log_dir.caches.indexes.use(self, segment)
+            if segment.index is None:
+                continue
+            if segment is not self.log.active:
+                caches.indexes.use(self, segment)
+            if segment.index.is_dense:
+                caches.dense_indexes.use(self, segment)
 
     def close_file(self, segment: Segment) -> bool:
         closed = self.log.close_file(segment)
@@ -55,6 +60,12 @@ class LogReader:
     def drop_index(self, segment: Segment) -> bool:
         segment.index = None
         segment.marks.clear()
+        self._log_dir.caches.dense_indexes.forget([segment])
+        return True
+
+    def thin_index(self, segment: Segment) -> bool:
+        if segment.index is not None:
+            segment.index.thin()
         return True
 
     async def load(self, offset: int, max_size_bytes: int, limit: Mark) -> None:
@@ -130,8 +141,7 @@ class LogReader:
     def _complete(self, segment: Segment, entries: Sequence[Entry]) -> None:
         known = SparseIndex(segment.size_bytes) if segment.index is None else segment.index
         segment.index = known.completed(entries)
-        if segment is not self.log.active:
-            self._keep_indexes([segment])
+        self._keep_indexes([segment])
 
     async def distrust_index(self, segment: Segment) -> None:
         """What is stored of it was wrong."""

@@ -1,4 +1,4 @@
-"""A bounded number of segments that hold something costly: an open file, or an index in memory.
+"""A bounded number of segments that hold something costly: an open file, an index in memory, or a dense one.
 
 The least recently used one has to give it up, unless it cannot just now. On the loop; partitions say when a segment
 was used and when it is no more.
@@ -19,6 +19,7 @@ class Owner(Protocol):
         """False: not now."""
 
     def drop_index(self, segment: Segment) -> bool: ...
+    def thin_index(self, segment: Segment) -> bool: ...
 
 
 class RecentlyUsed:
@@ -64,11 +65,12 @@ class RecentlyUsed:
 class SegmentCaches:
     """What the segments of a whole store may hold together."""
 
-    __slots__ = ("files", "indexes")
+    __slots__ = ("dense_indexes", "files", "indexes")
 
-    def __init__(self, open_files_max: int, indexes_max: int) -> None:
+    def __init__(self, open_files_max: int, indexes_max: int, dense_indexes_max: int) -> None:
         self.files = RecentlyUsed(open_files_max, lambda owner, segment: owner.close_file(segment))
         self.indexes = RecentlyUsed(indexes_max, lambda owner, segment: owner.drop_index(segment))
+        self.dense_indexes = RecentlyUsed(dense_indexes_max, lambda owner, segment: owner.thin_index(segment))
 
     def forget(self, segments: Iterable[Segment]) -> None:
         """They are deleted; whoever reads them still has the files."""
@@ -76,3 +78,4 @@ class SegmentCaches:
             segment.file = segment.index = None
             self.files.forget([segment])
             self.indexes.forget([segment])
+            self.dense_indexes.forget([segment])

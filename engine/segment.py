@@ -24,8 +24,9 @@ from engine.index import INTERVAL_BYTES, INTERVAL_RECORDS, Entry, SparseIndex, S
 MARKS_MAX = 16
 CHECKED_MAX = 8
 _WINDOW_BYTES = INTERVAL_BYTES + HEADER_SIZE_BYTES
-_FIRST_WINDOW_BYTES = 1024
-_LAST_WINDOW_BYTES = 64 * 1024
+_GLANCE_WINDOW_BYTES = 1024
+_WALK_WINDOW_BYTES = 32 * 1024
+_SMALL_BATCH_BYTES = 4 * 1024  # several lie in one window: where there is one there are more
 _GLANCE = struct.Struct(">qi4xb6xi")  # of a header: base offset, length, magic, last offset delta
 SUFFIX = ".log"
 DELETED_SUFFIX = ".deleted"
@@ -175,8 +176,7 @@ class Segment:
         marks = self.marks
         marks[offset] = position
         if len(marks) > MARKS_MAX:
-            for older in list(marks)[: MARKS_MAX // 2]:
-                del marks[older]
+            del marks[next(iter(marks))]  # the oldest
 
     def start_for_offset(self, offset: int) -> tuple[int, int] | None:
         """(Offset or -1, position) of a batch at or before the one that holds `offset`; None: ask the stored index."""
@@ -222,11 +222,10 @@ def find_batch(
     Every step costs a fraction of a full header. CorruptMessage: something that is not the batch it should be.
     """
     expected_offset, position = start
-    window, window_start, wanted_bytes = b"", position, _FIRST_WINDOW_BYTES
+    window, window_start, wanted_bytes = b"", position, _GLANCE_WINDOW_BYTES
     while position < end:
         at = position - window_start
         if at + _GLANCE.size > len(window):
-            wanted_bytes = _FIRST_WINDOW_BYTES if at > len(window) else min(4 * wanted_bytes, _LAST_WINDOW_BYTES)
             window, window_start, at = read(position, min(wanted_bytes, end - position)), position, 0
             if len(window) < _GLANCE.size:
                 break
@@ -243,6 +242,7 @@ def find_batch(
         headers_max -= 1
         expected_offset = base_offset + last_delta + 1
         position += size_bytes
+        wanted_bytes = _WALK_WINDOW_BYTES if size_bytes <= _SMALL_BATCH_BYTES else _GLANCE_WINDOW_BYTES
     raise CorruptMessage(f"the batch at position {position} is not the one on the way to offset {offset}")
 
 

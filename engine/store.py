@@ -54,7 +54,8 @@ class StoreOptions:
     reader_lanes: int = 1  # shared by all log dirs
     journal_slot_size_bytes: int = 32 * 1024 * 1024
     open_files_max: int = 4096  # segments, not counting those with bytes that are not durable in them
-    loaded_indexes_max: int = 1024  # of finished segments, at most 24 KiB each
+    loaded_indexes_max: int = 1024  # of finished segments, at most 24 KiB each if not dense
+    dense_indexes_max: int = 128  # of any segments, at most 384 KiB each
     disk_reject_ratio: float = 1.0  # of the disk's space in use: appends are refused from there on
     queue_max_bytes: int = 64 * 1024 * 1024
 
@@ -89,7 +90,7 @@ class SegmentStore:
         self._is_closed = False
         count = len(options.log_dirs)
         self._readers = Lanes(world.pool, range(2 * count, 2 * count + options.reader_lanes))
-        self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max)
+        self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max, options.dense_indexes_max)
         self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
 
     def _new_dir(self, number: int, path: str) -> LogDir:

@@ -23,7 +23,8 @@ from engine.api import FileRange
 
 Segment = bytes | bytearray | memoryview | FileRange
 
-SLICE_SIZE_BYTES = 256 * 1024  # of a file, before other connections get their turn
+SLICE_SIZE_BYTES = 256 * 1024  # of a file, read at once where there is no sendfile
+TURN_SIZE_BYTES = 1024 * 1024  # sent from files without waiting, before other connections get their turn
 COALESCE_SIZE_BYTES = 16 * 1024  # below this joining segments costs less than handing them over one by one
 MAX_VECTOR_SEGMENTS = 1024  # Linux IOV_MAX
 
@@ -90,11 +91,12 @@ def read_slices(file_range: FileRange) -> Iterator[bytes]:
 class SocketTransport:
     """A connected, non-blocking stream socket."""
 
-    __slots__ = ("_socket", "sent_size_bytes")
+    __slots__ = ("_sent_in_turn", "_socket", "sent_size_bytes")
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
         self._socket = connected
+        self._sent_in_turn = 0  # from files
         self.sent_size_bytes = 0
 
     def receive_now(self, buffer: memoryview) -> int | None:
@@ -167,17 +169,21 @@ class SocketTransport:
     async def _send_file(self, descriptor: int, position: int, size_bytes: int) -> None:
         end = position + size_bytes
         while position < end:
+            if self._sent_in_turn >= TURN_SIZE_BYTES:
+                await trio.lowlevel.checkpoint()
+                self._sent_in_turn = 0
+            count = min(end - position, TURN_SIZE_BYTES - self._sent_in_turn)
             try:
-                sent = os.sendfile(self._socket.fileno(), descriptor, position, min(end - position, SLICE_SIZE_BYTES))
+                sent = os.sendfile(self._socket.fileno(), descriptor, position, count)
             except (BlockingIOError, InterruptedError):
                 await trio.lowlevel.wait_writable(self._socket)
+                self._sent_in_turn = 0
                 continue
             if sent == 0:
                 raise FileTooShortError(f"file ends at {position}, range at {end}")
             self.sent_size_bytes += sent
+            self._sent_in_turn += sent
             position += sent
-            if position < end:
-                await trio.lowlevel.checkpoint()
 
     async def _send_read(self, file_range: FileRange) -> None:
         for piece in read_slices(file_range):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.epochs import EpochHistory
-from engine.index import INTERVAL_BYTES, START, SparseIndex
+from engine.index import ENTRIES_MAX, INTERVAL_BYTES, START, THIN_ENTRIES_MAX, SparseIndex
 
 batches = st.lists(st.tuples(st.integers(1, 50), st.integers(61, 9000), st.integers(0, 1000)), min_size=1, max_size=60)
 
@@ -39,6 +39,22 @@ def test_positions_are_at_or_before_the_answer_and_near_it(
 def test_an_empty_index_starts_at_the_beginning() -> None:
     assert SparseIndex().before_offset(5) == START
     assert SparseIndex().before_timestamp(5) == START
+
+
+def test_an_index_stays_within_its_bounds_and_near_the_answer() -> None:
+    index, count = SparseIndex(), 3 * ENTRIES_MAX
+    for number in range(count):
+        index.add(number, number * INTERVAL_BYTES, number)
+        assert len(index) <= ENTRIES_MAX
+    assert index.before_offset(ENTRIES_MAX + 3) == (ENTRIES_MAX, ENTRIES_MAX * INTERVAL_BYTES)
+    index.thin()
+    assert THIN_ENTRIES_MAX // 2 < len(index) <= THIN_ENTRIES_MAX
+    step = 64  # batches for each entry that is left
+    assert index.before_offset(5 * step + 7) == (5 * step, 5 * step * INTERVAL_BYTES)
+    assert index.before_timestamp(5 * step + 7) == (5 * step, 5 * step * INTERVAL_BYTES)
+    index.add(count, count * INTERVAL_BYTES, count)
+    index.add(count + 1, (count + 1) * INTERVAL_BYTES, count)  # too near
+    assert index.before_offset(count + 9) == (count, count * INTERVAL_BYTES)
 
 
 def test_epochs_by_offset() -> None:

@@ -222,3 +222,25 @@ async def test_a_segment_that_vanished_is_told_and_takes_no_log_dir_with_it() ->
                 await read(log, 0)
         assert len(problems) == 1
         assert (await append(log, b"next")).base_offset == 500
+
+
+async def test_few_indexes_are_dense_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.index.THIN_ENTRIES_MAX", 4)
+    bounds = dataclasses.replace(options(), dense_indexes_max=2, loaded_indexes_max=2)
+    config = LogConfig(segment_size_bytes=60_000)
+    async with running(MemoryFileSystem(), bounds) as store:
+        logs = []
+        for number in range(4):
+            log = await store.open_partition(TopicPartition(ORDERS.topic_id, "orders", number), config, 0)
+            assert isinstance(log, Partition)
+            logs.append(log)
+        for _ in range(20):
+            for log in logs:
+                await append(log, b"x" * 5_000)
+        indexes = [segment.index for log in logs for segment in log.log.segments]
+        assert sum(index is not None and index.is_dense for index in indexes) == 2
+        assert [len(log.log.segments) for log in logs] == [2] * 4
+        assert indexes.count(None) == 2
+        await logs[0].delete_records(15)
+        for log in logs:
+            assert sorted(await read_all(log)) == list(range(log.log_start_offset, 20))

@@ -96,10 +96,12 @@ async def test_memory_arrives_whole_whatever_its_pieces(pair: Pair, sizes: list[
         assert await received(pair[1], len(expected)) == expected
 
 
-async def test_other_tasks_get_their_turn_between_slices_of_a_file(
-    pair: Pair, file: OpenFile, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ranges", [[20_000], [500] * 40, [700] * 28 + [400]], ids=["long", "short", "uneven"])
+async def test_other_tasks_get_their_turn_while_files_are_sent(
+    pair: Pair, file: OpenFile, monkeypatch: pytest.MonkeyPatch, ranges: list[int]
 ) -> None:
     monkeypatch.setattr(transport_module, "SLICE_SIZE_BYTES", 1000)
+    monkeypatch.setattr(transport_module, "TURN_SIZE_BYTES", 1000)
     turns = 0
 
     async def count_turns() -> None:
@@ -110,9 +112,19 @@ async def test_other_tasks_get_their_turn_between_slices_of_a_file(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(count_turns)
-        await pair[0].send_segments([FileRange(file, 0, 20_000)])
+        for size_bytes in ranges:  # each its own reply
+            await pair[0].send_segments([b"head", FileRange(file, 0, size_bytes)])
         assert turns >= 15
         nursery.cancel_scope.cancel()
+
+
+async def test_a_range_within_a_turn_is_sent_at_once(pair: Pair, path: Path) -> None:
+    file = OpenFile(path)
+    sending = pair[0].send_segments([b"head", FileRange(file, 0, 100_000), b"tail"])
+    with pytest.raises(StopIteration):
+        sending.send(None)
+    assert pair[0].sent_size_bytes == 100_008
+    file.close()
 
 
 async def test_a_file_truncated_under_the_reply_is_an_error_not_padding(pair: Pair, file: OpenFile, path: Path) -> None:
