@@ -41,9 +41,9 @@ SERIES = (
 TOY_PARTITIONS_MAX = 10
 
 
-def once(point: Point, options: Options, contender: Contender) -> report.Figures:
+def once(point: Point, options: Options, topics: dict[str, str], contender: Contender) -> report.Figures:
     """Each connection writes partitions of its own in turn."""
-    topic = bench.new_topic(contender, point.partitions, max_message_bytes=str(2 * MIB))
+    topic = topics[contender.name]
     batch = batch_of(point.request_size_bytes, point.record_size_bytes)
     share = point.partitions // point.connections
     each = max(1, options.count(point.requests, point.connections) // point.connections)
@@ -51,9 +51,17 @@ def once(point: Point, options: Options, contender: Contender) -> report.Figures
         produce_requests(topic, range(first, first + share), batch, each)
         for first in range(0, share * point.connections, share)
     ]
-    figures = bench.measure(contender, requests, max(1, 5 // point.connections))
-    bench.delete_topic(contender, topic)
-    return figures
+    return bench.measure(contender, requests, max(1, 5 // point.connections))
+
+
+def alternate(point: Point, options: Options, field: Sequence[Contender]) -> report.Result:
+    """All runs of a contender use one topic: some take longer to make 10,000 partitions than to write to them."""
+    settings = {"max_message_bytes": str(2 * MIB)}
+    topics = {contender.name: bench.new_topic(contender, point.partitions, **settings) for contender in field}
+    result = bench.alternate(point.name, "req/s", field, partial(once, point, options, topics), options)
+    for contender in field:
+        bench.delete_topic(contender, topics[contender.name])
+    return result
 
 
 def compare(directory: Path, options: Options) -> report.Report:
@@ -61,9 +69,7 @@ def compare(directory: Path, options: Options) -> report.Report:
     with bench.both(directory, with_kafka=not options.toy) as shipped:
         field = bench.durabilities(shipped)
         bench.warm(field, options)
-        results = [
-            bench.alternate(point.name, "req/s", field, partial(once, point, options), options) for point in points
-        ]
+        results = [alternate(point, options, field) for point in points]
         return report.Report(machine.facts(), results, bench.rss_peaks(shipped))
 
 
