@@ -28,7 +28,7 @@ from engine.producer_state import Producer
 ACKS_ALL = -1
 INLINE_MAX_BYTES = 1024 * 1024  # a round up to this size is copied to the page cache by the loop: some 0.2 ms
 JOURNAL_MAX_BYTES = 4 * 1024 * 1024
-JOURNAL_MAX_BYTES_PER_FILE = 128 * 1024  # above it, syncing the file costs less than writing its bytes twice
+JOURNAL_MAX_BYTES_PER_FILE = 64 * 1024  # above it, syncing the file costs less than writing its bytes twice
 ROUND_MAX_BYTES = 16 * 1024 * 1024
 
 
