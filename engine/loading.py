@@ -91,27 +91,31 @@ def check(file: ReadableFile, first: Located, part: Part, size_bytes: int) -> tu
     not right.
     """
     position, end_offset, limit = first.position, -1, part.end
+    wanted_end = min(first.position + size_bytes, limit)
     epochs = EpochHistory(part.epochs)
-    window, window_start = b"", position
-    while position < min(first.position + size_bytes, limit):
+    window, window_start = memoryview(b""), position
+    while position < wanted_end:
         at = position - window_start
         if at + HEADER_SIZE_BYTES > len(window):
-            window, window_start, at = file.read_at(position, min(READ_AHEAD_BYTES, limit - position)), position, 0
+            count = min(READ_AHEAD_BYTES, max(wanted_end - position, HEADER_SIZE_BYTES))
+            window, window_start, at = memoryview(file.read_at(position, count)), position, 0
             if len(window) < HEADER_SIZE_BYTES:
                 break
         header = parse_header(window, at)
-        if not HEADER_SIZE_BYTES <= header.size_bytes <= limit - position:
+        batch_size_bytes = header.size_bytes
+        if not HEADER_SIZE_BYTES <= batch_size_bytes <= limit - position:
             break
-        if at + header.size_bytes > len(window):
-            window, window_start, at = file.read_at(position, max(header.size_bytes, READ_AHEAD_BYTES)), position, 0
-        batch = memoryview(window)[at : at + header.size_bytes]
-        if len(batch) < header.size_bytes or not has_right_crc(batch, header):
+        if at + batch_size_bytes > len(window):
+            count = max(batch_size_bytes, min(READ_AHEAD_BYTES, wanted_end - position))
+            window, window_start, at = memoryview(file.read_at(position, count)), position, 0
+        batch = window[at : at + batch_size_bytes]
+        if len(batch) < batch_size_bytes or not has_right_crc(batch, header):
             break
         if header.magic != MAGIC or end_offset not in (-1, header.base_offset):
             break
         if header.leader_epoch != epochs.epoch_of(header.next_offset - 1):
             break  # asked of its last record: the epochs of a log that starts within the batch begin there
-        position += header.size_bytes
+        position += batch_size_bytes
         end_offset = header.next_offset
     if end_offset == -1:
         raise CorruptMessage(f"the batch at position {position} is not what was written")

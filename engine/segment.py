@@ -25,6 +25,7 @@ MARKS_MAX = 16
 CHECKED_MAX = 8
 _WINDOW_BYTES = INTERVAL_BYTES + HEADER_SIZE_BYTES
 _GLANCE_WINDOW_BYTES = 1024
+_FIRST_WINDOW_BYTES = 8 * 1024  # as far apart as the entries of a dense index usually are
 _WALK_WINDOW_BYTES = 32 * 1024
 _SMALL_BATCH_BYTES = 4 * 1024  # several lie in one window: where there is one there are more
 _GLANCE = struct.Struct(">qi4xb6xi")  # of a header: base offset, length, magic, last offset delta
@@ -222,7 +223,8 @@ def find_batch(
     Every step costs a fraction of a full header. CorruptMessage: something that is not the batch it should be.
     """
     expected_offset, position = start
-    window, window_start, wanted_bytes = b"", position, _GLANCE_WINDOW_BYTES
+    window, window_start = b"", position
+    wanted_bytes = _GLANCE_WINDOW_BYTES if expected_offset == offset or start[0] < 0 else _FIRST_WINDOW_BYTES
     while position < end:
         at = position - window_start
         if at + _GLANCE.size > len(window):

@@ -24,7 +24,7 @@ from engine.api import FileRange
 Segment = bytes | bytearray | memoryview | FileRange
 
 SLICE_SIZE_BYTES = 256 * 1024  # of a file, read at once where there is no sendfile
-TURN_SIZE_BYTES = 1024 * 1024  # sent from files without waiting, before other connections get their turn
+TURN_SIZE_BYTES = 2 * 1024 * 1024  # sent from files without waiting, before other connections get their turn: a ms
 COALESCE_SIZE_BYTES = 16 * 1024  # below this joining segments costs less than handing them over one by one
 MAX_VECTOR_SEGMENTS = 1024  # Linux IOV_MAX
 

@@ -29,13 +29,19 @@ def segment_of(count: int, value_size_bytes: int) -> tuple[CountingReads, int]:
 
 @pytest.mark.parametrize(
     ("value_size_bytes", "reads_max", "read_bytes_max"),
-    [(10, 2, 40_000), (1_000, 6, 170_000), (4_000, 21, 680_000), (16_000, 101, 104_000)],
+    [(10, 2, 40_000), (1_000, 6, 170_000), (4_000, 21, 680_000), (16_000, 101, 111_000)],
 )
 def test_small_batches_are_walked_many_at_a_time(value_size_bytes: int, reads_max: int, read_bytes_max: int) -> None:
     file, size_bytes = segment_of(150, value_size_bytes)
-    assert find_batch(file.read, START, len(file.data), 100) == Located(100 * size_bytes, size_bytes)
+    assert find_batch(file.read, (0, 0), len(file.data), 100) == Located(100 * size_bytes, size_bytes)
     assert len(file.sizes) <= reads_max
     assert sum(file.sizes) <= read_bytes_max
+
+
+def test_a_batch_that_is_near_takes_one_read() -> None:
+    file, size_bytes = segment_of(10, 1_000)
+    assert find_batch(file.read, (1, size_bytes), len(file.data), 7).position == 7 * size_bytes
+    assert file.sizes == [8192]
 
 
 def test_a_batch_that_is_marked_takes_one_short_read() -> None:
