@@ -30,6 +30,9 @@ INLINE_MAX_BYTES = 1024 * 1024  # a round up to this size is copied to the page 
 JOURNAL_MAX_BYTES = 4 * 1024 * 1024
 JOURNAL_MAX_BYTES_PER_FILE = 64 * 1024  # above it, syncing the file costs less than writing its bytes twice
 ROUND_MAX_BYTES = 16 * 1024 * 1024
+LARGE_ROUND = 32  # appends: behind so many, other tasks get their turn
+SLOW_WRITE_S = 0.02  # the page cache is throttled: dirty pages have to reach the disk first
+SLOW_FOR_S = 1.0
 
 
 class Append:
@@ -190,6 +193,7 @@ class Lane:
         self.has_too_many_files_open: Callable[[], bool] = lambda: False
         self._queue: deque[Append] = deque()
         self._in_flight = False
+        self._slow_until_s = 0.0
         self._work = trio.lowlevel.ParkingLot()
         self._pause = trio.lowlevel.ParkingLot()
 
@@ -230,6 +234,8 @@ class Lane:
                 self._in_flight = False
                 self._budget.give_back(size_bytes)
                 self._pause.unpark_all()
+            if sum(map(len, taken.values())) >= LARGE_ROUND:
+                await trio.lowlevel.checkpoint()
 
     def _take(self) -> tuple[dict[Owner, list[Append]], int]:
         """Everything queued, up to the size of a round, by partition and in order."""
@@ -258,10 +264,19 @@ class Lane:
             part.owner.durable(part)
 
     async def _write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
-        if size_bytes <= INLINE_MAX_BYTES and all(chunk.file is not None for part in parts for chunk in part.chunks):
-            write_round(parts)
+        is_open = all(chunk.file is not None for part in parts for chunk in part.chunks)
+        await self._perform(partial(write_round, parts), size_bytes, may_wait=not is_open)
+
+    async def _perform(self, write: Callable[[], None], size_bytes: int, *, may_wait: bool = False) -> None:
+        """On the loop if it takes no time worth a trip to a worker; not for a while after one that took long."""
+        begun_s = trio.current_time()
+        if may_wait or size_bytes > INLINE_MAX_BYTES or begun_s < self._slow_until_s:
+            await self._pool.run(self._number, write)
         else:
-            await self._pool.run(self._number, partial(write_round, parts))
+            write()
+        now_s = trio.current_time()
+        if now_s - begun_s > SLOW_WRITE_S:
+            self._slow_until_s = now_s + SLOW_FOR_S
 
     @staticmethod
     def _tell_written(parts: Sequence[PartitionRound]) -> None:
@@ -303,10 +318,7 @@ class Lane:
 
     async def write_journal(self, write: JournalWrite) -> None:
         """Write and sync a frame; for rounds, and for errands between them. Raises OSError."""
-        if write.size_bytes <= INLINE_MAX_BYTES:
-            write.write()
-        else:
-            await self._pool.run(self._number, write.write)
+        await self._perform(write.write, write.size_bytes)
         await self._pool.sync(self._number, [write.file], is_urgent=True)
 
 

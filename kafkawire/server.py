@@ -18,13 +18,15 @@ import structlog
 import trio
 
 from kafkawire.byte_budget import ByteBudget
+from kafkawire.dispatched import Dispatcher
 from kafkawire.server_stats import ServerStats
-from kafkawire.session import Dispatcher, Session
+from kafkawire.session import Session
 from kafkawire.transport import Accepted, Listener
+from kafkawire.turnstile import Turnstile
 from kafkawire.wire.connection import ConnectionInfo, ConnectionLimits
 
 ACCEPT_PAUSE_S = 0.1  # after accept failed, as when descriptors ran out
-SESSIONS_PER_TURN = 16  # answered before other tasks get their turn
+REPLIES_PER_TURN = 64  # before other tasks get their turn
 REAPER_INTERVAL_S = 1.0  # how late a deadline may be noticed
 
 _log = structlog.get_logger(__name__)
@@ -69,6 +71,7 @@ class _Server:
         self._ids = itertools.count(1)
         self._session_ended = trio.lowlevel.ParkingLot()
         self._ready: dict[Session, None] = {}
+        self._turnstile = Turnstile()
         self._answer_parked = trio.lowlevel.ParkingLot()
 
     async def serve(
@@ -77,6 +80,7 @@ class _Server:
         async with trio.open_nursery() as sessions:
             sessions.start_soon(self._reap)
             sessions.start_soon(self._answer)
+            sessions.start_soon(self._turnstile.serve)
             try:
                 async with trio.open_nursery() as acceptors:
                     for name, listener in _each(listeners):
@@ -127,8 +131,16 @@ class _Server:
     def _new_session(self, name: str, accepted: Accepted) -> Session:
         info = ConnectionInfo(next(self._ids), name, accepted.peer_host, accepted.local_address)
         limits = self._limits.connection
-        transport = accepted.transport
-        return Session(transport, info, self._dispatcher, limits, self._budget, self._stats, self._is_ready)
+        return Session(
+            accepted.transport,
+            info,
+            self._dispatcher,
+            limits,
+            self._budget,
+            self._stats,
+            self._is_ready,
+            self._turnstile,
+        )
 
     async def _run_session(self, session: Session) -> None:
         host = session.info.peer_host
@@ -154,9 +166,11 @@ class _Server:
             while not self._ready:
                 await self._answer_parked.park()
             ready, self._ready = self._ready, {}
-            for count, session in enumerate(ready, 1):
+            before = self._stats.replies
+            for session in ready:
                 session.answer_now()
-                if count % SESSIONS_PER_TURN == 0:
+                if self._stats.replies - before >= REPLIES_PER_TURN:
+                    before = self._stats.replies
                     await trio.lowlevel.checkpoint()
 
     async def _reap(self) -> None:

@@ -14,16 +14,18 @@ ends that connection and nothing else.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from struct import Struct
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 import trio
 
 from kafkawire.byte_budget import ByteBudget
+from kafkawire.dispatched import Dispatched, Dispatcher, Reply
 from kafkawire.server_stats import ServerStats
 from kafkawire.transport import FileTooShortError, Segment, Transport
+from kafkawire.turnstile import Turnstile
 from kafkawire.wire.connection import (
     CloseReason,
     ConnectionInfo,
@@ -37,7 +39,6 @@ REPLIES_PER_TURN = 16  # sent at once, and before other tasks get their turn
 RECEIVE_NOW_MAX_BYTES = 1024 * 1024  # before other tasks get their turn
 MAX_LOGGED_CHARACTERS = 200
 
-Reply = Sequence[Segment] | None
 Replies = tuple[list[Reply], ProtocolViolation | None]
 
 _SIZE = Struct(">i")
@@ -46,32 +47,6 @@ _LOGGED = frozenset(
     {CloseReason.HALF_FRAME, CloseReason.SLOW_READER, CloseReason.SLOW_DRAIN, CloseReason.FILE_TOO_SHORT}
 )
 _log = structlog.get_logger(__name__)
-
-
-class Dispatched(Protocol):
-    """A request that has been started: its synchronous part is done, the outcome is still to come."""
-
-    @property
-    def two_stage(self) -> bool: ...
-    @property
-    def is_ready(self) -> bool:
-        """Whether awaiting the outcome would not wait."""
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether awaiting the outcome would do nothing but wait, at most until a deadline."""
-
-    def call_when_ready(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when one that is under way is ready; it says nothing of the deadline."""
-
-    @property
-    def outcome(self) -> Coroutine[Any, Any, Reply]:
-        """The reply without its size, or None when the request gets none (acks=0)."""
-
-
-class Dispatcher(Protocol):
-    def dispatch(self, frame: bytearray, connection: ConnectionInfo) -> Dispatched:
-        """Starts a request; `frame` is the callee's from now on. Errors: ProtocolViolation, as from the outcome."""
 
 
 class _Leaving(NamedTuple):
@@ -94,6 +69,7 @@ class Session:
         budget: ByteBudget,
         stats: ServerStats,
         on_ready: Callable[[Session], None],
+        turnstile: Turnstile,
     ) -> None:
         """`on_ready` is told that something may be answered; `answer_now` is to be called soon, from another task."""
         self.info = info
@@ -103,6 +79,7 @@ class Session:
         self._budget = budget
         self._stats = stats
         self._on_ready = on_ready
+        self._turnstile = turnstile
         self._machine = ConnectionMachine(limits, trio.current_time())
         self._scope = trio.CancelScope()
         self._pending: deque[Dispatched] = deque()
@@ -169,15 +146,16 @@ class Session:
                 try:
                     size_bytes = await self._receive(view)
                 except OSError as error:
+                    self.start_now()
                     self.close(CloseReason.BROKEN, str(error))
                     return
             if size_bytes == 0:
+                self.start_now()  # what came before counts, answered or not
                 self.close(CloseReason.CLOSED_BY_PEER)
                 return
             self._stats.received_size_bytes += size_bytes
-            now_s = trio.current_time()
-            self._machine.received(size_bytes, now_s)
-            self._start_requests(now_s)
+            self._machine.received(size_bytes, trio.current_time())
+            self._turnstile.start(self)
 
     async def _receive(self, view: memoryview) -> int:
         """Behind bytes that filled their buffer more are usually there: waiting for them would cost a turn, and what
@@ -204,8 +182,18 @@ class Session:
             else:
                 return
 
+    def start_now(self) -> int:
+        """Starts every request that may start, in order, and returns how many. It never waits."""
+        if self.close_reason is not None:
+            return 0
+        before = self._stats.requests
+        try:
+            self._start_requests(trio.current_time())
+        except Exception:
+            self._handler_failed()
+        return self._stats.requests - before
+
     def _start_requests(self, now_s: float) -> None:
-        """Starts every request that may start, in order. It never waits."""
         try:
             while (frame := self._machine.next_request(now_s)) is not None:
                 size_bytes = len(frame)

@@ -23,6 +23,7 @@ from kafkawire.server import REAPER_INTERVAL_S, ServerLimits, serve
 from kafkawire.server_stats import ServerStats
 from kafkawire.session import REPLIES_PER_TURN, Session, printable
 from kafkawire.transport import Segment, SocketTransport, Transport
+from kafkawire.turnstile import Turnstile
 from kafkawire.wire.connection import CloseReason, ConnectionInfo, ConnectionLimits, ProtocolViolation
 from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH
 
@@ -279,7 +280,9 @@ async def session_on(transport: FloodTransport, dispatcher: FakeDispatcher) -> A
         def on_ready(session: Session) -> None:
             nursery.start_soon(answer, session)
 
-        session = Session(transport, info, dispatcher, limits, ByteBudget(1 << 30), ServerStats(), on_ready)
+        session = Session(
+            transport, info, dispatcher, limits, ByteBudget(1 << 30), ServerStats(), on_ready, Turnstile()
+        )
         nursery.start_soon(session.run)
         await settle()
         yield session

@@ -1,0 +1,37 @@
+"""What a connection sees of the requests it starts; `kafkawire.dispatch` supplies it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from kafkawire.transport import Segment
+from kafkawire.wire.connection import ConnectionInfo
+
+Reply = Sequence[Segment] | None
+
+
+class Dispatched(Protocol):
+    """A request that has been started: its synchronous part is done, the outcome is still to come."""
+
+    @property
+    def two_stage(self) -> bool: ...
+    @property
+    def is_ready(self) -> bool:
+        """Whether awaiting the outcome would not wait."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether awaiting the outcome would do nothing but wait, at most until a deadline."""
+
+    def call_when_ready(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called when one that is under way is ready; it says nothing of the deadline."""
+
+    @property
+    def outcome(self) -> Coroutine[Any, Any, Reply]:
+        """The reply without its size, or None when the request gets none (acks=0)."""
+
+
+class Dispatcher(Protocol):
+    def dispatch(self, frame: bytearray, connection: ConnectionInfo) -> Dispatched:
+        """Starts a request; `frame` is the callee's from now on. Errors: ProtocolViolation, as from the outcome."""

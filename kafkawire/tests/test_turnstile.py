@@ -1,0 +1,72 @@
+"""How many requests start in one turn of the loop, and what becomes of the others."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+
+import trio
+import trio.testing
+
+from kafkawire.byte_budget import ByteBudget
+from kafkawire.server_stats import ServerStats
+from kafkawire.session import Session
+from kafkawire.tests.test_server import FakeDispatcher, frames
+from kafkawire.transport import SocketTransport
+from kafkawire.turnstile import STARTS_PER_TURN, Turnstile
+from kafkawire.wire.connection import CloseReason, ConnectionInfo, ConnectionLimits
+
+
+@dataclass(eq=False)
+class Connection:
+    """Has so many requests to start."""
+
+    name: int
+    requests: int
+    log: list[tuple[int, int]]
+    turns: list[int] = field(default_factory=lambda: [0])
+
+    def start_now(self) -> int:
+        self.log.append((self.turns[0], self.name))
+        return self.requests
+
+
+class TurnCounter(trio.abc.Instrument):
+    def __init__(self, turns: list[int]) -> None:
+        self._turns = turns
+
+    def before_io_wait(self, timeout: float) -> None:
+        self._turns[0] += 1
+
+
+async def test_what_is_too_much_for_a_turn_starts_in_the_next_ones_in_order() -> None:
+    turnstile, log, turns = Turnstile(), list[tuple[int, int]](), [0]
+    counter = TurnCounter(turns)
+    trio.lowlevel.add_instrument(counter)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(turnstile.serve)
+        await trio.testing.wait_all_tasks_blocked()
+        for name in range(10):
+            turnstile.start(Connection(name, STARTS_PER_TURN // 4, log, turns))
+        await trio.testing.wait_all_tasks_blocked()
+        turnstile.start(Connection(10, 1, log, turns))
+        nursery.cancel_scope.cancel()
+    trio.lowlevel.remove_instrument(counter)
+    assert [name for _, name in log] == list(range(11))
+    per_turn = [sum(turn == one for turn, _ in log) for one in sorted({turn for turn, _ in log})]
+    assert per_turn == [4, 4, 2, 1]
+
+
+async def test_what_a_peer_sent_before_it_left_is_started_although_it_came_late() -> None:
+    ours, theirs = socket.socketpair()
+    turnstile, dispatcher, log = Turnstile(), FakeDispatcher(), list[tuple[int, int]]()
+    turnstile.start(Connection(0, STARTS_PER_TURN, log))  # nothing more in this turn, and nobody serves
+    info = ConnectionInfo(1, "PLAINTEXT", "127.0.0.1", "127.0.0.1")
+    limits, budget, stats = ConnectionLimits(), ByteBudget(1 << 30), ServerStats()
+    session = Session(SocketTransport(ours), info, dispatcher, limits, budget, stats, lambda _: None, turnstile)
+    with theirs:
+        theirs.sendall(frames("00"))
+    await session.run()
+    assert dispatcher.order == [0, 1]
+    assert session.close_reason is CloseReason.CLOSED_BY_PEER
+    assert session.start_now() == 0
