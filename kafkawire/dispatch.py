@@ -7,8 +7,7 @@ what to speak (KIP-511). It knows no API by name but that one, and refuses to kn
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -37,32 +36,86 @@ class SecondStage(Protocol):
     @property
     def is_ready(self) -> bool: ...
     def call_when_ready(self, callback: Callable[[], None]) -> None: ...
+    def response_now(self) -> Response | None:
+        """Of one that is ready."""
+
+    def __await__(self) -> Generator[Any, None, Response | None]: ...
 
 
-@dataclass(slots=True)
 class Dispatched:
-    """A request on its way. Await `outcome` once, in the order of the requests: the reply's segments, or None when
+    """A request on its way. Ask for its outcome once, in the order of the requests: the reply's segments, or None when
     the request gets none. It raises ProtocolViolation when the connection is to be closed instead."""
 
-    correlation_id: int
-    two_stage: bool
-    outcome: Coroutine[Any, Any, Sequence[Segment] | None]
-    second_stage: SecondStage | None = None  # of a two-stage API
+    __slots__ = ("_api", "_request", "_second_stage", "context", "two_stage")
+
+    def __init__(self, api: Api, context: RequestContext, request: Any, second_stage: SecondStage | None) -> None:
+        """One without a second stage begins when its outcome is asked for."""
+        self._api = api
+        self.context = context
+        self._request = request
+        self._second_stage = second_stage
+        self.two_stage = second_stage is not None
 
     @property
     def is_ready(self) -> bool:
-        """Whether the outcome is known to come without waiting: the reply can leave together with the one before."""
-        return self.second_stage is not None and self.second_stage.is_ready
+        """Whether there is an `outcome_now`: the reply can leave together with the one before."""
+        return self._second_stage is not None and self._second_stage.is_ready
 
     @property
     def is_under_way(self) -> bool:
         """Whether awaiting the outcome would do nothing but wait."""
-        return self.second_stage is not None and not self.second_stage.is_ready
+        return self._second_stage is not None and not self._second_stage.is_ready
 
     def call_when_ready(self, callback: Callable[[], None]) -> None:
         """For one that is under way."""
-        assert self.second_stage is not None
-        self.second_stage.call_when_ready(callback)
+        assert self._second_stage is not None
+        self._second_stage.call_when_ready(callback)
+
+    def outcome_now(self) -> Sequence[Segment] | None:
+        """Of one that is ready."""
+        assert self._second_stage is not None
+        try:
+            return self._reply(self._second_stage.response_now())
+        except Exception as error:
+            note_failure(self._api, self.context, error)
+            raise
+
+    async def outcome(self) -> Sequence[Segment] | None:
+        """Of any."""
+        try:
+            return self._reply(await self._respond())
+        except Exception as error:
+            note_failure(self._api, self.context, error)
+            raise
+
+    async def _respond(self) -> Response | None:
+        if self._second_stage is not None:
+            return await self._second_stage
+        if self._request is None:
+            return refuse_version(self.context)
+        if self._api.two_stage:  # it could not be queued at once; meanwhile no later request starts
+            await self.context.broker.store.wait_for_room()
+        response = self._api.handle(self.context, self._request)
+        return await response if isinstance(response, Awaitable) else response
+
+    def _reply(self, response: Response | None) -> Sequence[Segment] | None:
+        context = self.context
+        segments = None
+        if response is not None:
+            header = response_header(context.api_key, context.api_version, context.correlation_id)
+            segments = [header, *response.encode(context.api_version)]
+        latency_ms = (trio.current_time() - context.received_s) * 1000
+        context.broker.metrics.by_api[context.api_key].answered(latency_ms)
+        return segments
+
+
+def note_failure(api: Api, context: RequestContext, error: Exception) -> None:
+    """Counted, and with a note of what failed for the log."""
+    if isinstance(error, ProtocolViolation):
+        context.broker.metrics.protocol_violations += 1
+    else:
+        context.broker.metrics.by_api[api.key].failures += 1
+        error.add_note(f"in {api.name} version {context.api_version} from client {context.client_id!r}")
 
 
 class Dispatcher:
@@ -81,12 +134,21 @@ class Dispatcher:
         Errors: ProtocolViolation.
         """
         try:
-            return self._dispatch(frame, connection)
+            api, context, request = self._decode(frame, connection)
         except ProtocolViolation:
             self._broker.metrics.protocol_violations += 1
             raise
+        second_stage = None
+        if api.two_stage and self._broker.store.has_room:
+            try:
+                second_stage = cast(SecondStage, api.handle(context, request))
+            except Exception as error:
+                note_failure(api, context, error)
+                raise
+        return Dispatched(api, context, request, second_stage)
 
-    def _dispatch(self, frame: bytearray, connection: ConnectionInfo) -> Dispatched:
+    def _decode(self, frame: bytearray, connection: ConnectionInfo) -> tuple[Api, RequestContext, Any]:
+        """No request: the version of ApiVersions is unknown."""
         if len(frame) < _START.size:
             raise ProtocolViolation(f"a request of {len(frame)} bytes")
         key, version, correlation_id = _START.unpack_from(frame)
@@ -100,7 +162,7 @@ class Dispatcher:
             if key != API_VERSIONS_KEY:
                 raise ProtocolViolation(f"version {version} of {api.name} is not served")
             context.api_version = 0
-            return Dispatched(correlation_id, False, self._answer(api, context, None, refuse_version(context)))
+            return api, context, None
         try:
             header, body_start = decode_request_header(frame)
             request = api.request.decode(frame, version, body_start)
@@ -110,43 +172,4 @@ class Dispatcher:
         counters = self._broker.metrics.by_api[key]
         counters.requests += 1
         counters.request_size_bytes += len(frame)
-        if api.two_stage and self._broker.store.has_room:
-            try:
-                outcome = api.handle(context, request)
-            except Exception as error:
-                self._note_failure(api, context, error)
-                raise
-            return Dispatched(
-                correlation_id, True, self._answer(api, context, None, outcome), cast(SecondStage, outcome)
-            )
-        return Dispatched(correlation_id, False, self._answer(api, context, request, None))
-
-    async def _answer(
-        self, api: Api, context: RequestContext, request: Any, outcome: Response | Awaitable[Response | None] | None
-    ) -> Sequence[Segment] | None:
-        """Finish what was begun, or, without an `outcome`, begin it now that its turn has come."""
-        counters = self._broker.metrics.by_api[api.key]
-        try:
-            if outcome is None:
-                if api.two_stage:  # it could not be queued at once; meanwhile no later request starts
-                    await self._broker.store.wait_for_room()
-                outcome = api.handle(context, request)
-            response = await outcome if isinstance(outcome, Awaitable) else outcome
-            segments = None if response is None else self._encode(context, response)
-        except ProtocolViolation:
-            self._broker.metrics.protocol_violations += 1
-            raise
-        except Exception as error:
-            self._note_failure(api, context, error)
-            raise
-        counters.answered((trio.current_time() - context.received_s) * 1000)
-        return segments
-
-    def _note_failure(self, api: Api, context: RequestContext, error: Exception) -> None:
-        self._broker.metrics.by_api[api.key].failures += 1
-        error.add_note(f"in {api.name} version {context.api_version} from client {context.client_id!r}")
-
-    @staticmethod
-    def _encode(context: RequestContext, response: Response) -> list[Segment]:
-        header = response_header(context.api_key, context.api_version, context.correlation_id)
-        return [header, *response.encode(context.api_version)]
+        return api, context, request

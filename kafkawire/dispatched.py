@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from kafkawire.transport import Segment
 from kafkawire.wire.connection import ConnectionInfo
@@ -27,11 +27,13 @@ class Dispatched(Protocol):
     def call_when_ready(self, callback: Callable[[], None]) -> None:
         """Have `callback` called when one that is under way is ready; it says nothing of the deadline."""
 
-    @property
-    def outcome(self) -> Coroutine[Any, Any, Reply]:
-        """The reply without its size, or None when the request gets none (acks=0)."""
+    def outcome_now(self) -> Reply:
+        """Of one that is ready. Errors: ProtocolViolation."""
+
+    async def outcome(self) -> Reply:
+        """The reply without its size, or None when the request gets none (acks=0). Errors: ProtocolViolation."""
 
 
 class Dispatcher(Protocol):
     def dispatch(self, frame: bytearray, connection: ConnectionInfo) -> Dispatched:
-        """Starts a request; `frame` is the callee's from now on. Errors: ProtocolViolation, as from the outcome."""
+        """Starts a request; `frame` is the callee's from now on. Errors: ProtocolViolation."""

@@ -51,8 +51,8 @@ class Api:
     """One served API: its module's name, its request, its handler, the versions it advertises.
 
     A version below `first_served` is advertised and closes the connection all the same. `two_stage`: `handle` has put
-    the request into its order when it returns, and the next request starts while it finishes; what it returns may have
-    an attribute `is_ready`, true when awaiting it would not wait.
+    the request into its order when it returns, and the next request starts while it finishes; what it returns is a
+    `kafkawire.dispatch.SecondStage`.
     """
 
     name: str

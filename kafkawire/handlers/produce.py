@@ -165,7 +165,7 @@ class ProduceReply:
     def __await__(self) -> Generator[Any, None, ProduceResponse | None]:
         if not self.is_ready:
             yield from self._wait().__await__()
-        return self._finish()
+        return self.response_now()
 
     async def _wait(self) -> None:
         """With acks=all until the client's deadline, else bounded by the disk alone, as in Kafka."""
@@ -175,7 +175,8 @@ class ProduceReply:
                     with suppress(EngineError):
                         await waiting.append.wait()
 
-    def _finish(self) -> ProduceResponse | None:
+    def response_now(self) -> ProduceResponse | None:
+        """What is not settled by now has timed out."""
         self._settle()
         if self._acks != NO_ACKS:
             return self.response

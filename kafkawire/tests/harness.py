@@ -121,7 +121,7 @@ class Broker:
     async def ask(self, request: Any, version: int, client_id: str | None = "test") -> Any:
         """The decoded response."""
         dispatched = self.dispatch(request, version, client_id)
-        return self.read(await dispatched.outcome, type(request).API_KEY, version)
+        return self.read(await dispatched.outcome(), type(request).API_KEY, version)
 
     def read(self, segments: Any, api_key: int, version: int) -> Any:
         assert segments is not None

@@ -82,10 +82,10 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(versi
         dispatched = broker.dispatcher.dispatch(
             bytearray(pack(">hhi", API_VERSIONS, version, 4_711) + rest), broker.connection
         )
-        segments = await dispatched.outcome
+        segments = await dispatched.outcome()
         assert segments is not None
         correlation_id, response = read(segments, API_VERSIONS, 0)
-        assert (dispatched.correlation_id, correlation_id, response.error_code) == (4_711, 4_711, 35)
+        assert (dispatched.context.correlation_id, correlation_id, response.error_code) == (4_711, 4_711, 35)
         assert [(row.api_key, row.min_version, row.max_version) for row in response.api_keys] == [(18, 0, 4)]
 
 
@@ -125,7 +125,7 @@ async def test_an_unknown_tagged_field_changes_nothing() -> None:
     async with open_handlers() as broker:
         assert GOOD[-1] == 0, "no tagged fields"
         tagged = bytearray(GOOD[:-1] + b"\x01\x63\x02hi")
-        segments = await broker.dispatcher.dispatch(tagged, broker.connection).outcome
+        segments = await broker.dispatcher.dispatch(tagged, broker.connection).outcome()
         assert segments is not None
         assert read(segments, 3, 9)[1].brokers
 

@@ -30,7 +30,7 @@ async def test_mutated_frames_end_in_a_reply_or_a_closed_connection() -> None:
             try:
                 # The clock jumps, so a long poll costs nothing, whatever wait its frame asks for.
                 with trio.fail_after(2**32):
-                    await broker.dispatcher.dispatch(frame, broker.connection).outcome
+                    await broker.dispatcher.dispatch(frame, broker.connection).outcome()
                 answered += 1
             except ProtocolViolation:
                 continue

@@ -42,7 +42,7 @@ class Gate:
 @dataclass
 class Started:
     two_stage: bool
-    outcome: Coroutine[Any, Any, Sequence[Segment] | None]
+    outcome: Callable[[], Coroutine[Any, Any, Sequence[Segment] | None]]
     gate: Gate
     is_gated: bool
 
@@ -56,6 +56,13 @@ class Started:
 
     def call_when_ready(self, callback: Callable[[], None]) -> None:
         self.gate.callback = callback
+
+    def outcome_now(self) -> Sequence[Segment] | None:
+        try:
+            self.outcome().send(None)
+        except StopIteration as finished:
+            return cast("Sequence[Segment] | None", finished.value)
+        raise AssertionError("it is not ready")
 
 
 @dataclass
@@ -91,7 +98,7 @@ class FakeDispatcher:
             "l": self.long_poll,
             "f": self.short_file,
         }[kind]
-        return Started(kind in "pdxy0VC", handler(frame, connection), self.gate(name), kind in "pdxy")
+        return Started(kind in "pdxy0VC", partial(handler, frame, connection), self.gate(name), kind in "pdxy")
 
     async def echo(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
         return [frame[:4], b"", memoryview(frame)[4:8]]
