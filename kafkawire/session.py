@@ -323,7 +323,10 @@ class Session:
         now_s = trio.current_time()
         for _ in range(count):
             self._machine.finished(now_s)
-        self._start_requests(now_s)
+        if self._machine.holds_bytes:
+            self._start_requests(now_s)
+        else:
+            self._settle()
         if self._reader_parked:
             self._reader_parked.unpark_all()
 

@@ -73,7 +73,10 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
     """Queues every batch that may be queued; the reply, when awaited, waits for their acks."""
     work = ProduceReply(context, request)
     image = context.broker.cluster.image
-    refused = _refuse_transactions(context, request)
+    refused = None
+    if _has_transactions(request):
+        work.has_transactions = True
+        refused = _refuse_transactions(context, request)
     for topic in request.topic_data:
         if not topic.partition_data:
             continue  # Kafka leaves it out of the reply
@@ -103,6 +106,7 @@ class ProduceReply:
         "_deadline_s",
         "_unsettled",
         "_waiting",
+        "has_transactions",
         "response",
     )
 
@@ -114,6 +118,7 @@ class ProduceReply:
         self._waiting: list[_Waiting] = []
         self._callback: Callable[[], None] | None = None
         self._unsettled = 0  # of those waiting
+        self.has_transactions = False
         self.response = ProduceResponse(responses=[])
 
     def append(self, topic: TopicInfo, data: PartitionProduceData, row: PartitionProduceResponse) -> None:
@@ -143,7 +148,11 @@ class ProduceReply:
             return ErrorCode.INVALID_RECORD
         if not ALL_ACKS <= self._acks <= 1:
             return ErrorCode.INVALID_REQUIRED_ACKS
-        if _is_transactional(data.records) and not data.records[_ATTRIBUTES_AT + 1] & _CONTROL:
+        if (
+            self.has_transactions
+            and _is_transactional(data.records)
+            and not data.records[_ATTRIBUTES_AT + 1] & _CONTROL
+        ):
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
 
@@ -240,10 +249,16 @@ def _find_topic(context: RequestContext, image: ClusterImage, topic: TopicProduc
     return found
 
 
+def _has_transactions(request: ProduceRequest) -> bool:
+    for topic in request.topic_data:  # no `any`: its generator would cost more than most requests have to look at
+        for data in topic.partition_data:
+            if _is_transactional(data.records):
+                return True
+    return False
+
+
 def _refuse_transactions(context: RequestContext, request: ProduceRequest) -> ErrorCode | None:
     """Transactional batches need the right to the transactional id; without it nothing of the request is taken."""
-    if not any(_is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data):
-        return None
     name = request.transactional_id
     if name is None or not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

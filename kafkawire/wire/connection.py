@@ -150,6 +150,11 @@ class ConnectionMachine:
     # Requests
 
     @property
+    def holds_bytes(self) -> bool:
+        """Something was received that no request has begun with."""
+        return self._framer.partial_size_bytes > 0
+
+    @property
     def may_start(self) -> bool:
         if self.refusal is not None:
             return False

@@ -44,6 +44,7 @@ class Framer:
         "_large_size",
         "_start",
         "_trusted_size",
+        "large_size_bytes",
         "max_frame_size_bytes",
     )
 
@@ -56,16 +57,12 @@ class Framer:
         self._large_size = 0
         self._large_filled = 0
         self._trusted_size = 0
+        self.large_size_bytes = 0  # memory of the frame that has a buffer of its own
 
     @property
     def partial_size_bytes(self) -> int:
         """Bytes held that `next_frame()` has not handed out."""
         return self._large_filled if self._large is not None else self._end - self._start
-
-    @property
-    def large_size_bytes(self) -> int:
-        """The memory of the frame that has a buffer of its own; 0 when there is none."""
-        return len(self._large) if self._large is not None else 0
 
     @property
     def has_room(self) -> bool:
@@ -88,6 +85,7 @@ class Framer:
             return memoryview(self._chunk)[self._end :]
         if self._large_filled == len(self._large):
             self._large.extend(bytes(self._next_capacity() - self._large_filled))
+            self.large_size_bytes = len(self._large)
         return memoryview(self._large)[self._large_filled :]
 
     def received(self, size_bytes: int) -> None:
@@ -110,6 +108,7 @@ class Framer:
             if self._large_filled < self._large_size:
                 return None
             frame, self._large = self._large, None
+            self.large_size_bytes = 0
             self._trusted_size = max(self._trusted_size, min(self._large_size, TRUSTED_SIZE_BYTES))
             return frame
         if self._end - self._start < _SIZE.size:
@@ -150,6 +149,7 @@ class Framer:
         self._large_filled = self._end - _SIZE.size
         assert self._large_size > self._large_filled, "buffer() needs has_room"
         self._large = bytearray(self._next_capacity())
+        self.large_size_bytes = len(self._large)
         with memoryview(self._large) as target, memoryview(chunk) as source:
             target[: self._large_filled] = source[_SIZE.size :]
         self._start = self._end = 0
