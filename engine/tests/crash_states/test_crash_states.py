@@ -76,7 +76,7 @@ def test_what_the_index_keeps_of_a_lost_tail_is_found(monkeypatch: pytest.Monkey
     assert any("the index has" in line for line in hunt(0, share=0.02).anomalies)
 
 
-def test_a_cut_is_done_when_its_barrier_is_durable() -> None:
+def test_a_cut_is_decided_when_its_barrier_is_durable() -> None:
     partition = TopicPartition(b"t" * 16, "topic", 3)
     cut = Event((), 0, is_cut=True)
     filesystem = RecordingFileSystem(timelines=[Timeline(partition, False, 0, events=[cut])])
@@ -84,6 +84,6 @@ def test_a_cut_is_done_when_its_barrier_is_durable() -> None:
     slot = filesystem.open("/journal/0.journal", create=True)
     barrier = Barrier(partition.topic_id, partition.partition, BarrierKind.TRUNCATED)
     slot.write_at([barrier_frame(b"slot-id.", 7, [barrier])], PAGE_SIZE_BYTES)
-    assert cut.answered_at == NEVER
+    assert cut.decided_at == NEVER
     slot.fdatasync()
-    assert cut.answered_at == len(filesystem.operations)
+    assert cut.decided_at == len(filesystem.operations)

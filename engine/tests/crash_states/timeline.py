@@ -63,6 +63,7 @@ class Event:
     content: Content
     asked_at: int
     is_cut: bool = False
+    decided_at: int = NEVER  # a truncation's barrier is durable: what is above will be gone
     answered_at: int = NEVER
     pending: list[PendingAppend] = field(default_factory=list)
 
@@ -102,7 +103,7 @@ class Timeline:
             return
         shown = self.log.high_watermark
         for event in reversed(self.events):
-            if event.answered_at < NEVER:
+            if min(event.answered_at, event.decided_at) < NEVER:
                 break
             is_shown = not event.is_cut and event.content[-1].next_offset <= shown
             if is_shown or any(one.is_settled for one in event.pending):
@@ -117,7 +118,7 @@ class Timeline:
         if (barrier.topic_id, barrier.partition) != (self.partition.topic_id, self.partition.partition):
             return
         if barrier.kind is BarrierKind.TRUNCATED:
-            self.events[-1].answered_at = min(self.events[-1].answered_at, now)
+            self.events[-1].decided_at = min(self.events[-1].decided_at, now)
         elif barrier.kind is BarrierKind.LOG_START:
             offset, asked_at, answered_at = self.starts[-1]
             self.starts[-1] = (offset, asked_at, min(answered_at, now))
@@ -128,13 +129,14 @@ class Timeline:
             return self.before
         contents = [self.content]
         starts = [self.start]
+        promises_all = not (self.is_async and power_cut)
         for event in self.events:
             if event.asked_at > now:
                 break
-            if event.answered_at <= now and not (self.is_async and power_cut):
+            if event.answered_at <= now and (event.is_cut or promises_all):  # to cut syncs what is left
                 contents.clear()
-            elif event.answered_at <= now and event.is_cut:  # what is left may not have been synced
-                contents = [one for one in contents if len(one) < len(event.content)]
+            elif event.decided_at <= now:
+                contents = [] if promises_all else [one for one in contents if len(one) < len(event.content)]
             contents.append(event.content)
         for offset, asked_at, answered_at in self.starts:
             if answered_at <= now:
