@@ -13,7 +13,7 @@ from typing import Protocol
 
 import trio
 
-STARTS_PER_TURN = 64
+STARTS_PER_TURN = 128
 
 
 class Starter(Protocol):
