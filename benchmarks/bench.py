@@ -118,6 +118,7 @@ def delete_topic(contender: Contender, topic: str) -> None:
 def measure(contender: Contender, requests: list[Requests], in_flight: int) -> dict[str, float]:
     """One load, and what the broker paid for it."""
     pid = contender.broker.pid
+    machine.back_memory(2 * sum(load.size_bytes for load in requests))
     before_s = machine.cpu_s(pid)
     measured = run_load(contender.broker.port, requests, in_flight)
     cpu_s = machine.cpu_s(pid) - before_s

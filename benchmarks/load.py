@@ -42,6 +42,11 @@ class Requests:
     offset_position: int | None = None
     offsets: Sequence[int] = (0,)
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all that is sent."""
+        return self.count * len(self.frames[0])
+
     def prepare(self, number: int) -> bytearray:
         frame = self.frames[number % len(self.frames)]
         _int32.pack_into(frame, CORRELATION_ID_POSITION, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import mmap
 import os
 import platform
 import subprocess
@@ -43,6 +44,17 @@ def rss_peak_mib(pid: int) -> float:
 
 def rss_mib(pid: int) -> float:
     return int(_line(f"/proc/{pid}/status", "VmRSS").split()[1]) / 1024
+
+
+def back_memory(size_bytes: int) -> None:
+    """Touch as much memory and let go of it, so that the page cache finds it at hand.
+
+    The host of a virtual machine supplies memory when it is first touched, which can cost more than the write that
+    needed it. Whoever writes to memory that another contender has not given back yet must not pay for that.
+    """
+    with mmap.mmap(-1, max(size_bytes, mmap.PAGESIZE)) as memory:
+        for position in range(0, len(memory), mmap.PAGESIZE):
+            memory[position] = 1
 
 
 def descriptors(pid: int) -> int:
