@@ -44,9 +44,9 @@ def once(partitions_each: int, contender: Contender) -> report.Figures:
     topics = [bench.new_topic(contender, partitions_each) for _ in range(TOPICS)]
     made_s = time.perf_counter() - begun_s
     produced = bench.measure(contender, loads(topics, partitions_each), 1)
-    broker.stop()
+    broker.stop(timeout_s=bench.MAKE_TIMEOUT_S)  # Apache Kafka needs more than a minute
     begun_s = time.perf_counter()
-    broker.start()
+    broker.start(timeout_s=bench.MAKE_TIMEOUT_S)
     ready_s = time.perf_counter() - begun_s
     bench.wait_until_led(contender, topics[-1], [partitions_each - 1])
     run_load(broker.port, [produce_requests(topics[-1], [partitions_each - 1], batch_of(bench.KIB), 1)], 1)

@@ -73,9 +73,9 @@ class Broker(abc.ABC):
     def prepare(self) -> None:
         """Called once, before the first start."""
 
-    def start(self) -> None:
+    def start(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Starts the broker and returns when it serves; its output is appended to `log_path`."""
-        self._wait_ready(self.launch())
+        self._wait_ready(self.launch(), timeout_s)
 
     def launch(self) -> int:
         """Starts the broker and does not wait; returns where its output begins in `log_path`."""
@@ -90,8 +90,8 @@ class Broker(abc.ABC):
             self._process = subprocess.Popen(self.command(), stdout=log, stderr=subprocess.STDOUT, cwd=self.directory)
         return offset
 
-    def _wait_ready(self, log_offset: int) -> None:
-        deadline = time.monotonic() + READY_TIMEOUT_S
+    def _wait_ready(self, log_offset: int, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
         while not self.ready_line.search(self._log_from(log_offset)):
             process = self._process
             assert process is not None
@@ -100,7 +100,7 @@ class Broker(abc.ABC):
                 raise BrokerFailedError(f"{self.name} exited with {process.returncode}:\n{self.log_tail()}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise BrokerFailedError(f"{self.name} not ready after {READY_TIMEOUT_S} s:\n{self.log_tail()}")
+                raise BrokerFailedError(f"{self.name} not ready after {timeout_s} s:\n{self.log_tail()}")
             time.sleep(0.05)
 
     def _log_from(self, offset: int) -> str:
@@ -111,16 +111,16 @@ class Broker(abc.ABC):
     def log_tail(self) -> str:
         return "\n".join(self._log_from(0).splitlines()[-LOG_TAIL_LINES:])
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Asks it to leave, as an operator would; returns the exit code."""
         process = self._process
         assert process is not None, "the broker is not running"
         process.send_signal(number)
         try:
-            code = process.wait(STOP_TIMEOUT_S)
+            code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise BrokerFailedError(f"{self.name} did not stop in {STOP_TIMEOUT_S} s:\n{self.log_tail()}") from None
+            raise BrokerFailedError(f"{self.name} did not stop in {timeout_s} s:\n{self.log_tail()}") from None
         self._process = None
         return code
 
