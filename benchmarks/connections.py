@@ -43,13 +43,10 @@ def busy(contender: Contender, requests: int) -> dict[str, float]:
 def once(idle: int, requests: int, contender: Contender) -> report.Figures:
     """Without idle connections, then with them."""
     alone = busy(contender, requests)
-    before_mib = machine.rss_mib(contender.broker.pid)
     with ExitStack() as stack:
         open_idle(stack, contender.broker.port, idle)
-        each_kib = (machine.rss_mib(contender.broker.pid) - before_mib) * 1024 / idle
         crowded = busy(contender, requests)
     return {
-        "KiB each": each_kib,
         "req/s alone": alone["req/s"],
         "req/s": crowded["req/s"],
         "p99 ms alone": alone["p99 ms"],
@@ -59,17 +56,37 @@ def once(idle: int, requests: int, contender: Contender) -> report.Figures:
     }
 
 
+def cost(idle: int, directory: Path, options: Options) -> report.Result:
+    """Of brokers that have just been started: who has served others has memory to spare."""
+    runs: dict[str, list[report.Figures]] = {}
+    for number in range(options.alternations):
+        with bench.both(directory / f"fresh-{number}", with_kafka=not options.toy) as field:
+            for contender in field:
+                broker = contender.broker
+                with ExitStack() as stack:
+                    open_idle(stack, broker.port, BUSY)  # what the first ones need is no cost of each
+                    before_mib = machine.rss_mib(broker.pid)
+                    open_idle(stack, broker.port, idle)
+                    after_mib = machine.rss_mib(broker.pid)
+                figures = {"KiB each": (after_mib - before_mib) * 1024 / idle, "RSS MiB": after_mib}
+                runs.setdefault(contender.name, []).append(figures)
+    result = report.Result(f"memory of {idle} idle connections", "RSS MiB", runs)
+    print(report.as_text(result), flush=True)
+    return result
+
+
 def compare(directory: Path, options: Options) -> report.Report:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     idle = options.count(2_000, 50)
     requests = options.count(20_000, 10 * BUSY)
+    memory = cost(idle, directory, options)
     with bench.both(directory, with_kafka=not options.toy) as shipped:
         field = bench.durabilities(shipped)
         bench.warm(field, options)
         case = f"{idle} idle connections beside {BUSY} that produce 1 KiB"
         result = bench.alternate(case, "p99 ms", field, partial(once, idle, requests), options)
-        return report.Report(machine.facts(), [result], bench.rss_peaks(shipped))
+        return report.Report(machine.facts(), [memory, result], bench.rss_peaks(shipped))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
