@@ -44,7 +44,7 @@ def once(partitions_each: int, contender: Contender) -> report.Figures:
     topics = [bench.new_topic(contender, partitions_each) for _ in range(TOPICS)]
     made_s = time.perf_counter() - begun_s
     produced = bench.measure(contender, loads(topics, partitions_each), 1)
-    broker.stop(timeout_s=bench.MAKE_TIMEOUT_S)  # Apache Kafka needs more than a minute
+    broker.stop(timeout_s=bench.MAKE_TIMEOUT_S)  # Apache Kafka needs more than the tests' 40 s
     begun_s = time.perf_counter()
     broker.start(timeout_s=bench.MAKE_TIMEOUT_S)
     ready_s = time.perf_counter() - begun_s
