@@ -224,7 +224,7 @@ def find_batch(
     """
     expected_offset, position = start
     window, window_start = b"", position
-    wanted_bytes = _GLANCE_WINDOW_BYTES if expected_offset == offset or start[0] < 0 else _FIRST_WINDOW_BYTES
+    wanted_bytes = _GLANCE_WINDOW_BYTES if expected_offset in (offset, -1) else _FIRST_WINDOW_BYTES
     while position < end:
         at = position - window_start
         if at + _GLANCE.size > len(window):

@@ -26,7 +26,7 @@ from kafkawire.turnstile import Turnstile
 from kafkawire.wire.connection import ConnectionInfo, ConnectionLimits
 
 ACCEPT_PAUSE_S = 0.1  # after accept failed, as when descriptors ran out
-REPLIES_PER_TURN = 64  # before other tasks get their turn
+ROUND_REPLIES_PER_TURN = 64  # before other tasks get their turn
 REAPER_INTERVAL_S = 1.0  # how late a deadline may be noticed
 
 _log = structlog.get_logger(__name__)
@@ -169,7 +169,7 @@ class _Server:
             before = self._stats.replies
             for session in ready:
                 session.answer_now()
-                if self._stats.replies - before >= REPLIES_PER_TURN:
+                if self._stats.replies - before >= ROUND_REPLIES_PER_TURN:
                     before = self._stats.replies
                     await trio.lowlevel.checkpoint()
 
