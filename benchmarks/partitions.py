@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks import bench, machine, report
 from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, produce_requests
-from compat_tests.confluent.clients import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 TOPICS = 10
 CONNECTIONS_PER_TOPIC = 5
 ROUNDS = 4  # requests to each partition
-DESCRIPTORS_OF_NONE = 1_000  # a broker with hardly any partition has fewer
+CONTENDERS = ("kafkawire", "Kafka", "Kafka fsync")
 
 
 def loads(topics: Sequence[str], partitions_each: int) -> list[Requests]:
@@ -40,7 +38,7 @@ def loads(topics: Sequence[str], partitions_each: int) -> list[Requests]:
 
 
 def once(partitions_each: int, contender: Contender) -> report.Figures:
-    """Makes them all, writes to all, stops, starts, writes to all again, deletes them."""
+    """Makes them all, writes to all, stops, starts, writes to all again."""
     broker = contender.broker
     begun_s = time.perf_counter()
     topics = [bench.new_topic(contender, partitions_each) for _ in range(TOPICS)]
@@ -56,7 +54,7 @@ def once(partitions_each: int, contender: Contender) -> report.Figures:
     for topic in topics:
         bench.wait_until_led(contender, topic, range(partitions_each))
     again = bench.measure(contender, loads(topics, partitions_each), 1)
-    figures = {
+    return {
         "create s": made_s,
         "req/s": produced["req/s"],
         "p99 ms": produced["p99 ms"],
@@ -67,28 +65,23 @@ def once(partitions_each: int, contender: Contender) -> report.Figures:
         "RSS MiB": machine.rss_mib(broker.pid),
         "descriptors": machine.descriptors(broker.pid),
     }
-    for topic in topics:
-        bench.delete_topic(contender, topic)
-    wait_until_closed(broker.pid)
-    return figures
-
-
-def wait_until_closed(pid: int) -> None:
-    """Apache Kafka keeps the files of deleted partitions open for a while: the next as many have to fit as well."""
-    wait_until(
-        lambda: machine.descriptors(pid) < DESCRIPTORS_OF_NONE, "files of deleted topics are open", bench.MAKE_TIMEOUT_S
-    )
 
 
 def compare(directory: Path, options: Options) -> report.Report:
+    """Every run has fresh brokers: Apache Kafka takes minutes to let go of the files of deleted partitions."""
     partitions_each = 10 if options.toy else options.count(1_000, 10)
-    count = TOPICS * partitions_each
-    with bench.both(directory, with_kafka=not options.toy) as shipped:
-        bench.warm(shipped, replace(options, scale=options.scale / 10))  # a restart makes the JVM cold again
-        field = [each for each in bench.durabilities(shipped) if each.name in ("kafkawire", "Kafka", "Kafka fsync")]
-        case = f"{count} partitions"
-        result = bench.alternate(case, "req/s", field, partial(once, partitions_each), options)
-        return report.Report(machine.facts(), [result], bench.rss_peaks(shipped))
+    runs: dict[str, list[report.Figures]] = {}
+    for number in range(options.alternations):
+        for name in CONTENDERS[:1] if options.toy else CONTENDERS:
+            with bench.both(directory / f"{name}-{number}", with_kafka=not options.toy) as shipped:
+                contender = next(each for each in bench.durabilities(shipped) if each.name == name)
+                bench.warm(
+                    [contender], replace(options, scale=options.scale / 10)
+                )  # a restart makes the JVM cold again
+                runs.setdefault(name, []).append(once(partitions_each, contender))
+    result = report.Result(f"{TOPICS * partitions_each} partitions", "req/s", runs)
+    print(report.as_text(result), flush=True)
+    return report.Report(machine.facts(), [result])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
