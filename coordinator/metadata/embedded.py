@@ -166,7 +166,8 @@ def _why_not_opened(directory: Path, error: str) -> str:
 def _load(database: plyvel.DB, directory: Path) -> NodeTree:
     tree = NodeTree()
     try:
-        found = database.get(FORMAT_KEY)
+        # Behind every path: of a block that is damaged plyvel's iterator tells only if it meets something behind it.
+        found = database.get(FORMAT_KEY, verify_checksums=True)
         if next(database.iterator(include_value=False), None) is None:
             database.put(FORMAT_KEY, FORMAT, sync=True)
         elif found != FORMAT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from random import Random
 from typing import TYPE_CHECKING
 
 import plyvel
@@ -58,6 +59,25 @@ async def test_a_flipped_bit_stops_the_start(tmp_path: Path) -> None:
     table.write_bytes(damaged)
     with pytest.raises(CannotStart, match=r"damaged|cannot be opened"):
         await open_embedded(directory, run_inline)
+
+
+async def test_a_flipped_bit_hides_no_node(tmp_path: Path) -> None:
+    directory = tmp_path / "metadata"
+    store = await open_embedded(directory, run_inline)
+    await store.multi([Create(f"/{number}", Random(number).randbytes(300)) for number in range(30)])
+    await store.close()
+    await (await open_embedded(directory, run_inline)).close()  # moves the log into a table of several blocks
+    (table,) = (path for path in directory.iterdir() if path.suffix in {".ldb", ".sst"})
+    content = table.read_bytes()
+    for position in range(0, len(content), 97):
+        table.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        copy = shutil.copytree(directory, tmp_path / "copies" / str(position))
+        try:
+            damaged = await open_embedded(copy, run_inline)
+        except CannotStart:
+            continue
+        assert len(await damaged.children("")) == 30
+        await damaged.close()
 
 
 async def test_what_was_written_is_there_after_a_kill(tmp_path: Path) -> None:
