@@ -74,3 +74,82 @@ class NotController(CoordinatorError):
 
 class MetadataUnavailable(CoordinatorError):
     """The metadata store cannot be reached, or the outcome of a change is not known. Retriable (REQUEST_TIMED_OUT)."""
+
+
+# Groups. Their texts are for logs: clients are told a code alone.
+
+
+class GroupError(CoordinatorError):
+    """Base of what a group refuses."""
+
+
+class InvalidGroupId(GroupError):
+    """The group id is empty."""
+
+
+class InvalidSessionTimeout(GroupError):
+    """The session timeout is not within the broker's bounds."""
+
+
+class UnknownMember(GroupError):
+    """No such group, or no such member in it: the member joins anew."""
+
+
+class IllegalGeneration(GroupError):
+    """The member speaks of a generation that is over."""
+
+
+class RebalanceInProgress(GroupError):
+    """The group is gathering its members: the member joins again."""
+
+
+class InconsistentProtocol(GroupError):
+    """The member has no protocol in common with the others, or speaks of another one than was elected."""
+
+
+class FencedInstance(GroupError):
+    """Another process came with the same group instance id later (KIP-345)."""
+
+
+class GroupIsFull(GroupError):
+    """group.max.size is reached."""
+
+
+class MemberIdRequired(GroupError):
+    """A newcomer is told its id and joins with it: one that gives up meanwhile leaves nothing behind (KIP-394)."""
+
+    def __init__(self, member_id: str) -> None:
+        super().__init__(member_id)
+        self.member_id = member_id
+
+
+class UnknownGroup(GroupError):
+    """No group of this id exists."""
+
+
+class GroupNotEmpty(GroupError):
+    """The group has members: it cannot be deleted, nor can offsets it uses."""
+
+
+class SubscribedToTopic(GroupError):
+    """Members of the group read the topic whose offsets are to be deleted."""
+
+
+class OffsetMetadataTooLarge(GroupError):
+    """A committed offset carries more text than offset.metadata.max.bytes."""
+
+
+class GroupTooLarge(GroupError):
+    """What the group's members say of themselves does not fit into a record (Kafka: UNKNOWN_SERVER_ERROR)."""
+
+
+class NotCoordinator(GroupError):
+    """This broker does not lead the group's partition of __consumer_offsets, or has just lost it."""
+
+
+class CoordinatorLoading(GroupError):
+    """The group's partition is being read after a start: the client tries again."""
+
+
+class CoordinatorNotAvailable(GroupError):
+    """__consumer_offsets cannot be written, or does not exist yet."""

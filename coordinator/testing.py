@@ -8,13 +8,26 @@ import trio
 
 from coordinator.errors import InvalidConfig
 from coordinator.metadata.fake import FakeEnsemble, FakeStore, Faults, Loss
+from coordinator.state_log import StateLogFailed, StateRecord, StateSlice
+from coordinator.testing_view import FakeViews
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from coordinator.api import ClusterImage, HostedPartition
 
-__all__ = ["FakeEnsemble", "FakeHost", "FakeStore", "FakeValidator", "Faults", "Loss", "run_inline"]
+__all__ = [
+    "FakeEnsemble",
+    "FakeHost",
+    "FakeStateLog",
+    "FakeStore",
+    "FakeValidator",
+    "FakeViews",
+    "FakeWrite",
+    "Faults",
+    "Loss",
+    "run_inline",
+]
 
 
 async def run_inline(function: Callable[[], None]) -> None:
@@ -54,7 +67,114 @@ class FakeHost:
 class FakeValidator:
     """A `TopicConfigValidator` that refuses one key."""
 
-    def validate(self, configs: Mapping[str, str]) -> None:
+    def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises InvalidConfig for the key `unknown.key`."""
         if "unknown.key" in configs:
             raise InvalidConfig("Unknown topic config name: unknown.key")
+
+
+class FakeWrite:
+    """A `PendingWrite` that the test settles by `FakeStateLog.sync` or `fail`."""
+
+    def __init__(self, records: Sequence[StateRecord], end_offset: int) -> None:
+        self.records = records
+        self.end_offset = end_offset
+        self.error: StateLogFailed | None = None
+        self.is_settled = False
+        self._callback: Callable[[], None] | None = None
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """See `PendingWrite`."""
+        self._callback = callback
+
+    def settle(self, error: StateLogFailed | None = None) -> None:
+        """Durable, or failed."""
+        self.error, self.is_settled = error, True
+        if self._callback is not None:
+            self._callback()
+
+    def result(self) -> int:
+        """See `PendingWrite`."""
+        if self.error is not None:
+            raise self.error
+        return self.end_offset
+
+
+class FakeStateLog:
+    """A `StateLog` and `StateLogs` of one partition, in memory. With `is_slow` batches wait for `sync`."""
+
+    batch_overhead_bytes = 61
+
+    def __init__(self, topic_id: bytes = bytes(15) + b"\1") -> None:
+        self.topic_id = topic_id
+        self.leader_epoch = 0
+        self.start_offset = 0
+        self.batch_size_max_bytes = 1_048_588
+        self.is_slow = False
+        self.is_broken = False
+        self.batches: list[FakeWrite] = []
+        self.epochs: list[int] = []  # of each record
+        self.reads: list[int] = []  # the offsets that were read from
+
+    @property
+    def records(self) -> list[StateRecord]:
+        """What is durable."""
+        return [record for batch in self.batches if batch.is_settled and not batch.error for record in batch.records]
+
+    @property
+    def end_offset(self) -> int:
+        """See `StateLog`."""
+        return len(self.records)
+
+    async def get(self, topic_id: bytes, topic: str, partition: int) -> FakeStateLog:
+        """See `StateLogs`."""
+        await trio.lowlevel.checkpoint()
+        if self.is_broken:
+            raise StateLogFailed("broken")
+        return self
+
+    def size_of(self, record: StateRecord) -> int:
+        """See `StateLog`."""
+        return len(record.key) + len(record.value or b"") + 30
+
+    async def wait_for_room(self) -> None:
+        """See `StateLog`."""
+        await trio.lowlevel.checkpoint()
+
+    def append(self, records: Sequence[StateRecord], now_ms: int) -> FakeWrite:
+        """See `StateLog`."""
+        if self.is_broken:
+            raise StateLogFailed("broken")
+        write = FakeWrite(list(records), sum(len(batch.records) for batch in self.batches) + len(records))
+        self.batches.append(write)
+        self.epochs += [self.leader_epoch] * len(records)
+        if not self.is_slow:
+            write.settle()
+        return write
+
+    def sync(self) -> None:
+        """All that was appended is durable."""
+        for batch in self.batches:
+            if not batch.is_settled:
+                batch.settle()
+
+    def fail(self) -> None:
+        """What is not durable is lost."""
+        lost = [batch for batch in self.batches if not batch.is_settled]
+        self.batches = [batch for batch in self.batches if batch.is_settled]
+        del self.epochs[self.end_offset :]
+        for batch in lost:
+            batch.settle(StateLogFailed("lost"))
+
+    async def read(self, offset: int) -> StateSlice:
+        """See `StateLog`: three records at a time."""
+        await trio.lowlevel.checkpoint()
+        if self.is_broken:
+            raise StateLogFailed("broken")
+        self.reads.append(offset)
+        end = min(offset + 3, self.end_offset)
+        return StateSlice(self.records[offset:end], end, self.epochs[end - 1])
+
+    def holds(self, leader_epoch: int, end_offset: int) -> bool:
+        """See `StateLog`."""
+        return end_offset == 0 or (end_offset <= self.end_offset and self.epochs[end_offset - 1] == leader_epoch)

@@ -1,0 +1,1 @@
+"""Consumer groups: who is a member, who reads which partition, and what was committed."""

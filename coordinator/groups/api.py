@@ -1,0 +1,253 @@
+"""Groups as the handlers see them: what they ask, what they are told, and the service that answers.
+
+Every call takes effect at once and returns something `Pending`: it is settled when all members that the answer waits
+for have come, and when what the answer tells of is durable (RULES C1). Errors are `coordinator.errors.GroupError`s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from coordinator.errors import GroupError
+
+T_co = TypeVar("T_co", covariant=True)
+
+NO_GENERATION = -1
+NO_EPOCH = -1
+NO_EXPIRY_MS = -1
+DEFAULT_RETENTION_MS = -1
+CLASSIC = "classic"
+
+
+class GroupState(Enum):
+    """As ListGroups and DescribeGroups name it."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class MemberProtocol(NamedTuple):
+    """One way to assign that a member offers, with what the leader is to know of it for that."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who a request says it comes from."""
+
+    member_id: str
+    instance_id: str | None = None
+    generation_id: int = NO_GENERATION
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """What a JoinGroup request asks. An empty `member_id` is that of a newcomer."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    protocol_type: str
+    protocols: tuple[MemberProtocol, ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    must_know_its_id: bool = False  # version 4 and later: a newcomer is told its id and has to come again (KIP-394)
+    may_skip_assignment: bool = False  # version 9 and later (KIP-814)
+
+
+class Joined(NamedTuple):
+    """`members` is for the leader, who assigns: id, instance id and metadata of each."""
+
+    generation_id: int
+    protocol_type: str
+    protocol_name: str
+    leader_id: str
+    member_id: str
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+    skips_assignment: bool = False
+
+
+class Synced(NamedTuple):
+    protocol_type: str
+    protocol_name: str
+    assignment: bytes
+
+
+class OffsetToCommit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What OffsetFetch tells, and when it was committed. `expires_ms` was asked for by an old client, or is -1."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_ms: int
+    expires_ms: int = NO_EXPIRY_MS
+
+
+class FetchedOffset(NamedTuple):
+    """`committed` is None where nothing was."""
+
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+
+
+class MemberDescription(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class GroupDescription(NamedTuple):
+    """`protocol_name`, metadata and assignments are empty unless the group is stable, as in Kafka."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    protocol_name: str
+    members: tuple[MemberDescription, ...]
+
+
+class GroupListing(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: GroupState
+    group_type: str = CLASSIC
+
+
+class Pending(Protocol[T_co]):
+    """An answer on its way."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `wait` would return or raise at once."""
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once, when an answer that is not settled is; it neither waits nor raises."""
+
+    def result(self) -> T_co:
+        """Of a settled answer. Raises GroupError."""
+
+    async def wait(self) -> T_co:
+        """One task at a time; giving up takes nothing back. Raises GroupError."""
+
+
+class GroupService(Protocol):
+    """The group coordinators of this broker.
+
+    Any call may be answered with NotCoordinator, CoordinatorLoading or CoordinatorNotAvailable; a group is looked for
+    in the partition of __consumer_offsets that its id hashes to. What is listed as raised below is settled as such.
+    """
+
+    async def coordinator_of(self, group_id: str) -> int:
+        """The broker that coordinates this group; __consumer_offsets is made when there is none yet.
+
+        Raises CoordinatorNotAvailable.
+        """
+
+    def join(self, group_id: str, join: Join) -> Pending[Joined]:
+        """JoinGroup: settled when all members have joined.
+
+        InvalidGroupId, InvalidSessionTimeout, InconsistentProtocol, UnknownMember, MemberIdRequired, FencedInstance,
+        GroupIsFull, RebalanceInProgress.
+        """
+
+    def sync(
+        self, group_id: str, claim: Claim, protocol: tuple[str | None, str | None], assignments: Mapping[str, bytes]
+    ) -> Pending[Synced]:
+        """SyncGroup: settled when the leader has assigned. `protocol` is its type and name, as far as told.
+
+        InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, InconsistentProtocol, RebalanceInProgress.
+        """
+
+    def heartbeat(self, group_id: str, claim: Claim) -> Pending[None]:
+        """InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress."""
+
+    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Pending[list[GroupError | None]]:
+        """LeaveGroup, with what it comes to for each: UnknownMember, FencedInstance. InvalidGroupId for all."""
+
+    def commit(
+        self,
+        group_id: str,
+        claim: Claim,
+        offsets: Sequence[OffsetToCommit],
+        retention_ms: int = DEFAULT_RETENTION_MS,
+    ) -> Pending[list[GroupError | None]]:
+        """OffsetCommit, with what it comes to for each: OffsetMetadataTooLarge. All or none of the rest are committed.
+
+        Whoever is in no group has an empty member id and no generation. For all: UnknownMember, FencedInstance,
+        IllegalGeneration, RebalanceInProgress; UnknownGroup when a generation is claimed of a group that there is not.
+        """
+
+    def fetch_offsets(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> Pending[list[FetchedOffset]]:
+        """OffsetFetch: of these in this order, or of all. A group that there is not has committed nothing."""
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
+        """OffsetDelete, with what it comes to for each: SubscribedToTopic.
+
+        For all, even of no partitions: InvalidGroupId, UnknownGroup, GroupNotEmpty.
+        """
+
+    def describe(self, group_id: str) -> Pending[GroupDescription]:
+        """UnknownGroup."""
+
+    def list_groups(self) -> Pending[list[GroupListing]]:
+        """All groups that this broker coordinates. CoordinatorLoading while any of them may be missing."""
+
+    def delete_group(self, group_id: str) -> Pending[None]:
+        """DeleteGroups, one of it: the group and its offsets. UnknownGroup, GroupNotEmpty."""
+
+
+@dataclass(slots=True)
+class GroupCounters:
+    """What has happened since the broker started. Only the group coordinators count."""
+
+    commits: int = 0  # of offsets, each counted
+    generations: int = 0  # that came of rebalances
+    expired_members: int = 0
+    expired_offsets: int = 0
+
+
+class GroupFigures(NamedTuple):
+    """One group, and what it has committed."""
+
+    group_id: str
+    state: GroupState
+    member_count: int
+    offsets: Sequence[tuple[TopicPartition, int]]
+
+
+class GroupStatistics(Protocol):
+    """What the group coordinators tell of themselves to whoever watches the broker, whether it is durable or not."""
+
+    @property
+    def counters(self) -> GroupCounters: ...
+
+    def figures(self) -> Iterator[GroupFigures]:
+        """Each group as it is when its turn comes: whoever asks may wait in between, and groups come and go."""

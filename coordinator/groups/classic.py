@@ -1,0 +1,399 @@
+"""A group under the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what happens when time passes.
+
+Pure: every step is given a `Turn` with the time of now, and leaves in it whom to answer and whether the group's record
+has to be written. Whoever asked to join or sync may have to wait for others; the shell hands in something to know it by
+(an asker) and finds it again among the answers. After Kafka's GroupMetadataManager and ClassicGroup; the life is
+
+    Empty ──> PreparingRebalance ──> CompletingRebalance ──> Stable
+                     ^ │ all joined, or time is up   │ leader synced   │
+                     └─┴──────── somebody comes, leaves, dies, changes ┘
+
+It refuses to know offsets, records' bytes and who may be asked for what.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic
+
+from coordinator.errors import (
+    FencedInstance,
+    GroupIsFull,
+    IllegalGeneration,
+    InconsistentProtocol,
+    InvalidSessionTimeout,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMember,
+)
+from coordinator.groups.api import NO_GENERATION, Claim, GroupState, Join, Joined, Synced
+from coordinator.groups.gathering import Gathering
+from coordinator.groups.members import NEVER_MS, AskerT, Member, Members
+from coordinator.groups.turn import GroupSettings, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from coordinator.errors import GroupError
+
+
+class ClassicGroup(Generic[AskerT]):
+    """One group. Steps raise a CoordinatorError when the answer is known at once to be no."""
+
+    def __init__(self, group_id: str, settings: GroupSettings) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members = Members[AskerT]()
+        self.changed_ms = -1  # when it came into its state
+        self._settings = settings
+        self._expected: dict[str, int] = {}  # newcomers who were told their id, and until when they may come with it
+        self._unsynced: set[str] = set()
+        self._gathering: Gathering | None = None  # the first members: more may come, nobody is known to be missing
+        self._join_deadline_ms = NEVER_MS
+        self._sync_deadline_ms = NEVER_MS
+
+    # What it is
+
+    @property
+    def is_deserted(self) -> bool:
+        """Nobody is a member, or about to be."""
+        return self.state is GroupState.EMPTY and not self._expected
+
+    def next_deadline_ms(self) -> int:
+        """When `expire` has something to do, at the earliest."""
+        deadlines = [one.deadline_ms for one in self.members if one.is_new or not one.waits]
+        return min([self._join_deadline_ms, self._sync_deadline_ms, *self._expected.values(), *deadlines])
+
+    def _go(self, turn: Turn[AskerT], state: GroupState) -> None:
+        self.state = state
+        self.changed_ms = turn.wall_ms
+
+    # Joining
+
+    def join(self, turn: Turn[AskerT], join: Join, asker: AskerT) -> None:
+        """JoinGroup. Answered when all have joined, or with MemberIdRequired."""
+        settings = self._settings
+        if not settings.session_timeout_min_ms <= join.session_timeout_ms <= settings.session_timeout_max_ms:
+            raise InvalidSessionTimeout(f"session timeout of {join.session_timeout_ms} ms")
+        self._check_size(turn, join.member_id)
+        if not self._fits(join):
+            raise InconsistentProtocol(f"group {self.group_id} has no protocol in common with the new member")
+        if join.member_id:
+            self._join_again(turn, join, asker)
+        else:
+            self._join_first(turn, join, asker)
+
+    def _check_size(self, turn: Turn[AskerT], member_id: str) -> None:
+        """As acceptJoiningMember: who is let in while others are out has no place any more."""
+        if len(self.members) < self._settings.members_max:
+            return
+        member = self.members.get(member_id)
+        is_preparing = self.state is GroupState.PREPARING_REBALANCE
+        if member is not None and (member.joining is not None or not is_preparing):
+            return
+        count = sum(one.joining is not None for one in self.members) if is_preparing else len(self.members)
+        if count >= self._settings.members_max:
+            if member is not None:
+                self._remove(turn, member)
+            raise GroupIsFull(f"group {self.group_id} has {count} members")
+
+    def _fits(self, join: Join) -> bool:
+        if self.members:
+            return join.protocol_type == self.protocol_type and self.members.all_offer_one_of(join.protocols)
+        return bool(join.protocol_type and join.protocols)
+
+    def _join_first(self, turn: Turn[AskerT], join: Join, asker: AskerT) -> None:
+        member_id = f"{join.client_id if join.instance_id is None else join.instance_id}-{turn.new_id()}"
+        known_id = self.members.id_of_instance(join.instance_id)
+        if known_id is not None:
+            self._replace(turn, self.members.find(Claim(known_id)), member_id, join, asker)
+        elif join.instance_id is None and join.must_know_its_id:
+            self._expected[member_id] = turn.now_ms + join.session_timeout_ms
+            raise MemberIdRequired(member_id)
+        else:
+            self._add(turn, member_id, join, asker)
+
+    def _join_again(self, turn: Turn[AskerT], join: Join, asker: AskerT) -> None:
+        if join.member_id in self._expected and join.instance_id is None:
+            self._add(turn, join.member_id, join, asker)
+            return
+        member = self.members.find(Claim(join.member_id, join.instance_id))
+        has_changed = member.protocols != join.protocols
+        is_leader = member.member_id == self.leader_id
+        if (
+            self.state is GroupState.PREPARING_REBALANCE
+            or has_changed
+            or (self.state is GroupState.STABLE and is_leader)
+        ):
+            self._take(turn, member, join, asker)
+            self._rebalance(turn)
+        else:  # the answer got lost, or it wants to know what it missed
+            turn.answer(asker, self._joined(member))
+
+    def _add(self, turn: Turn[AskerT], member_id: str, join: Join, asker: AskerT) -> None:
+        timeouts = join.session_timeout_ms, join.rebalance_timeout_ms
+        member = Member[AskerT](
+            member_id, join.instance_id, join.client_id, join.client_host, *timeouts, join.protocols
+        )
+        member.joining = asker
+        member.deadline_ms = turn.now_ms + self._settings.newcomer_timeout_ms
+        if not self.members:
+            self.protocol_type = join.protocol_type
+        self.members.add(member)
+        self._expected.pop(member_id, None)
+        if self.leader_id is None:
+            self.leader_id = member_id
+        if self._gathering is not None:
+            self._gathering.has_newcomers = True
+        self._rebalance(turn)
+
+    def _take(self, turn: Turn[AskerT], member: Member[AskerT], join: Join, asker: AskerT) -> None:
+        """What a known member says of itself now. Who asked for it before is not listened to any more."""
+        turn.answer(member.joining, RebalanceInProgress(self.group_id))
+        self.members.update(member, join)
+        member.joining = asker
+
+    def _replace(self, turn: Turn[AskerT], member: Member[AskerT], member_id: str, join: Join, asker: AskerT) -> None:
+        """A static member came back under a new id: whoever still uses the old one is fenced (KIP-345)."""
+        leader_before = self.leader_id
+        for waiting in (member.joining, member.syncing):
+            turn.answer(waiting, FencedInstance(join.instance_id))
+        member.joining = member.syncing = None
+        if self.leader_id == member.member_id:
+            self.leader_id = member_id
+        if member.member_id in self._unsynced:
+            self._unsynced.remove(member.member_id)
+            self._unsynced.add(member_id)
+        self.members.remove(member)
+        member.member_id = member_id
+        self.members.add(member)
+        self._take(turn, member, join, asker)
+        self._hear_of(turn, member)
+        if self.state is GroupState.STABLE and self.members.elect_protocol() == self.protocol_name:
+            self._resume(turn, member, join, leader_before)
+        else:
+            self._rebalance(turn)
+
+    def _resume(self, turn: Turn[AskerT], member: Member[AskerT], join: Join, leader_before: str | None) -> None:
+        """Nothing changes for the others. A leader that cannot be told not to assign is told that another one leads."""
+        turn.must_record = True
+        joined = self._joined(member)
+        if join.may_skip_assignment:
+            joined = joined._replace(skips_assignment=member.member_id == self.leader_id)
+        else:
+            joined = joined._replace(leader_id=leader_before or "", members=())
+        turn.answer(member.joining, joined)
+        member.joining = None
+
+    def _joined(self, member: Member[AskerT]) -> Joined:
+        name = self.protocol_name or ""
+        members: Iterable[Member[AskerT]] = self.members if member.member_id == self.leader_id else ()
+        return Joined(
+            self.generation_id,
+            self.protocol_type or "",
+            name,
+            self.leader_id or "",
+            member.member_id,
+            tuple((one.member_id, one.instance_id, one.metadata_for(name)) for one in members),
+        )
+
+    # Rebalancing
+
+    def _rebalance(self, turn: Turn[AskerT]) -> None:
+        """Begin to gather everybody, or end it when all are there."""
+        if self.state is GroupState.PREPARING_REBALANCE:
+            self._complete_join_if_all_are_there(turn)
+            return
+        for member in self.members:
+            if self.state is GroupState.COMPLETING_REBALANCE:
+                member.assignment = b""
+            if member.syncing is not None:
+                turn.answer(member.syncing, RebalanceInProgress(self.group_id))
+                member.syncing = None
+                self._hear_of(turn, member)
+        self._unsynced.clear()
+        self._sync_deadline_ms = NEVER_MS
+        is_first = self.state is GroupState.EMPTY
+        self._go(turn, GroupState.PREPARING_REBALANCE)
+        if is_first:
+            self._gathering = Gathering(self._settings.initial_rebalance_delay_ms, self.members.rebalance_timeout_ms)
+            self._join_deadline_ms = turn.now_ms + self._gathering.next_delay_ms()
+        else:
+            self._join_deadline_ms = turn.now_ms + self.members.rebalance_timeout_ms
+            self._complete_join_if_all_are_there(turn)
+
+    def _complete_join_if_all_are_there(self, turn: Turn[AskerT]) -> None:
+        if self._gathering is not None or self._expected:
+            return
+        if all(one.joining is not None for one in self.members):
+            self._complete_join(turn)
+
+    def _gather_on(self, turn: Turn[AskerT]) -> bool:
+        delay_ms = 0 if self._gathering is None else self._gathering.next_delay_ms()
+        self._join_deadline_ms = turn.now_ms + delay_ms
+        return delay_ms > 0
+
+    def _complete_join(self, turn: Turn[AskerT]) -> None:
+        """Who is not there is out, but for static members: they may come back until their session ends."""
+        for member in [one for one in self.members if one.joining is None and one.instance_id is None]:
+            self._remove(turn, member)
+        there = [one for one in self.members if one.joining is not None]
+        if self.members and not there:
+            self._join_deadline_ms = turn.now_ms + self.members.rebalance_timeout_ms
+            return
+        self._gathering = None
+        self._join_deadline_ms = NEVER_MS
+        self.generation_id += 1
+        turn.generations += 1
+        if not there:
+            self.protocol_name = self.leader_id = None
+            self._go(turn, GroupState.EMPTY)
+            turn.must_record = True
+            return
+        leader = None if self.leader_id is None else self.members.get(self.leader_id)
+        if leader is None or leader.joining is None:
+            self.leader_id = there[0].member_id
+        self.protocol_name = self.members.elect_protocol()
+        self._go(turn, GroupState.COMPLETING_REBALANCE)
+        self._unsynced = set(self.members.ids())
+        self._sync_deadline_ms = turn.now_ms + self.members.rebalance_timeout_ms
+        for member in self.members:
+            turn.answer(member.joining, self._joined(member))
+            member.joining = None
+            member.is_new = False
+            self._hear_of(turn, member)
+
+    # Syncing
+
+    def sync(
+        self,
+        turn: Turn[AskerT],
+        claim: Claim,
+        protocol: tuple[str | None, str | None],
+        assignments: Mapping[str, bytes],
+        asker: AskerT,
+    ) -> None:
+        """SyncGroup: answered when the leader has said who reads what. `protocol` is type and name, if told."""
+        member = self.members.find(claim)
+        self._check_generation(claim)
+        for told, known in zip(protocol, (self.protocol_type, self.protocol_name), strict=True):
+            if told is not None and told != known:
+                raise InconsistentProtocol(f"group {self.group_id} uses {known}, not {told}")
+        if self.state is GroupState.PREPARING_REBALANCE:
+            raise RebalanceInProgress(self.group_id)
+        self._unsynced.discard(member.member_id)
+        if not self._unsynced:
+            self._sync_deadline_ms = NEVER_MS
+        if self.state is GroupState.STABLE:
+            self._hear_of(turn, member)
+            turn.answer(asker, Synced(self.protocol_type or "", self.protocol_name or "", member.assignment))
+            return
+        turn.answer(member.syncing, RebalanceInProgress(self.group_id))
+        member.syncing = asker
+        if member.member_id == self.leader_id:
+            self._assign(turn, assignments)
+
+    def _assign(self, turn: Turn[AskerT], assignments: Mapping[str, bytes]) -> None:
+        self._go(turn, GroupState.STABLE)
+        turn.must_record = True
+        for member in self.members:
+            member.assignment = assignments.get(member.member_id, b"")
+            if member.syncing is not None:
+                turn.answer(
+                    member.syncing, Synced(self.protocol_type or "", self.protocol_name or "", member.assignment)
+                )
+                member.syncing = None
+                self._hear_of(turn, member)
+
+    # Staying and leaving
+
+    def heartbeat(self, turn: Turn[AskerT], claim: Claim) -> None:
+        """Heartbeat: RebalanceInProgress tells the member to join again."""
+        member = self.members.find(claim)
+        self._check_generation(claim)
+        self._hear_of(turn, member)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            raise RebalanceInProgress(self.group_id)
+
+    def leave(self, turn: Turn[AskerT], claim: Claim) -> None:
+        """One member of a LeaveGroup. A static one may be named by its instance alone."""
+        if claim.instance_id is None and self._expected.pop(claim.member_id, None) is not None:
+            self._expect_fewer(turn)
+            return
+        if not claim.member_id and claim.instance_id is not None:
+            claim = Claim(self.members.id_of_instance(claim.instance_id) or "", claim.instance_id)
+        self._remove(turn, self.members.find(claim))
+        self._rebalance(turn)
+
+    def expire(self, turn: Turn[AskerT]) -> None:
+        """Let go of what is over by now."""
+        now_ms = turn.now_ms
+        gone = [one for one in self.members if one.deadline_ms <= now_ms and (one.is_new or not one.waits)]
+        unexpected = [member_id for member_id, until_ms in self._expected.items() if until_ms <= now_ms]
+        for member_id in unexpected:
+            del self._expected[member_id]
+        for member in gone:
+            self._remove(turn, member)
+        turn.expired_members += len(gone)
+        if gone:
+            self._rebalance(turn)
+        elif unexpected:
+            self._expect_fewer(turn)
+        if self._sync_deadline_ms <= now_ms:
+            for member in [one for one in self.members if one.member_id in self._unsynced]:
+                self._remove(turn, member)
+            self._rebalance(turn)
+        if self._join_deadline_ms <= now_ms and not self._gather_on(turn):
+            self._complete_join(turn)
+
+    def _remove(self, turn: Turn[AskerT], member: Member[AskerT]) -> None:
+        self.members.remove(member)
+        self._unsynced.discard(member.member_id)
+        for waiting in (member.joining, member.syncing):
+            turn.answer(waiting, UnknownMember(member.member_id))
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members.ids()), None)
+
+    def _expect_fewer(self, turn: Turn[AskerT]) -> None:
+        if self.state is GroupState.PREPARING_REBALANCE:
+            self._complete_join_if_all_are_there(turn)
+
+    def check_commit(self, turn: Turn[AskerT], claim: Claim) -> None:
+        """Whether these may commit offsets; a member that does is alive (ClassicGroup.validateOffsetCommit)."""
+        if claim.generation_id == NO_GENERATION and not claim.member_id and claim.instance_id is None:
+            if self.state is not GroupState.EMPTY:
+                raise UnknownMember(claim.member_id)
+            return
+        if claim.generation_id < 0 and self.state is GroupState.EMPTY:
+            return
+        member = self.members.find(claim)
+        self._check_generation(claim)
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            raise RebalanceInProgress(self.group_id)
+        self._hear_of(turn, member)
+
+    def reject_assignment(self, turn: Turn[AskerT], error: GroupError) -> None:
+        """What the leader said cannot be kept: nobody is told, and all join again."""
+        turn.answers = [(asker, error) for asker, _ in turn.answers]
+        for member in self.members:
+            member.assignment = b""
+        self._rebalance(turn)
+
+    def wake(self, turn: Turn[AskerT]) -> None:
+        """Nothing was heard while nobody listened: each has a session's time to say that it is there."""
+        for member in self.members:
+            self._hear_of(turn, member)
+        if len(self.members) > self._settings.members_max:
+            self._rebalance(turn)
+
+    # Who asks
+
+    def _hear_of(self, turn: Turn[AskerT], member: Member[AskerT]) -> None:
+        member.deadline_ms = turn.now_ms + member.session_timeout_ms
+
+    def _check_generation(self, claim: Claim) -> None:
+        if claim.generation_id != self.generation_id:
+            raise IllegalGeneration(f"generation {claim.generation_id} of group {self.group_id} is not the current one")

@@ -1,0 +1,63 @@
+"""What a group table is made of, what it is given and what it gives: values without behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, NamedTuple
+
+from coordinator.groups.members import NEVER_MS, AskerT
+from coordinator.groups.offsets import GroupOffsets
+from coordinator.groups.records import Key, Value, encode_key, encode_value
+from coordinator.state_log import StateRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coordinator.groups.classic import ClassicGroup
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSettings:
+    """Limits of what is committed; defaults are Kafka's."""
+
+    metadata_max_length: int = 4_096  # offset.metadata.max.bytes
+    retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes
+    record_max_bytes: int = 1_000_000
+
+
+class Entry(Generic[AskerT]):
+    """All that is known under one group id. `mark` is the shell's: what has to be durable before it is spoken of."""
+
+    __slots__ = ("due_ms", "group", "is_recorded", "mark", "offsets")
+
+    def __init__(self, group: ClassicGroup[AskerT]) -> None:
+        self.group = group
+        self.offsets = GroupOffsets()
+        self.due_ms = NEVER_MS
+        self.is_recorded = False
+        self.mark: object = None
+
+
+class Effects(NamedTuple, Generic[AskerT]):
+    """Of one command. No entry: there is no such group."""
+
+    entry: Entry[AskerT] | None
+    answers: list[tuple[AskerT, object]]
+    records: list[StateRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a command comes, and chance."""
+
+    now_ms: int
+    wall_ms: int
+    new_id: Callable[[], str]
+
+
+def record_of_value(key: Key, value: Value) -> StateRecord:
+    return StateRecord(encode_key(key), encode_value(value))
+
+
+def tombstone(key: Key) -> StateRecord:
+    return StateRecord(encode_key(key), None)

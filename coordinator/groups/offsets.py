@@ -1,0 +1,72 @@
+"""What a group has committed, and how long that is kept. Pure.
+
+After Kafka's OffsetMetadataManager and OffsetExpirationCondition: offsets of a group without members are kept for
+offsets.retention.minutes after the group became empty, those of a group that never had any after each commit, those
+of topics that a group of consumers does not read any more after their commit as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from coordinator.groups.api import NO_EXPIRY_MS, CommittedOffset, TopicPartition
+
+
+class Retention(NamedTuple):
+    """How the offsets of a group in its present state expire: from when on they count, and which topics are kept."""
+
+    retention_ms: int
+    empty_since_ms: int | None = None  # count from then on, not from the commit
+    kept_topics: Collection[str] | None = frozenset()  # None: all
+
+
+class GroupOffsets:
+    """By topic and partition."""
+
+    __slots__ = ("_by_topic",)
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, dict[int, CommittedOffset]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_topic)
+
+    def get(self, topic: str, partition: int) -> CommittedOffset | None:
+        return self._by_topic.get(topic, {}).get(partition)
+
+    def put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
+        self._by_topic.setdefault(topic, {})[partition] = committed
+
+    def remove(self, topic: str, partition: int) -> None:
+        """No effect when there is none."""
+        partitions = self._by_topic.get(topic, {})
+        partitions.pop(partition, None)
+        if not partitions:
+            self._by_topic.pop(topic, None)
+
+    def partitions_of(self, topic: str) -> list[int]:
+        """That something was committed to."""
+        return list(self._by_topic.get(topic, ()))
+
+    def items(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
+        for topic, partitions in self._by_topic.items():
+            for partition, committed in partitions.items():
+                yield TopicPartition(topic, partition), committed
+
+    def expired(self, retention: Retention, now_ms: int) -> list[TopicPartition]:
+        """Those to be removed by now."""
+        if retention.kept_topics is None:
+            return []
+        return [
+            one
+            for one, committed in self.items()
+            if one.topic not in retention.kept_topics and _is_over(committed, retention, now_ms)
+        ]
+
+
+def _is_over(committed: CommittedOffset, retention: Retention, now_ms: int) -> bool:
+    if committed.expires_ms != NO_EXPIRY_MS:
+        return now_ms >= committed.expires_ms
+    since_ms = committed.committed_ms if retention.empty_since_ms is None else retention.empty_since_ms
+    return now_ms - since_ms >= retention.retention_ms

@@ -1,0 +1,232 @@
+"""The records of `__consumer_offsets`, in Kafka's format: what is committed, and who is in a group.
+
+A key begins with its type: 0 and 1 a committed offset, 2 a classic group. A value begins with the version of its
+schema (OffsetCommitValue.json, GroupMetadataValue.json); a missing value is a tombstone. Written are those versions
+that every Kafka from 2.1 on reads: offsets in 3, or in 1 when they carry a time to expire at, groups in 3. Read are
+all up to the last that is not flexible. Types and versions that are not known here were written by a newer broker:
+`UnknownRecord`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, NamedTuple
+
+from coordinator.groups.api import NO_EPOCH, NO_EXPIRY_MS, CommittedOffset
+
+OFFSET_TYPES: Final = (0, 1)
+GROUP_TYPE: Final = 2
+_OFFSET_VALUE_VERSION: Final = 3
+_OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
+_GROUP_VALUE_VERSION: Final = 3
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+
+
+class UnknownRecord(Exception):
+    """A type or version this broker does not know, or bytes that are not what they should be."""
+
+
+class OffsetKey(NamedTuple):
+    group_id: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    group_id: str
+
+
+Key = OffsetKey | GroupKey
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """`changed_ms` is when the group came into its state, -1 if that is not known."""
+
+    protocol_type: str
+    generation_id: int
+    protocol_name: str | None
+    leader_id: str | None
+    changed_ms: int
+    members: tuple[MemberRecord, ...]
+
+
+Value = CommittedOffset | GroupRecord
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def int16(self, value: int) -> None:
+        self.parts.append(_INT16.pack(value))
+
+    def int32(self, value: int) -> None:
+        self.parts.append(_INT32.pack(value))
+
+    def int64(self, value: int) -> None:
+        self.parts.append(_INT64.pack(value))
+
+    def string(self, value: str | None) -> None:
+        if value is None:
+            self.int16(-1)
+        else:
+            data = value.encode()
+            self.int16(len(data))
+            self.parts.append(data)
+
+    def blob(self, value: bytes) -> None:
+        self.int32(len(value))
+        self.parts.append(value)
+
+    def done(self) -> bytes:
+        return b"".join(self.parts)
+
+
+class _Reader:
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def _take(self, size_bytes: int) -> memoryview:
+        taken = self._data[self._at : self._at + size_bytes]
+        if size_bytes < 0 or len(taken) < size_bytes:
+            raise UnknownRecord(f"{size_bytes} bytes expected at {self._at} of {len(self._data)}")
+        self._at += size_bytes
+        return taken
+
+    def int16(self) -> int:
+        return int(_INT16.unpack(self._take(2))[0])
+
+    def int32(self) -> int:
+        return int(_INT32.unpack(self._take(4))[0])
+
+    def int64(self) -> int:
+        return int(_INT64.unpack(self._take(8))[0])
+
+    def nullable_string(self) -> str | None:
+        size_bytes = self.int16()
+        if size_bytes == -1:
+            return None
+        try:
+            return str(self._take(size_bytes), "utf-8")
+        except UnicodeDecodeError as error:
+            raise UnknownRecord(str(error)) from None
+
+    def string(self) -> str:
+        return self.nullable_string() or ""
+
+    def blob(self) -> bytes:
+        return bytes(self._take(self.int32()))
+
+
+def encode_key(key: Key) -> bytes:
+    writer = _Writer()
+    writer.int16(GROUP_TYPE if isinstance(key, GroupKey) else OFFSET_TYPES[-1])
+    writer.string(key.group_id)
+    if isinstance(key, OffsetKey):
+        writer.string(key.topic)
+        writer.int32(key.partition)
+    return writer.done()
+
+
+def decode_key(data: memoryview) -> Key:
+    """Errors: UnknownRecord."""
+    reader = _Reader(data)
+    kind = reader.int16()
+    if kind in OFFSET_TYPES:
+        return OffsetKey(reader.string(), reader.string(), reader.int32())
+    if kind == GROUP_TYPE:
+        return GroupKey(reader.string())
+    raise UnknownRecord(f"key of type {kind}")
+
+
+def encode_value(value: Value) -> bytes:
+    return _encode_offset(value) if isinstance(value, CommittedOffset) else _encode_group(value)
+
+
+def decode_value(key: Key, data: memoryview) -> Value:
+    """Errors: UnknownRecord."""
+    reader = _Reader(data)
+    version = reader.int16()
+    if not 0 <= version <= 3:  # from 4 on both are flexible: Kafka writes those with features that we do not have
+        raise UnknownRecord(f"value of version {version} for {key}")
+    return _decode_offset(reader, version) if isinstance(key, OffsetKey) else _decode_group(reader, version)
+
+
+def _encode_offset(value: CommittedOffset) -> bytes:
+    writer = _Writer()
+    has_expiry = value.expires_ms != NO_EXPIRY_MS
+    writer.int16(_OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else _OFFSET_VALUE_VERSION)
+    writer.int64(value.offset)
+    if not has_expiry:
+        writer.int32(value.leader_epoch)
+    writer.string(value.metadata)
+    writer.int64(value.committed_ms)
+    if has_expiry:
+        writer.int64(value.expires_ms)
+    return writer.done()
+
+
+def _decode_offset(reader: _Reader, version: int) -> CommittedOffset:
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else NO_EPOCH
+    metadata, committed_ms = reader.string(), reader.int64()
+    return CommittedOffset(
+        offset, leader_epoch, metadata, committed_ms, reader.int64() if version == 1 else NO_EXPIRY_MS
+    )
+
+
+def _encode_group(value: GroupRecord) -> bytes:
+    writer = _Writer()
+    writer.int16(_GROUP_VALUE_VERSION)
+    writer.string(value.protocol_type)
+    writer.int32(value.generation_id)
+    writer.string(value.protocol_name)
+    writer.string(value.leader_id)
+    writer.int64(value.changed_ms)
+    writer.int32(len(value.members))
+    for member in value.members:
+        writer.string(member.member_id)
+        writer.string(member.instance_id)
+        writer.string(member.client_id)
+        writer.string(member.client_host)
+        writer.int32(member.rebalance_timeout_ms)
+        writer.int32(member.session_timeout_ms)
+        writer.blob(member.subscription)
+        writer.blob(member.assignment)
+    return writer.done()
+
+
+def _decode_group(reader: _Reader, version: int) -> GroupRecord:
+    protocol_type, generation_id = reader.string(), reader.int32()
+    protocol_name, leader_id = reader.nullable_string(), reader.nullable_string()
+    changed_ms = reader.int64() if version >= 2 else -1
+    members = tuple(_decode_member(reader, version) for _ in range(reader.int32()))
+    return GroupRecord(protocol_type, generation_id, protocol_name, leader_id, changed_ms, members)
+
+
+def _decode_member(reader: _Reader, version: int) -> MemberRecord:
+    member_id = reader.string()
+    instance_id = reader.nullable_string() if version >= 3 else None
+    client_id, client_host = reader.string(), reader.string()
+    rebalance_timeout_ms = reader.int32() if version >= 1 else None
+    session_timeout_ms = reader.int32()
+    timeouts = session_timeout_ms if rebalance_timeout_ms is None else rebalance_timeout_ms, session_timeout_ms
+    return MemberRecord(member_id, instance_id, client_id, client_host, *timeouts, reader.blob(), reader.blob())

@@ -1,0 +1,316 @@
+"""Shards come and go with the leadership of __consumer_offsets; a group is found where Kafka would look for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from coordinator.api import BrokerInfo, ClusterImage, PartitionState, TopicInfo
+from coordinator.cluster import image as images
+from coordinator.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    GroupError,
+    InvalidGroupId,
+    MetadataUnavailable,
+    NotCoordinator,
+    TopicExists,
+)
+from coordinator.groups.api import Claim, GroupFigures, GroupListing, GroupState, OffsetToCommit, TopicPartition
+from coordinator.groups.entry import OffsetSettings
+from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators, GroupOptions, partition_of
+from coordinator.groups.turn import GroupSettings
+from coordinator.testing import FakeStateLog, FakeViews
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coordinator.groups.api import Pending
+    from coordinator.state_view import PartitionChange, StateView
+
+BROKER = 1
+NOBODY = Claim("")
+
+
+@dataclass
+class FakeCluster:
+    """As much of a `ClusterService` as groups use."""
+
+    image: ClusterImage = field(
+        default_factory=lambda: ClusterImage(1, "cluster", brokers={BROKER: BrokerInfo(BROKER, ())})
+    )
+    created: list[dict[str, Any]] = field(default_factory=list)
+    error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self._changed = trio.Event()
+
+    def publish(self, *topics: TopicInfo, removed: tuple[TopicInfo, ...] = ()) -> None:
+        self.image = images.with_topics(self.image, topics, removed)
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait_for_image_after(self, version: int) -> ClusterImage:
+        while self.image.version <= version:
+            await self._changed.wait()
+        return self.image
+
+    async def create_topic(self, name: str, **request: Any) -> TopicInfo:
+        self.created.append({"name": name, **request})
+        if self.error is not None:
+            raise self.error
+        made = topic(name, partitions=request["partition_count"])
+        self.publish(made)
+        return made
+
+    async def new_producer_id(self) -> int:
+        raise NotImplementedError
+
+    async def delete_topic(self, topic: str | bytes) -> TopicInfo:
+        raise NotImplementedError
+
+
+@dataclass
+class Logs:
+    """One log per partition."""
+
+    logs: dict[int, FakeStateLog] = field(default_factory=dict)
+
+    async def get(self, topic_id: bytes, topic: str, partition: int) -> FakeStateLog:
+        return await self.logs.setdefault(partition, FakeStateLog(topic_id)).get(topic_id, topic, partition)
+
+
+class CountingView:
+    """A view that tells how often it was written."""
+
+    def __init__(self, view: StateView) -> None:
+        self._view = view
+        self.saves = 0
+        self.is_closed = False
+        self.load, self.discard = view.load, view.discard
+
+    async def save(self, changes: Sequence[PartitionChange]) -> None:
+        self.saves += 1
+        await self._view.save(changes)
+
+    async def close(self) -> None:
+        self.is_closed = True
+        await self._view.close()
+
+
+@dataclass
+class World:
+    cluster: FakeCluster
+    logs: Logs
+    view: CountingView
+    groups: GroupCoordinators
+
+
+def topic(
+    name: str, topic_id: bytes | None = None, leader: int = BROKER, partitions: int = 4, epoch: int = 0
+) -> TopicInfo:
+    state = PartitionState(leader, epoch, (leader,), (leader,))
+    return TopicInfo(name, topic_id or name.encode().ljust(16, b"_")[:16], (state,) * partitions)
+
+
+@asynccontextmanager
+async def coordinating(**options: Any) -> AsyncIterator[World]:
+    cluster, logs, view = FakeCluster(), Logs(), CountingView(await FakeViews().open(Path("view")))
+    given = GroupOptions(
+        broker_id=BROKER, groups=GroupSettings(), offsets=OffsetSettings(), topic_configs={"k": "v"}, **options
+    )
+    groups = GroupCoordinators(cluster, logs, view, given, random.Random(1), lambda: int(trio.current_time() * 1000))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(groups.run)
+        await wait_all_tasks_blocked()
+        yield World(cluster, logs, view, groups)
+        nursery.cancel_scope.cancel()
+
+
+def commit(world: World, group: str = "g", offset: int = 5) -> Pending[list[GroupError | None]]:
+    return world.groups.commit(group, NOBODY, [OffsetToCommit("t", 0, offset, -1, "")])
+
+
+async def offset(world: World, group: str = "g") -> int | None:
+    (found,) = await world.groups.fetch_offsets(group, [TopicPartition("t", 0)]).wait()
+    return None if found.committed is None else found.committed.offset
+
+
+@pytest.mark.parametrize(
+    ("group_id", "partition"),
+    [("", 0), ("a", 47), ("my-group", 12), ("polygenelubricants", 0), ("😀 group", 6), ("console-consumer-1", 24)],
+)
+def test_a_group_is_where_java_looks_for_it(group_id: str, partition: int) -> None:
+    """The partitions are those of `Utils.abs(groupId.hashCode()) % 50` in Java."""
+    assert partition_of(group_id, 50) == partition
+
+
+async def test_the_topic_is_made_when_a_coordinator_is_looked_for() -> None:
+    async with coordinating(partition_count=7, replication_factor=3) as world:
+        assert await world.groups.coordinator_of("g") == BROKER
+        assert await world.groups.coordinator_of("g") == BROKER
+        assert world.cluster.created == [
+            {"name": OFFSETS_TOPIC, "partition_count": 7, "replication_factor": 1, "configs": {"k": "v"}}
+        ]
+
+
+async def test_who_makes_the_topic_second_uses_the_first_ones() -> None:
+    async with coordinating() as world:
+        made = topic(OFFSETS_TOPIC)
+
+        async def lose_the_race(name: str, **_: Any) -> TopicInfo:
+            world.cluster.publish(made)
+            raise TopicExists(name)
+
+        world.cluster.create_topic = lose_the_race  # type: ignore[method-assign]
+        assert await world.groups.coordinator_of("g") == BROKER
+
+
+async def test_no_topic_no_coordinator() -> None:
+    async with coordinating() as world:
+        world.cluster.error = MetadataUnavailable("away")
+        with pytest.raises(CoordinatorNotAvailable, match="away"):
+            await world.groups.coordinator_of("g")
+        with pytest.raises(NotCoordinator):
+            await commit(world).wait()
+        assert await world.groups.list_groups().wait() == []
+
+
+async def test_a_partition_without_a_leader_has_no_coordinator() -> None:
+    async with coordinating() as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC, leader=-1))
+        with pytest.raises(CoordinatorNotAvailable):
+            await world.groups.coordinator_of("g")
+
+
+async def test_groups_are_served_while_their_partition_is_led() -> None:
+    async with coordinating() as world:
+        led = topic(OFFSETS_TOPIC)
+        world.cluster.publish(led)
+        await trio.testing.wait_all_tasks_blocked(0.001)
+        assert await commit(world).wait() == [None]
+        assert await offset(world) == 5
+        world.cluster.publish(replace(led, partitions=(replace(led.partitions[0], leader=2),) * 4))
+        await wait_all_tasks_blocked()
+        with pytest.raises(NotCoordinator):
+            await commit(world).wait()
+        world.cluster.publish(replace(led, partitions=(replace(led.partitions[0], leader_epoch=2),) * 4))
+        with pytest.raises(NotCoordinator):
+            await commit(world).wait()
+        await wait_all_tasks_blocked()
+        assert await offset(world) == 5
+
+
+async def test_groups_that_may_be_missing_are_not_listed() -> None:
+    async with coordinating() as world:
+        world.logs.logs[2] = FakeStateLog()
+        world.logs.logs[2].is_broken = True
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        with pytest.raises(CoordinatorLoading):
+            await world.groups.list_groups().wait()
+
+
+async def test_a_list_is_of_all_shards_and_durable() -> None:
+    async with coordinating() as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        await commit(world, "a").wait()
+        await commit(world, "b").wait()
+        expected = [GroupListing("a", "", GroupState.EMPTY), GroupListing("b", "", GroupState.EMPTY)]
+        assert sorted(await world.groups.list_groups().wait()) == expected
+        for log in world.logs.logs.values():
+            log.is_slow = True
+        commit(world, "a")
+        listing = world.groups.list_groups()
+        await wait_all_tasks_blocked()
+        assert not listing.is_settled
+        for log in world.logs.logs.values():
+            log.sync()
+        await wait_all_tasks_blocked()
+        assert sorted(listing.result()) == expected
+
+
+async def test_what_was_committed_to_a_deleted_topic_goes_with_it() -> None:
+    async with coordinating() as world:
+        read = topic("t")
+        world.cluster.publish(topic(OFFSETS_TOPIC), read)
+        await wait_all_tasks_blocked()
+        await commit(world).wait()
+        world.cluster.publish(removed=(read,))
+        await wait_all_tasks_blocked()
+        assert await offset(world) is None
+
+
+async def test_offsets_expire_at_the_next_check() -> None:
+    async with coordinating(retention_check_interval_ms=3_600_000) as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        await commit(world).wait()
+        await trio.sleep(7 * 24 * 3_600 - 10)
+        assert await offset(world) == 5
+        await trio.sleep(3_600)
+        assert await offset(world) is None
+
+
+async def test_one_save_is_of_all_shards() -> None:
+    async with coordinating(view_flush_interval_ms=100) as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        for group in "abcdef":
+            await commit(world, group).wait()
+        assert world.view.saves == 0
+        await trio.sleep(0.15)
+        assert world.view.saves == 1
+        await trio.sleep(1)
+        assert world.view.saves == 1
+        await commit(world).wait()
+        world.groups.stop()
+        await world.groups.close()
+        assert (world.view.saves, world.view.is_closed) == (2, True)
+
+
+async def test_a_group_needs_an_id_to_be_joined() -> None:
+    async with coordinating() as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        for asked in (world.groups.heartbeat("", NOBODY), world.groups.leave("", [NOBODY])):
+            with pytest.raises(InvalidGroupId):
+                asked.result()
+        assert await commit(world, "").wait() == [None]
+
+
+async def test_a_stopping_broker_coordinates_nothing() -> None:
+    async with coordinating() as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        world.groups.stop()
+        with pytest.raises(NotCoordinator):
+            await commit(world).wait()
+
+
+async def test_whoever_watches_sees_what_was_committed_and_counted() -> None:
+    async with coordinating() as world:
+        await world.groups.coordinator_of("g")
+        await wait_all_tasks_blocked()
+        await commit(world).wait()
+        await commit(world, "other", offset=7).wait()
+        figures = sorted(world.groups.figures())
+        assert figures == [
+            GroupFigures("g", GroupState.EMPTY, 0, [(TopicPartition("t", 0), 5)]),
+            GroupFigures("other", GroupState.EMPTY, 0, [(TopicPartition("t", 0), 7)]),
+        ]
+        looking = world.groups.figures()
+        next(looking)
+        await world.groups.delete_group("g").wait()
+        await world.groups.delete_group("other").wait()
+        assert list(looking) == []
+        assert world.groups.counters.commits == 2

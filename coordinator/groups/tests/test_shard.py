@@ -1,0 +1,350 @@
+"""A shard tells nothing before it is durable, and after a failure what was durable is all that it knows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from coordinator.errors import CoordinatorLoading, GroupError, NotCoordinator, RebalanceInProgress, UnknownMember
+from coordinator.groups.api import Claim, FetchedOffset, Join, Joined, MemberProtocol, OffsetToCommit, TopicPartition
+from coordinator.groups.entry import OffsetSettings
+from coordinator.groups.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld, ViewMode
+from coordinator.groups.table import GroupTable
+from coordinator.groups.turn import GroupSettings
+from coordinator.state_view import PartitionChange, StateView
+from coordinator.testing import FakeStateLog, FakeViews
+
+NOBODY = Claim("")
+
+
+@dataclass
+class Bench:
+    """A shard on a log and a view of the test's own."""
+
+    log: FakeStateLog = field(default_factory=FakeStateLog)
+    views: FakeViews = field(default_factory=FakeViews)
+    mode: ViewMode = ViewMode.CACHED
+    ids: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
+
+    async def view(self) -> StateView:
+        return await self.views.open(Path("view"))
+
+    async def saved_to(self) -> int:
+        """How far the view is, or -1."""
+        loaded = await (await self.view()).load(7)
+        return -1 if loaded is None else loaded[0].next_offset
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Shard]:
+        world = ShardWorld(
+            logs=self.log,
+            view=await self.view(),
+            view_mode=self.mode,
+            on_unsaved=lambda: None,
+            new_table=lambda: GroupTable(GroupSettings(initial_rebalance_delay_ms=0), OffsetSettings()),
+            wall_ms=lambda: 1_000 + int(trio.current_time() * 1000),
+            new_id=lambda: str(self.ids()),
+        )
+        shard = Shard(self.log.topic_id, "__consumer_offsets", 7, self.log.leader_epoch, world)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(shard.run)
+            await wait_all_tasks_blocked()
+            yield shard
+            nursery.cancel_scope.cancel()
+
+
+def commit(shard: Shard, offset: int, claim: Claim = NOBODY, group: str = "g") -> Asker:
+    offsets = [OffsetToCommit("t", 0, offset, -1, "")]
+    return shard.ask(lambda table, moment, asker: table.commit(moment, group, claim, offsets, -1, asker))
+
+
+def fetch(shard: Shard, group: str = "g") -> Asker:
+    return shard.ask(lambda table, _, asker: table.fetch_offsets(group, [TopicPartition("t", 0)], asker))
+
+
+def join(shard: Shard, member_id: str = "") -> Asker:
+    asked = Join(member_id, None, "c", "/h", "consumer", (MemberProtocol("range", b"\0\0\0\0\0\0"),), 10_000, 60_000)
+    return shard.ask(lambda table, moment, asker: table.join(moment, "g", asked, asker))
+
+
+def sync(shard: Shard, joined: Joined) -> Asker:
+    claim = Claim(joined.member_id, None, joined.generation_id)
+    told = {joined.member_id: b"all"}
+    return shard.ask(lambda table, moment, asker: table.sync(moment, "g", claim, (None, None), told, asker))
+
+
+def offset_of(asker: Asker) -> int | None:
+    answer = asker.result()
+    assert isinstance(answer, list)
+    (found,) = answer
+    assert isinstance(found, FetchedOffset)
+    return None if found.committed is None else found.committed.offset
+
+
+def error_of(asker: Asker) -> type[GroupError]:
+    with pytest.raises(GroupError) as caught:
+        asker.result()
+    return caught.type
+
+
+async def settled_member(shard: Shard) -> Joined:
+    joining = join(shard)
+    await wait_all_tasks_blocked()
+    joined = joining.result()
+    assert isinstance(joined, Joined)
+    syncing = sync(shard, joined)
+    await wait_all_tasks_blocked()
+    syncing.result()
+    return joined
+
+
+async def test_a_commit_is_answered_when_it_is_durable() -> None:
+    bench = Bench()
+    bench.log.is_slow = True
+    async with bench.running() as shard:
+        committing = commit(shard, 5)
+        await wait_all_tasks_blocked()
+        assert not committing.is_settled
+        bench.log.sync()
+        await wait_all_tasks_blocked()
+        assert committing.result() == [None]
+
+
+async def test_a_read_that_saw_a_commit_waits_for_it() -> None:
+    bench = Bench()
+    bench.log.is_slow = True
+    async with bench.running() as shard:
+        commit(shard, 5)
+        reading, other = fetch(shard), fetch(shard, "another group")
+        await wait_all_tasks_blocked()
+        assert not reading.is_settled
+        bench.log.sync()
+        await wait_all_tasks_blocked()
+        assert offset_of(reading) == 5
+        assert offset_of(other) is None
+
+
+async def test_whether_a_group_exists_is_told_when_its_end_is_durable() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await commit(shard, 5).wait()
+        bench.log.is_slow = True
+        shard.ask(lambda table, _, asker: table.delete_group("g", asker))
+        describing = shard.ask(lambda table, _, asker: table.describe("g", asker))
+        await wait_all_tasks_blocked()
+        assert not describing.is_settled
+
+
+async def test_commits_that_come_while_a_round_is_on_its_way_are_one_batch() -> None:
+    bench = Bench()
+    bench.log.is_slow = True
+    async with bench.running() as shard:
+        commit(shard, 1)
+        await wait_all_tasks_blocked()
+        later = [commit(shard, offset) for offset in range(2, 12)]
+        await wait_all_tasks_blocked()
+        assert len(bench.log.batches) == 1
+        bench.log.sync()
+        await wait_all_tasks_blocked()
+        bench.log.sync()
+        await wait_all_tasks_blocked()
+        assert [len(batch.records) for batch in bench.log.batches] == [1, 10]
+        assert all(one.result() == [None] for one in later)
+
+
+async def test_a_round_is_cut_to_what_the_log_takes() -> None:
+    bench = Bench()
+    bench.log.batch_size_max_bytes = 300
+    async with bench.running() as shard:
+        many = [commit(shard, offset) for offset in range(10)]
+        await wait_all_tasks_blocked()
+        assert all(one.is_settled for one in many)
+    assert len(bench.log.records) == 10
+    for batch in bench.log.batches:
+        assert sum(map(bench.log.size_of, batch.records)) + bench.log.batch_overhead_bytes <= 300
+
+
+async def test_a_failed_log_drops_everything_and_is_read_anew() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await commit(shard, 1).wait()
+        bench.log.is_slow = True
+        lost, reading, queued = commit(shard, 2), fetch(shard), None
+        await wait_all_tasks_blocked()
+        queued = commit(shard, 3)
+        bench.log.is_slow = False
+        bench.log.fail()
+        await wait_all_tasks_blocked()
+        assert [error_of(one) for one in (lost, reading, queued)] == [NotCoordinator] * 3
+        assert error_of(commit(shard, 4)) is CoordinatorLoading
+        await trio.sleep(RELOAD_PAUSE_S)
+        await wait_all_tasks_blocked()
+        assert offset_of(fetch(shard)) == 1
+
+
+async def test_members_who_wait_are_sent_away_when_the_log_fails() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await settled_member(shard)
+        joining = join(shard)  # the first member has to come back first
+        bench.log.is_broken = True
+        commit(shard, 1, group="another")
+        await wait_all_tasks_blocked()
+        assert error_of(joining) is NotCoordinator
+
+
+async def test_a_log_that_cannot_be_read_is_tried_again() -> None:
+    bench = Bench()
+    bench.log.is_broken = True
+    async with bench.running() as shard:
+        assert error_of(commit(shard, 1)) is CoordinatorLoading
+        bench.log.is_broken = False
+        await trio.sleep(RELOAD_PAUSE_S)
+        await wait_all_tasks_blocked()
+        assert (await commit(shard, 1).wait()) == [None]
+
+
+async def test_groups_and_offsets_outlive_the_shard() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        joined = await settled_member(shard)
+        claim = Claim(joined.member_id, None, joined.generation_id)
+        await commit(shard, 9, claim).wait()
+    async with bench.running() as shard:
+        assert offset_of(fetch(shard)) == 9
+        assert (await commit(shard, 10, claim).wait()) == [None]
+        stale = Claim(joined.member_id, None, joined.generation_id - 1)
+        assert error_of(commit(shard, 11, stale)).__name__ == "IllegalGeneration"
+        beat = shard.ask(lambda table, moment, asker: table.heartbeat(moment, "g", claim, asker))
+        assert beat.result() is None
+
+
+async def test_a_restored_member_has_a_session_to_come_back() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        joined = await settled_member(shard)
+    claim = Claim(joined.member_id, None, joined.generation_id)
+    await trio.sleep(3_600)
+    async with bench.running() as shard:
+        await trio.sleep(9.9)
+        assert shard.ask(lambda table, moment, asker: table.heartbeat(moment, "g", claim, asker)).result() is None
+        await trio.sleep(10.1)
+        assert error_of(commit(shard, 1, claim)) is UnknownMember
+
+
+async def test_time_runs_without_anybody_asking() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await settled_member(shard)
+        joining = join(shard)
+        assert not joining.is_settled
+        await trio.sleep(10.1)  # the first member's session is over, the second is alone
+        assert isinstance(joining.result(), Joined)
+        assert shard.table.counters.expired_members == 1
+
+
+async def test_a_replaced_request_is_answered() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        joined = await settled_member(shard)
+        second = join(shard)
+        first = join(shard, joined.member_id)
+        await wait_all_tasks_blocked()
+        assert isinstance(first.result(), Joined)
+        assert isinstance(second.result(), Joined)
+        third = join(shard)
+        again = join(shard, joined.member_id)
+        assert join(shard, joined.member_id) is not again
+        assert error_of(again) is RebalanceInProgress
+        assert not third.is_settled
+
+
+async def test_the_view_has_what_is_durable_and_spares_reading_it() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await commit(shard, 1).wait()
+        await commit(shard, 2).wait()
+        await shard.save()
+        await commit(shard, 3).wait()
+    assert await bench.saved_to() == 2
+    bench.log.reads.clear()
+    async with bench.running() as shard:
+        assert offset_of(fetch(shard)) == 3
+    assert bench.log.reads == [2]
+
+
+async def test_in_direct_mode_the_view_is_written_before_the_answer() -> None:
+    bench = Bench(mode=ViewMode.DIRECT)
+    async with bench.running() as shard:
+        await commit(shard, 1).wait()
+        assert await bench.saved_to() == 1
+        await commit(shard, 2).wait()
+        assert await bench.saved_to() == 2
+
+
+async def test_the_view_never_has_what_is_not_durable() -> None:
+    bench = Bench()
+    bench.log.is_slow = True
+    async with bench.running() as shard:
+        commit(shard, 1)
+        await wait_all_tasks_blocked()
+        assert shard.take_unsaved() is None
+        bench.log.sync()
+        await wait_all_tasks_blocked()
+        assert shard.take_unsaved() is not None
+
+
+@pytest.mark.parametrize("change", ["another topic", "another epoch", "a shorter log", "records deleted"])
+async def test_a_view_that_is_not_of_this_log_is_discarded(change: str) -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await commit(shard, 1).wait()
+        await commit(shard, 2).wait()
+        await shard.save()
+    view = await bench.view()
+    loaded = await view.load(7)
+    assert loaded is not None
+    checkpoint, records = loaded
+    wrong = {
+        "another topic": checkpoint._replace(topic_id=bytes(16)),
+        "another epoch": checkpoint._replace(leader_epoch=5),
+        "a shorter log": checkpoint._replace(next_offset=3),
+        "records deleted": checkpoint._replace(next_offset=-1),
+    }[change]
+    await view.save([PartitionChange(7, wrong, {one.key: b"wrong" for one in records})])
+    async with bench.running() as shard:
+        assert offset_of(fetch(shard)) == 2
+        assert await bench.saved_to() == -1
+
+
+async def test_records_of_a_newer_broker_are_left_out() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await commit(shard, 1).wait()
+    first = bench.log.batches[0].records[0]
+    bench.log.append([first._replace(key=b"\0\x63???"), first._replace(value=b"\0\x63???")], 0)
+    async with bench.running() as shard:
+        assert offset_of(fetch(shard)) == 1
+
+
+async def test_a_stopping_shard_keeps_nobody_but_finishes_what_is_on_its_way() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await settled_member(shard)
+        joining = join(shard)
+        bench.log.is_slow = True
+        committing = commit(shard, 1, group="another")
+        await wait_all_tasks_blocked()
+        shard.stop()
+        assert error_of(joining) is NotCoordinator
+        assert error_of(commit(shard, 2)) is NotCoordinator
+        bench.log.sync()
+        await wait_all_tasks_blocked()
+        assert committing.result() == [None]

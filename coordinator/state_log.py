@@ -1,0 +1,83 @@
+"""What the control plane's state is kept in: an internal topic's partition as a log of keys and values.
+
+`broker.py` supplies it on top of the engine. A record without a value is a tombstone. What was appended is durable
+when the high watermark passed it, and only then is it read (RULES C1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class StateLogFailed(Exception):
+    """The log cannot be written or read, or is not ours any more: what was appended last may be there or not."""
+
+
+class StateRecord(NamedTuple):
+    key: bytes
+    value: bytes | None
+
+
+class StateSlice(NamedTuple):
+    """Records in the order of the log, where to read on, and in which epoch the last of what was read was written."""
+
+    records: Sequence[StateRecord]
+    next_offset: int
+    leader_epoch: int
+
+
+class PendingWrite(Protocol):
+    """One batch on its way."""
+
+    @property
+    def is_settled(self) -> bool: ...
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once, when a batch that is not settled is."""
+
+    def result(self) -> int:
+        """The offset behind the batch, which is durable. Raises StateLogFailed."""
+
+
+class StateLog(Protocol):
+    """One partition of an internal topic, led by this broker in one epoch."""
+
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int:
+        """The high watermark: what is below it is durable and can be read."""
+
+    @property
+    def batch_size_max_bytes(self) -> int:
+        """What `append` takes at once, all overhead included."""
+
+    def size_of(self, record: StateRecord) -> int:
+        """At most so many bytes of a batch; `batch_overhead_bytes` come once."""
+
+    @property
+    def batch_overhead_bytes(self) -> int: ...
+    async def wait_for_room(self) -> None:
+        """Return when a batch may be appended: the disk may be busy with others'."""
+
+    def append(self, records: Sequence[StateRecord], now_ms: int) -> PendingWrite:
+        """One batch, at least one record. Batches are in the log in the order of the calls. Raises StateLogFailed."""
+
+    async def read(self, offset: int) -> StateSlice:
+        """From `offset`, below `end_offset`, on: about a MiB, never beyond it. Raises StateLogFailed."""
+
+    def holds(self, leader_epoch: int, end_offset: int) -> bool:
+        """Whether this log has the records below `end_offset`, the last of them written in that epoch (-1: there are
+        none), as whoever led it then knew them, and can be read on from there. Raises StateLogFailed."""
+
+
+class StateLogs(Protocol):
+    async def get(self, topic_id: bytes, topic: str, partition: int) -> StateLog:
+        """The log, from now on this one alone: those given before take nothing more, and what they took is in the log,
+        or never will be. Raises StateLogFailed."""
