@@ -193,6 +193,9 @@ class PartitionLog(Protocol):
     def last_stable_offset(self) -> int: ...
     @property
     def log_end_offset(self) -> int: ...
+    @property
+    def batch_size_max_bytes(self) -> int:
+        """Larger ones are refused."""
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless it is ours; -1 means the caller does not say."""

@@ -29,6 +29,7 @@ LENGTH_PREFIX_SIZE_BYTES = 12  # base offset and length: what batch_length does 
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP_MS = -1
+RECORD_OVERHEAD_MAX_BYTES = 23  # of a record without headers in a batch with one timestamp: three bytes, four varints
 
 _CRC_POSITION = 17
 _SIZE_MIN_BYTES = LENGTH_PREFIX_SIZE_BYTES + 14  # Records.LOG_OVERHEAD + LegacyRecord.RECORD_OVERHEAD_V0

@@ -145,6 +145,10 @@ class Partition(Watched):
     def last_stable_offset(self) -> int:
         return self._high.offset  # no transaction can be open yet
 
+    @property
+    def batch_size_max_bytes(self) -> int:
+        return min(self._config.max_message_size_bytes, self._config.segment_size_bytes)
+
     def check_open(self) -> None:
         """Raise what `close` was given."""
         if self._closed is not None:

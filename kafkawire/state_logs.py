@@ -1,0 +1,175 @@
+"""Internal topics as the control plane sees them: the engine's partitions behind `coordinator.state_log.StateLogs`.
+
+Keys and values go into uncompressed batches without a producer, written with acks=all, and come out of any batch that
+Kafka could have written. Every error of the engine is `StateLogFailed`: whoever keeps state there starts again from the
+log. What the keys and values mean, nothing here knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import trio
+
+from coordinator.state_log import StateLogFailed, StateRecord, StateSlice
+from engine.api import NO_EPOCH, Isolation, PartitionLog, PartitionStore, PendingAppend, TopicPartition
+from engine.batch import (
+    HEADER_SIZE_BYTES,
+    RECORD_OVERHEAD_MAX_BYTES,
+    BatchHeader,
+    Record,
+    build_batch,
+    parse_header,
+    walk_records,
+)
+from engine.codecs import decompress
+from engine.errors import EngineError, NotLoaded
+
+READ_BYTES: Final = 1 << 20
+RECORDS_PER_TURN: Final = 1000  # of a read; some 5 ms
+_ACKS_ALL: Final = -1
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except (EngineError, OSError) as error:
+        raise StateLogFailed(str(error)) from error
+
+
+class EngineStateLogs:
+    """See `coordinator.state_log.StateLogs`."""
+
+    def __init__(self, store: PartitionStore) -> None:
+        self._store = store
+        self._given: dict[TopicPartition, EngineStateLog] = {}
+        self._turn = trio.Lock()
+
+    async def get(self, topic_id: bytes, topic: str, partition: int) -> EngineStateLog:
+        identity = TopicPartition(topic_id, topic, partition)
+        async with self._turn:
+            if identity in self._given:
+                await self._given[identity].end()
+            with _failures():
+                self._given[identity] = EngineStateLog(self._store, self._store.get(identity))
+            return self._given[identity]
+
+
+class _Write:
+    """See `coordinator.state_log.PendingWrite`."""
+
+    __slots__ = ("_append",)
+
+    def __init__(self, append: PendingAppend) -> None:
+        self._append = append
+
+    @property
+    def is_settled(self) -> bool:
+        return self._append.is_settled
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        self._append.call_when_settled(callback)
+
+    def result(self) -> int:
+        with _failures():
+            return self._append.result().last_offset + 1
+
+
+class EngineStateLog:
+    """See `coordinator.state_log.StateLog`."""
+
+    batch_overhead_bytes = HEADER_SIZE_BYTES
+
+    def __init__(self, store: PartitionStore, log: PartitionLog) -> None:
+        self._store = store
+        self.topic_id = log.partition.topic_id
+        self.leader_epoch = log.leader_epoch
+        self._log = log
+        self._last: PendingAppend | None = None
+        self._has_ended = False
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.high_watermark
+
+    @property
+    def batch_size_max_bytes(self) -> int:
+        return self._log.batch_size_max_bytes
+
+    def size_of(self, record: StateRecord) -> int:
+        return RECORD_OVERHEAD_MAX_BYTES + len(record.key) + len(record.value or b"")
+
+    async def wait_for_room(self) -> None:
+        await self._store.wait_for_room()
+
+    def append(self, records: Sequence[StateRecord], now_ms: int) -> _Write:
+        self._check()
+        batch = build_batch([Record(record.key, record.value, now_ms) for record in records])
+        with _failures():
+            self._last = self._log.append(memoryview(batch), acks=_ACKS_ALL)
+        return _Write(self._last)
+
+    async def end(self) -> None:
+        """Take nothing more. Returns when what was taken is settled, as appends are, in their order."""
+        self._has_ended = True
+        if self._last is not None:
+            with suppress(EngineError):
+                await self._last.wait()
+
+    async def read(self, offset: int) -> StateSlice:
+        records: list[StateRecord] = []
+        next_offset, leader_epoch, walked = offset, NO_EPOCH, 0
+        with _failures():
+            for header, body in _batches(await self._read(offset)):
+                next_offset, leader_epoch = header.next_offset, header.leader_epoch
+                for record in () if header.is_control else walk_records(header, decompress(header.codec_id, body)):
+                    if record.key is not None and header.base_offset + record.offset_delta >= offset:
+                        records.append(StateRecord(record.key, record.value))
+                    walked += 1
+                    if walked % RECORDS_PER_TURN == 0:
+                        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()
+        return StateSlice(records, next_offset, leader_epoch)
+
+    async def _read(self, offset: int) -> bytes:
+        """Batches as they are stored; the last one may be cut."""
+        while True:
+            self._check()
+            try:
+                found = self._log.read(offset, READ_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
+                return b"".join(part.file.read_at(part.position, part.size_bytes) for part in found.records)
+            except NotLoaded:
+                await self._log.load(offset, READ_BYTES)
+
+    def holds(self, leader_epoch: int, end_offset: int) -> bool:
+        self._check()
+        if not self.start_offset <= end_offset <= self.end_offset:
+            return False
+        if leader_epoch == NO_EPOCH:
+            return end_offset == self.start_offset
+        with _failures():
+            end = self._log.end_offset_for_epoch(leader_epoch)
+        return end.leader_epoch == leader_epoch and end_offset <= end.end_offset
+
+    def _check(self) -> None:
+        if self._has_ended or self._log.leader_epoch != self.leader_epoch:
+            raise StateLogFailed(f"{self._log.partition.topic}-{self._log.partition.partition} has a newer leader")
+
+
+def _batches(data: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
+    """The whole ones, each with its records section."""
+    position = 0
+    while position + HEADER_SIZE_BYTES <= len(data):
+        header = parse_header(data, position)
+        end = position + header.size_bytes
+        if end > len(data):
+            return
+        yield header, data[position + HEADER_SIZE_BYTES : end]
+        position = end
