@@ -8,7 +8,7 @@ import click
 
 import kafkawire
 
-COMMANDS = {"serve": "kafkawire.cli.serve"}
+COMMANDS = {"groups": "kafkawire.cli.groups", "serve": "kafkawire.cli.serve"}
 
 
 class LazyGroup(click.Group):

@@ -9,6 +9,7 @@ from kafkawire.wire.schema import Field
 
 # Array elements and tagged fields of one request together: 3 MB of tiny elements would otherwise become 1 M objects.
 ELEMENT_CAP: Final = 100_000
+RESPONSE_ELEMENT_CAP: Final = 1_000_000  # of a response: whoever asked has chosen whom to trust, and lists are long
 
 
 class MessageStruct:
@@ -39,13 +40,15 @@ class Message(MessageStruct):
     FLEXIBLE_FROM: ClassVar[int]
 
     @classmethod
-    def decode(cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None) -> Self:
+    def decode(
+        cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None, cap: int = ELEMENT_CAP
+    ) -> Self:
         """Reads the body in buffer[start:end]; records fields are views of `buffer` and keep it alive.
 
         Raises DecodeError and nothing else, whatever the bytes are.
         """
         stop = len(buffer) if end is None else end
-        message: Self = decoder(cls, version)(buffer, memoryview(buffer), start, stop, ELEMENT_CAP)
+        message: Self = decoder(cls, version)(buffer, memoryview(buffer), start, stop, cap)
         return message
 
     def encode(self, version: int) -> list[Any]:

@@ -14,7 +14,7 @@ from struct import error as struct_error
 from typing import Any, Final, NamedTuple, cast
 
 from kafkawire.messages import MODULES
-from kafkawire.wire.message import ELEMENT_CAP, Message
+from kafkawire.wire.message import ELEMENT_CAP, RESPONSE_ELEMENT_CAP, Message
 from kafkawire.wire.primitives import DecodeError, read_uvarint
 
 API_VERSIONS_KEY: Final = 18
@@ -107,7 +107,7 @@ def decode_response(buffer: bytes | bytearray, api_key: int, version: int) -> tu
     offset = _CORRELATION_ID.size
     if api_key != API_VERSIONS_KEY and is_flexible(api_key, version):
         offset = _skip_tags(buffer, offset)
-    return correlation_id, response_class(api_key).decode(buffer, version, offset)
+    return correlation_id, response_class(api_key).decode(buffer, version, offset, cap=RESPONSE_ELEMENT_CAP)
 
 
 def _message_class(api_key: int, side: str) -> type[Message]:

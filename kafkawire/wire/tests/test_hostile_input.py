@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.messages.delete_groups import DeleteGroupsRequest
+from kafkawire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
@@ -18,7 +18,7 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.wire.message import ELEMENT_CAP
 from kafkawire.wire.primitives import STRING_SIZE_MAX, UVARINT_MAX, DecodeError, EncodeError, read_uvarint, uvarint
-from kafkawire.wire.versions import decode_request_header, encode_request
+from kafkawire.wire.versions import decode_request_header, decode_response, encode_request, response_header
 
 LEGACY, FLEXIBLE = 8, 12  # versions of Metadata
 
@@ -183,6 +183,14 @@ def test_the_cap_counts_nested_arrays_together() -> None:
     body = b"\x02g" + struct.pack(">i", 0) + b"\x02m\x00" + uvarint(12) + one_topic * 11 + b"\0"
     with pytest.raises(DecodeError, match="too many"):
         OffsetCommitRequest.decode(body, 8)
+
+
+def test_a_list_may_be_longer_when_we_have_asked_for_it() -> None:
+    response = DeleteGroupsResponse(results=[DeletableGroupResult(group_id="g")] * (ELEMENT_CAP + 1))
+    frame = response_header(response.API_KEY, 2, 1) + b"".join(response.encode(2))
+    assert decode_response(frame, response.API_KEY, 2) == (1, response)
+    with pytest.raises(DecodeError, match="too many"):
+        DeleteGroupsResponse.decode(frame, 2, 5)
 
 
 def test_records_are_views_of_the_frame() -> None:

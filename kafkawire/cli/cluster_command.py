@@ -1,0 +1,119 @@
+"""What commands that ask a cluster have in common: three options, a deadline, how they print and how they fail.
+
+Such a command says what to ask and returns a Report; here it is asked and shown. Results go to standard output, in a
+table for people or as JSON for programs; remarks and errors go to standard error, and an error makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from kafkawire.client.cluster import Cluster
+    from kafkawire.client.connection import Connect
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+DEFAULT_TIMEOUT_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class Report:
+    """What a command found or did. `document` is what JSON shows; a table without columns shows bare lines."""
+
+    document: object
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[object]] = ()
+    remarks: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+Work = Callable[["Cluster"], Awaitable[Report]]
+
+
+def cluster_command(function: Callable[..., Work]) -> Callable[..., None]:
+    """The options, and doing what the command says. The context's object may be another way to connect: a test's."""
+
+    @click.option(
+        "--bootstrap-server", default=DEFAULT_BOOTSTRAP, show_default=True, metavar="HOST:PORT[,...]",
+        help="Brokers to ask first.",
+    )  # fmt: skip
+    @click.option(
+        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+        help="For people, or for programs.",
+    )  # fmt: skip
+    @click.option(
+        "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
+        show_default=True, metavar="SECONDS", help="Give up after this time.",
+    )  # fmt: skip
+    @click.pass_context
+    def run(context: click.Context, /, bootstrap_server: str, output: str, timeout_s: float, **arguments: Any) -> None:
+        report = _ask(function(**arguments), bootstrap_server, timeout_s, context.obj)
+        _show(report, as_json=output == "json")
+        if report.problems:
+            context.exit(1)
+
+    return update_wrapper(run, function)
+
+
+def _ask(work: Work, bootstrap: str, timeout_s: float, connect: Connect | None) -> Report:
+    import trio
+
+    from kafkawire.client.errors import ClientError
+
+    try:
+        return trio.run(ask, work, bootstrap, timeout_s, connect)
+    except ClientError as error:
+        raise click.ClickException(printable(str(error))) from None
+
+
+async def ask(work: Work, bootstrap: str, timeout_s: float, connect: Connect | None) -> Report:
+    """Does what a command says, in time. Raises ClientError."""
+    import trio
+
+    from kafkawire.client.cluster import Cluster
+    from kafkawire.client.connection import connect_tcp, parse_bootstrap
+    from kafkawire.client.errors import ClientError
+
+    async with Cluster(parse_bootstrap(bootstrap), connect or connect_tcp) as cluster:
+        with trio.move_on_after(timeout_s):
+            return await work(cluster)
+        raise ClientError(f"not done after {timeout_s:g} s, waiting for {cluster.waiting_for}")
+
+
+def _show(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(report.document, indent=2))
+    else:
+        for line in table(report.columns, report.rows):
+            click.echo(line)
+    for remark in report.remarks:
+        click.echo(printable(remark), err=True)
+    for problem in report.problems:
+        click.echo(f"Error: {printable(problem)}", err=True)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Lines with numbers to the right and "-" for what is not known."""
+    lines = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
+    if columns:
+        lines.insert(0, list(columns))
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    align = [
+        str.rjust if all(cell is None or isinstance(cell, int) for cell in cells) else str.ljust
+        for cells in zip(*rows, strict=True)
+    ] or [str.ljust] * len(widths)
+    return [
+        "  ".join(one(cell, width) for one, cell, width in zip(align, line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def printable(text: str) -> str:
+    """Names are what clients chose: none of them may move the cursor or begin a line."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

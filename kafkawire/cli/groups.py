@@ -1,0 +1,152 @@
+"""`kafkawire groups`: consumer groups of any Kafka cluster, their lag and their offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, TextIO
+
+import click
+
+from kafkawire.cli.cluster_command import Work, cluster_command
+from kafkawire.cli.offset_reset import Goal, Wish, parse_csv, parse_datetime_ms, parse_duration_ms, parse_topic
+from kafkawire.client.partitions import TopicPartition
+
+STATES: Final = (
+    "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling", "NotReady",
+)  # fmt: skip
+TYPES: Final = ("classic", "consumer", "share", "streams")
+
+Topics = tuple[tuple[str, list[TopicPartition]], ...]
+
+
+def parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """An option's callback: the value, or each of several, as `parse` takes it; its ValueError says what is wrong."""
+
+    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        try:
+            if isinstance(value, tuple):
+                return tuple(map(parse, value))
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
+
+
+def parse_ago_ms(text: str) -> int:
+    """The time of now less a duration. Raises ValueError."""
+    return time.time_ns() // 1_000_000 - parse_duration_ms(text)
+
+
+TOPICS: Final = click.option(
+    "--topic", "topics", multiple=True, callback=parsed(parse_topic), metavar="TOPIC[:PARTITION,...]",
+    help="Of these only; may be repeated.",
+)  # fmt: skip
+
+
+@click.group("groups")
+def command() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+@command.command("list")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False), help="Only these.")
+@click.option("--type", "types", multiple=True, type=click.Choice(TYPES, case_sensitive=False), help="Only these.")
+@cluster_command
+def list_groups(states: tuple[str, ...], types: tuple[str, ...]) -> Work:
+    """List groups with their state and type."""
+    from kafkawire.cli import group_reports
+
+    return partial(group_reports.report_list, states=states, types=types)
+
+
+@command.command("describe")
+@click.argument("groups", nargs=-1, metavar="[GROUP]...")
+@click.option("--all", "every", is_flag=True, help="All groups.")
+@click.option("--offsets/--members", default=True, show_default=True, help="A row for each partition, or each member.")
+@cluster_command
+def describe(groups: tuple[str, ...], every: bool, offsets: bool) -> Work:
+    """Show how far GROUPs have read, and who reads what."""
+    from kafkawire.cli import group_reports
+
+    if every == bool(groups):
+        raise click.UsageError("name groups, or give --all")
+    report = group_reports.report_offsets if offsets else group_reports.report_members
+    return partial(report, group_ids=groups)
+
+
+@command.command("lag")
+@click.argument("groups", nargs=-1, metavar="[GROUP]...")
+@click.option("--max", "lag_max", type=click.IntRange(min=0), help="Exit with 1 if a group lags by more.")
+@cluster_command
+def lag(groups: tuple[str, ...], lag_max: int | None) -> Work:
+    """Show how many records GROUPs, or all groups, have not read yet."""
+    from kafkawire.cli import group_reports
+
+    return partial(group_reports.report_lag, group_ids=groups, lag_max=lag_max)
+
+
+@command.command("reset")
+@click.argument("group")
+@TOPICS
+@click.option("--all-topics", is_flag=True, help="Of all topics the group has committed offsets of.")
+@click.option(Goal.EARLIEST.value, is_flag=True, help="To where the log begins.")
+@click.option(Goal.LATEST.value, is_flag=True, help="To where the log ends.")
+@click.option(Goal.CURRENT.value, is_flag=True, help="As committed, else to where the log ends.")
+@click.option(Goal.OFFSET.value, type=click.IntRange(min=0), help="To this offset.")
+@click.option(Goal.SHIFT.value, type=int, metavar="N", help="By N records, back if N is negative.")
+@click.option(Goal.TIME.value, callback=parsed(parse_datetime_ms), help="To the first record since: ISO 8601.")
+@click.option("--by-duration", callback=parsed(parse_ago_ms), help="The same, as long ago: PT1H, P7D.")
+@click.option(Goal.FILE.value, type=click.File(encoding="utf-8"), help="To those in rows of topic,partition,offset.")
+@click.option("--execute/--dry-run", default=False, show_default=True, help="Do it, or show what would be done.")
+@click.option("--export", is_flag=True, help="Print rows for --from-file.")
+@cluster_command
+def reset(
+    group: str, topics: Topics, all_topics: bool, execute: bool, export: bool, from_file: TextIO | None, **goals: Any
+) -> Work:
+    """Move the committed offsets of GROUP, which must have no members."""
+    from kafkawire.cli import group_changes
+
+    wishes = [Wish(Goal(option), number) for option, number in _given(goals)]
+    if from_file is not None:
+        wishes.append(Wish(Goal.FILE, offsets=_offsets_of(from_file, group)))
+    if len(wishes) != 1:
+        raise click.UsageError(f"give one of {', '.join(goal.value for goal in Goal)}, --by-duration")
+    if [bool(topics), all_topics, from_file is not None].count(True) != 1:
+        raise click.UsageError("give --topic or --all-topics, and neither with --from-file")
+    scope = group_changes.Scope(dict(topics), has_all_committed=all_topics)
+    return partial(
+        group_changes.report_reset, group_id=group, scope=scope, wish=wishes[0], execute=execute, export=export
+    )
+
+
+def _given(goals: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Options and their numbers, as far as they were given."""
+    for name, value in goals.items():
+        if value is not None and value is not False:
+            option = Goal.TIME.value if name == "by_duration" else f"--{name.replace('_', '-')}"
+            yield option, int(value)
+
+
+def _offsets_of(file: TextIO, group_id: str) -> dict[TopicPartition, int]:
+    try:
+        return parse_csv(file, group_id)
+    except ValueError as error:  # an undecodable one is one too
+        raise click.ClickException(f"{file.name}: {error}") from None
+
+
+@command.command("delete")
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+@TOPICS
+@cluster_command
+def delete(groups: tuple[str, ...], topics: Topics) -> Work:
+    """Delete GROUPs that have no members, or with --topic offsets of one GROUP."""
+    from kafkawire.cli import group_changes
+
+    if not topics:
+        return partial(group_changes.report_delete_groups, group_ids=groups)
+    if len(groups) > 1:
+        raise click.UsageError("--topic goes with one group")
+    return partial(group_changes.report_delete_offsets, group_id=groups[0], topics=dict(topics))

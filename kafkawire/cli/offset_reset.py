@@ -1,0 +1,142 @@
+"""Which offsets a group gets when they are reset: the decision without the asking. Pure.
+
+After Kafka's ConsumerGroupCommand: an offset that is named, shifted to or read from a file is kept within the log, the
+others are within it as they are found. A date without a zone is UTC.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final, NamedTuple
+
+from kafkawire.client.partitions import TopicPartition
+
+_DURATION: Final = re.compile(
+    r"(?P<sign>[-+]?)P(?:(?P<days>\d+)D)?(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?"
+    r"(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
+    re.IGNORECASE,
+)
+_UNIT_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
+
+
+class ResetRefused(Exception):
+    """What was asked for cannot be done; nothing was changed."""
+
+
+class Goal(Enum):
+    """Where the offsets are to go; some need a number, or one for each partition."""
+
+    EARLIEST = "--to-earliest"
+    LATEST = "--to-latest"
+    CURRENT = "--to-current"
+    OFFSET = "--to-offset"
+    SHIFT = "--shift-by"
+    TIME = "--to-datetime"
+    FILE = "--from-file"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """`number` is an offset, a shift or a time in ms."""
+
+    goal: Goal
+    number: int = 0
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+class Known(NamedTuple):
+    """Of a partition. `at_time` is the first offset at the time wished for, None when no record is as late."""
+
+    committed: int | None
+    start: int
+    end: int
+    at_time: int | None = None
+
+
+class Move(NamedTuple):
+    """`warning` says why it is not what was wished for."""
+
+    partition: TopicPartition
+    committed: int | None
+    offset: int
+    warning: str | None = None
+
+
+def plan(wish: Wish, known: Mapping[TopicPartition, Known]) -> list[Move]:
+    """In order. Raises ResetRefused."""
+    return [_move(wish, partition, known[partition]) for partition in sorted(known)]
+
+
+def _move(wish: Wish, partition: TopicPartition, known: Known) -> Move:
+    if wish.goal is Goal.EARLIEST:
+        return Move(partition, known.committed, known.start)
+    if wish.goal is Goal.LATEST:
+        return Move(partition, known.committed, known.end)
+    if wish.goal is Goal.CURRENT:
+        return Move(partition, known.committed, known.end if known.committed is None else known.committed)
+    if wish.goal is Goal.TIME:
+        if known.at_time is not None:
+            return Move(partition, known.committed, known.at_time)
+        return Move(partition, known.committed, known.end, f"{partition} has no record as late: the end is taken")
+    return _bounded(partition, known, _wished_offset(wish, partition, known))
+
+
+def _wished_offset(wish: Wish, partition: TopicPartition, known: Known) -> int:
+    if wish.goal is Goal.FILE:
+        return wish.offsets[partition]
+    if wish.goal is Goal.OFFSET:
+        return wish.number
+    if known.committed is None:
+        raise ResetRefused(f"{partition} cannot be shifted: nothing is committed")
+    return known.committed + wish.number
+
+
+def _bounded(partition: TopicPartition, known: Known, offset: int) -> Move:
+    if offset > known.end:
+        warning = f"{offset} is higher than the latest offset of {partition}: {known.end} is taken"
+        return Move(partition, known.committed, known.end, warning)
+    if offset < known.start:
+        warning = f"{offset} is lower than the earliest offset of {partition}: {known.start} is taken"
+        return Move(partition, known.committed, known.start, warning)
+    return Move(partition, known.committed, offset)
+
+
+def parse_topic(text: str) -> tuple[str, list[TopicPartition]]:
+    """Of `topic` or `topic:0,1`; without partitions they are all meant. Raises ValueError."""
+    topic, colon, numbers = text.partition(":")
+    if not topic or (colon and not re.fullmatch(r"\d{1,9}(,\d{1,9})*", numbers)):
+        raise ValueError(f"{text!r} is not TOPIC or TOPIC:PARTITION,...")
+    return topic, sorted({TopicPartition(topic, int(number)) for number in numbers.split(",") if colon})
+
+
+def parse_datetime_ms(text: str) -> int:
+    """An ISO 8601 date and time. Raises ValueError."""
+    when = datetime.fromisoformat(text)
+    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def parse_duration_ms(text: str) -> int:
+    """An ISO 8601 duration of days and shorter units, as Java's: P7D, PT1H30M. Raises ValueError."""
+    match = _DURATION.fullmatch(text)
+    parts = {unit: value for unit, value in match.groupdict().items() if value and unit != "sign"} if match else {}
+    if match is None or not parts:
+        raise ValueError(f"{text!r} is not a duration such as P7D or PT1H30M")
+    duration_ms = round(sum(float(value) * _UNIT_MS[unit] for unit, value in parts.items()))
+    return -duration_ms if match["sign"] == "-" else duration_ms
+
+
+def parse_csv(lines: Iterable[str], group_id: str) -> dict[TopicPartition, int]:
+    """Rows of `topic,partition,offset`, or of `group,topic,partition,offset` for several groups. Raises ValueError."""
+    offsets: dict[TopicPartition, int] = {}
+    for number, row in enumerate(csv.reader(lines), 1):
+        if not row or (len(row) == 4 and row[0] != group_id):
+            continue
+        if len(row) not in (3, 4) or not row[-2].isdecimal() or not row[-1].isdecimal():
+            raise ValueError(f"line {number} is not topic,partition,offset: {','.join(row)}")
+        offsets[TopicPartition(row[-3], int(row[-2]))] = int(row[-1])
+    return offsets

@@ -1,0 +1,207 @@
+"""A cluster as the command line sees it: which broker to ask, and asking again while it is not ready.
+
+Requests about partitions go to their leaders, those about groups to their coordinators; both move, and both may be
+starting. Who asks gives up by a deadline of its own; `waiting_for` says then what was the matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import trio
+
+from kafkawire.client.connection import Address, Connect, Connection, connect_tcp
+from kafkawire.client.errors import CannotConnect, ClientError, Refusal, refusal
+from kafkawire.client.partitions import TopicPartition
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kafkawire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+GROUPS_AT_ONCE: Final = 500  # in one request
+PARTITIONS_AT_ONCE: Final = 10_000
+LEADER_ATTEMPTS: Final = 5  # a partition may well stay without a leader; a coordinator comes back
+RETRY_FIRST_S: Final = 0.1
+RETRY_MAX_S: Final = 1.0
+
+_GROUP_KEY_TYPE: Final = 0
+_COORDINATOR_COMES = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+_LEADER_COMES = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.OFFSET_NOT_AVAILABLE}
+)
+
+_KeyT = TypeVar("_KeyT")
+_ValueT = TypeVar("_ValueT")
+_Attempt = Callable[[list[_KeyT]], Awaitable[dict[_KeyT, _ValueT | Refusal]]]
+
+
+class Cluster:
+    """Connections to brokers, made when they are needed. `async with` closes them."""
+
+    def __init__(self, bootstrap: Sequence[Address], connect: Connect = connect_tcp) -> None:
+        self.waiting_for = "a connection"
+        self._bootstrap = bootstrap
+        self._connect = connect
+        self._connections: dict[Address, Connection] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections.values():
+            await connection.aclose()
+
+    async def broker(self, address: Address) -> Connection:
+        """Raises ClientError."""
+        self.waiting_for = f"an answer of {address}"
+        if address not in self._connections:
+            self._connections[address] = await Connection.open(address, self._connect)
+        return self._connections[address]
+
+    async def any_broker(self) -> Connection:
+        """The first bootstrap server that can be reached. Raises CannotConnect."""
+        problems = []
+        for address in self._bootstrap:
+            try:
+                found = await self.broker(address)
+            except CannotConnect as error:
+                problems.append(str(error))
+            else:
+                self._bootstrap = [address]
+                return found
+        raise CannotConnect("; ".join(problems))
+
+    async def brokers(self) -> list[Address]:
+        """All of the cluster."""
+        return list((await self._metadata([]))[0].values())
+
+    async def topics(self, names: Collection[str]) -> dict[str, MetadataResponseTopic]:
+        """What is known of these; none is created."""
+        return (await self._metadata(names))[1]
+
+    async def at_coordinators(
+        self,
+        groups: Iterable[str],
+        ask: Callable[[Connection, list[str]], Awaitable[Mapping[str, _ValueT | Refusal]]],
+    ) -> dict[str, _ValueT | Refusal]:
+        """What the coordinators of these groups answer when `ask`ed for theirs."""
+        answers: dict[str, _ValueT | Refusal] = {}
+        for some in _portions(groups, GROUPS_AT_ONCE):
+            answers.update(await self._settled(some, self._asking(self._coordinators, ask), _COORDINATOR_COMES))
+        return answers
+
+    async def at_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[Connection, list[TopicPartition]], Awaitable[Mapping[TopicPartition, _ValueT | Refusal]]],
+    ) -> dict[TopicPartition, _ValueT | Refusal]:
+        """What the leaders of these partitions answer when `ask`ed for theirs."""
+        attempt = self._asking(self._leaders, ask)
+        answers: dict[TopicPartition, _ValueT | Refusal] = {}
+        for some in _portions(partitions, PARTITIONS_AT_ONCE):
+            answers.update(await self._settled(some, attempt, _LEADER_COMES, LEADER_ATTEMPTS))
+        return answers
+
+    async def at_brokers(
+        self, ask: Callable[[Connection], Awaitable[_ValueT | Refusal]]
+    ) -> dict[Address, _ValueT | Refusal]:
+        """What each broker answers, those that are loading groups once they have."""
+
+        async def attempt(pending: list[Address]) -> dict[Address, _ValueT | Refusal]:
+            return {address: await ask(await self.broker(address)) for address in pending}
+
+        return await self._settled(await self.brokers(), attempt, _COORDINATOR_COMES)
+
+    def _asking(
+        self,
+        find: Callable[[list[_KeyT]], Awaitable[Mapping[_KeyT, Address | Refusal]]],
+        ask: Callable[[Connection, list[_KeyT]], Awaitable[Mapping[_KeyT, _ValueT | Refusal]]],
+    ) -> _Attempt[_KeyT, _ValueT]:
+        """An attempt that finds out whom to ask for what, and asks."""
+
+        async def attempt(pending: list[_KeyT]) -> dict[_KeyT, _ValueT | Refusal]:
+            outcome: dict[_KeyT, _ValueT | Refusal] = {}
+            by_place: dict[Address, list[_KeyT]] = {}
+            for key, place in (await find(pending)).items():
+                if isinstance(place, Refusal):
+                    outcome[key] = place
+                else:
+                    by_place.setdefault(place, []).append(key)
+            for address, theirs in by_place.items():
+                outcome.update(await ask(await self.broker(address), theirs))
+            return outcome
+
+        return attempt
+
+    async def _settled(
+        self,
+        keys: Sequence[_KeyT],
+        attempt: _Attempt[_KeyT, _ValueT],
+        transient: Collection[ErrorCode],
+        attempts_max: int | None = None,
+    ) -> dict[_KeyT, _ValueT | Refusal]:
+        """Attempts again for those whose refusal will pass; the last attempt counts as it is."""
+        settled: dict[_KeyT, _ValueT | Refusal] = {}
+        pending = list(keys)
+        pause_s = RETRY_FIRST_S
+        attempts = 0
+        while pending and attempts != attempts_max:
+            if attempts:
+                self.waiting_for = f"{pending[0]}: {settled[pending[0]]}"
+                await trio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_MAX_S)
+            settled.update(await attempt(pending))
+            attempts += 1
+            if not settled.keys() >= set(pending):
+                raise ClientError(f"the brokers say nothing of {next(key for key in pending if key not in settled)}")
+            pending = [key for key in pending if _is_one_of(settled[key], transient)]
+        return settled
+
+    async def _coordinators(self, groups: Sequence[str]) -> dict[str, Address | Refusal]:
+        request = FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=list(groups))
+        answer = await (await self.any_broker()).call(request, FindCoordinatorResponse, at_least=4)
+        return {
+            one.key: refusal(one.error_code, one.error_message) if one.error_code else Address(one.host, one.port)
+            for one in answer.coordinators
+        }
+
+    async def _leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address | Refusal]:
+        wanted = list(partitions)
+        brokers, topics = await self._metadata({one.topic for one in wanted})
+        leaders: dict[TopicPartition, Address | Refusal] = {
+            TopicPartition(name, row.partition_index): brokers.get(row.leader_id)
+            or refusal(ErrorCode.LEADER_NOT_AVAILABLE)
+            for name, topic in topics.items()
+            for row in topic.partitions
+        }
+        unknown = refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        refused = {name: refusal(topic.error_code) for name, topic in topics.items() if topic.error_code}
+        return {one: leaders.get(one) or refused.get(one.topic, unknown) for one in wanted}
+
+    async def _metadata(self, names: Collection[str]) -> tuple[dict[int, Address], dict[str, MetadataResponseTopic]]:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in sorted(names)], allow_auto_topic_creation=False
+        )
+        answer = await (await self.any_broker()).call(request, MetadataResponse, at_least=4)
+        brokers = {one.node_id: Address(one.host, one.port) for one in answer.brokers}
+        return brokers, {one.name: one for one in answer.topics if one.name is not None}
+
+
+def _is_one_of(outcome: object, codes: Collection[ErrorCode]) -> bool:
+    return isinstance(outcome, Refusal) and outcome.code in codes
+
+
+def _portions(keys: Iterable[_KeyT], size: int) -> list[list[_KeyT]]:
+    """Each key once."""
+    every = list(dict.fromkeys(keys))
+    return [every[start : start + size] for start in range(0, len(every), size)]

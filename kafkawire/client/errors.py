@@ -1,0 +1,57 @@
+"""What can go wrong between the command line and a cluster, each with the one line that a user is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kafkawire.errors import ErrorCode
+
+
+class ClientError(Exception):
+    """The command cannot go on; its text is the line for the user."""
+
+
+class CannotConnect(ClientError):
+    """Nobody is there, or who is there broke off."""
+
+
+class NotSupported(ClientError):
+    """The broker does not know the API, or not the version that is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A broker's no to one thing of several: to one group, to one partition."""
+
+    code: ErrorCode
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_TEXTS: Final[Mapping[ErrorCode, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
+    ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "the partition has no leader",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the partition is offline",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not authorized for the topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "not authorized for the group",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group does not exist",
+    ErrorCode.INVALID_GROUP_ID: "the group id is not valid",
+    ErrorCode.NON_EMPTY_GROUP: "the group is not empty",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group is subscribed to the topic",
+    # OffsetCommit tells whoever is in no group so when the group has members.
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members",
+}
+
+
+def refusal(code: int, message: str | None = None) -> Refusal:
+    """For an error code of a response, with the broker's own words if it has any."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:  # of a newer broker
+        return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, message or f"error {code}")
+    return Refusal(known, message or _TEXTS.get(known, known.name))

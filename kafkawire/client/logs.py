@@ -1,0 +1,59 @@
+"""Offsets of partitions' logs: where they begin and end, and what was first at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import Connection
+from kafkawire.client.errors import Refusal, refusal
+from kafkawire.client.partitions import TopicPartition, by_topic
+from kafkawire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+NO_OFFSET: Final = -1  # no record is as late as that
+
+_CONSUMER_REPLICA_ID: Final = -1
+
+
+async def offsets_at(
+    cluster: Cluster, partitions: Iterable[TopicPartition], timestamp_ms: int
+) -> dict[TopicPartition, int | Refusal]:
+    """The first offset with that timestamp or a later one; LATEST and EARLIEST are the ends of what consumers read."""
+
+    async def ask(connection: Connection, theirs: list[TopicPartition]) -> dict[TopicPartition, int | Refusal]:
+        topics = [
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsPartition(partition_index=one.partition, timestamp=timestamp_ms) for one in some
+                ],
+            )
+            for topic, some in by_topic(theirs)
+        ]
+        request = ListOffsetsRequest(replica_id=_CONSUMER_REPLICA_ID, topics=topics)
+        answer = await connection.call(request, ListOffsetsResponse)
+        return {
+            TopicPartition(topic.name, row.partition_index): refusal(row.error_code) if row.error_code else row.offset
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+
+    return await cluster.at_leaders(partitions, ask)
+
+
+async def partitions_of(cluster: Cluster, topics: Collection[str]) -> dict[str, list[TopicPartition] | Refusal]:
+    """All partitions of these topics."""
+    return {
+        name: refusal(topic.error_code)
+        if topic.error_code
+        else sorted(TopicPartition(name, row.partition_index) for row in topic.partitions)
+        for name, topic in (await cluster.topics(topics)).items()
+    }

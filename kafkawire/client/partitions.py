@@ -1,0 +1,20 @@
+"""A partition by its name, as administrators name it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
+    """In order."""
+    return [(topic, list(some)) for topic, some in groupby(sorted(partitions), lambda one: one.topic)]
