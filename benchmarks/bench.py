@@ -25,7 +25,7 @@ from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from benchmarks.load import Requests
     from compat_tests.harness.broker import Broker
@@ -62,12 +62,13 @@ class Contender:
 
 
 @contextmanager
-def both(directory: Path, *, with_kafka: bool) -> Iterator[list[Contender]]:
+def both(directory: Path, *, with_kafka: bool, overrides: Mapping[str, str] | None = None) -> Iterator[list[Contender]]:
     """Both brokers running, as shipped: kafkawire syncs before it acknowledges, Apache Kafka does not."""
-    with Kafkawire(directory / "kafkawire") as ours:
+    chosen = dict(overrides or {})
+    with Kafkawire(directory / "kafkawire", chosen) as ours:
         found = [Contender("kafkawire", ours, {}, is_synced=True)]
         if with_kafka:
-            with ApacheKafka(directory / "kafka", KAFKA_OVERRIDES, jvm=STOCK_JVM) as kafka:
+            with ApacheKafka(directory / "kafka", KAFKA_OVERRIDES | chosen, jvm=STOCK_JVM) as kafka:
                 yield [*found, Contender("Kafka", kafka, {})]
         else:
             yield found

@@ -187,6 +187,6 @@ class PartitionHost(Protocol):
 class TopicConfigValidator(Protocol):
     """Knows which topic configs exist and what values they take; `broker.py` supplies it."""
 
-    def validate(self, configs: Mapping[str, str]) -> None:
+    def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises InvalidConfig, naming the key, for an unknown key or a value that is not enforced."""
         ...

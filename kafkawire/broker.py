@@ -21,9 +21,15 @@ import trio
 from coordinator.api import BrokerEndpoint
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.errors import CannotStart
+from coordinator.groups.entry import OffsetSettings
+from coordinator.groups.service import GroupCoordinators, GroupOptions
+from coordinator.groups.shard import ViewMode
+from coordinator.groups.turn import GroupSettings
 from coordinator.metadata.embedded import open_embedded
 from coordinator.metadata.store import MetadataStore
 from coordinator.runtime import Coordinator, CoordinatorSettings
+from coordinator.state_view import StateView
+from coordinator.view import open_view
 from engine.errors import StoreRefused
 from engine.filesystem import FileSystem, PosixFileSystem
 from engine.index_store import LevelDbStore, OpenIndex
@@ -38,7 +44,9 @@ from kafkawire.partition_host import EngineHost
 from kafkawire.request_metrics import RequestMetrics
 from kafkawire.server import ServerLimits, serve
 from kafkawire.server_stats import ServerStats
-from kafkawire.topic_config import TopicConfigs
+from kafkawire.state_logs import EngineStateLogs
+from kafkawire.topic_config import COMPACTION, TopicConfigs
+from kafkawire.topic_lookup import high_watermark
 from kafkawire.transport import Listener, open_listener
 from kafkawire.wire.connection import ConnectionLimits
 from kafkawire.wire.plans import warm
@@ -55,12 +63,16 @@ class BrokerFailed(Exception):
     """The broker had to stop by itself; its text is the one line for the operator."""
 
 
+MINUTE_MS = 60_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """The world outside the broker: network, disk, threads, the metadata store, chance and time."""
 
     listen: Callable[[str, int], Awaitable[Listener]]
     open_metadata: Callable[[Path], Awaitable[MetadataStore]]
+    open_view: Callable[[Path], Awaitable[StateView]]
     filesystem: FileSystem
     open_index: OpenIndex
     pool: WorkerPool
@@ -74,6 +86,7 @@ def real_surroundings() -> Surroundings:
     return Surroundings(
         listen=open_listener,
         open_metadata=partial(open_embedded, run=trio.to_thread.run_sync),
+        open_view=partial(open_view, run=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1))),
         filesystem=PosixFileSystem(),
         open_index=LevelDbStore,
         pool=ThreadPool(),
@@ -100,6 +113,7 @@ class Broker:
     _host: EngineHost | None = None
     _metadata: MetadataStore | None = None
     _coordinator: Coordinator | None = None
+    _groups: GroupCoordinators | None = None
 
     def __post_init__(self) -> None:
         self._topic_configs = TopicConfigs(self.config)
@@ -134,12 +148,15 @@ class Broker:
         try:
             await self._bind()
             await self._start_coordinator(nursery)
+            await self._start_groups(nursery)
             await self._start_serving(nursery)
         except (CannotStart, StoreRefused) as error:
             raise StartError(str(error)) from error
 
     async def close_store(self) -> None:
         """Syncs what is queued and marks the log dirs clean; the server has answered its last request before."""
+        if self._groups is not None:
+            await self._groups.close()
         if self._host is not None and self._host.has_store:
             await self._host.store.close()
 
@@ -172,6 +189,39 @@ class Broker:
         self._coordinator = Coordinator(self._metadata, self._host, self._topic_configs, settings, self.world.random)
         await self._coordinator.start()
         nursery.start_soon(self._coordinator.run)
+
+    async def _start_groups(self, nursery: trio.Nursery) -> None:
+        config = self.config
+        options = GroupOptions(
+            broker_id=config.node_id,
+            groups=GroupSettings(
+                session_timeout_min_ms=config.group_session_timeout_min_ms,
+                session_timeout_max_ms=config.group_session_timeout_max_ms,
+                members_max=config.group_members_max,
+                initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            ),
+            offsets=OffsetSettings(
+                metadata_max_length=config.offset_metadata_max_length,
+                retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+            ),
+            topic_configs=dict([COMPACTION, ("segment.bytes", str(config.offsets_topic_segment_size_bytes))]),
+            partition_count=config.offsets_topic_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+            retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+            view_mode=ViewMode(config.offsets_view_mode),
+            view_flush_interval_ms=config.offsets_view_flush_interval_ms,
+        )
+        view = await self.world.open_view((config.log_dirs[0] / "offsets-view").absolute())
+        logs = EngineStateLogs(self.store)
+        self._groups = GroupCoordinators(self.coordinator, logs, view, options, self.world.random, self.world.now_ms)
+        nursery.start_soon(self._groups.run)
+        nursery.start_soon(self._stop_groups)
+
+    async def _stop_groups(self) -> None:
+        """Members that wait for others would keep the server from answering its last request."""
+        await self.stop.wait()
+        assert self._groups is not None
+        self._groups.stop()
 
     def _endpoints(self) -> Iterator[BrokerEndpoint]:
         """What this broker advertises: as configured, else where it listens."""
@@ -208,11 +258,13 @@ class Broker:
         return store
 
     async def _start_serving(self, nursery: trio.Nursery) -> None:
+        assert self._groups is not None
         if self.config.http_listener is not None:
             await self._start_http(nursery, *self.config.http_listener)
         interfaces = BrokerInterfaces(
             store=self.store,
             cluster=self.coordinator,
+            groups=self._groups,
             config=self.config,
             topic_config=self._topic_configs.describe,
             fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
@@ -244,13 +296,19 @@ class Broker:
         await serve(listeners, dispatcher, limits, stop=self.stop, stats=self.stats, task_status=task_status)
         self.drained.set()
 
+    def _high_watermark(self, topic: str, partition: int) -> int | None:
+        return high_watermark(self.store, self.coordinator.image, topic, partition)
+
     async def _start_http(self, nursery: trio.Nursery, host: str, port: int) -> None:
         from kafkawire.http.app import build_app
+        from kafkawire.http.group_metrics import GroupMetrics
         from kafkawire.http.metrics import BrokerCollector
         from kafkawire.http.serve import serve_http
 
         collector = BrokerCollector(self.metrics, self.stats, lambda: self.coordinator.image)
-        app = build_app(lambda: self.is_live, collector)
+        assert self._groups is not None
+        groups = GroupMetrics(self._groups, self._high_watermark)
+        app = build_app(lambda: self.is_live, collector, groups)
         try:
             self.http_urls = await nursery.start(serve_http, app, host, port)
         except OSError as error:

@@ -77,6 +77,27 @@ class Config:
     )
     timestamp_after_max_ms: int = setting("log.message.timestamp.after.max.ms", "3600000", read.at_least(0, LONG_MAX))
 
+    group_session_timeout_min_ms: int = setting("group.min.session.timeout.ms", "6000", read.at_least(1, INT_MAX))
+    group_session_timeout_max_ms: int = setting("group.max.session.timeout.ms", "1800000", read.at_least(1, INT_MAX))
+    group_members_max: int = setting("group.max.size", str(INT_MAX), read.at_least(1, INT_MAX))
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms", "3000", read.at_least(0, INT_MAX)
+    )
+    offset_metadata_max_length: int = setting("offset.metadata.max.bytes", "4096", read.at_least(0, INT_MAX))
+    offsets_retention_minutes: int = setting("offsets.retention.minutes", "10080", read.at_least(1, INT_MAX))
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms", "600000", read.at_least(1, LONG_MAX)
+    )
+    offsets_topic_partitions: int = setting("offsets.topic.num.partitions", "50", read.at_least(1, INT_MAX))
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor", "3", read.at_least(1, 2**15 - 1)
+    )
+    offsets_topic_segment_size_bytes: int = setting(
+        "offsets.topic.segment.bytes", str(100 * MIB), read.at_least(1 * MIB, INT_MAX)
+    )
+    offsets_view_mode: str = setting("offsets.view.mode", "cached", read.choice("cached", "direct"))
+    offsets_view_flush_interval_ms: int = setting("offsets.view.flush.interval.ms", "100", read.at_least(1, INT_MAX))
+
     max_fetch_size_bytes: int = setting("fetch.max.bytes", str(55 * MIB), read.at_least(1024, INT_MAX))
     fetch_session_slots: int = setting("max.incremental.fetch.session.cache.slots", "1000", read.at_least(0, INT_MAX))
 
@@ -167,6 +188,8 @@ def _parse(key: str, value: str, parse: Callable[[str], Any]) -> Any:
 
 def _check(config: Config) -> None:
     """What no single key can tell."""
+    if config.group_session_timeout_min_ms > config.group_session_timeout_max_ms:
+        raise ConfigError("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
     names = {listener.name for listener in config.listeners}
     if not config.listeners:
         raise ConfigError("listeners: at least one is needed")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from coordinator.api import BrokerInfo, ClusterImage, ClusterService
+    from coordinator.groups.api import GroupService
     from engine.api import PartitionStore
     from kafkawire.fetch_sessions import FetchSessionCache
     from kafkawire.request_metrics import RequestMetrics
@@ -61,6 +62,13 @@ OPERATIONS_BY_RESOURCE: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
         Operation.DELETE,
         Operation.ALTER,
         Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DESCRIBE,
+        Operation.DELETE,
         Operation.DESCRIBE_CONFIGS,
         Operation.ALTER_CONFIGS,
     ),
@@ -133,6 +141,7 @@ class BrokerInterfaces:
 
     store: PartitionStore
     cluster: ClusterService
+    groups: GroupService
     config: HandlerConfig
     topic_config: TopicConfigView
     fetch_sessions: FetchSessionCache

@@ -187,6 +187,23 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     control.TooManyPartitions: ErrorCode.POLICY_VIOLATION,
     control.NotController: ErrorCode.NOT_CONTROLLER,
     control.MetadataUnavailable: ErrorCode.REQUEST_TIMED_OUT,
+    control.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
+    control.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
+    control.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
+    control.IllegalGeneration: ErrorCode.ILLEGAL_GENERATION,
+    control.RebalanceInProgress: ErrorCode.REBALANCE_IN_PROGRESS,
+    control.InconsistentProtocol: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    control.FencedInstance: ErrorCode.FENCED_INSTANCE_ID,
+    control.GroupIsFull: ErrorCode.GROUP_MAX_SIZE_REACHED,
+    control.MemberIdRequired: ErrorCode.MEMBER_ID_REQUIRED,
+    control.UnknownGroup: ErrorCode.GROUP_ID_NOT_FOUND,
+    control.GroupNotEmpty: ErrorCode.NON_EMPTY_GROUP,
+    control.SubscribedToTopic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    control.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    control.GroupTooLarge: ErrorCode.UNKNOWN_SERVER_ERROR,
+    control.NotCoordinator: ErrorCode.NOT_COORDINATOR,
+    control.CoordinatorLoading: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    control.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
 # Raised before there is a listener: no client can ever see them.

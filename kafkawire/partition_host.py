@@ -55,8 +55,8 @@ class EngineHost:
                 _log.error("partition is offline", partition=_name(hosted), reason=str(outcome))
 
     def _leaderships(self, opened: Sequence[HostedPartition]) -> list[Leadership]:
-        config_of = {one.topic_id: one.configs for one in opened}
-        configs = {topic_id: self._topic_configs.log_config(found) for topic_id, found in config_of.items()}
+        topics = {one.topic_id: one for one in opened}
+        configs = {key: self._topic_configs.log_config(one.topic, one.configs) for key, one in topics.items()}
         return [Leadership(_identity(one), configs[one.topic_id], one.state.leader_epoch) for one in opened]
 
 

@@ -20,6 +20,7 @@ import trio
 
 from coordinator.metadata.fake import FakeEnsemble, FakeStore
 from coordinator.metadata.store import MetadataStore
+from coordinator.testing_view import FakeViews
 from engine.io_workers import LoopPool
 from engine.testing import MemoryFileSystem
 from engine.testing_index import MemoryIndex
@@ -40,6 +41,7 @@ class MemoryWorld:
     seed: int = 0
     filesystem: MemoryFileSystem = field(default_factory=MemoryFileSystem)
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
+    views: FakeViews = field(default_factory=FakeViews)
     listeners: dict[int, MemoryListener] = field(default_factory=dict)
     sessions: list[FakeStore] = field(default_factory=list)
 
@@ -51,6 +53,7 @@ class MemoryWorld:
         return Surroundings(
             listen=self._listen,
             open_metadata=self._open_metadata,
+            open_view=self.views.open,
             filesystem=self.filesystem,
             open_index=partial(MemoryIndex, self.filesystem),
             pool=LoopPool(),
@@ -61,6 +64,7 @@ class MemoryWorld:
     def power_cut(self) -> None:
         """What was not synced is gone, and the broker's session with it. Call it, then end the broker."""
         self.filesystem.crash()
+        self.views.crash()
         for store in self.sessions:
             self.ensemble.expire(store)
 

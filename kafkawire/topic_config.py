@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from coordinator.api import INTERNAL_TOPICS
 from coordinator.errors import InvalidConfig
 from engine.api import FlushPolicy, LogConfig, TimestampType
 from kafkawire.config import INT_MAX, LONG_MAX, MIB, Config
@@ -69,24 +70,30 @@ UNBUILT_TOPIC_KEYS: Final[dict[str, str]] = {
 }
 
 
+COMPACTION: Final = ("cleanup.policy", "compact")
+
+
 class TopicConfigs:
     """Validates and resolves topic configurations against this broker's defaults."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
-    def validate(self, configs: Mapping[str, str]) -> None:
+    def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises InvalidConfig, naming the key, unless every key is known and its value may be had."""
         for key, value in configs.items():
+            if topic in INTERNAL_TOPICS and (key, value) == COMPACTION:
+                continue  # of state that the broker writes and reads itself the newest of each key is enough
             self._read(key, value)
 
-    def log_config(self, configs: Mapping[str, str]) -> LogConfig:
-        """The engine's configuration of a topic: its own keys over the broker's defaults."""
+    def log_config(self, topic: str, configs: Mapping[str, str]) -> LogConfig:
+        """What the engine goes by: a topic's own keys over the broker's defaults. Internal topics are always synced."""
         fields = {one.config_field: getattr(self._config, one.config_field) for one in TOPIC_KEYS.values()}
         for key, value in configs.items():
             if key in TOPIC_KEYS:
                 fields[TOPIC_KEYS[key].config_field] = self._read(key, value)
-        fields["flush_policy"] = FlushPolicy(fields["flush_policy"])
+        is_internal = topic in INTERNAL_TOPICS
+        fields["flush_policy"] = FlushPolicy.SYNC if is_internal else FlushPolicy(fields["flush_policy"])
         fields["timestamp_type"] = TimestampType(fields["timestamp_type"])
         return LogConfig(**fields)
 

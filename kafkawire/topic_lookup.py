@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from coordinator.api import NO_LEADER
 from engine.api import NO_EPOCH, TopicPartition
 from engine.errors import EngineError
+from kafkawire.context import Operation, ResourceType
 from kafkawire.errors import ErrorCode, error_code_of
 
 if TYPE_CHECKING:
-    from coordinator.api import TopicInfo
+    from coordinator.api import ClusterImage, TopicInfo
     from engine.api import PartitionLog, PartitionStore
     from kafkawire.context import RequestContext
 
@@ -39,6 +40,22 @@ def is_legal_topic_name(name: str) -> bool:
     return len(name) <= MAX_TOPIC_NAME_LENGTH and name not in (".", "..") and _LEGAL_NAME.fullmatch(name) is not None
 
 
+def find_topic(
+    context: RequestContext, image: ClusterImage, operation: Operation, name: str, topic_id: bytes | None = None
+) -> TopicInfo | ErrorCode:
+    """The topic of this name, or of the id if one is given, for a client that may do this with it."""
+    if topic_id is None:
+        found = image.topics.get(name)
+    else:
+        found = image.topics_by_id.get(topic_id)
+        if found is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        name = found.name
+    if not context.authorize(operation, ResourceType.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found
+
+
 def find_log(store: PartitionStore, topic: TopicInfo, partition: int) -> PartitionLog | ErrorCode:
     """The log of one partition of a known topic."""
     if not 0 <= partition < len(topic.partitions):
@@ -47,6 +64,13 @@ def find_log(store: PartitionStore, topic: TopicInfo, partition: int) -> Partiti
         return store.get(TopicPartition(topic.topic_id, topic.name, partition))
     except EngineError as error:
         return error_code_of(error)
+
+
+def high_watermark(store: PartitionStore, image: ClusterImage, topic: str, partition: int) -> int | None:
+    """Of a partition that this broker leads, else None."""
+    info = image.topics.get(topic)
+    log = find_log(store, info, partition) if info is not None else None
+    return None if log is None or isinstance(log, ErrorCode) else log.high_watermark
 
 
 def current_leader(context: RequestContext, topic: str, partition: int) -> Leader:

@@ -27,11 +27,11 @@ GAPS: dict[str, list[tuple[str, str]]] = {
         ("aborted transactions: the list is empty, the last stable offset is the high watermark", "transactions"),
     ],
     "find_coordinator": [
-        ("groups get COORDINATOR_NOT_AVAILABLE", "groups"),
         ("transactional ids get INVALID_REQUEST", "transactions"),
         ("share partitions get INVALID_REQUEST", "share groups"),
     ],
     "init_producer_id": [("transactional ids get INVALID_REQUEST", "transactions")],
+    "offset_fetch": [("`require_stable` has nothing to wait for", "transactions")],
     "list_offsets": [("the tiered offsets (-5, -6) are always -1", "tiering")],
     "metadata": [("internal topics are not created by asking for them", "groups")],
     "api_versions": [("no features are listed", "with what needs them")],

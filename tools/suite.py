@@ -84,7 +84,7 @@ CHECK = [
     pytest_stage("unit tests", 480, "-m", "not fuzz"),
     pytest_stage("planted bugs, as patches", 120, "compat_tests/exam", "-k", "there or applies"),
 ]
-CLIENTS = ("compat_tests/kcat", "compat_tests/confluent", "compat_tests/restart")
+CLIENTS = ("compat_tests/kcat", "compat_tests/confluent", "compat_tests/cli", "compat_tests/restart")
 TEST = [
     *CHECK,
     pytest_stage("hostile input", 240, "-m", "fuzz"),

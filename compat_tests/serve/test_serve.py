@@ -10,8 +10,9 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import TopicPartition
 
-from compat_tests.confluent.clients import create_topic, flush, producer, read
+from compat_tests.confluent.clients import create_topic, flush, new_consumer, producer, read
 from compat_tests.harness.broker import BrokerFailedError, free_port
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
 
@@ -49,6 +50,22 @@ def test_health_and_metrics(tmp_path: Path) -> None:
         http(broker, "/health/live")
         create_topic(broker, "counted")
         assert "# TYPE" in http(broker, "/metrics")
+
+
+def test_the_lag_of_a_group_is_at_metrics(tmp_path: Path) -> None:
+    with Kafkawire(tmp_path) as broker:
+        create_topic(broker, "read")
+        client = producer(broker)
+        for _ in range(3):
+            client.produce("read", b"value")
+        flush(client)
+        consumer = new_consumer(broker, group_id="reader")
+        consumer.commit(offsets=[TopicPartition("read", 0, 1)], asynchronous=False)
+        consumer.close()
+        lines = http(broker, "/metrics").splitlines()
+    assert 'kafka_consumergroup_lag{consumergroup="reader",partition="0",topic="read"} 2' in lines
+    assert 'redpanda_kafka_consumer_group_lag_sum{redpanda_group="reader"} 2' in lines
+    assert 'kafka_server_group_coordinator_metrics_classic_group_count{state="Empty"} 1.0' in lines
 
 
 def test_nothing_is_written_outside_the_log_dir(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def decide_topic(
     if request.name in image.topics:
         raise TopicExists(request.name)
     refuse_collision(request.name, image.topics)
-    validator.validate(request.configs)
+    validator.validate(request.name, request.configs)
     replicas = _assigned(request, image, defaults) if request.assignments else _placed(request, image, defaults, start)
     partitions = tuple(_new_partition(of_one, image.brokers) for of_one in replicas)
     return TopicInfo(request.name, topic_id, partitions, dict(request.configs))

@@ -1,4 +1,4 @@
-"""The metadata store of a broker that stands alone: a LevelDB directory. The only user of plyvel here.
+"""The metadata store of a broker that stands alone: a LevelDB directory. A door to plyvel.
 
 All nodes are also in memory, so reads never wait; a write is one synced WriteBatch on a worker thread and becomes
 visible when it is durable. There is one session, the process: ephemeral nodes are never written. After a failed write

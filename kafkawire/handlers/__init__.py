@@ -14,29 +14,49 @@ from kafkawire.context import RequestContext
 from kafkawire.handlers import (
     api_versions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
+    describe_groups,
     fetch,
     find_coordinator,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_topics import CreateTopicsRequest
+from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from kafkawire.messages.delete_records import DeleteRecordsRequest
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
+from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
+from kafkawire.messages.join_group import JoinGroupRequest
+from kafkawire.messages.leave_group import LeaveGroupRequest
+from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
 from kafkawire.messages.metadata import MetadataRequest
+from kafkawire.messages.offset_commit import OffsetCommitRequest
+from kafkawire.messages.offset_delete import OffsetDeleteRequest
+from kafkawire.messages.offset_fetch import OffsetFetchRequest
 from kafkawire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafkawire.messages.produce import ProduceRequest
+from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.wire.message import Message
 
 
@@ -80,12 +100,22 @@ API_TABLE: tuple[Api, ...] = (
     Api("fetch", FetchRequest, fetch.handle, 4, 18),
     Api("list_offsets", ListOffsetsRequest, list_offsets.handle, 1, 11),
     Api("metadata", MetadataRequest, metadata.handle, 0, 13),
+    Api("offset_commit", OffsetCommitRequest, offset_commit.handle, 2, 10, two_stage=True),
+    Api("offset_fetch", OffsetFetchRequest, offset_fetch.handle, 1, 10, two_stage=True),
     Api("find_coordinator", FindCoordinatorRequest, find_coordinator.handle, 0, 6),
+    Api("join_group", JoinGroupRequest, join_group.handle, 0, 9, two_stage=True),
+    Api("heartbeat", HeartbeatRequest, heartbeat.handle, 0, 4, two_stage=True),
+    Api("leave_group", LeaveGroupRequest, leave_group.handle, 0, 5, two_stage=True),
+    Api("sync_group", SyncGroupRequest, sync_group.handle, 0, 5, two_stage=True),
+    Api("describe_groups", DescribeGroupsRequest, describe_groups.handle, 0, 6, two_stage=True),
+    Api("list_groups", ListGroupsRequest, list_groups.handle, 0, 5, two_stage=True),
     Api("api_versions", ApiVersionsRequest, api_versions.handle, 0, 4),
     Api("create_topics", CreateTopicsRequest, create_topics.handle, 2, 7),
     Api("delete_topics", DeleteTopicsRequest, delete_topics.handle, 1, 6),
     Api("delete_records", DeleteRecordsRequest, delete_records.handle, 0, 2),
     Api("init_producer_id", InitProducerIdRequest, init_producer_id.handle, 0, 5),
     Api("offset_for_leader_epoch", OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle, 2, 4),
+    Api("delete_groups", DeleteGroupsRequest, delete_groups.handle, 0, 2, two_stage=True),
+    Api("offset_delete", OffsetDeleteRequest, offset_delete.handle, 0, 0, two_stage=True),
     Api("describe_cluster", DescribeClusterRequest, describe_cluster.handle, 0, 2),
 )

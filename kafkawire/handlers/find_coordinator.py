@@ -1,11 +1,11 @@
 """FindCoordinator, key 10: who coordinates a group or a transactional id.
 
 Behavior:
-- This broker coordinates neither yet. A group gets COORDINATOR_NOT_AVAILABLE, which clients take for "not now" and
-  retry in the background; a transactional id and a share partition get INVALID_REQUEST with a text, because a client
-  that is told to retry would wait a minute before it says why.
-- The API is served all the same: librdkafka believes that a broker without it cannot read lz4, and then sends
-  uncompressed without a word (rdkafka_feature.c).
+- A group is coordinated by the leader of the partition of __consumer_offsets that its name hashes to; the topic is
+  made when the first is looked for.
+- Transactions and share groups are not coordinated: a transactional id and a share partition get INVALID_REQUEST with
+  a text, because a client that is told to retry would wait a minute before it says why.
+- It takes the right to describe the group or the transactional id, for a share partition to act for the cluster.
 
 Version notes: 1 transactions, 4 many keys in one request (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6 share
 partitions (KIP-932).
@@ -16,8 +16,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from coordinator.errors import GroupError
 from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode
+from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
@@ -32,27 +33,35 @@ class KeyType(IntEnum):
     SHARE = 2
 
 
-def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """One answer per key."""
     if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
-        found = [_find(context, request.key_type, key) for key in request.coordinator_keys]
+        found = [await _find(context, request.key_type, key) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
-    one = _find(context, request.key_type, request.key)
+    one = await _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
     )
 
 
-def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
-    code, message = _refusal(context, key_type, key)
-    return Coordinator(key=key, error_code=code, error_message=message, node_id=NO_NODE, host="", port=NO_NODE)
+async def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
+    if key_type != KeyType.GROUP:
+        return _refuse(key, *_refusal(context, key_type, key))
+    if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key):
+        return _refuse(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Not authorized to describe this group.")
+    try:
+        node_id = await context.broker.groups.coordinator_of(key)
+    except GroupError as error:
+        return _refuse(key, error_code_of(error), "The coordinator is not available.")
+    broker = context.broker.cluster.image.brokers.get(node_id)
+    endpoint = context.endpoint_of(broker) if broker is not None else None
+    if endpoint is None:
+        return _refuse(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator cannot be reached.")
+    host, port = endpoint
+    return Coordinator(key=key, error_message="", node_id=node_id, host=host, port=port)
 
 
 def _refusal(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, str]:
-    if key_type == KeyType.GROUP:
-        if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key):
-            return ErrorCode.GROUP_AUTHORIZATION_FAILED, "Not authorized to describe this group."
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker does not coordinate groups yet."
     if key_type == KeyType.TRANSACTION:
         if not context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Not authorized to use this transactional id."
@@ -62,3 +71,7 @@ def _refusal(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCod
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Not authorized to find share coordinators."
         return ErrorCode.INVALID_REQUEST, "This broker does not coordinate share groups yet."
     return ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}."
+
+
+def _refuse(key: str, code: ErrorCode, message: str) -> Coordinator:
+    return Coordinator(key=key, error_code=code, error_message=message, node_id=NO_NODE, host="", port=NO_NODE)

@@ -36,7 +36,7 @@ from kafkawire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from kafkawire.topic_lookup import current_leader, find_log
+from kafkawire.topic_lookup import current_leader, find_log, find_topic
 from kafkawire.wire.connection import ProtocolViolation
 
 if TYPE_CHECKING:
@@ -232,19 +232,9 @@ class ProduceReply:
 
 
 def _find_topic(context: RequestContext, image: ClusterImage, topic: TopicProduceData) -> TopicInfo | ErrorCode:
-    if context.api_version >= FIRST_VERSION_WITH_IDS:
-        found = image.topics_by_id.get(topic.topic_id)
-        if found is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        name = found.name
-    else:
-        name = topic.name
-        found = image.topics.get(name)
-    if not context.authorize(Operation.WRITE, ResourceType.TOPIC, name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if found is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if found.internal and context.client_id != ADMIN_CLIENT_ID:
+    topic_id = topic.topic_id if context.api_version >= FIRST_VERSION_WITH_IDS else None
+    found = find_topic(context, image, Operation.WRITE, topic.name, topic_id)
+    if not isinstance(found, ErrorCode) and found.internal and context.client_id != ADMIN_CLIENT_ID:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return found
 

@@ -1,7 +1,7 @@
 """A broker without a server: real handlers, engine and control plane, on a filesystem and a metadata store in memory.
 
 A test asks with a request message and gets the response message; in between both go through their bytes and through
-dispatch, as they would over a connection.
+dispatch, as they would over a connection. Groups alone are not real: a test says what they answer.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from kafkawire.dispatch import Dispatched, Dispatcher
 from kafkawire.fetch_sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE, Api
 from kafkawire.request_metrics import RequestMetrics
+from kafkawire.tests.fake_groups import FakeGroups
 from kafkawire.wire.connection import ConnectionInfo
 from kafkawire.wire.versions import decode_response, encode_request
 
@@ -106,6 +107,7 @@ class Broker:
     store: SegmentStore
     cluster: Rewritten
     filesystem: MemoryFileSystem
+    groups: FakeGroups
     correlation_id: int = 0
 
     def reconfigured(self, table: Sequence[Api] = API_TABLE, **changes: Any) -> Broker:
@@ -183,9 +185,11 @@ async def open_handlers(
         Random(7),
     )
     cluster = Rewritten(coordinator)
+    groups = FakeGroups()
     interfaces = BrokerInterfaces(
         store=store,
         cluster=cluster,
+        groups=groups,
         config=chosen,
         topic_config=topic_config,
         fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
@@ -198,7 +202,7 @@ async def open_handlers(
         await nursery.start(store.run)
         await coordinator.start()
         nursery.start_soon(coordinator.run)
-        yield Broker(interfaces, Dispatcher(interfaces), connection, store, cluster, filesystem)
+        yield Broker(interfaces, Dispatcher(interfaces), connection, store, cluster, filesystem, groups)
         await store.close()
         await metadata.close()
         nursery.cancel_scope.cancel()

@@ -9,28 +9,48 @@ from typing import Any
 
 import pytest
 
+from coordinator.groups.api import GroupListing, GroupState
 from kafkawire.context import CLUSTER_NAME, Operation, ResourceType
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
+from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
+from kafkawire.messages.join_group import JoinGroupRequest
+from kafkawire.messages.leave_group import LeaveGroupRequest
+from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkawire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafkawire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.tests.harness import batch, open_handlers
 
 Asked = tuple[Operation, ResourceType, str]
 TOPIC = ResourceType.TOPIC
+GROUP = ResourceType.GROUP
 CLUSTER = (ResourceType.CLUSTER, CLUSTER_NAME)
 DENIED = 29
 
@@ -68,6 +88,53 @@ def fetch(**fields: Any) -> FetchRequest:
     )
 
 
+def of_reply(response: Any) -> int:
+    return int(response.error_code)
+
+
+OFFSET = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition_index=0)])
+# API, request, version, the right it takes, and where the code is.
+ABOUT_A_GROUP: list[tuple[str, Callable[[], Any], int, Operation, Callable[[Any], int]]] = [
+    ("join_group", partial(JoinGroupRequest, group_id="g"), 9, Operation.READ, of_reply),
+    (
+        "sync_group",
+        partial(SyncGroupRequest, group_id="g", protocol_type="consumer", protocol_name="range"),
+        5,
+        Operation.READ,
+        of_reply,
+    ),
+    ("heartbeat", partial(HeartbeatRequest, group_id="g"), 4, Operation.READ, of_reply),
+    ("leave_group", partial(LeaveGroupRequest, group_id="g"), 5, Operation.READ, of_reply),
+    (
+        "offset_commit",
+        partial(OffsetCommitRequest, group_id="g", topics=[OFFSET]),
+        9,
+        Operation.READ,
+        lambda response: response.topics[0].partitions[0].error_code,
+    ),
+    (
+        "offset_fetch",
+        partial(OffsetFetchRequest, groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]),
+        9,
+        Operation.DESCRIBE,
+        lambda response: response.groups[0].error_code,
+    ),
+    (
+        "describe_groups",
+        partial(DescribeGroupsRequest, groups=["g"], include_authorized_operations=True),
+        6,
+        Operation.DESCRIBE,
+        lambda response: response.groups[0].error_code,
+    ),
+    (
+        "delete_groups",
+        partial(DeleteGroupsRequest, groups_names=["g"]),
+        2,
+        Operation.DELETE,
+        lambda response: response.results[0].error_code,
+    ),
+    ("offset_delete", partial(OffsetDeleteRequest, group_id="g"), 0, Operation.DELETE, of_reply),
+]
 CASES = [
     Case(
         "produce",
@@ -175,10 +242,22 @@ CASES = [
             expected,
         )
         for key_type, asked, expected in [
-            (0, (Operation.DESCRIBE, ResourceType.GROUP, "k"), 30),
+            (0, (Operation.DESCRIBE, GROUP, "k"), 30),
             (1, (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "k"), 53),
             (2, (Operation.CLUSTER_ACTION, *CLUSTER), 31),
         ]
+    ),
+    *(
+        Case(name, request, version, {(operation, GROUP, "g")}, code, 30)
+        for name, request, version, operation, code in ABOUT_A_GROUP
+    ),
+    Case(
+        "list_groups",
+        ListGroupsRequest,
+        5,
+        {(Operation.DESCRIBE, *CLUSTER), (Operation.DESCRIBE, GROUP, "g")},
+        lambda response: len(response.groups),
+        0,
     ),
     Case(
         "delete_records",
@@ -235,9 +314,62 @@ async def test_who_may_nothing_gets_nothing(case: Case) -> None:
     async with open_handlers() as real:
         await real.create("t")
         await real.append("t", b"secret")
+        real.groups.answers["list_groups"] = [GroupListing("g", "consumer", GroupState.STABLE)]
         authorizer = DenyAll()
         response = await real.reconfigured(authorizer=authorizer).ask(case.request(), case.version)
         assert case.asked <= authorizer.asked
         assert case.code(response) == case.expected
         assert set(real.cluster.image.topics) == {"t"}
         assert real.log("t").log_end_offset == 1
+        assert {call[0] for call in real.groups.calls} <= {"list_groups"}
+
+
+@dataclass
+class DenyTopics(DenyAll):
+    def __call__(
+        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, resource_name: str
+    ) -> bool:
+        super().__call__(principal, host, operation, resource_type, resource_name)
+        return resource_type is not TOPIC
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "operation", "row"),
+    [
+        (OffsetCommitRequest(group_id="g", topics=[OFFSET]), 9, Operation.READ, lambda reply: reply.topics[0]),
+        (
+            OffsetFetchRequest(
+                groups=[
+                    OffsetFetchRequestGroup(
+                        group_id="g", topics=[OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+                    )
+                ]
+            ),
+            9,
+            Operation.DESCRIBE,
+            lambda reply: reply.groups[0].topics[0],
+        ),
+        (
+            OffsetDeleteRequest(
+                group_id="g",
+                topics=[
+                    OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+                ],
+            ),
+            0,
+            Operation.READ,
+            lambda reply: reply.topics[0],
+        ),
+    ],
+)
+async def test_the_right_to_a_group_is_none_to_topics(
+    request_: Any, version: int, operation: Operation, row: Callable[[Any], Any]
+) -> None:
+    async with open_handlers() as real:
+        await real.create("t")
+        real.groups.answers.update(fetch_offsets=[], delete_offsets=[])
+        authorizer = DenyTopics()
+        response = await real.reconfigured(authorizer=authorizer).ask(request_, version)
+        assert (operation, TOPIC, "t") in authorizer.asked
+        assert [one.error_code for one in row(response).partitions] == [DENIED]
+        assert all(partitions == [] for _, _, partitions in real.groups.calls)

@@ -7,9 +7,11 @@ import os
 import pytest
 import trio
 
+from coordinator.errors import NotCoordinator
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.tests.fake_groups import CALLS
 from kafkawire.tests.harness import batch, open_handlers
 from kafkawire.wire.connection import ProtocolViolation
 from kafkawire.wire.tests.mutation import mutated_frames
@@ -24,6 +26,7 @@ async def test_mutated_frames_end_in_a_reply_or_a_closed_connection() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         await broker.append("t", b"kept")
+        broker.groups.answers.update(dict.fromkeys(CALLS, NotCoordinator()))
         answered = 0
         for number, frame in enumerate(mutated_frames(SEED, FRAMES, KEYS)):
             original = frame.hex()

@@ -21,7 +21,7 @@ def errors_of(module: ModuleType, base: type[Exception]) -> set[type[Exception]]
     }
 
 
-DOMAIN_ERRORS = errors_of(log, log.EngineError) | errors_of(control, control.CoordinatorError)
+DOMAIN_ERRORS = (errors_of(log, log.EngineError) | errors_of(control, control.CoordinatorError)) - {control.GroupError}
 
 
 def test_codes_are_kafkas() -> None:

@@ -1,13 +1,17 @@
-"""FindCoordinator before there is a coordinator: groups are told to come back, the rest why not."""
+"""FindCoordinator: groups have a coordinator, the rest is told why not."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from coordinator.errors import CoordinatorNotAvailable
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
-from kafkawire.tests.harness import open_handlers
+from kafkawire.tests.harness import NODE_ID, Broker, open_handlers
 
-REFUSALS = [(0, 15), (1, 42), (2, 42), (9, 42)]
+REFUSALS = [(1, 42), (2, 42), (9, 42)]
 
 
 @pytest.mark.parametrize(("key_type", "code"), REFUSALS)
@@ -29,7 +33,33 @@ async def test_a_single_key_before_version_4(key_type: int, code: int) -> None:
     assert (response.error_code, response.host, response.port, response.coordinators) == (code, "", -1, [])
 
 
-async def test_version_0_knows_groups_only() -> None:
+async def ask_for_group(broker: Broker, version: int) -> tuple[Any, ...]:
+    if version < 4:
+        one = await broker.ask(FindCoordinatorRequest(key="a"), version)
+    else:
+        (one,) = (await broker.ask(FindCoordinatorRequest(coordinator_keys=["a"]), version)).coordinators
+        assert one.key == "a"
+    return one.error_code, one.node_id, one.host, one.port
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_the_coordinator_of_a_group(version: int) -> None:
     async with open_handlers() as real:
-        response = await real.ask(FindCoordinatorRequest(key="a"), 0)
-    assert response.error_code == 15
+        assert await ask_for_group(real, version) == (0, NODE_ID, "broker.example", 9092)
+        assert real.groups.calls == [("coordinator_of", "a")]
+
+
+@pytest.mark.parametrize("version", [0, 3, 6])
+async def test_a_group_that_has_none(version: int) -> None:
+    async with open_handlers() as real:
+        real.groups.coordinator = CoordinatorNotAvailable()
+        assert await ask_for_group(real, version) == (15, -1, "", -1)
+
+
+async def test_a_coordinator_that_is_not_there_or_not_for_this_listener() -> None:
+    async with open_handlers() as real:
+        real.groups.coordinator = 99
+        assert await ask_for_group(real, 6) == (15, -1, "", -1)
+        real.groups.coordinator = NODE_ID
+        elsewhere = replace(real, connection=replace(real.connection, listener_name="OTHER"))
+        assert await ask_for_group(elsewhere, 6) == (15, -1, "", -1)

@@ -1,0 +1,185 @@
+"""Members of a group on bare connections, and the requests of commits: encoded once, answers read for what is needed.
+
+JoinGroup 5, SyncGroup 3, OffsetCommit 7 and OffsetFetch 5, the last versions that are not flexible.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.load import LoadFailedError, Requests
+from compat_tests.harness.messages import decode_response, encode_request
+from compat_tests.harness.wire import WireConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+JOIN_VERSION, SYNC_VERSION, COMMIT_VERSION, FETCH_VERSION = 5, 3, 7, 5
+MEMBER_ID_REQUIRED, COORDINATOR_NOT_AVAILABLE = 79, 15
+SESSION_TIMEOUT_MS = 60_000
+PATIENCE_S = 60.0
+CHUNK = 100
+
+
+class Member:
+    """One member on a connection of its own."""
+
+    def __init__(
+        self, port: int, group: str, metadata: bytes = b"\0\1\0\0\0\1\0\4load\xff\xff\xff\xff\0\0\0\0"
+    ) -> None:
+        self._connection = WireConnection(port, PATIENCE_S)
+        self._group = group
+        self._metadata = metadata
+        self.member_id = ""
+        self.generation = -1
+        self.others: list[str] = []  # that a leader has to assign to, itself included
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def send_join(self) -> None:
+        fields = {
+            "group_id": self._group,
+            "session_timeout": SESSION_TIMEOUT_MS,
+            "rebalance_timeout": SESSION_TIMEOUT_MS,
+            "member_id": self.member_id,
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": self._metadata}],
+        }
+        self._connection.send_frame(encode_request("join_group", JOIN_VERSION, fields))
+
+    def take_joined(self) -> None:
+        answer = decode_response("join_group", JOIN_VERSION, self._receive())
+        self.member_id = answer["member_id"]
+        if answer["error_code"] == MEMBER_ID_REQUIRED:
+            self.send_join()
+            self.take_joined()
+            return
+        _check(answer["error_code"])
+        self.generation = answer["generation_id"]
+        self.others = [one["member_id"] for one in answer["members"]]
+
+    def introduce(self) -> None:
+        """Asks for its id."""
+        self.send_join()
+        answer = decode_response("join_group", JOIN_VERSION, self._receive())
+        if answer["error_code"] != MEMBER_ID_REQUIRED:
+            raise LoadFailedError(f"the broker answered with error {answer['error_code']}")
+        self.member_id = answer["member_id"]
+
+    def send_sync(self) -> None:
+        fields = {
+            "group_id": self._group,
+            "generation_id": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": None,
+            "assignments": [{"member_id": one, "assignment": bytes(64)} for one in self.others],
+        }
+        self._connection.send_frame(encode_request("sync_group", SYNC_VERSION, fields))
+
+    def take_synced(self) -> None:
+        _check(decode_response("sync_group", SYNC_VERSION, self._receive())["error_code"])
+
+    def _receive(self) -> bytes:
+        frame = self._connection.receive_frame()
+        if frame is None:
+            raise LoadFailedError("the broker closed a connection")
+        return frame
+
+
+def rebalance_s(members: Sequence[Member]) -> float:
+    """From the first JoinGroup, which has to be the leader's, until all know their assignments."""
+    begun_s = time.perf_counter()
+    for member in members:
+        member.send_join()
+    for member in members:
+        member.take_joined()
+    for member in members:
+        member.send_sync()
+    for member in members:
+        member.take_synced()
+    return time.perf_counter() - begun_s
+
+
+def leader_first(members: Sequence[Member]) -> list[Member]:
+    return sorted(members, key=lambda member: not member.others)
+
+
+def wait_for_coordinator(port: int, group: str) -> None:
+    """The first look-up makes the topic of offsets; its partitions take a while."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    with WireConnection(port) as connection:
+        while time.monotonic() < deadline_s:
+            connection.send_frame(encode_request("find_coordinator", 1, {"key": group, "key_type": 0}))
+            found = _answer("find_coordinator", 1, connection)
+            connection.send_frame(encode_request("offset_fetch", FETCH_VERSION, {"group_id": group, "topics": None}))
+            fetched = _answer("offset_fetch", FETCH_VERSION, connection)
+            if not found["error_code"] and not fetched["error_code"]:
+                return
+            time.sleep(0.05)
+    raise LoadFailedError(f"nobody coordinates group {group}")
+
+
+def commit_requests(group: str, topic: str, partitions: Sequence[int], count: int) -> Requests:
+    """Commits of one offset each, to the partitions in turn, of a group without members."""
+    frames = [_sized(_commit(group, topic, [partition])) for partition in partitions]
+    # correlation id, throttle, one topic, its name, one partition, its index
+    return Requests(frames, count, _checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4))
+
+
+def commit_many(port: int, group: str, topic: str, partitions: Sequence[int]) -> None:
+    with WireConnection(port) as connection:
+        for first in range(0, len(partitions), CHUNK):
+            connection.send_frame(_commit(group, topic, partitions[first : first + CHUNK]))
+            answer = _answer("offset_commit", COMMIT_VERSION, connection)
+            for one in answer["topics"][0]["partitions"]:
+                _check(one["error_code"])
+
+
+def fetch_requests(group: str, topic: str, partitions: Sequence[int], count: int) -> Requests:
+    """OffsetFetches of all of these partitions."""
+    fields = {"group_id": group, "topics": [{"name": topic, "partition_indexes": list(partitions)}]}
+    frame = _sized(encode_request("offset_fetch", FETCH_VERSION, fields))
+    # correlation id, throttle, one topic, its name, partitions, index, offset, epoch, metadata
+    return Requests([frame], count, _checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4 + 8 + 4 + 2))
+
+
+def _commit(group: str, topic: str, partitions: Sequence[int]) -> bytes:
+    rows = [
+        {"partition_index": each, "committed_offset": 1_000, "committed_leader_epoch": -1, "committed_metadata": ""}
+        for each in partitions
+    ]
+    fields = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": topic, "partitions": rows}],
+    }
+    return encode_request("offset_commit", COMMIT_VERSION, fields)
+
+
+def _sized(frame: bytes) -> bytearray:
+    return bytearray(struct.pack(">i", len(frame)) + frame)
+
+
+def _answer(api: str, version: int, connection: WireConnection) -> dict[str, Any]:
+    frame = connection.receive_frame()
+    if frame is None:
+        raise LoadFailedError("the broker closed a connection")
+    return decode_response(api, version, frame)
+
+
+def _checker(error_position: int) -> Callable[[bytes], None]:
+    def check(head: bytes) -> None:
+        _check(int.from_bytes(head[error_position : error_position + 2], "big", signed=True))
+
+    return check
+
+
+def _check(error_code: int) -> None:
+    if error_code:
+        raise LoadFailedError(f"the broker answered with error {error_code}")

@@ -1,0 +1,148 @@
+"""What do groups cost: a rebalance of 10 to 500 members, commits, offsets of 1,000 partitions, 1,000 idle groups?
+
+Kafkawire syncs what it acknowledges; Apache Kafka, as shipped, does not.
+"""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchmarks import bench, group_requests, machine, report
+from benchmarks.group_requests import Member
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.bench import Contender, Options
+
+GROUP_SIZES = (10, 100, 500)
+REBALANCES = 5
+IDLE_GROUPS = 1_000
+OFFSETS_EACH = 10
+PARTITIONS = 1_000
+
+
+@dataclass(frozen=True)
+class Commits:
+    """A load of commits; each connection commits for a group of its own."""
+
+    name: str
+    connections: int
+    in_flight: int
+    requests: int
+
+
+COMMITS = (
+    Commits("commits, 1 connection x 1", 1, 1, 3_000),
+    Commits("commits, 1 connection x 5", 1, 5, 10_000),
+    Commits("commits, 50 connections x 1", 50, 1, 30_000),
+)
+
+
+def rebalance(size: int, numbers: list[int], contender: Contender) -> report.Figures:
+    """Of a settled group: all join again, the leader first."""
+    numbers[0] += 1
+    port = contender.broker.port
+    with ExitStack() as stack:
+        members = [Member(port, f"size-{size}-{numbers[0]}") for _ in range(size)]
+        for member in members:
+            stack.callback(member.close)
+            member.introduce()
+        before_s = machine.cpu_s(contender.broker.pid)
+        group_requests.rebalance_s(members)
+        members = group_requests.leader_first(members)
+        times_s = [group_requests.rebalance_s(members) for _ in range(REBALANCES)]
+        cpu_s = machine.cpu_s(contender.broker.pid) - before_s
+    return {"rebalances/s": 1 / statistics.median(times_s), "ms": 1000 * statistics.median(times_s), "CPU s": cpu_s}
+
+
+def commit(load: Commits, options: Options, contender: Contender) -> report.Figures:
+    each = max(1, options.count(load.requests, load.connections) // load.connections)
+    topic = bench.new_topic(contender, load.connections)
+    requests = [
+        group_requests.commit_requests(f"committer-{number}", topic, [number], each)
+        for number in range(load.connections)
+    ]
+    figures = bench.measure(contender, requests, load.in_flight)
+    bench.delete_topic(contender, topic)
+    return {name: figures[name] for name in ("req/s", "p50 ms", "p99 ms", "CPU s")}
+
+
+def fetch(options: Options, topics: dict[str, str], contender: Contender) -> report.Figures:
+    partitions = range(options.count(PARTITIONS, 10))
+    requests = group_requests.fetch_requests("fetched", topics[contender.name], partitions, options.count(2_000, 10))
+    figures = bench.measure(contender, [requests], 1)
+    return {name: figures[name] for name in ("req/s", "p50 ms", "p99 ms", "CPU s")}
+
+
+def fetches(options: Options, field: Sequence[Contender]) -> report.Result:
+    count = options.count(PARTITIONS, 10)
+    topics = {contender.name: bench.new_topic(contender, count) for contender in field}
+    for contender in field:
+        group_requests.commit_many(contender.broker.port, "fetched", topics[contender.name], range(count))
+    case = f"OffsetFetch of {count:,} partitions"
+    return bench.alternate(case, "req/s", field, partial(fetch, options, topics), options)
+
+
+def idle_groups(directory: Path, options: Options) -> report.Result:
+    """On fresh brokers: who has served others has memory to spare. Each group has a member and ten offsets."""
+    count = options.count(IDLE_GROUPS, 10)
+    runs: dict[str, list[report.Figures]] = {}
+    for number in range(options.alternations):
+        with bench.both(directory / f"fresh-{number}", with_kafka=not options.toy, overrides=OVERRIDES) as field:
+            for contender in field:
+                runs.setdefault(contender.name, []).append(_memory(count, contender))
+    result = report.Result(f"memory of {count:,} idle groups", "RSS MiB", runs)
+    print(report.as_text(result), flush=True)
+    return result
+
+
+def _memory(count: int, contender: Contender) -> report.Figures:
+    broker = contender.broker
+    topic = bench.new_topic(contender, OFFSETS_EACH)
+    group_requests.wait_for_coordinator(broker.port, "first")
+    before_mib = machine.rss_mib(broker.pid)
+    for number in range(count):
+        member = Member(broker.port, f"idle-{number}")
+        member.introduce()
+        group_requests.rebalance_s([member])
+        member.close()
+    for number in range(count):
+        group_requests.commit_many(broker.port, f"committed-{number}", topic, range(OFFSETS_EACH))
+    after_mib = machine.rss_mib(broker.pid)
+    return {"KiB each": (after_mib - before_mib) * 1024 / count, "RSS MiB": after_mib}
+
+
+OVERRIDES = {"group.initial.rebalance.delay.ms": "0"}
+
+
+def compare(directory: Path, options: Options) -> report.Report:
+    results = [idle_groups(directory, options)]
+    with bench.both(directory, with_kafka=not options.toy, overrides=OVERRIDES) as shipped:
+        for contender in shipped:
+            group_requests.wait_for_coordinator(contender.broker.port, "first")
+        bench.warm(shipped, options)
+        numbers = [0]
+        results += [
+            bench.alternate(f"rebalance of {size} members", "ms", shipped, partial(rebalance, size, numbers), options)
+            for size in (GROUP_SIZES[:1] if options.toy else GROUP_SIZES)
+        ]
+        results += [
+            bench.alternate(load.name, "req/s", shipped, partial(commit, load, options), options)
+            for load in (COMMITS[:1] if options.toy else COMMITS)
+        ]
+        results.append(fetches(options, shipped))
+        return report.Report(machine.facts(), results, bench.rss_peaks(shipped))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    bench.run("groups", __doc__, compare, arguments)
+
+
+if __name__ == "__main__":
+    main()

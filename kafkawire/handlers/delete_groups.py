@@ -1,0 +1,45 @@
+"""DeleteGroups, key 42: groups without members, and all that they have committed (KIP-229).
+
+Behavior:
+- Each group is answered by itself, once, however often it is named.
+- It takes the right to delete the group. After Kafka's KafkaApis.handleDeleteGroupsRequest.
+
+Version notes: 2 flexible.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkawire.context import Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kafkawire.pending_reply import PendingReply, code_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coordinator.groups.api import Pending
+
+
+def handle(context: RequestContext, request: DeleteGroupsRequest) -> PendingReply[DeleteGroupsResponse]:
+    """Deletes all that may be deleted."""
+    asked = {
+        group_id: context.broker.groups.delete_group(group_id)
+        if context.authorize(Operation.DELETE, ResourceType.GROUP, group_id)
+        else None
+        for group_id in dict.fromkeys(request.groups_names)
+    }
+    return PendingReply([one for one in asked.values() if one is not None], partial(_respond, asked))
+
+
+def _respond(asked: Mapping[str, Pending[None] | None]) -> DeleteGroupsResponse:
+    rows = [
+        DeletableGroupResult(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED if pending is None else code_of(pending),
+        )
+        for group_id, pending in asked.items()
+    ]
+    return DeleteGroupsResponse(results=rows)

@@ -1,0 +1,93 @@
+"""DescribeGroups, key 15: the state of groups, their members and who reads what.
+
+Behavior:
+- Each group is answered by itself. One that there is not is Dead, and up to version 5 no error.
+- It takes the right to describe the group. After Kafka's KafkaApis.handleDescribeGroupsRequest.
+
+Version notes: 3 what the client may do with the group (KIP-430), 4 static members (KIP-345), 6 GROUP_ID_NOT_FOUND with
+a text (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from coordinator.errors import GroupError, UnknownGroup
+from kafkawire.context import Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kafkawire.pending_reply import PendingReply
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coordinator.groups.api import GroupDescription, Pending
+
+    Asked = tuple[str, Pending[GroupDescription] | None]
+
+FIRST_VERSION_WITH_UNKNOWN_GROUP: Final = 6
+DEAD: Final = "Dead"
+
+
+def handle(context: RequestContext, request: DescribeGroupsRequest) -> PendingReply[DescribeGroupsResponse]:
+    """Describes all that may be described."""
+    groups = context.broker.groups
+    asked = [
+        (group_id, groups.describe(group_id) if _may(context, Operation.DESCRIBE, group_id) else None)
+        for group_id in request.groups
+    ]
+    pending = [one for _, one in asked if one is not None]
+    return PendingReply(pending, partial(_respond, context, request.include_authorized_operations, asked))
+
+
+def _may(context: RequestContext, operation: Operation, group_id: str) -> bool:
+    return context.authorize(operation, ResourceType.GROUP, group_id)
+
+
+def _respond(
+    context: RequestContext, include_authorized_operations: bool, asked: Sequence[Asked]
+) -> DescribeGroupsResponse:
+    rows = [_describe(context.api_version, group_id, pending) for group_id, pending in asked]
+    if include_authorized_operations:
+        for row in rows:
+            if row.error_code == ErrorCode.NONE:
+                row.authorized_operations = context.authorized_operations(ResourceType.GROUP, row.group_id)
+    return DescribeGroupsResponse(groups=rows)
+
+
+def _describe(version: int, group_id: str, pending: Pending[GroupDescription] | None) -> DescribedGroup:
+    if pending is None:
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    try:
+        found = pending.result()
+    except UnknownGroup as error:
+        row = DescribedGroup(group_id=group_id, group_state=DEAD)
+        if version >= FIRST_VERSION_WITH_UNKNOWN_GROUP:
+            row.error_code = error_code_of(error)
+            row.error_message = f"Group {group_id} not found."
+        return row
+    except GroupError as error:
+        return DescribedGroup(group_id=group_id, error_code=error_code_of(error))
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=found.state.value,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=one.member_id,
+                group_instance_id=one.instance_id,
+                client_id=one.client_id,
+                client_host=one.client_host,
+                member_metadata=one.metadata,
+                member_assignment=one.assignment,
+            )
+            for one in found.members
+        ],
+    )

@@ -1,0 +1,102 @@
+"""JoinGroup, key 11: become a member of a group, or come back to one that gathers its members anew.
+
+Behavior:
+- The answer waits until all members have joined, at most the longest rebalance time-out of them; meanwhile later
+  replies of this connection wait as well. Who goes away while it waits stays a member until its session ends.
+- The leader alone is told who the members are. Texts with which members explain themselves (KIP-800) are not kept.
+- It takes the right to read the group. After Kafka's GroupMetadataManager.classicGroupJoin.
+
+Version notes: 1 rebalance time-out (before it is the session's), 4 a newcomer is told its id first (KIP-394), 5 static
+members (KIP-345), 7 protocol type and a protocol name that may be null (KIP-559), 9 a leader that does not have to
+assign (KIP-814).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from coordinator.errors import (
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    GroupError,
+    GroupIsFull,
+    MemberIdRequired,
+    NotCoordinator,
+)
+from coordinator.groups.api import Join, MemberProtocol
+from kafkawire.context import Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kafkawire.pending_reply import PendingReply, answered
+
+if TYPE_CHECKING:
+    from coordinator.groups.api import Joined, Pending
+
+FIRST_VERSION_WITH_REBALANCE_TIMEOUT: Final = 1
+FIRST_VERSION_WITH_ID_REQUIRED: Final = 4
+FIRST_VERSION_WITH_NULL_NAME: Final = 7
+FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9
+
+_NO_MEMBER: Final = ""
+_WITHOUT_MEMBER_ID: Final = (GroupIsFull, NotCoordinator, CoordinatorLoading, CoordinatorNotAvailable)
+
+
+def handle(context: RequestContext, request: JoinGroupRequest) -> PendingReply[JoinGroupResponse]:
+    """Joins; the reply comes with the new generation."""
+    version = context.api_version
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        return answered(_refuse(version, ErrorCode.GROUP_AUTHORIZATION_FAILED, _NO_MEMBER))
+    pending = context.broker.groups.join(request.group_id, _join(context, request))
+    return PendingReply([pending], partial(_respond, version, request.member_id, pending))
+
+
+def _join(context: RequestContext, request: JoinGroupRequest) -> Join:
+    version = context.api_version
+    rebalance_timeout_ms = request.rebalance_timeout_ms
+    if version < FIRST_VERSION_WITH_REBALANCE_TIMEOUT:
+        rebalance_timeout_ms = request.session_timeout_ms
+    return Join(
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host=f"/{context.connection.peer_host}",  # as Java writes an InetAddress, and tools show it
+        protocol_type=request.protocol_type,
+        protocols=tuple(MemberProtocol(one.name, one.metadata) for one in request.protocols),
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        must_know_its_id=version >= FIRST_VERSION_WITH_ID_REQUIRED,
+        may_skip_assignment=version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT,
+    )
+
+
+def _respond(version: int, member_id: str, pending: Pending[Joined]) -> JoinGroupResponse:
+    try:
+        joined = pending.result()
+    except GroupError as error:
+        if isinstance(error, MemberIdRequired):
+            member_id = error.member_id
+        elif isinstance(error, _WITHOUT_MEMBER_ID):
+            member_id = _NO_MEMBER
+        return _refuse(version, error_code_of(error), member_id)
+    return JoinGroupResponse(
+        generation_id=joined.generation_id,
+        protocol_type=joined.protocol_type or None,
+        protocol_name=_name(version, joined.protocol_name),
+        leader=joined.leader_id,
+        skip_assignment=joined.skips_assignment,
+        member_id=joined.member_id,
+        members=[
+            JoinGroupResponseMember(member_id=one, group_instance_id=instance_id, metadata=metadata)
+            for one, instance_id, metadata in joined.members
+        ],
+    )
+
+
+def _refuse(version: int, code: ErrorCode, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, protocol_name=_name(version, ""), member_id=member_id)
+
+
+def _name(version: int, name: str) -> str | None:
+    """None of those that may be null are empty."""
+    return name or (None if version >= FIRST_VERSION_WITH_NULL_NAME else "")

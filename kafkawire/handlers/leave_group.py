@@ -1,0 +1,57 @@
+"""LeaveGroup, key 13: members go, by themselves or sent away by an administrator.
+
+Behavior:
+- Each member is answered by itself; one that a group does not have is UNKNOWN_MEMBER_ID, also when there is no such
+  group. A static member may be named by its instance alone. Reasons (KIP-800) are not kept.
+- It takes the right to read the group. After Kafka's GroupMetadataManager.classicGroupLeave.
+
+Version notes: before 3 a single member, whose error is the reply's; 3 many members and static ones (KIP-345).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from coordinator.errors import GroupError
+from coordinator.groups.api import Claim
+from kafkawire.context import Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from kafkawire.pending_reply import PendingReply, answered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coordinator.groups.api import Pending
+
+FIRST_VERSION_WITH_MANY_MEMBERS: Final = 3
+
+
+def handle(context: RequestContext, request: LeaveGroupRequest) -> PendingReply[LeaveGroupResponse]:
+    """Lets them all go."""
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        return answered(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    leaving = [Claim(request.member_id)]
+    if context.api_version >= FIRST_VERSION_WITH_MANY_MEMBERS:
+        leaving = [Claim(one.member_id, one.group_instance_id) for one in request.members]
+    pending = context.broker.groups.leave(request.group_id, leaving)
+    return PendingReply([pending], partial(_respond, context.api_version, leaving, pending))
+
+
+def _respond(version: int, leaving: Sequence[Claim], pending: Pending[list[GroupError | None]]) -> LeaveGroupResponse:
+    try:
+        outcomes = pending.result()
+    except GroupError as error:
+        return LeaveGroupResponse(error_code=error_code_of(error))
+    rows = [
+        MemberResponse(
+            member_id=claim.member_id,
+            group_instance_id=claim.instance_id,
+            error_code=ErrorCode.NONE if error is None else error_code_of(error),
+        )
+        for claim, error in zip(leaving, outcomes, strict=True)
+    ]
+    if version >= FIRST_VERSION_WITH_MANY_MEMBERS:
+        return LeaveGroupResponse(members=rows)
+    return LeaveGroupResponse(error_code=rows[0].error_code)

@@ -1,0 +1,54 @@
+"""ListGroups, key 16: the groups that this broker coordinates.
+
+Behavior:
+- Filters compare without regard to case; a state or type that there is not matches nothing.
+- Whoever may describe the cluster sees all groups, anybody else those that he may describe: nothing is refused. After
+  Kafka's KafkaApis.handleListGroupsRequest.
+
+Version notes: 4 states, and a filter of them (KIP-518), 5 types, and a filter of them (KIP-848).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coordinator.errors import GroupError
+from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.errors import error_code_of
+from kafkawire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kafkawire.pending_reply import PendingReply
+
+if TYPE_CHECKING:
+    from coordinator.groups.api import GroupListing, Pending
+
+
+def handle(context: RequestContext, request: ListGroupsRequest) -> PendingReply[ListGroupsResponse]:
+    """Lists those that are asked for and may be seen."""
+    pending = context.broker.groups.list_groups()
+    return PendingReply([pending], partial(_respond, context, request, pending))
+
+
+def _respond(
+    context: RequestContext, request: ListGroupsRequest, pending: Pending[list[GroupListing]]
+) -> ListGroupsResponse:
+    try:
+        found = pending.result()
+    except GroupError as error:
+        return ListGroupsResponse(error_code=error_code_of(error))
+    states = {state.strip().lower() for state in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    sees_all = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    rows = [
+        ListedGroup(
+            group_id=one.group_id,
+            protocol_type=one.protocol_type,
+            group_state=one.state.value,
+            group_type=one.group_type,
+        )
+        for one in found
+        if (not states or one.state.value.lower() in states)
+        and (not types or one.group_type in types)
+        and (sees_all or context.authorize(Operation.DESCRIBE, ResourceType.GROUP, one.group_id))
+    ]
+    return ListGroupsResponse(groups=rows)

@@ -1,0 +1,71 @@
+"""OffsetDelete, key 47: a group forgets how far it has read of some partitions (KIP-496).
+
+Behavior:
+- Each partition is answered by itself: one that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that
+  members of the group read is GROUP_SUBSCRIBED_TO_TOPIC, one without an offset is a success.
+- What the group refuses altogether is the reply's error, and no partition is answered; the group is asked even when
+  none of the partitions exist.
+- It takes the right to delete the group and to read the topics. After Kafka's KafkaApis.handleOffsetDeleteRequest.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coordinator.errors import GroupError
+from coordinator.groups.api import TopicPartition
+from kafkawire.context import Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kafkawire.pending_reply import PendingReply, answered
+from kafkawire.topic_lookup import find_topic
+
+if TYPE_CHECKING:
+    from coordinator.groups.api import Pending
+
+
+def handle(context: RequestContext, request: OffsetDeleteRequest) -> PendingReply[OffsetDeleteResponse]:
+    """Deletes, in one go, all that may be deleted."""
+    if not context.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id):
+        return answered(OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    image = context.broker.cluster.image
+    response = OffsetDeleteResponse(topics=[])
+    rows: list[OffsetDeleteResponsePartition] = []  # of what is deleted
+    partitions: list[TopicPartition] = []
+    for topic in request.topics:
+        found = find_topic(context, image, Operation.READ, topic.name)
+        answers: list[OffsetDeleteResponsePartition] = []
+        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+        for asked in topic.partitions:
+            row = OffsetDeleteResponsePartition(partition_index=asked.partition_index)
+            answers.append(row)
+            if isinstance(found, ErrorCode):
+                row.error_code = found
+            elif not 0 <= asked.partition_index < len(found.partitions):
+                row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                rows.append(row)
+                partitions.append(TopicPartition(topic.name, asked.partition_index))
+    pending = context.broker.groups.delete_offsets(request.group_id, partitions)
+    return PendingReply([pending], partial(_respond, response, rows, pending))
+
+
+def _respond(
+    response: OffsetDeleteResponse,
+    rows: list[OffsetDeleteResponsePartition],
+    pending: Pending[list[GroupError | None]],
+) -> OffsetDeleteResponse:
+    try:
+        outcomes = pending.result()
+    except GroupError as error:
+        return OffsetDeleteResponse(error_code=error_code_of(error))
+    for row, refused in zip(rows, outcomes, strict=True):
+        if refused is not None:
+            row.error_code = error_code_of(refused)
+    return response

@@ -1,0 +1,59 @@
+"""SyncGroup, key 14: the leader says who reads what, and every member learns its part.
+
+Behavior:
+- The answer waits until the leader has assigned, and meanwhile so do later replies of this connection.
+- It takes the right to read the group. After Kafka's GroupMetadataManager.classicGroupSync.
+
+Version notes: 3 static members (KIP-345), 5 protocol type and name, which must be there (KIP-559).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from coordinator.errors import GroupError
+from coordinator.groups.api import Claim
+from kafkawire.context import Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kafkawire.pending_reply import PendingReply, answered
+
+if TYPE_CHECKING:
+    from coordinator.groups.api import Pending, Synced
+
+FIRST_VERSION_WITH_PROTOCOL: Final = 5
+
+
+def handle(context: RequestContext, request: SyncGroupRequest) -> PendingReply[SyncGroupResponse]:
+    """Passes it on; the reply comes with the member's assignment."""
+    code = _check(context, request)
+    if code is not ErrorCode.NONE:
+        return answered(SyncGroupResponse(error_code=code))
+    pending = context.broker.groups.sync(
+        request.group_id,
+        Claim(request.member_id, request.group_instance_id, request.generation_id),
+        (request.protocol_type, request.protocol_name),
+        {one.member_id: one.assignment for one in request.assignments},
+    )
+    return PendingReply([pending], partial(_respond, pending))
+
+
+def _check(context: RequestContext, request: SyncGroupRequest) -> ErrorCode:
+    if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
+
+
+def _respond(pending: Pending[Synced]) -> SyncGroupResponse:
+    try:
+        synced = pending.result()
+    except GroupError as error:
+        return SyncGroupResponse(error_code=error_code_of(error))
+    return SyncGroupResponse(
+        protocol_type=synced.protocol_type or None,
+        protocol_name=synced.protocol_name or None,
+        assignment=synced.assignment,
+    )

@@ -1,0 +1,141 @@
+"""A group service that remembers what it is asked and answers what a test says, at once or when it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from coordinator.errors import GroupError
+from coordinator.groups.api import (
+    DEFAULT_RETENTION_MS,
+    Claim,
+    FetchedOffset,
+    GroupDescription,
+    GroupListing,
+    Join,
+    Joined,
+    OffsetToCommit,
+    Pending,
+    Synced,
+    TopicPartition,
+)
+
+T = TypeVar("T")
+CALLS = (
+    "join",
+    "sync",
+    "heartbeat",
+    "leave",
+    "commit",
+    "fetch_offsets",
+    "delete_offsets",
+    "describe",
+    "list_groups",
+    "delete_group",
+)
+
+
+class Promise(Generic[T]):
+    """A `Pending` that a test settles."""
+
+    def __init__(self) -> None:
+        self._outcome: T | GroupError | None = None
+        self._settled = trio.Event()
+        self._callback: Callable[[], None] | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        return self._settled.is_set()
+
+    def settle(self, outcome: T | GroupError) -> None:
+        self._outcome = outcome
+        self._settled.set()
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        assert not self.is_settled
+        self._callback = callback
+
+    def result(self) -> T:
+        assert self.is_settled
+        if isinstance(self._outcome, GroupError):
+            raise self._outcome
+        return self._outcome  # type: ignore[return-value]
+
+    async def wait(self) -> T:
+        await self._settled.wait()
+        return self.result()
+
+
+@dataclass
+class FakeGroups:
+    """`calls` are names with arguments. What has an answer is settled at once, the rest waits in `asked` for the test.
+
+    Answers go by the name of the call, or by that and the group's.
+    """
+
+    answers: dict[str | tuple[str, str], Any] = field(default_factory=dict)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    asked: list[Promise[Any]] = field(default_factory=list)
+    coordinator: int | GroupError = 1
+
+    def _ask(self, call: str, *arguments: Any) -> Pending[Any]:
+        self.calls.append((call, *arguments))
+        promise: Promise[Any] = Promise()
+        self.asked.append(promise)
+        of_group = (call, *arguments[:1])
+        for key in (of_group, call):
+            if key in self.answers:
+                promise.settle(self.answers[key])
+                break
+        return promise
+
+    async def coordinator_of(self, group_id: str) -> int:
+        self.calls.append(("coordinator_of", group_id))
+        await trio.lowlevel.checkpoint()
+        if isinstance(self.coordinator, GroupError):
+            raise self.coordinator
+        return self.coordinator
+
+    def join(self, group_id: str, join: Join) -> Pending[Joined]:
+        return self._ask("join", group_id, join)
+
+    def sync(
+        self, group_id: str, claim: Claim, protocol: tuple[str | None, str | None], assignments: Mapping[str, bytes]
+    ) -> Pending[Synced]:
+        return self._ask("sync", group_id, claim, protocol, assignments)
+
+    def heartbeat(self, group_id: str, claim: Claim) -> Pending[None]:
+        return self._ask("heartbeat", group_id, claim)
+
+    def leave(self, group_id: str, leaving: Sequence[Claim]) -> Pending[list[GroupError | None]]:
+        return self._ask("leave", group_id, leaving)
+
+    def commit(
+        self,
+        group_id: str,
+        claim: Claim,
+        offsets: Sequence[OffsetToCommit],
+        retention_ms: int = DEFAULT_RETENTION_MS,
+    ) -> Pending[list[GroupError | None]]:
+        return self._ask("commit", group_id, claim, offsets, retention_ms)
+
+    def fetch_offsets(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> Pending[list[FetchedOffset]]:
+        return self._ask("fetch_offsets", group_id, partitions)
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
+        return self._ask("delete_offsets", group_id, partitions)
+
+    def describe(self, group_id: str) -> Pending[GroupDescription]:
+        return self._ask("describe", group_id)
+
+    def list_groups(self) -> Pending[list[GroupListing]]:
+        return self._ask("list_groups")
+
+    def delete_group(self, group_id: str) -> Pending[None]:
+        return self._ask("delete_group", group_id)
