@@ -20,7 +20,6 @@ from coordinator.errors import (
     GroupIsFull,
     IllegalGeneration,
     InconsistentProtocol,
-    InvalidSessionTimeout,
     MemberIdRequired,
     RebalanceInProgress,
     UnknownMember,
@@ -75,9 +74,6 @@ class ClassicGroup(Generic[AskerT]):
 
     def join(self, turn: Turn[AskerT], join: Join, asker: AskerT) -> None:
         """JoinGroup. Answered when all have joined, or with MemberIdRequired."""
-        settings = self._settings
-        if not settings.session_timeout_min_ms <= join.session_timeout_ms <= settings.session_timeout_max_ms:
-            raise InvalidSessionTimeout(f"session timeout of {join.session_timeout_ms} ms")
         self._check_size(turn, join.member_id)
         if not self._fits(join):
             raise InconsistentProtocol(f"group {self.group_id} has no protocol in common with the new member")

@@ -256,6 +256,8 @@ class GroupCoordinators:
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
         """See `GroupService`."""
+        if not group_id:
+            return cast("Pending[list[GroupError | None]]", settled(_no_group_id()))
         return self._ask(group_id, lambda table, _, asker: table.delete_offsets(group_id, partitions, asker))
 
     def describe(self, group_id: str) -> Pending[GroupDescription]:

@@ -14,6 +14,7 @@ from coordinator.errors import (
     GroupError,
     GroupNotEmpty,
     GroupTooLarge,
+    InvalidSessionTimeout,
     OffsetMetadataTooLarge,
     SubscribedToTopic,
     UnknownGroup,
@@ -71,7 +72,10 @@ class GroupTable(Generic[AskerT]):
     # Membership
 
     def join(self, moment: Moment, group_id: str, join: Join, asker: AskerT) -> Effects[AskerT]:
-        """See `GroupService.join`."""
+        """See `GroupService.join`. A session timeout out of bounds is refused before anybody looks for a group."""
+        settings = self._group_settings
+        if not settings.session_timeout_min_ms <= join.session_timeout_ms <= settings.session_timeout_max_ms:
+            return _refused(asker, InvalidSessionTimeout(f"session timeout of {join.session_timeout_ms} ms"))
         entry = self._entries.get(group_id)
         if entry is None:
             if join.member_id:

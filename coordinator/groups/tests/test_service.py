@@ -278,11 +278,16 @@ async def test_one_save_is_of_all_shards() -> None:
         assert (world.view.saves, world.view.is_closed) == (2, True)
 
 
-async def test_a_group_needs_an_id_to_be_joined() -> None:
+async def test_a_group_needs_an_id_but_to_commit() -> None:
     async with coordinating() as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
-        for asked in (world.groups.heartbeat("", NOBODY), world.groups.leave("", [NOBODY])):
+        refused = (
+            world.groups.heartbeat("", NOBODY),
+            world.groups.leave("", [NOBODY]),
+            world.groups.delete_offsets("", []),
+        )
+        for asked in refused:
             with pytest.raises(InvalidGroupId):
                 asked.result()
         assert await commit(world, "").wait() == [None]

@@ -12,6 +12,7 @@ from coordinator.errors import (
     GroupNotEmpty,
     GroupTooLarge,
     IllegalGeneration,
+    InvalidSessionTimeout,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
     SubscribedToTopic,
@@ -88,8 +89,15 @@ class Script:
         assert isinstance(found, list)
         return found
 
-    def join(self, kind: str = "consumer", metadata: bytes = subscription("t"), member_id: str = "") -> None:
-        join = Join(member_id, None, "c", "/h", kind, (MemberProtocol("range", metadata),), 10_000, 60_000)
+    def join(
+        self,
+        kind: str = "consumer",
+        metadata: bytes = subscription("t"),
+        member_id: str = "",
+        session_timeout_ms: int = 10_000,
+    ) -> None:
+        protocols = (MemberProtocol("range", metadata),)
+        join = Join(member_id, None, "c", "/h", kind, protocols, session_timeout_ms, 60_000)
         self.take(self.table.join(self.moment, "g", join, "x"))
 
     def settled(self, kind: str = "consumer", metadata: bytes = subscription("t")) -> Claim:
@@ -162,6 +170,16 @@ def test_long_metadata_is_refused_alone(script: Script) -> None:
     assert second is None
     assert script.offset() is None
     assert script.offset(TopicPartition("t", 1)) == 2
+
+
+@pytest.mark.parametrize("session_timeout_ms", [-1, 5_999, 1_800_001])
+@pytest.mark.parametrize("member_id", ["", "who"])
+def test_a_bad_session_timeout_is_refused_before_a_group_is_looked_for(
+    script: Script, session_timeout_ms: int, member_id: str
+) -> None:
+    script.join(member_id=member_id, session_timeout_ms=session_timeout_ms)
+    assert isinstance(script.answers["x"], InvalidSessionTimeout)
+    assert len(script.table) == 0
 
 
 def test_a_generation_of_no_group_is_refused(script: Script) -> None:
