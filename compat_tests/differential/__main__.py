@@ -10,7 +10,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compat_tests.differential.document import Sorted, render, sort
 from compat_tests.differential.explained import EXPLANATIONS
@@ -24,29 +24,40 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 DOCUMENT = ROOT / "docs" / "differences.md"
-ONE_PARTITION = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+# Apache Kafka has the delay of the harness.
+ONE_PARTITION = {"offsets.topic.num.partitions": "1"}
+THEIRS = {**ONE_PARTITION, "transaction.state.log.num.partitions": "1"}
+OURS = {**ONE_PARTITION, "group.initial.rebalance.delay.ms": "0"}
+GROUPS, TRANSACTIONS = 0, 1  # kinds of coordinators
 READY_TIMEOUT_S = 20
 
 
 def compare_brokers(directory: Path, pattern: str = "") -> Sorted:
     """Starts both brokers and plays the scenarios against both at the same time."""
     cases = chosen(pattern)
-    with ApacheKafka(directory / "kafka", ONE_PARTITION) as kafka, Kafkawire(directory / "kafkawire") as ours:
-        wait_for_coordinators(kafka)
+    with ApacheKafka(directory / "kafka", THEIRS) as kafka, Kafkawire(directory / "kafkawire", OURS) as ours:
+        wait_for_coordinators(kafka, GROUPS, TRANSACTIONS)
+        wait_for_coordinators(ours, GROUPS)
         brokers: tuple[Broker, ...] = (kafka, ours)
         with ThreadPoolExecutor(len(brokers)) as pool:
             theirs, own = pool.map(lambda broker: play_all(broker, cases), brokers)
     return sort(differences(theirs, own), EXPLANATIONS)
 
 
-def wait_for_coordinators(kafka: Broker) -> None:
-    """Makes the internal topics before anything is compared: they are there some time after the first look-up."""
-    side = Side(kafka)
+def wait_for_coordinators(broker: Broker, *kinds: int) -> None:
+    """Makes what is made on first use before anything is compared: Apache Kafka has it some time after it was asked."""
+    side = Side(broker)
     deadline = time.monotonic() + READY_TIMEOUT_S
-    for kind in (0, 1):
-        while side.quiet("find_coordinator", 1, {"key": "any", "key_type": kind})["error_code"]:
-            assert time.monotonic() < deadline, "Apache Kafka finds no coordinator"
+
+    def wait(api: str, version: int, fields: dict[str, Any]) -> None:
+        while side.quiet(api, version, fields)["error_code"]:
+            assert time.monotonic() < deadline, f"{broker.name} finds no coordinator"
             time.sleep(0.05)
+
+    for kind in kinds:
+        wait("find_coordinator", 1, {"key": "any", "key_type": kind})
+    wait("offset_fetch", 7, {"group_id": "any", "topics": None})
+    wait("init_producer_id", 1, {"transactional_id": None, "transaction_timeout": 60_000})
 
 
 def main() -> int:

@@ -28,6 +28,9 @@ def sample(side: Side, api: str, version: int) -> dict[str, Any]:
     fetch_row = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     new_topic = {"name": f"{TOPIC}-{api}-{version}", "num_partitions": 1, "replication_factor": 1}
     by_name = {**both, "topic_id": bytes(16)}
+    member = {"group_id": TOPIC, "member_id": "nobody", "group_instance_id": None}
+    kind = {"protocol_type": "consumer", "protocol_name": "range"}
+    no_partition = {**both, "partitions": [{"partition_index": 9}], "partition_indexes": [9]}
     samples: dict[str, dict[str, Any]] = {
         "produce": {"timeout": 1_000, **produce},
         "fetch": {"replica_id": -1, "max_bytes": 1 << 20, "topics": [{**both, "partitions": [fetch_row]}]},
@@ -40,6 +43,19 @@ def sample(side: Side, api: str, version: int) -> dict[str, Any]:
         "api_versions": {"client_software_name": "compat", "client_software_version": "1"},
         "create_topics": {"topics": [new_topic], "timeout": 10_000, "validate_only": True},
         "delete_topics": {"topics": [{"name": "nowhere"}], "topic_names": ["nowhere"], "timeout": 10_000},
+        "delete_records": {"topics": [no_partition], "timeout": 1_000},
+        "init_producer_id": {"transactional_id": None, "producer_id": -1, "producer_epoch": -1},
+        "offset_for_leader_epoch": {"replica_id": -1, "topics": [{**both, "partitions": [{"partition": 9}]}]},
+        "join_group": {**member, **kind, "reason": None, "protocols": [{"name": "range", "metadata": b"m"}]},
+        "sync_group": {**member, **kind, "assignments": [{"member_id": "nobody", "assignment": b"a"}]},
+        "heartbeat": member,
+        "leave_group": {**member, "members": [{**member, "reason": None}]},
+        "offset_commit": {**member, "topics": [no_partition]},
+        "offset_fetch": {"group_id": TOPIC, "topics": [no_partition], "groups": [{**member, "topics": [no_partition]}]},
+        "offset_delete": {"group_id": TOPIC, "topics": [no_partition]},
+        "describe_groups": {"groups": [TOPIC]},
+        "list_groups": {"states_filter": ["Dead"], "types_filter": ["classic"]},
+        "delete_groups": {"groups_names": [TOPIC]},
         "describe_cluster": {},
     }
     return samples[api]

@@ -24,6 +24,16 @@ VERSIONS = {
     "init_producer_id": range(6),
     "delete_records": range(3),
     "offset_for_leader_epoch": range(2, 5),
+    "join_group": range(10),
+    "sync_group": range(6),
+    "heartbeat": range(5),
+    "leave_group": range(6),
+    "offset_commit": range(2, 11),
+    "offset_fetch": range(1, 11),
+    "offset_delete": range(1),
+    "describe_groups": range(7),
+    "list_groups": range(6),
+    "delete_groups": range(3),
 }
 
 

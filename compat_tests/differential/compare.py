@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ABSENT = "(absent)"
+STOPPED = "the scenario"  # the step at which a scenario could not go on
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ def compare_transcripts(
         kafka_name, kafka_reply = kafka[step] if step < len(kafka) else (ABSENT, ABSENT)
         ours_name, ours_reply = ours[step] if step < len(ours) else (ABSENT, ABSENT)
         name = kafka_name if kafka_name != ABSENT else ours_name
+        if STOPPED in (kafka_name, ours_name):  # also when both do: what is not played is not compared
+            found.append(Difference(case, version, STOPPED, shown(kafka_reply), shown(ours_reply)))
+            continue
         found += [
             Difference(case, version, path, shown(left), shown(right))
             for path, left, right in walk(name, kafka_reply, ours_reply)

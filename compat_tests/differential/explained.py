@@ -61,13 +61,13 @@ NOT_BUILT = (
         path=r".*\.(supported_features|finalized_features.*)",
     ),
     Explanation(
-        "There are no coordinators yet",
-        "Groups get COORDINATOR_NOT_AVAILABLE, transactions INVALID_REQUEST with a text, until each is built. The API "
-        "is served because librdkafka takes a broker without it for one that cannot do lz4.",
+        "Transactions and share groups have no coordinator yet",
+        "They get INVALID_REQUEST with a text until each is built: a client that is told to try again does so for a "
+        "minute before it says why.",
         case="find_coordinator[.].*",
-        path=r".*(error_code|node_id|host|port)",
+        path=r"key type [12]\..*(error_code|node_id|host|port)",
         kafka=r"0|1|\(address\)|\(port\)",
-        ours="15|42|-1|",
+        ours="42|-1|",
     ),
     Explanation(
         "Topic settings that are not built are refused",
@@ -165,6 +165,14 @@ KINDER = (
         "Records that are null get an answer",
         "Kafka fails inside and never answers; the client waits until it gives up. We answer INVALID_RECORD.",
         case="produce[.]null_records .*",
+        kafka="open, no reply",
+    ),
+    Explanation(
+        "A consumer's subscription that cannot be read does not matter",
+        "Kafka looks into it to know the topics of a group; when it cannot be read, who joins is never answered. We "
+        "take the group for one whose topics are not known.",
+        case="join_group[.]metadata_that_is_none .*",
+        path="metadata 6d65.*",
         kafka="open, no reply",
     ),
     Explanation(

@@ -6,6 +6,7 @@ still a difference.
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +36,24 @@ SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("offset_for_leader_epoch", "topics"): ("topic",),
     ("offset_for_leader_epoch", "partitions"): ("partition",),
     ("delete_topics", "responses"): ("name", "topic_id"),
+    ("join_group", "members"): ("metadata", "member_id"),
+    ("leave_group", "members"): ("member_id", "group_instance_id"),
+    ("offset_commit", "topics"): ("name", "topic_id"),
+    ("offset_commit", "partitions"): ("partition_index",),
+    ("offset_fetch", "groups"): ("group_id",),
+    ("offset_fetch", "topics"): ("name", "topic_id"),
+    ("offset_fetch", "partitions"): ("partition_index",),
+    ("offset_delete", "topics"): ("name",),
+    ("offset_delete", "partitions"): ("partition_index",),
+    ("describe_groups", "groups"): ("group_id",),
+    ("describe_groups", "members"): ("member_metadata", "member_id"),
+    ("list_groups", "groups"): ("group_id",),
+    ("delete_groups", "results"): ("group_id",),
 }
 # Apache Kafka makes them when it first looks for a coordinator.
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+# Scenarios leave groups behind; those of ListGroups begin with this.
+LISTED = "listed-"
 # Keys of topics that Apache Kafka does not have.
 OWN_TOPIC_KEYS = ("flush.policy", "index.keys")
 # Arrays that are maps: a row that one side lacks must not shift the others.
@@ -52,14 +68,23 @@ WORDS: Mapping[str, tuple[object, ...]] = {
     "finalized_features_epoch": (-1,),
 }
 DROPPED = {"throttle_time"}
+MEMBER_ID = re.compile(r"(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Normaliser:
-    """Knows the ids of one broker's topics, by name; they are added as scenarios create them."""
+    """Knows the ids of one broker's topics, by name; they are added as scenarios create them.
+
+    Ids that it gave to members of groups are numbered as they appear in a scenario.
+    """
 
     def __init__(self, topic_ids: Mapping[str, bytes], port: int) -> None:
         self._topic_ids = topic_ids
         self._port = port
+        self._members: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """The next scenario."""
+        self._members.clear()
 
     def reply(self, api: str, fields: dict[str, Any]) -> dict[str, Any]:
         """A reply with nothing in it but what both brokers should agree on."""
@@ -75,6 +100,8 @@ class Normaliser:
     def _array(self, api: str, name: str, rows: list[Any]) -> Any:
         if (api, name) == ("metadata", "topics"):
             rows = [row for row in rows if row["name"] not in INTERNAL_TOPICS]
+        if (api, name) == ("list_groups", "groups"):
+            rows = [row for row in rows if row["group_id"].startswith(LISTED)]
         if (api, name) == ("create_topics", "configs"):
             rows = [row for row in rows if row["name"] not in OWN_TOPIC_KEYS]
         shown = [self._field(api, name, row) for row in rows]
@@ -87,6 +114,8 @@ class Normaliser:
     def _value(self, name: str, value: Any) -> Any:
         if name == "topic_id":
             return self._topic_id(value)
+        if name in ("member_id", "leader"):
+            return self._member_id(value)
         if name == "records":
             return None if value is None else [describe_batch(batch) for batch in split_batches(value)]
         if name == "host":
@@ -98,6 +127,12 @@ class Normaliser:
         if name in ("log_append_time", "timestamp") and isinstance(value, int) and value > CLOCK_FROM_MS:
             return "(now)"
         return value
+
+    def _member_id(self, value: str) -> str:
+        given = MEMBER_ID.fullmatch(value)
+        if given is None:
+            return value
+        return self._members.setdefault(value, f"({given[1]} {len(self._members) + 1})")
 
     def _topic_id(self, value: bytes | None) -> str:
         if value is None or value == ZERO_ID:

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 from compat_tests.differential import (
     cases_fetch,
     cases_frames,
+    cases_group_admin,
+    cases_groups,
     cases_list_offsets,
     cases_log_start,
     cases_metadata,
+    cases_offsets,
     cases_produce,
     cases_producer_ids,
     cases_topics,
 )
 from compat_tests.differential.catalogue import CASES
-from compat_tests.differential.compare import Difference, compare_transcripts
+from compat_tests.differential.compare import STOPPED, Difference, compare_transcripts
 from compat_tests.differential.side import Side
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ MODULES = (
     cases_fetch,
     cases_list_offsets,
     cases_log_start,
+    cases_group_admin,
+    cases_groups,
+    cases_offsets,
     cases_frames,
 )
 
@@ -49,7 +55,7 @@ def play(side: Side, case: Case, version: int) -> list[tuple[str, Any]]:
     try:
         case.play(side, version)
     except (AssertionError, OSError, LookupError, ValueError) as failure:
-        side.transcript.append(("the scenario", f"cannot go on: {type(failure).__name__}: {failure}"))
+        side.transcript.append((STOPPED, f"cannot go on: {type(failure).__name__}: {failure}"))
     finally:
         side.end()
     return side.transcript

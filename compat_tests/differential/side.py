@@ -7,6 +7,7 @@ and shown by name in the transcript.
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.differential.normalise import Normaliser
@@ -14,6 +15,7 @@ from compat_tests.harness.messages import Fields, decode_response, encode_reques
 from compat_tests.harness.wire import WireConnection
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
     from compat_tests.harness.broker import Broker
@@ -32,22 +34,40 @@ class Side:
         self.broker = broker
         self.transcript: list[tuple[str, Any]] = []
         self._connection: WireConnection | None = None
+        self._others: dict[str, WireConnection] = {}
         self._ids: dict[str, bytes] = {}
         self._normalise = Normaliser(self._ids, broker.port)
 
     def begin(self) -> None:
         self.transcript = []
+        self._normalise.begin()
         self.reconnect()
 
     def end(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        for connection in (self._connection, *self._others.values()):
+            if connection is not None:
+                connection.close()
+        self._connection = None
+        self._others.clear()
 
     def reconnect(self) -> None:
         """Goes on with a new connection: the broker closed the old one, or has state on it."""
-        self.end()
+        if self._connection is not None:
+            self._connection.close()
         self._connection = WireConnection(self.broker.port, REPLY_TIMEOUT_S)
+
+    @contextmanager
+    def on(self, name: str) -> Iterator[None]:
+        """What is asked inside goes over another connection, known by its name until the scenario ends."""
+        before = self._connection
+        self._connection = self._others.get(name)
+        if self._connection is None:
+            self.reconnect()
+        try:
+            yield
+        finally:
+            self._others[name] = self.connection
+            self._connection = before
 
     @property
     def connection(self) -> WireConnection:

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from compat_tests.differential.compare import Difference, compare_transcripts
+from compat_tests.differential.catalogue import VERSIONS
+from compat_tests.differential.compare import STOPPED, Difference, compare_transcripts
 from compat_tests.differential.document import ranges, sort, table
 from compat_tests.differential.explained import Explanation
 from compat_tests.differential.normalise import Normaliser, describe_batch, split_batches
 from compat_tests.harness.batches import Batch, Record
+from compat_tests.harness.messages import API_KEYS
 
 REPLY: dict[str, Any] = {"error_code": 0, "topics": [{"name": "a", "partitions": [{"offset": 5}]}]}
 
@@ -41,6 +43,16 @@ def test_a_missing_reply_is_a_difference() -> None:
     assert (found.path, found.ours) == ("two", "(absent)")
 
 
+def test_a_scenario_that_could_not_go_on_is_a_difference_even_if_both_could_not() -> None:
+    stopped = [("one", REPLY), (STOPPED, "cannot go on: KeyError: 'no_such_api'")]
+    (found,) = compare_transcripts("case", 1, stopped, stopped)
+    assert (found.path, found.kafka) == (STOPPED, found.ours)
+
+
+def test_every_api_can_be_asked() -> None:
+    assert set(VERSIONS) <= set(API_KEYS)
+
+
 def test_an_explanation_covers_only_what_it_names() -> None:
     explanation = Explanation("title", "reason", case="fetch[.].* v[4-6]", path="step[.]a", ours="1|2")
     covered = Difference("fetch.x", 4, "step.a", "0", "1")
@@ -69,6 +81,16 @@ def test_ids_and_times_become_words_that_say_they_were_there() -> None:
     ids = [{"topic_id": text} for text in ("(id of mine)", "(other id)", "(none)")]
     assert shown == {"session_id": "(session_id)", "topics": ids, "port": "(port)"}
     assert normalise.reply("fetch", {"session_id": 0, "port": 9093}) == {"session_id": 0, "port": 9093}
+
+
+def test_members_are_numbered_as_they_appear() -> None:
+    normalise = Normaliser({}, 9092)
+    one, two = (f"compat-{number:08x}-1111-4222-8333-444444444444" for number in (1, 2))
+    shown = normalise.reply("join_group", {"leader": one, "member_id": two, "members": [{"member_id": one}]})
+    assert shown == {"leader": "(compat 1)", "member_id": "(compat 2)", "members": [{"member_id": "(compat 1)"}]}
+    normalise.begin()
+    assert normalise.reply("join_group", {"member_id": two}) == {"member_id": "(compat 1)"}
+    assert normalise.reply("join_group", {"member_id": "nobody", "leader": ""}) == {"member_id": "nobody", "leader": ""}
 
 
 def test_batches_are_taken_apart() -> None:

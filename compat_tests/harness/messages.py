@@ -38,9 +38,16 @@ API_KEYS = {
     "heartbeat": 12,
     "leave_group": 13,
     "sync_group": 14,
+    "describe_groups": 15,
+    "list_groups": 16,
     "api_versions": 18,
     "create_topics": 19,
     "delete_topics": 20,
+    "delete_records": 21,
+    "init_producer_id": 22,
+    "offset_for_leader_epoch": 23,
+    "delete_groups": 42,
+    "offset_delete": 47,
     "describe_cluster": 60,
 }
 CLIENT_ID = b"compat"
