@@ -21,17 +21,16 @@ MEMBER_ID_REQUIRED, COORDINATOR_NOT_AVAILABLE = 79, 15
 SESSION_TIMEOUT_MS = 60_000
 PATIENCE_S = 60.0
 CHUNK = 100
+SUBSCRIPTION = b"\0\0\0\0\0\1\0\4load"  # ConsumerProtocolSubscription 0, user data follows
 
 
 class Member:
     """One member on a connection of its own."""
 
-    def __init__(
-        self, port: int, group: str, metadata: bytes = b"\0\1\0\0\0\1\0\4load\xff\xff\xff\xff\0\0\0\0"
-    ) -> None:
+    def __init__(self, port: int, group: str) -> None:
         self._connection = WireConnection(port, PATIENCE_S)
         self._group = group
-        self._metadata = metadata
+        self._joins = 0
         self.member_id = ""
         self.generation = -1
         self.others: list[str] = []  # that a leader has to assign to, itself included
@@ -40,6 +39,9 @@ class Member:
         self._connection.close()
 
     def send_join(self) -> None:
+        """With something new each time: that makes a settled group rebalance, whoever comes first."""
+        self._joins += 1
+        metadata = SUBSCRIPTION + struct.pack(">ii", 4, self._joins)
         fields = {
             "group_id": self._group,
             "session_timeout": SESSION_TIMEOUT_MS,
@@ -47,7 +49,7 @@ class Member:
             "member_id": self.member_id,
             "group_instance_id": None,
             "protocol_type": "consumer",
-            "protocols": [{"name": "range", "metadata": self._metadata}],
+            "protocols": [{"name": "range", "metadata": metadata}],
         }
         self._connection.send_frame(encode_request("join_group", JOIN_VERSION, fields))
 
@@ -91,7 +93,7 @@ class Member:
 
 
 def rebalance_s(members: Sequence[Member]) -> float:
-    """From the first JoinGroup, which has to be the leader's, until all know their assignments."""
+    """From the first JoinGroup until all know their assignments."""
     begun_s = time.perf_counter()
     for member in members:
         member.send_join()
@@ -102,10 +104,6 @@ def rebalance_s(members: Sequence[Member]) -> float:
     for member in members:
         member.take_synced()
     return time.perf_counter() - begun_s
-
-
-def leader_first(members: Sequence[Member]) -> list[Member]:
-    return sorted(members, key=lambda member: not member.others)
 
 
 def wait_for_coordinator(port: int, group: str) -> None:

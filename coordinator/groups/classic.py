@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic
 
 from coordinator.errors import (
     FencedInstance,
+    GroupError,
     GroupIsFull,
     IllegalGeneration,
     InconsistentProtocol,
@@ -24,15 +25,14 @@ from coordinator.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from coordinator.groups.api import NO_GENERATION, Claim, GroupState, Join, Joined, Synced
+from coordinator.groups.api import NO_GENERATION, Claim, GroupState, Join, Synced
+from coordinator.groups.descriptions import joined_as
 from coordinator.groups.gathering import Gathering
 from coordinator.groups.members import NEVER_MS, AskerT, Member, Members
 from coordinator.groups.turn import GroupSettings, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from coordinator.errors import GroupError
+    from collections.abc import Mapping, Sequence
 
 
 class ClassicGroup(Generic[AskerT]):
@@ -127,7 +127,7 @@ class ClassicGroup(Generic[AskerT]):
             self._take(turn, member, join, asker)
             self._rebalance(turn)
         else:  # the answer got lost, or it wants to know what it missed
-            turn.answer(asker, self._joined(member))
+            turn.answer(asker, joined_as(self, member))
 
     def _add(self, turn: Turn[AskerT], member_id: str, join: Join, asker: AskerT) -> None:
         timeouts = join.session_timeout_ms, join.rebalance_timeout_ms
@@ -176,25 +176,13 @@ class ClassicGroup(Generic[AskerT]):
     def _resume(self, turn: Turn[AskerT], member: Member[AskerT], join: Join, leader_before: str | None) -> None:
         """Nothing changes for the others. A leader that cannot be told not to assign is told that another one leads."""
         turn.must_record = True
-        joined = self._joined(member)
+        joined = joined_as(self, member)
         if join.may_skip_assignment:
             joined = joined._replace(skips_assignment=member.member_id == self.leader_id)
         else:
             joined = joined._replace(leader_id=leader_before or "", members=())
         turn.answer(member.joining, joined)
         member.joining = None
-
-    def _joined(self, member: Member[AskerT]) -> Joined:
-        name = self.protocol_name or ""
-        members: Iterable[Member[AskerT]] = self.members if member.member_id == self.leader_id else ()
-        return Joined(
-            self.generation_id,
-            self.protocol_type or "",
-            name,
-            self.leader_id or "",
-            member.member_id,
-            tuple((one.member_id, one.instance_id, one.metadata_for(name)) for one in members),
-        )
 
     # Rebalancing
 
@@ -257,7 +245,7 @@ class ClassicGroup(Generic[AskerT]):
         self._unsynced = set(self.members.ids())
         self._sync_deadline_ms = turn.now_ms + self.members.rebalance_timeout_ms
         for member in self.members:
-            turn.answer(member.joining, self._joined(member))
+            turn.answer(member.joining, joined_as(self, member))
             member.joining = None
             member.is_new = False
             self._hear_of(turn, member)
@@ -314,15 +302,30 @@ class ClassicGroup(Generic[AskerT]):
         if self.state is GroupState.PREPARING_REBALANCE:
             raise RebalanceInProgress(self.group_id)
 
-    def leave(self, turn: Turn[AskerT], claim: Claim) -> None:
-        """One member of a LeaveGroup. A static one may be named by its instance alone."""
-        if claim.instance_id is None and self._expected.pop(claim.member_id, None) is not None:
+    def leave(self, turn: Turn[AskerT], leaving: Sequence[Claim]) -> list[GroupError | None]:
+        """LeaveGroup, with what it comes to for each; the others join again once, after all of them."""
+        count = len(self.members)
+        outcomes: list[GroupError | None] = []
+        for claim in leaving:
+            try:
+                self._leave(turn, claim)
+            except GroupError as error:
+                outcomes.append(error)
+            else:
+                outcomes.append(None)
+        if len(self.members) < count:
+            self._rebalance(turn)
+        else:
             self._expect_fewer(turn)
+        return outcomes
+
+    def _leave(self, turn: Turn[AskerT], claim: Claim) -> None:
+        """A static member may be named by its instance alone."""
+        if self._expected.pop(claim.member_id, None) is not None:
             return
         if not claim.member_id and claim.instance_id is not None:
             claim = Claim(self.members.id_of_instance(claim.instance_id) or "", claim.instance_id)
         self._remove(turn, self.members.find(claim))
-        self._rebalance(turn)
 
     def expire(self, turn: Turn[AskerT]) -> None:
         """Let go of what is over by now."""

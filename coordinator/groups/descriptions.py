@@ -6,12 +6,12 @@ from struct import Struct
 from struct import error as struct_error
 from typing import TYPE_CHECKING, Any, Final
 
-from coordinator.groups.api import GroupDescription, GroupListing, GroupState, MemberDescription, MemberProtocol
+from coordinator.groups.api import GroupDescription, GroupListing, GroupState, Joined, MemberDescription, MemberProtocol
 from coordinator.groups.members import Member
 from coordinator.groups.records import GroupRecord, MemberRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from coordinator.groups.classic import ClassicGroup
 
@@ -72,6 +72,20 @@ def describe(group: ClassicGroup[Any]) -> GroupDescription:
 
 def listing(group: ClassicGroup[Any]) -> GroupListing:
     return GroupListing(group.group_id, group.protocol_type or "", group.state)
+
+
+def joined_as(group: ClassicGroup[Any], member: Member[Any]) -> Joined:
+    """What a member is told when all have joined: the leader also who they are."""
+    name = group.protocol_name or ""
+    members: Iterable[Member[Any]] = group.members if member.member_id == group.leader_id else ()
+    return Joined(
+        group.generation_id,
+        group.protocol_type or "",
+        name,
+        group.leader_id or "",
+        member.member_id,
+        tuple((one.member_id, one.instance_id, one.metadata_for(name)) for one in members),
+    )
 
 
 def subscribed_topics(group: ClassicGroup[Any]) -> Collection[str] | None:

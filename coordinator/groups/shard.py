@@ -215,6 +215,9 @@ class Shard:
                 one.call_when_settled(settled.set)
                 await settled.wait()
             end_offset = one.result()
+        if end_offset - self._checkpoint.next_offset != len(written.records):
+            written.release()
+            raise StateLogFailed("somebody else writes to it")  # as an administrator's tool may
         self._checkpoint = Checkpoint(self.topic_id, state_log.leader_epoch, end_offset)  # with all of its records
         self._note(written.records)
         if self._world.view_mode is ViewMode.DIRECT:

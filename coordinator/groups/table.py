@@ -117,19 +117,7 @@ class GroupTable(Generic[AskerT]):
         entry = self._entries.get(group_id)
         if entry is None:
             return _refused_each(asker, [UnknownMember(one.member_id) for one in leaving])
-        outcomes: list[GroupError | None] = []
-
-        def leave_all(turn: Turn[AskerT], group: ClassicGroup[AskerT]) -> None:
-            for claim in leaving:
-                try:
-                    group.leave(turn, claim)
-                except GroupError as error:
-                    outcomes.append(error)
-                else:
-                    outcomes.append(None)
-            turn.answer(asker, outcomes)
-
-        return self._step(moment, entry, asker, leave_all)
+        return self._step(moment, entry, asker, lambda turn, group: turn.answer(asker, group.leave(turn, leaving)))
 
     def _step(
         self,

@@ -5,7 +5,7 @@ it led to. `KAFKAWIRE_REWRITE=1` writes what comes out into the files, to be rea
 
     join a                      member `a` joins (c1, c2 … are clients; options as key=value)
     sync a b=1 c=2              the member syncs; a leader with assignments
-    heartbeat a, leave a        by the names under which the members joined
+    heartbeat a, leave a,b      by the names under which the members joined
     wait 3000                   so many milliseconds pass; whatever is due happens in order
     state                       prints the group
 """
@@ -96,7 +96,10 @@ class Script:
         turn.answers.append((name, Synced("", "", b"ok")))
 
     def _leave(self, turn: Turn[str], name: str, options: dict[str, str]) -> None:
-        self.group.leave(turn, self._claim(name, options))
+        claims = [self._claim(one, dict(options)) for one in name.split(",")]
+        for one, outcome in zip(name.split(","), self.group.leave(turn, claims), strict=True):
+            if outcome is not None:
+                turn.answers.append((one, outcome))
 
     def _claim(self, name: str, options: dict[str, str]) -> Claim:
         member_id = options.pop("id", self.ids.get(name, name))

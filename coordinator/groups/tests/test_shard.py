@@ -200,6 +200,19 @@ async def test_members_who_wait_are_sent_away_when_the_log_fails() -> None:
         assert error_of(joining) is NotCoordinator
 
 
+@pytest.mark.parametrize("mode", ViewMode)
+async def test_what_somebody_else_wrote_is_read(mode: ViewMode) -> None:
+    bench = Bench(mode=mode)
+    async with bench.running() as shard:
+        await commit(shard, 1).wait()
+        bench.log.append([bench.log.records[0]._replace(value=None)], 0)
+        assert await commit(shard, 2, group="another").wait() == [None]
+        await trio.sleep(RELOAD_PAUSE_S)
+        await wait_all_tasks_blocked()
+        assert offset_of(fetch(shard)) is None
+        assert offset_of(fetch(shard, "another")) == 2
+
+
 async def test_a_log_that_cannot_be_read_is_tried_again() -> None:
     bench = Bench()
     bench.log.is_broken = True
