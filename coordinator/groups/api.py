@@ -45,8 +45,7 @@ class MemberProtocol(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """Who a request says it comes from."""
 
     member_id: str
@@ -96,8 +95,7 @@ class OffsetToCommit(NamedTuple):
     metadata: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(NamedTuple):
     """What OffsetFetch tells, and when it was committed. `expires_ms` was asked for by an old client, or is -1."""
 
     offset: int
@@ -108,11 +106,9 @@ class CommittedOffset:
 
 
 class FetchedOffset(NamedTuple):
-    """`committed` is None where nothing was."""
-
     topic: str
     partition: int
-    committed: CommittedOffset | None
+    committed: CommittedOffset
 
 
 class MemberDescription(NamedTuple):
@@ -205,8 +201,16 @@ class GroupService(Protocol):
         IllegalGeneration, RebalanceInProgress; UnknownGroup when a generation is claimed of a group that there is not.
         """
 
-    def fetch_offsets(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> Pending[list[FetchedOffset]]:
-        """OffsetFetch: of these in this order, or of all. A group that there is not has committed nothing."""
+    def fetch_offsets(
+        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]]
+    ) -> Pending[list[CommittedOffset | None]]:
+        """OffsetFetch, of these partitions of topics: one after the other, None where nothing was committed.
+
+        A group that there is not has committed nothing.
+        """
+
+    def fetch_all_offsets(self, group_id: str) -> Pending[list[FetchedOffset]]:
+        """OffsetFetch, of all that the group has committed."""
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
         """OffsetDelete, with what it comes to for each: SubscribedToTopic.

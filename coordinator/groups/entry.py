@@ -46,8 +46,7 @@ class Effects(NamedTuple, Generic[AskerT]):
     records: list[StateRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """When a command comes, and chance."""
 
     now_ms: int

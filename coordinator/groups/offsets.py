@@ -7,7 +7,7 @@ of topics that a group of consumers does not read any more after their commit as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from coordinator.groups.api import NO_EXPIRY_MS, CommittedOffset, TopicPartition
@@ -34,6 +34,10 @@ class GroupOffsets:
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         return self._by_topic.get(topic, {}).get(partition)
+
+    def of_topic(self, topic: str, partitions: Iterable[int]) -> Iterable[CommittedOffset | None]:
+        """Of these partitions, one after the other."""
+        return map(self._by_topic.get(topic, {}).get, partitions)
 
     def put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
         self._by_topic.setdefault(topic, {})[partition] = committed

@@ -17,13 +17,16 @@ from coordinator.groups.api import NO_EPOCH, NO_EXPIRY_MS, CommittedOffset
 
 OFFSET_TYPES: Final = (0, 1)
 GROUP_TYPE: Final = 2
-_OFFSET_VALUE_VERSION: Final = 3
-_OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
 _GROUP_VALUE_VERSION: Final = 3
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
+_OFFSET_3 = Struct(">hqi")  # version, offset, leader epoch
+_OFFSET_1 = Struct(">hq")
+_TIMES = Struct(">qq")
+_OFFSET_TYPE = _INT16.pack(OFFSET_TYPES[-1])
+_GROUP_TYPE = _INT16.pack(GROUP_TYPE)
 
 
 class UnknownRecord(Exception):
@@ -70,6 +73,11 @@ class GroupRecord:
 Value = CommittedOffset | GroupRecord
 
 
+def _string(value: str) -> bytes:
+    data = value.encode()
+    return _INT16.pack(len(data)) + data
+
+
 class _Writer:
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -87,9 +95,7 @@ class _Writer:
         if value is None:
             self.int16(-1)
         else:
-            data = value.encode()
-            self.int16(len(data))
-            self.parts.append(data)
+            self.parts.append(_string(value))
 
     def blob(self, value: bytes) -> None:
         self.int32(len(value))
@@ -137,13 +143,9 @@ class _Reader:
 
 
 def encode_key(key: Key) -> bytes:
-    writer = _Writer()
-    writer.int16(GROUP_TYPE if isinstance(key, GroupKey) else OFFSET_TYPES[-1])
-    writer.string(key.group_id)
     if isinstance(key, OffsetKey):
-        writer.string(key.topic)
-        writer.int32(key.partition)
-    return writer.done()
+        return b"".join((_OFFSET_TYPE, _string(key.group_id), _string(key.topic), _INT32.pack(key.partition)))
+    return _GROUP_TYPE + _string(key.group_id)
 
 
 def decode_key(data: memoryview) -> Key:
@@ -171,17 +173,12 @@ def decode_value(key: Key, data: memoryview) -> Value:
 
 
 def _encode_offset(value: CommittedOffset) -> bytes:
-    writer = _Writer()
-    has_expiry = value.expires_ms != NO_EXPIRY_MS
-    writer.int16(_OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else _OFFSET_VALUE_VERSION)
-    writer.int64(value.offset)
-    if not has_expiry:
-        writer.int32(value.leader_epoch)
-    writer.string(value.metadata)
-    writer.int64(value.committed_ms)
-    if has_expiry:
-        writer.int64(value.expires_ms)
-    return writer.done()
+    metadata = _string(value.metadata)
+    if value.expires_ms == NO_EXPIRY_MS:
+        start = _OFFSET_3.pack(3, value.offset, value.leader_epoch)
+        return b"".join((start, metadata, _INT64.pack(value.committed_ms)))
+    start, end = _OFFSET_1.pack(1, value.offset), _TIMES.pack(value.committed_ms, value.expires_ms)
+    return b"".join((start, metadata, end))
 
 
 def _decode_offset(reader: _Reader, version: int) -> CommittedOffset:

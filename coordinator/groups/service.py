@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from coordinator.errors import GroupError
     from coordinator.groups.api import (
         Claim,
+        CommittedOffset,
         FetchedOffset,
         GroupDescription,
         GroupFigures,
@@ -250,9 +251,15 @@ class GroupCoordinators:
             group_id, lambda table, moment, asker: table.commit(moment, group_id, claim, offsets, retention_ms, asker)
         )
 
-    def fetch_offsets(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> Pending[list[FetchedOffset]]:
+    def fetch_offsets(
+        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]]
+    ) -> Pending[list[CommittedOffset | None]]:
         """See `GroupService`."""
         return self._ask(group_id, lambda table, _, asker: table.fetch_offsets(group_id, partitions, asker))
+
+    def fetch_all_offsets(self, group_id: str) -> Pending[list[FetchedOffset]]:
+        """See `GroupService`."""
+        return self._ask(group_id, lambda table, _, asker: table.fetch_all_offsets(group_id, asker))
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
         """See `GroupService`."""

@@ -185,15 +185,19 @@ class GroupTable(Generic[AskerT]):
         return Effects(entry, [(asker, outcomes)], records)
 
     def fetch_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition] | None, asker: AskerT
+        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], asker: AskerT
     ) -> Effects[AskerT]:
         """See `GroupService.fetch_offsets`."""
         entry = self._entries.get(group_id)
         offsets = entry.offsets if entry is not None else GroupOffsets()
-        if partitions is None:
-            found = [FetchedOffset(at.topic, at.partition, committed) for at, committed in offsets.items()]
-        else:
-            found = [FetchedOffset(topic, partition, offsets.get(topic, partition)) for topic, partition in partitions]
+        found = [committed for topic, numbers in partitions for committed in offsets.of_topic(topic, numbers)]
+        return Effects(entry, [(asker, found)], [])
+
+    def fetch_all_offsets(self, group_id: str, asker: AskerT) -> Effects[AskerT]:
+        """See `GroupService.fetch_all_offsets`."""
+        entry = self._entries.get(group_id)
+        offsets = entry.offsets if entry is not None else GroupOffsets()
+        found = [FetchedOffset(at.topic, at.partition, committed) for at, committed in offsets.items()]
         return Effects(entry, [(asker, found)], [])
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], asker: AskerT) -> Effects[AskerT]:

@@ -14,10 +14,9 @@ Version notes: 1 knows errors of partitions only, 2 all topics, 5 leader epochs 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coordinator.errors import CoordinatorNotAvailable, GroupError
-from coordinator.groups.api import TopicPartition
 from kafkawire.context import Operation, RequestContext, ResourceType
 from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.offset_fetch import (
@@ -42,14 +41,19 @@ FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 FIRST_VERSION_WITH_MANY_GROUPS: Final = 8
 FIRST_VERSION_WITH_IDS: Final = 10
 NO_OFFSET: Final = -1
+NO_TOPIC_ID: Final = bytes(16)
+
+
+# The rows of versions before 8 and since then are of two classes with the same fields.
+_Row = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 
 
 class _Asked(NamedTuple):
     """One group's part of the reply, and what it waits for. Without `rows` it is of all that was committed."""
 
     group: OffsetFetchResponseGroup
-    rows: Sequence[OffsetFetchResponsePartitions] | None
-    pending: Pending[list[FetchedOffset]] | None
+    rows: Sequence[_Row] | None
+    pending: Pending[Any] | None
 
 
 def handle(context: RequestContext, request: OffsetFetchRequest) -> PendingReply[OffsetFetchResponse]:
@@ -57,36 +61,40 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> PendingReply
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
         asked = [_ask(context, group.group_id, group.topics) for group in request.groups]
     else:
-        asked = [_ask(context, request.group_id, _as_since_8(request.topics))]
+        asked = [_ask(context, request.group_id, request.topics)]
     return PendingReply([one.pending for one in asked if one.pending is not None], partial(_respond, context, asked))
 
 
-def _ask(context: RequestContext, group_id: str, topics: Sequence[OffsetFetchRequestTopics] | None) -> _Asked:
+def _ask(
+    context: RequestContext,
+    group_id: str,
+    topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+) -> _Asked:
     group = OffsetFetchResponseGroup(group_id=group_id, topics=[])
-    partitions: list[TopicPartition] | None = None
-    rows: list[OffsetFetchResponsePartitions] | None = None
-    if topics is not None:
-        partitions, rows = [], []
-        for topic in topics:
-            name = _find_name(context, topic)
-            answers = [_row(index) for index in topic.partition_indexes]
-            group.topics.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, name=topic.name, partitions=answers))
-            if isinstance(name, ErrorCode):
-                for row in answers:
-                    row.error_code = name
-            else:
-                rows += answers
-                partitions += [TopicPartition(name, index) for index in topic.partition_indexes]
+    wanted: list[tuple[str, Sequence[int]]] = []
+    rows: list[_Row] = []
+    for topic in topics or ():
+        topic_id = topic.topic_id if isinstance(topic, OffsetFetchRequestTopics) else NO_TOPIC_ID
+        name = _find_name(context, topic.name, topic_id)
+        answers: list[Any] = [_row(context, index) for index in topic.partition_indexes]
+        group.topics.append(_topic(context, topic.name, topic_id, answers))
+        if isinstance(name, ErrorCode):
+            for row in answers:
+                row.error_code = name
+        else:
+            rows += answers
+            wanted.append((name, topic.partition_indexes))
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
         _refuse(context, group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return _Asked(group, rows, None)
-    return _Asked(group, rows, context.broker.groups.fetch_offsets(group_id, partitions))
+    if topics is None:
+        return _Asked(group, None, context.broker.groups.fetch_all_offsets(group_id))
+    return _Asked(group, rows, context.broker.groups.fetch_offsets(group_id, wanted))
 
 
-def _find_name(context: RequestContext, topic: OffsetFetchRequestTopics) -> str | ErrorCode:
-    name = topic.name
+def _find_name(context: RequestContext, name: str, topic_id: bytes) -> str | ErrorCode:
     if context.api_version >= FIRST_VERSION_WITH_IDS:
-        found = context.broker.cluster.image.topics_by_id.get(topic.topic_id)
+        found = context.broker.cluster.image.topics_by_id.get(topic_id)
         if found is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         name = found.name
@@ -97,14 +105,19 @@ def _may_describe(context: RequestContext, topic: str) -> bool:
     return context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
-def _row(partition: int, committed: CommittedOffset | None = None) -> OffsetFetchResponsePartitions:
-    row = OffsetFetchResponsePartitions(partition_index=partition, committed_offset=NO_OFFSET, metadata="")
-    if committed is not None:
-        _tell(row, committed)
-    return row
+def _topic(context: RequestContext, name: str, topic_id: bytes, rows: list[Any]) -> Any:
+    if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
+        return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=rows)
+    return OffsetFetchResponseTopic(name=name, partitions=rows)
 
 
-def _tell(row: OffsetFetchResponsePartitions, committed: CommittedOffset) -> None:
+def _row(context: RequestContext, partition: int) -> _Row:
+    if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
+        return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=NO_OFFSET, metadata="")
+    return OffsetFetchResponsePartition(partition_index=partition, committed_offset=NO_OFFSET, metadata="")
+
+
+def _tell(row: _Row, committed: CommittedOffset) -> None:
     row.committed_offset = committed.offset
     row.committed_leader_epoch = committed.leader_epoch
     row.metadata = committed.metadata
@@ -126,15 +139,15 @@ def _respond(context: RequestContext, asked: Sequence[_Asked]) -> OffsetFetchRes
             _settle(context, one.group, one.rows, one.pending)
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
         return OffsetFetchResponse(groups=[one.group for one in asked])
-    group = asked[0].group
-    return OffsetFetchResponse(error_code=group.error_code, topics=[_as_before_8(topic) for topic in group.topics])
+    group: Any = asked[0].group  # with topics of the older class
+    return OffsetFetchResponse(error_code=group.error_code, topics=group.topics)
 
 
 def _settle(
     context: RequestContext,
     group: OffsetFetchResponseGroup,
-    rows: Sequence[OffsetFetchResponsePartitions] | None,
-    pending: Pending[list[FetchedOffset]],
+    rows: Sequence[_Row] | None,
+    pending: Pending[Any],
 ) -> None:
     try:
         fetched = pending.result()
@@ -146,42 +159,22 @@ def _settle(
         if rows is None:
             group.topics = _all(context, fetched)
         else:
-            for row, one in zip(rows, fetched, strict=True):
-                if one.committed is not None:
-                    _tell(row, one.committed)
+            for row, committed in zip(rows, fetched, strict=True):
+                if committed is not None:
+                    _tell(row, committed)
 
 
-def _all(context: RequestContext, fetched: Sequence[FetchedOffset]) -> list[OffsetFetchResponseTopics]:
+def _all(context: RequestContext, fetched: Sequence[FetchedOffset]) -> list[Any]:
     """A topic that is gone has no id to tell it by."""
-    image = context.broker.cluster.image
+    topics = context.broker.cluster.image.topics
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
-    by_name: dict[str, list[OffsetFetchResponsePartitions]] = {}
+    by_name: dict[str, list[Any]] = {}
     for one in fetched:
-        by_name.setdefault(one.topic, []).append(_row(one.partition, one.committed))
+        row = _row(context, one.partition)
+        _tell(row, one.committed)
+        by_name.setdefault(one.topic, []).append(row)
     return [
-        OffsetFetchResponseTopics(topic_id=image.topics[name].topic_id, partitions=rows)
-        if by_id
-        else OffsetFetchResponseTopics(name=name, partitions=rows)
+        _topic(context, name, topics[name].topic_id if by_id else NO_TOPIC_ID, rows)
         for name, rows in by_name.items()
-        if _may_describe(context, name) and (not by_id or name in image.topics)
+        if _may_describe(context, name) and (not by_id or name in topics)
     ]
-
-
-def _as_since_8(topics: Sequence[OffsetFetchRequestTopic] | None) -> list[OffsetFetchRequestTopics] | None:
-    if topics is None:
-        return None
-    return [OffsetFetchRequestTopics(name=one.name, partition_indexes=one.partition_indexes) for one in topics]
-
-
-def _as_before_8(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
-    rows = [
-        OffsetFetchResponsePartition(
-            partition_index=row.partition_index,
-            committed_offset=row.committed_offset,
-            committed_leader_epoch=row.committed_leader_epoch,
-            metadata=row.metadata,
-            error_code=row.error_code,
-        )
-        for row in topic.partitions
-    ]
-    return OffsetFetchResponseTopic(name=topic.name, partitions=rows)

@@ -12,6 +12,7 @@ from coordinator.errors import GroupError
 from coordinator.groups.api import (
     DEFAULT_RETENTION_MS,
     Claim,
+    CommittedOffset,
     FetchedOffset,
     GroupDescription,
     GroupListing,
@@ -30,6 +31,7 @@ CALLS = (
     "heartbeat",
     "leave",
     "commit",
+    "fetch_all_offsets",
     "fetch_offsets",
     "delete_offsets",
     "describe",
@@ -125,8 +127,13 @@ class FakeGroups:
     ) -> Pending[list[GroupError | None]]:
         return self._ask("commit", group_id, claim, offsets, retention_ms)
 
-    def fetch_offsets(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> Pending[list[FetchedOffset]]:
+    def fetch_offsets(
+        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]]
+    ) -> Pending[list[CommittedOffset | None]]:
         return self._ask("fetch_offsets", group_id, partitions)
+
+    def fetch_all_offsets(self, group_id: str) -> Pending[list[FetchedOffset]]:
+        return self._ask("fetch_all_offsets", group_id)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
         return self._ask("delete_offsets", group_id, partitions)

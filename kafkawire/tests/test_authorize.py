@@ -367,7 +367,7 @@ async def test_the_right_to_a_group_is_none_to_topics(
 ) -> None:
     async with open_handlers() as real:
         await real.create("t")
-        real.groups.answers.update(fetch_offsets=[], delete_offsets=[])
+        real.groups.answers.update(fetch_offsets=[], fetch_all_offsets=[], delete_offsets=[])
         authorizer = DenyTopics()
         response = await real.reconfigured(authorizer=authorizer).ask(request_, version)
         assert (operation, TOPIC, "t") in authorizer.asked

@@ -183,9 +183,9 @@ COMMITTED = CommittedOffset(7, 2, "x", NOW_MS)
 async def test_committed_offsets(version: int) -> None:
     async with open_handlers() as broker:
         topic_id = await broker.create("t", 3)
-        broker.groups.answers["fetch_offsets"] = [FetchedOffset("t", 5, None), FetchedOffset("t", 0, COMMITTED)]
+        broker.groups.answers["fetch_offsets"] = [None, COMMITTED]
         reply = await broker.ask(fetch_request(broker, version, ("t", (5, 0))), version)
-        assert broker.groups.calls == [("fetch_offsets", "g", [TopicPartition("t", 5), TopicPartition("t", 0)])]
+        assert broker.groups.calls == [("fetch_offsets", "g", [("t", [5, 0])])]
     epoch = 2 if version >= 5 else -1
     name = topic_id if version >= 10 else "t"
     assert fetched(reply, version) == (0, [(name, [(5, -1, -1, "", 0), (0, 7, epoch, "x", 0)])])
@@ -196,9 +196,9 @@ async def test_committed_offsets(version: int) -> None:
 async def test_offsets_of_a_topic_that_there_is_not(version: int) -> None:
     async with open_handlers() as broker:
         known = version < 10
-        broker.groups.answers["fetch_offsets"] = [FetchedOffset("gone", 0, COMMITTED)] if known else []
+        broker.groups.answers["fetch_offsets"] = [COMMITTED] if known else []
         reply = await broker.ask(fetch_request(broker, version, ("gone", (0,))), version)
-        assert broker.groups.calls == [("fetch_offsets", "g", [TopicPartition("gone", 0)] if known else [])]
+        assert broker.groups.calls == [("fetch_offsets", "g", [("gone", [0])] if known else [])]
     (row,) = fetched(reply, version)[1][0][1]
     assert (row[1], row[4]) == ((7, 0) if known else (-1, 100))
 
@@ -208,9 +208,9 @@ async def test_all_offsets_of_a_group(version: int) -> None:
     found = [FetchedOffset("t", 1, COMMITTED), FetchedOffset("gone", 0, COMMITTED), FetchedOffset("t", 0, COMMITTED)]
     async with open_handlers() as broker:
         topic_id = await broker.create("t", 2)
-        broker.groups.answers["fetch_offsets"] = found
+        broker.groups.answers["fetch_all_offsets"] = found
         reply = await broker.ask(fetch_request(broker, version, everything=True), version)
-        assert broker.groups.calls == [("fetch_offsets", "g", None)]
+        assert broker.groups.calls == [("fetch_all_offsets", "g")]
     code, topics = fetched(reply, version)
     shown = [(name, [row[:2] for row in rows]) for name, rows in topics]
     if version >= 10:
@@ -255,11 +255,11 @@ async def test_several_groups_are_answered_each_by_itself(version: int) -> None:
                 OffsetFetchRequestGroup(group_id="c", topics=wanted),
             ]
         )
-        broker.groups.answers["fetch_offsets", "a"] = [FetchedOffset("t", 0, COMMITTED)]
-        broker.groups.answers["fetch_offsets", "b"] = errors.NotCoordinator()
+        broker.groups.answers["fetch_offsets", "a"] = [COMMITTED]
+        broker.groups.answers["fetch_all_offsets", "b"] = errors.NotCoordinator()
         dispatched = broker.dispatch(request, version)
         assert dispatched.is_under_way
-        broker.groups.asked[2].settle([FetchedOffset("t", 0, None)])
+        broker.groups.asked[2].settle([None])
         reply = broker.read(await dispatched.outcome(), OffsetFetchRequest.API_KEY, version)
     rows = [
         (group.group_id, group.error_code, [topic.partitions[0].committed_offset for topic in group.topics])

@@ -140,8 +140,8 @@ def commit(world: World, group: str = "g", offset: int = 5) -> Pending[list[Grou
 
 
 async def offset(world: World, group: str = "g") -> int | None:
-    (found,) = await world.groups.fetch_offsets(group, [TopicPartition("t", 0)]).wait()
-    return None if found.committed is None else found.committed.offset
+    (found,) = await world.groups.fetch_offsets(group, [("t", [0])]).wait()
+    return None if found is None else found.offset
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coordinator.errors import CoordinatorLoading, GroupError, NotCoordinator, RebalanceInProgress, UnknownMember
-from coordinator.groups.api import Claim, FetchedOffset, Join, Joined, MemberProtocol, OffsetToCommit, TopicPartition
+from coordinator.groups.api import Claim, CommittedOffset, Join, Joined, MemberProtocol, OffsetToCommit
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld, ViewMode
 from coordinator.groups.table import GroupTable
@@ -66,7 +66,7 @@ def commit(shard: Shard, offset: int, claim: Claim = NOBODY, group: str = "g") -
 
 
 def fetch(shard: Shard, group: str = "g") -> Asker:
-    return shard.ask(lambda table, _, asker: table.fetch_offsets(group, [TopicPartition("t", 0)], asker))
+    return shard.ask(lambda table, _, asker: table.fetch_offsets(group, [("t", [0])], asker))
 
 
 def join(shard: Shard, member_id: str = "") -> Asker:
@@ -84,8 +84,8 @@ def offset_of(asker: Asker) -> int | None:
     answer = asker.result()
     assert isinstance(answer, list)
     (found,) = answer
-    assert isinstance(found, FetchedOffset)
-    return None if found.committed is None else found.committed.offset
+    assert found is None or isinstance(found, CommittedOffset)
+    return None if found is None else found.offset
 
 
 def error_of(asker: Asker) -> type[GroupError]:

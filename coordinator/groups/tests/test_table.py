@@ -81,11 +81,16 @@ class Script:
         return self.take(self.table.commit(self.moment, group, claim, offsets, retention_ms, "x"))
 
     def offset(self, at: TopicPartition = T0, group: str = "g") -> int | None:
-        (found,) = self.fetch([at], group)
-        return None if found.committed is None else found.committed.offset
+        (found,) = self.fetch((at.topic, [at.partition]), group=group)
+        return None if found is None else found.offset
 
-    def fetch(self, partitions: list[TopicPartition] | None, group: str = "g") -> list[FetchedOffset]:
+    def fetch(self, *partitions: tuple[str, list[int]], group: str = "g") -> list[CommittedOffset | None]:
         found = self.take(self.table.fetch_offsets(group, partitions, "x"))
+        assert isinstance(found, list)
+        return found
+
+    def fetch_all(self, group: str = "g") -> list[FetchedOffset]:
+        found = self.take(self.table.fetch_all_offsets(group, "x"))
         assert isinstance(found, list)
         return found
 
@@ -147,7 +152,9 @@ def script() -> Script:
 
 def test_what_is_committed_is_fetched(script: Script) -> None:
     assert script.commit(5) == [None]
-    assert script.fetch([T0]) == [FetchedOffset("t", 0, CommittedOffset(5, 3, "m", 0))]
+    committed = CommittedOffset(5, 3, "m", 0)
+    assert script.fetch(("u", [0]), ("t", [1, 0])) == [None, None, committed]
+    assert script.fetch_all() == [FetchedOffset("t", 0, committed)]
 
 
 def test_nothing_is_committed_to_unknown_groups_and_partitions(script: Script) -> None:
@@ -159,8 +166,8 @@ def test_nothing_is_committed_to_unknown_groups_and_partitions(script: Script) -
 def test_all_of_a_group_is_fetched(script: Script) -> None:
     script.commit(5)
     script.commit(6, TopicPartition("u", 2))
-    assert [(one.topic, one.partition) for one in script.fetch(None)] == [("t", 0), ("u", 2)]
-    assert script.fetch(None, "unknown") == []
+    assert [(one.topic, one.partition) for one in script.fetch_all()] == [("t", 0), ("u", 2)]
+    assert script.fetch_all("unknown") == []
 
 
 def test_long_metadata_is_refused_alone(script: Script) -> None:
