@@ -6,15 +6,18 @@ JoinGroup 5, SyncGroup 3, OffsetCommit 7 and OffsetFetch 5, the last versions th
 from __future__ import annotations
 
 import struct
+import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.load import LoadFailedError, Requests
+from benchmarks.wire_requests import create_topic_frame
 from compat_tests.harness.messages import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 JOIN_VERSION, SYNC_VERSION, COMMIT_VERSION, FETCH_VERSION = 5, 3, 7, 5
 MEMBER_ID_REQUIRED, COORDINATOR_NOT_AVAILABLE = 79, 15
@@ -135,6 +138,39 @@ def commit_many(port: int, group: str, topic: str, partitions: Sequence[int]) ->
             answer = _answer("offset_commit", COMMIT_VERSION, connection)
             for one in answer["topics"][0]["partitions"]:
                 _check(one["error_code"])
+
+
+@contextmanager
+def committing(port: int, group: str, topic: str, offsets_per_s: int) -> Iterator[list[float]]:
+    """Commits in the background at that pace, `CHUNK` offsets a request; yields how long each took, in seconds."""
+    frame = _commit(group, topic, range(CHUNK))
+    latencies_s: list[float] = []
+    is_over = threading.Event()
+
+    def run() -> None:
+        with WireConnection(port) as connection:
+            due_s = time.perf_counter()
+            while not is_over.wait(max(0.0, due_s - time.perf_counter())):
+                due_s += CHUNK / offsets_per_s
+                begun_s = time.perf_counter()
+                connection.send_frame(frame)
+                _answer("offset_commit", COMMIT_VERSION, connection)
+                latencies_s.append(time.perf_counter() - begun_s)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield latencies_s
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def creation_requests(prefix: str, count: int) -> Requests:
+    """CreateTopics, one topic each."""
+    frames = [_sized(create_topic_frame(f"{prefix}-{number}")) for number in range(count)]
+    # correlation id, throttle, one topic, its name
+    return Requests(frames, count, _checker(4 + 4 + 4 + 2 + len(f"{prefix}-0")))
 
 
 def fetch_requests(group: str, topic: str, partitions: Sequence[int], count: int) -> Requests:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import bench, group_requests, machine, report
 from benchmarks.group_requests import Member
+from benchmarks.wire_requests import batch_of, produce_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ IDLE_GROUPS = 1_000
 OFFSETS_EACH = 10
 AT_ONCE = 100
 PARTITIONS = 1_000
+OFFSETS_PER_S = 20_000
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,32 @@ def fetches(options: Options, field: Sequence[Contender]) -> report.Result:
     return bench.alternate(case, "req/s", field, partial(fetch, options, topics), options)
 
 
+def beside(options: Options, numbers: list[int], contender: Contender) -> report.Figures:
+    """Produce and topic creation alone, then beside commits of 20,000 offsets a second."""
+    port = contender.broker.port
+    committed = bench.new_topic(contender, group_requests.CHUNK)
+    produced = bench.new_topic(contender, 1)
+    figures = {}
+
+    def measure(name: str) -> None:
+        requests = produce_requests(produced, [0], batch_of(bench.KIB), options.count(4_000, 20))
+        figures[f"produce p99 ms {name}"] = bench.measure(contender, [requests], 1)["p99 ms"]
+        numbers[0] += 1
+        prefix, count = f"made-{numbers[0]:05}", min(10, options.count(10, 2))
+        created = bench.measure(contender, [group_requests.creation_requests(prefix, count)], 1)
+        figures[f"create p50 ms {name}"] = created["p50 ms"]
+        for number in range(count):
+            bench.delete_topic(contender, f"{prefix}-{number}")
+
+    measure("alone")
+    with group_requests.committing(port, "beside", committed, OFFSETS_PER_S) as latencies_s:
+        measure("beside")
+    figures["commit p50 ms"] = 1000 * statistics.median(latencies_s)
+    for topic in (committed, produced):
+        bench.delete_topic(contender, topic)
+    return figures
+
+
 def idle_groups(directory: Path, options: Options) -> report.Result:
     """On fresh brokers: who has served others has memory to spare. Each group has a member and ten offsets."""
     count = options.count(IDLE_GROUPS, 10)
@@ -139,6 +167,10 @@ def compare(directory: Path, options: Options) -> report.Report:
             for load in (COMMITS[:1] if options.toy else COMMITS)
         ]
         results.append(fetches(options, shipped))
+        case = f"produce and topic creation beside {OFFSETS_PER_S:,} committed offsets/s"
+        results.append(
+            bench.alternate(case, "produce p99 ms beside", shipped, partial(beside, options, numbers), options)
+        )
         return report.Report(machine.facts(), results, bench.rss_peaks(shipped))
 
 
