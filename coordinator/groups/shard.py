@@ -294,7 +294,7 @@ class Shard:
             self._perform(command(table, group_id))
 
     def _moment(self) -> Moment:
-        return Moment(int(trio.current_time() * 1000), self._world.wall_ms(), self._world.new_id)
+        return Moment(round(trio.current_time() * 1000), self._world.wall_ms(), self._world.new_id)
 
 
 def _batches(records: Sequence[StateRecord], state_log: StateLog) -> Iterator[Sequence[StateRecord]]:

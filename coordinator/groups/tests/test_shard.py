@@ -263,6 +263,21 @@ async def test_time_runs_without_anybody_asking() -> None:
         assert shard.table.counters.expired_members == 1
 
 
+async def test_time_that_no_float_gives_exactly_comes() -> None:
+    session_ends_s = 16.002
+    assert int(session_ends_s * 1000) < 16_002
+    bench = Bench()
+    async with bench.running() as shard:
+        await trio.sleep_until(session_ends_s - 10)
+        joined = await settled_member(shard)
+        with trio.fail_after(20):
+            await trio.sleep_until(session_ends_s + 0.1)
+        heartbeat = shard.ask(
+            lambda table, moment, asker: table.heartbeat(moment, "g", Claim(joined.member_id, None, 1), asker)
+        )
+        assert error_of(heartbeat) is UnknownMember
+
+
 async def test_a_replaced_request_is_answered() -> None:
     bench = Bench()
     async with bench.running() as shard:
