@@ -12,6 +12,7 @@ from engine.errors import EngineError
 from engine.partition import Partition
 from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
 from kafkawire.config import load
+from kafkawire.tests.simulation.group_history import NO_ERA
 from kafkawire.tests.simulation.history import DirFailure, Place, Restart
 from kafkawire.tests.simulation.shared import Shared
 from kafkawire.tests.simulation.world import PowerLost, SimulatedWorld
@@ -28,6 +29,7 @@ class Lives:
     shared: Shared
     world: SimulatedWorld
     properties: dict[str, str]
+    loses_views: float = 0.0  # how likely the next start finds no view
     broker: Broker | None = None
     is_over: bool = False
     _scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -39,8 +41,13 @@ class Lives:
 
     def __post_init__(self) -> None:
         self._rng = Random(f"{self.shared.seed}/lives")
+        self._view_rng = Random(f"{self.shared.seed}/views")
         self.world.disk.on_end = self._end_within
         self.world.disk.on_failure = self._note_failure
+        self.shared.era = self._era
+
+    def _era(self) -> int:
+        return NO_ERA if self.world.disk.was_hit else self.shared.history.life
 
     @property
     def has_lost_a_dir(self) -> bool:
@@ -114,6 +121,8 @@ class Lives:
         self.world.disk.faults.clear()
         self.world.speed.slow_s = 0.0
         self.world.restore(power_cut=power_cut, rng=self._rng)
+        if self._view_rng.random() < self.loses_views:
+            self.world.views.lose()
 
     def _note_ends(self, broker: Broker) -> None:
         """A partition that is offline now tells its end in a later life."""

@@ -272,7 +272,7 @@ class Follower(Consumer):
 class Wanderer(Consumer):
     """Single reads at random offsets, and searches by timestamp."""
 
-    pause_s: float = 0.05
+    pause_s: float
 
     async def run(self) -> None:
         while not self.shared.is_over:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import traceback
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -21,7 +21,11 @@ from kafkawire.config_values import at_least
 from kafkawire.tests.simulation.admin import Admin
 from kafkawire.tests.simulation.audit import Auditor
 from kafkawire.tests.simulation.checker import Anomaly, check
+from kafkawire.tests.simulation.crowd import Crowd
 from kafkawire.tests.simulation.faults import Faults
+from kafkawire.tests.simulation.group_checker import check_groups
+from kafkawire.tests.simulation.group_history import GroupHistory
+from kafkawire.tests.simulation.group_plan import plan_groups
 from kafkawire.tests.simulation.history import History, Place, StoredRecord
 from kafkawire.tests.simulation.lives import Lives
 from kafkawire.tests.simulation.network import Network
@@ -34,6 +38,7 @@ from kafkawire.tests.simulation.writer import Writer
 OPERATIONS_MIN = 200
 FAULTS_MIN = 3
 FINISH_WITHIN_S = 600.0  # of the simulated time, once nothing fails any more
+WANDERER_PAUSE_S = 0.05
 CPU_TIME_MAX_S = 60
 INDEX_INTERVAL_BYTES = 200
 INDEX_INTERVAL_RECORDS = 2
@@ -100,7 +105,7 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
     run = _Run(the_plan, frozenset(range(len(the_plan.faults)) if chosen is None else chosen))
     final = await run.everything()
     history = run.history
-    anomalies = check(history, final)
+    anomalies = check(history, final) + check_groups(run.groups)
     if chosen is None and not anomalies:
         if history.operations < OPERATIONS_MIN:
             anomalies.append(Anomaly("idle", f"{history.operations} operations"))
@@ -127,6 +132,7 @@ class _Run:
             disk=SimulatedFileSystem(history=self.history),
         )
         network = Network(world)
+        groups = plan_groups(the_plan.seed, the_plan.topics)
         plans = {topic.name: topic for topic in the_plan.topics}
         self.shared = Shared(the_plan.seed, self.history, network, plans)
         world.speed = DiskSpeed(self.shared.rng("disk"))
@@ -136,8 +142,11 @@ class _Run:
             "listeners": "PLAINTEXT://memory:9092",
             "auto.create.topics.enable": "false",
             "journal.slot.bytes": str(the_plan.journal_slot_size_bytes),
+            **groups.properties,
         }
-        self.lives = Lives(self.shared, world, properties)
+        self.lives = Lives(self.shared, world, properties, loses_views=groups.loses_views)
+        self.groups = GroupHistory()
+        self.crowd = Crowd(groups, self.shared, self.groups)
         self.faults = Faults(the_plan, self.shared, self.lives, chosen)
         self.admin = Admin(self.shared, pause_s=1.0)
         self.places = [(topic.name, one) for topic in the_plan.topics for one in range(topic.partition_count)]
@@ -151,6 +160,7 @@ class _Run:
             await self.lives.next_life(0)
             for topic in self.plan.topics:
                 await self.admin.create(topic)
+            nursery.start_soon(self.crowd.run)
             with trio.move_on_after(FINISH_WITHIN_S * 2) as finished:
                 async with trio.open_nursery() as followers:
                     for number in range(self.plan.followers):
@@ -163,6 +173,9 @@ class _Run:
             if finished.cancelled_caught:
                 self.history.troubles.append("clients did not come to their end")
             await self._last_restart()
+            await self.crowd.settle()
+            await self.crowd.last_words()
+            self.crowd.stop()
             final = await auditor.read_everything()
             self.lives.is_over = True
             self.lives.stop()
@@ -170,16 +183,19 @@ class _Run:
 
     async def _load(self) -> None:
         async with trio.open_nursery() as load:
+            pace = self.crowd.plan.pace
             for one in self.plan.writers:
-                load.start_soon(Writer(one, self.shared).run)
+                load.start_soon(Writer(replace(one, pause_s=one.pause_s * pace), self.shared).run)
             for number in range(self.plan.wanderers):
-                load.start_soon(Wanderer(f"wanderer-{number}", self.shared, self.places).run)
+                wanderer = Wanderer(f"wanderer-{number}", self.shared, self.places, pause_s=WANDERER_PAUSE_S * pace)
+                load.start_soon(wanderer.run)
             load.start_soon(self.admin.run)
             await self.faults.run()
             while self.history.operations < OPERATIONS_MIN:
                 await trio.sleep(0.01)
             await self._mend()
             self.shared.is_over = True
+            self.crowd.thin_out()
 
     async def _mend(self) -> None:
         """Nothing fails any more, and what is offline comes back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -27,6 +28,7 @@ class Shared:
     is_over: bool = False  # writers finish what they began
     followers_until: dict[Place, int] | None = None  # followers stop when they got there
     retry_quickly: bool = False
+    era: Callable[[], int] = lambda: 0  # see `group_history.Call`
 
     def rng(self, name: str) -> Random:
         """A source of chance of its own for each client: what one does leaves the others' alone."""

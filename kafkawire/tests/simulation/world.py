@@ -121,6 +121,7 @@ class SimulatedWorld(MemoryWorld):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.views.random = Random(self.seed)
         self.filesystem = self.disk
         self.pool = SimulatedPool(self.speed.draw_s)
 
@@ -133,6 +134,7 @@ class SimulatedWorld(MemoryWorld):
         self.disk.is_dead = True
         self.disk.changes_until_end = None
         self.pool.die()
+        self.views.crash()
 
     def restore(self, *, power_cut: bool, rng: Random) -> None:
         """After everything of the old broker has ended: what the next one finds."""

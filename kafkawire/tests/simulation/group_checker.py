@@ -1,0 +1,371 @@
+"""Finds what must not be in a history of groups: partitions owned twice, stale commits taken, lost offsets.
+
+Pure, as `checker` is. What Kafka keeps of a group is its record, written when the leader has assigned: a SyncGroup that
+was answered is known for ever, what was only told to who joined is forgotten when the coordinator is, and counts within
+an *era* alone. Committed offsets are registers, one per group and partition, in which every value is written once: such
+a history is linearizable if no two values were there at the same time (Gibbons and Korach).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
+
+from kafkawire.errors import ErrorCode
+from kafkawire.tests.simulation.checker import Anomaly
+from kafkawire.tests.simulation.group_history import NO_ERA, Call, GroupHistory, Kind, OffsetRead, Removal
+from kafkawire.tests.simulation.history import UNANSWERED
+from kafkawire.tests.simulation.plan import Target
+
+SIMPLE = -1  # the generation of who is no member
+CLOCK_MS = 5  # how far two readings of one instant may lie apart
+# Certainly without effect. Any other error may come of a commit that was on its way.
+REFUSED = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+AWAY = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+STABLE, EMPTY = "Stable", "Empty"
+
+
+@dataclass
+class Facts:
+    """A history, sorted by group."""
+
+    history: GroupHistory
+    calls: dict[str, list[Call]] = field(default_factory=lambda: defaultdict(list))
+    reads: dict[str, list[OffsetRead]] = field(default_factory=lambda: defaultdict(list))
+    removals: dict[str, list[Removal]] = field(default_factory=lambda: defaultdict(list))
+
+    def taken(self, group: str, *kinds: Kind) -> list[Call]:
+        """What was done by a coordinator that knew what it did: while it loads, it says yes to every heartbeat."""
+        informed: dict[int, int] = {}  # of each era, when it had certainly loaded
+        for call in self.calls[group]:
+            if call.kind is not Kind.HEARTBEAT and call.code not in AWAY and call.era != NO_ERA:
+                informed[call.era] = min(call.completed, informed.get(call.era, UNANSWERED))
+        return [
+            call
+            for call in self.answered(group, *kinds)
+            if call.kind is not Kind.HEARTBEAT or informed.get(call.era, UNANSWERED) < call.invoked
+        ]
+
+    def answered(self, group: str, *kinds: Kind) -> list[Call]:
+        """What was done, in the order of the answers."""
+        found = [call for call in self.calls[group] if call.is_ok and call.kind in kinds]
+        return sorted(found, key=lambda call: call.completed)
+
+
+def check_groups(history: GroupHistory) -> list[Anomaly]:
+    """All anomalies."""
+    facts = Facts(history)
+    for call in history.calls:
+        facts.calls[call.group].append(call)
+    for read in history.reads:
+        facts.reads[read.group].append(read)
+    for removal in history.removals:
+        facts.removals[removal.group].append(removal)
+    found: list[Anomaly] = []
+    for group in sorted({*facts.calls, *facts.reads}):
+        found += _owners(facts, group)
+        found += _leaders(facts, group)
+        found += _generations(facts, group)
+        found += _stale(facts, group)
+        found += _fenced(facts, group)
+        found += _thrown_out(facts, group)
+        found += _offsets(facts, group)
+        found += _last_words(facts, group)
+    return found
+
+
+# Membership
+
+
+def _owners(facts: Facts, group: str) -> Iterator[Anomaly]:
+    """Within a generation a partition has one owner, and an owner what it was given first."""
+    assigned: dict[int, dict[str, tuple[Target, ...]]] = defaultdict(dict)
+    for call in facts.answered(group, Kind.SYNC):
+        there = assigned[call.generation].setdefault(call.owner, call.assigned)
+        if there != call.assigned:
+            yield Anomaly("assigned anew", f"{group}/{call.generation}: {call.owner} has {there}, then {call.assigned}")
+    for generation, owners in sorted(assigned.items()):
+        for (one, its), (other, others) in combinations(sorted(owners.items()), 2):
+            if both := set(its) & set(others):
+                detail = f"{group}/{generation}: {sorted(both)} of {one} and {other}"
+                yield Anomaly("owned twice", detail)
+
+
+def _leaders(facts: Facts, group: str) -> Iterator[Anomaly]:
+    """Within a generation one member leads, and it is told the same members."""
+    leaders: dict[int, list[Call]] = defaultdict(list)
+    for call in facts.answered(group, Kind.JOIN):
+        if call.is_leader:
+            leaders[call.generation].append(call)
+    synced = {call.generation: call.completed for call in reversed(facts.answered(group, Kind.SYNC))}
+    for generation, calls in sorted(leaders.items()):
+        for one, other in combinations(calls, 2):
+            same_era = one.era == other.era != NO_ERA
+            if not same_era and synced.get(generation, UNANSWERED) > other.invoked:
+                continue  # what was not written when the coordinator was lost comes anew
+            if one.owner != other.owner:
+                yield Anomaly("two leaders", f"{group}/{generation}: {one.owner} and {other.owner}")
+            elif one.members != other.members:
+                yield Anomaly("generation reused", f"{group}/{generation}: {one.members} and {other.members}")
+
+
+class _Known(NamedTuple):
+    """That a generation had begun."""
+
+    at: int
+    generation: int
+    era: int | None  # None: for ever
+
+
+def _known(facts: Facts, group: str) -> list[_Known]:
+    return [
+        _Known(call.completed, call.generation, None if call.kind is Kind.SYNC else call.era)
+        for call in facts.answered(group, Kind.JOIN, Kind.SYNC)
+    ]
+
+
+def _newest(known: list[_Known], call: Call) -> int:
+    """The newest generation that must have been known when this was asked."""
+    counted = (
+        one.generation for one in known if one.at < call.invoked and (one.era is None or one.era == call.era != NO_ERA)
+    )
+    return max(counted, default=0)
+
+
+def _generations(facts: Facts, group: str) -> Iterator[Anomaly]:
+    known = _known(facts, group)
+    for call in facts.answered(group, Kind.JOIN, Kind.SYNC):
+        newest = _newest(known, call)
+        if call.generation < newest:
+            yield Anomaly("generation went back", f"{group}: {call.kind.value} in {call.generation} after {newest}")
+
+
+def _stale(facts: Facts, group: str) -> Iterator[Anomaly]:
+    """Who speaks for a generation that is over is refused."""
+    known = _known(facts, group)
+    for call in facts.taken(group, Kind.COMMIT, Kind.HEARTBEAT):
+        newest = _newest(known, call)
+        if SIMPLE < call.generation < newest:
+            detail = f"{group}: {call.kind.value} of {call.owner} in {call.generation}, {newest} had begun"
+            yield Anomaly("stale generation", detail)
+
+
+class _Gone(NamedTuple):
+    """From when on a member id is nobody's."""
+
+    at: int
+    era: int | None  # None: for ever
+    why: str
+
+
+def _fenced(facts: Facts, group: str) -> Iterator[Anomaly]:
+    """Who was replaced, has left, or was told that it is not known, speaks for nobody."""
+    gone = _gone(facts, group)
+    for call in facts.taken(group, Kind.COMMIT, Kind.HEARTBEAT, Kind.SYNC):
+        for at, era, why in gone.get(call.member_id, ()):
+            if at < call.invoked and (era is None or era == call.era != NO_ERA):
+                yield Anomaly(f"{why} member", f"{group}: {call.kind.value} of {call.member_id} is taken")
+                break
+
+
+def _gone(facts: Facts, group: str) -> dict[str, list[_Gone]]:
+    gone: dict[str, list[_Gone]] = defaultdict(list)
+    came: dict[str, list[Call]] = defaultdict(list)  # by instance
+    for call in facts.answered(group, Kind.JOIN, Kind.SYNC):
+        if call.instance_id is None:
+            continue
+        era = None if call.kind is Kind.SYNC else call.era
+        for before in came[call.instance_id]:
+            if before.member_id != call.member_id and before.completed < _first(came, call).invoked:
+                gone[before.member_id].append(_Gone(call.completed, era, "fenced"))
+        came[call.instance_id].append(call)
+    for call in facts.calls[group]:
+        if call.kind is Kind.LEAVE and call.is_ok:
+            gone[call.member_id].append(_Gone(call.completed, call.era, "left"))
+        elif call.code == ErrorCode.UNKNOWN_MEMBER_ID and call.member_id:
+            gone[call.member_id].append(_Gone(call.completed, call.era, "unknown"))
+    return gone
+
+
+def _first(came: dict[str, list[Call]], call: Call) -> Call:
+    """When this member id was first heard of."""
+    known = came[call.instance_id or ""]
+    return next((one for one in known if one.member_id == call.member_id), call)
+
+
+def _thrown_out(facts: Facts, group: str) -> Iterator[Anomaly]:
+    """A member that synced and beats stays: it has a session's time, and if the others rebalance, the time for that."""
+    stays_ms = min(facts.history.session_timeouts_ms[group], facts.history.rebalance_timeouts_ms[group])
+    synced: set[tuple[str, int]] = set()
+    beaten_ms: dict[str, int] = {}
+    beats = {id(call) for call in facts.taken(group, Kind.HEARTBEAT)}
+    left: set[str] = set()
+    for call in sorted(facts.calls[group], key=lambda call: call.completed):
+        if call.instance_id is not None or not call.member_id:
+            continue
+        if call.kind is Kind.LEAVE:
+            left.add(call.member_id)
+        elif call.kind is Kind.SYNC and call.is_ok:
+            synced.add((call.member_id, call.generation))
+        elif id(call) in beats and (call.member_id, call.generation) in synced:
+            beaten_ms[call.member_id] = call.invoked_ms
+        elif call.code == ErrorCode.UNKNOWN_MEMBER_ID and call.member_id not in left:
+            since_ms = call.completed_ms - beaten_ms.get(call.member_id, -UNANSWERED)
+            if since_ms < stays_ms - CLOCK_MS:
+                detail = f"{group}: {call.member_id} is not known {since_ms} ms after a heartbeat"
+                yield Anomaly("thrown out", detail)
+
+
+# Offsets
+
+
+@dataclass
+class _Register:
+    """What was committed for one partition by one group."""
+
+    name: str
+    writes: dict[int, Call] = field(default_factory=dict)
+    reads: dict[int, list[OffsetRead]] = field(default_factory=lambda: defaultdict(list))
+    empty_reads: list[OffsetRead] = field(default_factory=list)
+    removals: list[Removal] = field(default_factory=list)
+
+
+class _Zone(NamedTuple):
+    """When a value was there for certain (from < to), or an instant at which it was must lie within (to .. from)."""
+
+    first: int
+    last: int
+    what: str
+
+
+def _offsets(facts: Facts, group: str) -> Iterator[Anomaly]:
+    for register in _registers(facts, group):
+        yield from _phantoms(register)
+        yield from _went_back(register)
+        yield from _lost(register)
+
+
+def _registers(facts: Facts, group: str) -> list[_Register]:
+    found: dict[Target, _Register] = {}
+
+    def at(target: Target) -> _Register:
+        return found.setdefault(target, _Register(f"{group} at {target.topic}-{target.partition}"))
+
+    for call in facts.calls[group]:
+        for target, number in call.offsets.items():
+            at(target).writes[number] = call
+    for read in facts.reads[group]:
+        for target, found_number in read.found.items():
+            if found_number is None:
+                at(target).empty_reads.append(read)
+            else:
+                at(target).reads[found_number].append(read)
+    for removal in facts.removals[group]:
+        for target, register in found.items():
+            if removal.concerns(target):
+                register.removals.append(removal)
+    return [register for _, register in sorted(found.items())]
+
+
+def _phantoms(register: _Register) -> Iterator[Anomaly]:
+    """Read before it was committed, or although it was refused."""
+    for number, reads in sorted(register.reads.items()):
+        call = register.writes.get(number)
+        if call is None or min(read.completed for read in reads) < call.invoked:
+            yield Anomaly("phantom commit", f"{register.name}: {number} was not committed when it was read")
+        elif call.code in REFUSED:
+            yield Anomaly("phantom commit", f"{register.name}: {number} was refused with {call.code}, and is there")
+
+
+def _effective_end(register: _Register, number: int) -> int:
+    """By then it was there, UNANSWERED if it may never have been."""
+    call = register.writes[number]
+    ends = [read.completed for read in register.reads.get(number, ())]
+    return min([*ends, call.completed if call.is_ok else UNANSWERED])
+
+
+def _zones(register: _Register) -> list[_Zone]:
+    """One for each value that was there, and those of what emptied it or found it empty."""
+    zones = []
+    for number, call in register.writes.items():
+        end = _effective_end(register, number)
+        if end < UNANSWERED:
+            last = max([call.invoked, *(read.invoked for read in register.reads.get(number, ()))])
+            zones.append(_Zone(end, last, str(number)))
+    zones += [_Zone(one.completed, one.invoked, "deletion") for one in register.removals if one.is_done]
+    zones += [_Zone(one.completed, one.invoked, "nothing") for one in register.empty_reads]
+    return zones
+
+
+def _went_back(register: _Register) -> Iterator[Anomaly]:
+    """A value is read after another one that came after it."""
+    lasting: _Zone | None = None  # of those that were there for a time, the one that lasts longest
+    for zone in sorted(_zones(register)):
+        is_brief = zone.first >= zone.last
+        if lasting is not None and zone.first < lasting.last and (not is_brief or lasting.first < zone.last):
+            yield Anomaly("offset went back", f"{register.name}: {lasting.what} is there before and after {zone.what}")
+        if not is_brief and (lasting is None or zone.last > lasting.last):
+            lasting = zone
+
+
+def _lost(register: _Register) -> Iterator[Anomaly]:
+    """Nothing is found after something was committed, and nobody asked for that."""
+    for read in register.empty_reads:
+        for number in register.writes:
+            end = _effective_end(register, number)
+            if end < read.invoked and not _may_be_gone(register, register.writes[number], read):
+                yield Anomaly("lost commit", f"{register.name}: {number} was there, nothing is")
+                break
+
+
+def _may_be_gone(register: _Register, committed: Call, read: OffsetRead) -> bool:
+    """Whether after the commit, or at the same time, somebody deleted it or something expired."""
+    for removal in register.removals:
+        if removal.invoked < read.completed and removal.completed > committed.invoked:
+            return True
+    for number, other in register.writes.items():
+        if other.retention_ms is None or other.invoked > read.completed:
+            continue
+        is_over = other.invoked_ms + other.retention_ms <= read.completed_ms + CLOCK_MS
+        if is_over and _effective_end(register, number) >= committed.invoked:
+            return True
+    return False
+
+
+# The end
+
+
+def _last_words(facts: Facts, group: str) -> Iterator[Anomaly]:
+    """In the end the broker tells of groups what those who take part know."""
+    words = facts.history.last_words
+    if words is None or group not in words.described:
+        return
+    state, members = words.described[group]
+    living = {one.member_id: one.assigned for one in words.living.get(group, ())}
+    keeps_offsets = all(call.retention_ms is None for call in facts.calls[group])
+    last_read = max(facts.reads[group], key=lambda read: read.completed)
+    has_offsets = keeps_offsets and any(number is not None for number in last_read.found.values())
+    if set(members) != set(living):
+        yield Anomaly("wrong members", f"{group}: {sorted(members)} are described, {sorted(living)} live")
+    elif members != living:
+        yield Anomaly("wrong assignment", f"{group}: {members} are described, the members know {living}")
+    if (living or has_offsets) and state != (STABLE if living else EMPTY):
+        yield Anomaly("wrong state", f"{group} is {state} with {len(living)} members")
+    if (living or has_offsets) and words.listed.get(group) != state:
+        yield Anomaly("wrong list", f"{group} is {state}, and listed as {words.listed.get(group)}")

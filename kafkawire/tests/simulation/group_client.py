@@ -1,0 +1,173 @@
+"""A client of one group: it finds the coordinator, commits and reads offsets, and writes down what it is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafkawire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from kafkawire.tests.simulation.group_history import Call, GroupHistory, Kind, OffsetRead
+from kafkawire.tests.simulation.group_plan import GroupPlan
+from kafkawire.tests.simulation.network import Connection
+from kafkawire.tests.simulation.plan import Target
+from kafkawire.tests.simulation.shared import Shared
+from kafkawire.wire.message import Message
+
+FIRST_FETCH_VERSION_WITH_GROUPS = 8
+LAST_COMMIT_VERSION_WITH_RETENTION = 4
+# The coordinator is away, or not yet back: ask again.
+AWAY = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+@dataclass
+class GroupClient:
+    """Whoever asks for anything of a group."""
+
+    name: str
+    plan: GroupPlan
+    shared: Shared
+    groups: GroupHistory
+    rng: Random = field(init=False)
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = -1
+
+    def __post_init__(self) -> None:
+        self.rng = self.shared.rng(self.name)
+        self._fetch_version = self.rng.choice((5, 8, 9))
+
+    async def find_coordinator(self, connection: Connection) -> None:
+        """Asked at every connection: the first one makes the topic. Errors: LOST, an answer of no coordinator too."""
+        answer = await self.shared.ask(connection, FindCoordinatorRequest(coordinator_keys=[self.plan.name]), 4)
+        code = answer.coordinators[0].error_code
+        if code in AWAY:
+            raise EOFError("no coordinator for now")
+        self.expect(code, "FindCoordinator", ErrorCode.NONE)
+
+    async def call(self, connection: Connection, call: Call, request: Message, version: int) -> Any:
+        """Asks, and notes when the answer came; the caller notes what it says. Errors: LOST."""
+        self.groups.calls.append(call)
+        answer = await self.shared.ask(connection, request, version)
+        call.completed = self.shared.history.tick()
+        call.completed_ms = self.shared.now_ms()
+        call.era = self.shared.era()
+        return answer
+
+    def begin(self, kind: Kind, claim: tuple[str, int] | None = None) -> Call:
+        """A call as it is sent."""
+        member_id, generation = (self.member_id, self.generation) if claim is None else claim
+        return Call(
+            kind=kind,
+            group=self.plan.name,
+            member_id=member_id,
+            instance_id=self.instance_id,
+            generation=generation,
+            invoked=self.shared.history.tick(),
+            invoked_ms=self.shared.now_ms(),
+        )
+
+    def note(self, call: Call) -> None:
+        """Into the trace."""
+        self.shared.history.note(
+            self.name, call.kind.value, call.member_id, call.generation, call.code, call.assigned, call.offsets
+        )
+
+    def expect(self, code: int, what: str, *expected: ErrorCode) -> None:
+        """An answer that nobody who keeps to the protocol gets is trouble."""
+        if code not in expected:
+            told = ErrorCode(code).name
+            self.shared.history.troubles.append(f"{self.name}: {told} for {what} of {self.plan.name}")
+
+    # Offsets
+
+    async def commit(
+        self,
+        connection: Connection,
+        targets: tuple[Target, ...],
+        *,
+        claim: tuple[str, int] | None = None,
+        retention_ms: int | None = None,
+    ) -> int:
+        """Commits a new number to each; returns the error code. Errors: LOST."""
+        call = self.begin(Kind.COMMIT, claim)
+        call.offsets = {target: self.groups.next_number() for target in targets}
+        call.retention_ms = retention_ms
+        version = self.rng.choice((7, 8, 9)) if retention_ms is None else LAST_COMMIT_VERSION_WITH_RETENTION
+        request = OffsetCommitRequest(
+            group_id=self.plan.name,
+            generation_id_or_member_epoch=call.generation,
+            member_id=call.member_id,
+            group_instance_id=call.instance_id,
+            retention_time_ms=-1 if retention_ms is None else retention_ms,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=target.topic,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=target.partition, committed_offset=number, committed_metadata=str(number)
+                        )
+                    ],
+                )
+                for target, number in call.offsets.items()
+            ],
+        )
+        answer = await self.call(connection, call, request, version)
+        codes = {row.error_code for topic in answer.topics for row in topic.partitions}
+        if len(codes) != 1:
+            self.shared.history.troubles.append(f"{self.name}: a commit is told {sorted(codes)}")
+        call.code = max(codes)
+        self.note(call)
+        return call.code
+
+    async def read_offsets(self, connection: Connection) -> OffsetRead | None:
+        """Of all targets of the group; None when the coordinator is away. Errors: LOST."""
+        invoked = self.shared.history.tick()
+        answer = await self.shared.ask(connection, self._fetch_request(), self._fetch_version)
+        told = answer.groups[0] if self._fetch_version >= FIRST_FETCH_VERSION_WITH_GROUPS else answer
+        rows = [(Target(topic.name, row.partition_index), row) for topic in told.topics for row in topic.partitions]
+        codes = {row.error_code for _, row in rows} | {told.error_code}
+        if codes - {0}:
+            self.expect(max(codes), "OffsetFetch", *AWAY)
+            return None
+        found: dict[Target, int | None] = {}
+        for target, row in rows:
+            found[target] = row.committed_offset if row.committed_offset >= 0 else None
+            if row.committed_offset >= 0 and row.metadata != str(row.committed_offset):
+                self.shared.history.troubles.append(f"{target} has {row.committed_offset} with {row.metadata!r}")
+        for target in self.plan.targets:
+            if target not in found:
+                self.shared.history.troubles.append(f"{self.name}: nothing is told of {target}")
+        history = self.shared.history
+        read = OffsetRead(self.plan.name, invoked, history.tick(), self.shared.now_ms(), found)
+        self.groups.reads.append(read)
+        history.note(self.name, "read", sorted(found.items()))
+        return read
+
+    def _fetch_request(self) -> OffsetFetchRequest:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in self.plan.targets:
+            by_topic.setdefault(topic, []).append(partition)
+        if self._fetch_version < FIRST_FETCH_VERSION_WITH_GROUPS:
+            topics = [OffsetFetchRequestTopic(name=name, partition_indexes=asked) for name, asked in by_topic.items()]
+            return OffsetFetchRequest(group_id=self.plan.name, topics=topics)
+        rows = [OffsetFetchRequestTopics(name=name, partition_indexes=asked) for name, asked in by_topic.items()]
+        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.plan.name, topics=rows)])
