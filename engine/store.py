@@ -6,7 +6,7 @@ directory on disk whose partition nobody opens is left alone.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -196,19 +196,33 @@ class SegmentStore:
                 except StorageError as error:
                     failed[one.partition] = error
         for log_dir, there in missing.items():
+            failed |= await self._lead_anew(log_dir, wanted)
             known = [(one, log_dir.last_known(one.partition)) for one in there]
             for some in in_jobs(known):
                 failed |= await self._open_in(log_dir, some)
-        return [failed.get(one.partition) or self._lead(one) for one in wanted]
+        return [failed.get(one.partition) or self._sound(one.partition) for one in wanted]
 
-    def _lead(self, wanted: Leadership) -> Partition | EngineError:
-        found = self._partitions[wanted.partition]
+    def _sound(self, partition: TopicPartition) -> Partition | EngineError:
+        found = self._partitions[partition]
         try:
             found.check_open()
-            found.lead(wanted.config, wanted.leader_epoch)
         except EngineError as error:
             return error
         return found
+
+    async def _lead_anew(self, log_dir: LogDir, wanted: Sequence[Leadership]) -> dict[TopicPartition, EngineError]:
+        """Those that are open already; what is on its way to the disk carries the epoch in which it was staged."""
+        failed: dict[TopicPartition, EngineError] = {}
+        known = [(found, one) for one in wanted if (found := self._partitions.get(one.partition)) is not None]
+        here = [(found, one) for found, one in known if found.log_dir is log_dir]
+        async with log_dir.lane.between_rounds() if here else nullcontext():
+            for found, one in here:
+                try:
+                    found.check_open()
+                    found.lead(one.config, one.leader_epoch)
+                except EngineError as error:
+                    failed[one.partition] = error
+        return failed
 
     async def _open_in(self, log_dir: LogDir, wanted: Sequence[Known]) -> dict[TopicPartition, EngineError]:
         """Those that cannot be opened, and why."""

@@ -1,6 +1,7 @@
 """Appending to and reading from one partition: acks, order, fetch slices, searches, failures."""
 
 import errno
+from functools import partial
 
 import pytest
 import trio
@@ -244,6 +245,28 @@ async def test_leader_epochs_are_fenced_and_go_into_the_batches() -> None:
         data = bytes_of(log.read(0, MAX_BYTES, EVERYTHING, at_least_one=True).records)
         assert [header.leader_epoch for header, _ in batches_in(data)] == [4, 6]
         assert (await log.offset_for_timestamp(OffsetSpec.EARLIEST, EVERYTHING)).leader_epoch == 4
+
+
+async def test_an_epoch_begins_behind_what_is_on_its_way() -> None:
+    filesystem, pool = MemoryFileSystem(), HeldPool()
+    half = b"x" * 700_000  # two of them are too much to be written by the loop
+    async with running(filesystem, pool=pool) as store, trio.open_nursery() as nursery:
+        log = await open_orders(store, leader_epoch=4)
+        pool.is_holding = True
+        pending = [log.append(memoryview(batch(half)), acks=-1) for _ in range(2)]
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(partial(open_orders, store, leader_epoch=5))
+        await trio.testing.wait_all_tasks_blocked()
+        pool.is_holding = False
+        pool.release.set()
+        for one in pending:
+            await one.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        await append(log, b"next")
+        assert [log.end_offset_for_epoch(epoch).end_offset for epoch in (4, 5)] == [2, 3]
+        await log.load(0, 4 * MAX_BYTES)
+        data = bytes_of(log.read(0, 4 * MAX_BYTES, EVERYTHING, at_least_one=True).records)
+        assert [header.leader_epoch for header, _ in batches_in(data)] == [4, 4, 5]
 
 
 async def test_a_single_replica_is_enough_whatever_min_insync_replicas_says() -> None:
