@@ -103,6 +103,11 @@ class Crowd:
             await self._insist(reader, words, group)
             words.living[group.name] = [LiveMember(one.member_id, one.assigned) for one in self._living(group)]
 
+    async def read_again(self) -> None:
+        """All offsets."""
+        for group in self.plan.groups:
+            await Committer(f"{group.name}-last", group, self.shared, self.groups).last_reading()
+
     async def _insist(self, client: GroupClient, words: LastWords, group: GroupPlan) -> None:
         while True:
             connection = await self.shared.connected(client.name, client.rng)

@@ -176,6 +176,7 @@ class _Run:
             await self.crowd.settle()
             await self.crowd.last_words()
             self.crowd.stop()
+            await self._lose_the_view()
             final = await auditor.read_everything()
             self.lives.is_over = True
             self.lives.stop()
@@ -211,3 +212,10 @@ class _Run:
             await self.lives.restart_cleanly()
         else:
             await self.lives.crash(power_cut=rng.random() < 0.7)
+
+    async def _lose_the_view(self) -> None:
+        """What was told with its help is in the log, too (RULES C2)."""
+        if self.crowd.plan.groups:
+            self.lives.loses_views = 1.0
+            await self.lives.crash(power_cut=False)
+            await self.crowd.read_again()
