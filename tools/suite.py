@@ -92,6 +92,7 @@ TEST = [
     Stage("flipped bits", bit_flips(1000, "--budget-s", "20"), 90),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
     pytest_stage("clients", 240, "compat_tests/serve", *CLIENTS),
+    pytest_stage("groups of stock clients", 300, "compat_tests/groups"),
     pytest_stage("kills, power cuts, failing disks", 480, "compat_tests/chaos"),
     pytest_stage("java tools", 180, "compat_tests/java"),
     pytest_stage("differential", 180, "compat_tests/differential"),
@@ -116,8 +117,9 @@ LONG: list[Stage] = [
     # What the black-box tests expect of us must hold for Apache Kafka too.
     pytest_stage(
         "clients against Apache Kafka",
-        900,
+        1200,
         *CLIENTS,
+        "compat_tests/groups",
         "compat_tests/java",
         "compat_tests/spark",
         KAFKAWIRE_COMPAT_TARGET="kafka",

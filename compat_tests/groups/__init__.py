@@ -1,0 +1,1 @@
+"""Consumer groups as stock clients form them: the same scenarios for each client, against the running broker."""

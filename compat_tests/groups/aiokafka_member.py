@@ -1,0 +1,112 @@
+"""A member of a group by aiokafka."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from compat_tests.groups.driver import POLL_S, Client, Partition, Record, emit, main, property_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+}
+
+PATIENCE = 200  # questions, one every POLL_S
+
+
+def _named(partitions: Iterable[Any]) -> list[Partition]:
+    return sorted((each.topic, each.partition) for each in partitions)
+
+
+class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Tells of every rebalance."""
+
+    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        emit("assigned", partitions=_named(assigned))
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        emit("revoked", partitions=_named(revoked))
+
+
+class AiokafkaClient(Client):
+    """The library lives on an event loop, which runs while one of these methods does."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(self._start(settings))
+
+    async def _start(self, settings: dict[str, Any]) -> None:
+        properties = {property_name(key): value for key, value in settings["properties"].items()}
+        assignor = ASSIGNORS[properties.pop("partition_assignment_strategy")]
+        self._consumer = AIOKafkaConsumer(
+            enable_auto_commit=False, partition_assignment_strategy=(assignor,), **properties
+        )
+        self._consumer.subscribe(
+            topics=settings["topics"] or (), pattern=settings["pattern"] or None, listener=Listener()
+        )
+        await self._consumer.start()
+
+    def poll(self) -> list[Record]:
+        batches = self._loop.run_until_complete(self._consumer.getmany(timeout_ms=round(POLL_S * 1000)))
+        return [
+            (each.topic, each.partition, each.offset, each.value.decode())
+            for records in batches.values()
+            for each in records
+        ]
+
+    def assignment(self) -> list[Partition]:
+        return _named(self._consumer.assignment())
+
+    def commit(self, offsets: dict[Partition, int], metadata: str) -> None:
+        rows = {TopicPartition(*partition): (offset, metadata) for partition, offset in offsets.items()}
+        self._loop.run_until_complete(self._consumer.commit(rows))
+
+    def committed(self, partition: Partition) -> tuple[int, str] | None:
+        """By way of the coordinator: the public method gives the offset alone.
+
+        The library overlooks an error of the whole group: "still loading" looks to it as if nothing were committed.
+        """
+        asked = TopicPartition(*partition)
+        for _ in range(PATIENCE):
+            found = self._loop.run_until_complete(self._consumer._coordinator.fetch_committed_offsets([asked]))
+            if asked in found:
+                return (found[asked].offset, found[asked].metadata)
+            self.idle(POLL_S)
+        return None
+
+    def _call(self, use: Callable[[], None]) -> None:
+        """On the loop: these methods wake its tasks."""
+
+        async def called() -> None:
+            use()
+
+        self._loop.run_until_complete(called())
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        self._call(lambda: self._consumer.seek(TopicPartition(*partition), offset))
+
+    def pause(self, partitions: Sequence[Partition]) -> None:
+        self._call(lambda: self._consumer.pause(*(TopicPartition(*each) for each in partitions)))
+
+    def resume(self, partitions: Sequence[Partition]) -> None:
+        self._call(lambda: self._consumer.resume(*(TopicPartition(*each) for each in partitions)))
+
+    def idle(self, seconds: float) -> None:
+        self._loop.run_until_complete(asyncio.sleep(seconds))
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._consumer.stop())
+
+
+if __name__ == "__main__":
+    main(AiokafkaClient)

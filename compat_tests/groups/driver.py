@@ -1,0 +1,107 @@
+"""What a member does in its own process, whatever the client library: poll, commit, tell; obey what comes on stdin.
+
+A process of its own can be killed without a goodbye. Both directions are JSON, one document a line; the Java members
+(GroupHost.java) speak the same language. The libraries differ only behind `Client`.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+POLL_S = 0.05
+Partition = tuple[str, int]
+Record = tuple[str, int, int, str]  # topic, partition, offset, value
+
+
+class Client(Protocol):
+    """One library's consumer; `commit` raises what the library raises when the group has gone on without it."""
+
+    def poll(self) -> list[Record]: ...
+    def assignment(self) -> list[Partition]: ...
+    def commit(self, offsets: dict[Partition, int], metadata: str) -> None: ...
+    def committed(self, partition: Partition) -> tuple[int, str] | None: ...
+    def seek(self, partition: Partition, offset: int) -> None: ...
+    def pause(self, partitions: Sequence[Partition]) -> None: ...
+    def resume(self, partitions: Sequence[Partition]) -> None: ...
+    def idle(self, seconds: float) -> None: ...
+    def close(self) -> None: ...
+
+
+def emit(event: str, **fields: object) -> None:
+    """One line; the listeners of a library may call it from their own thread."""
+    sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
+    sys.stdout.flush()
+
+
+def property_name(key: str) -> str:
+    """The Python spelling of one of Kafka's configuration keys."""
+    return key.replace(".", "_")
+
+
+def main(connect: Callable[[dict[str, Any]], Client]) -> None:
+    """Connects with the settings of the command line and serves until told to close."""
+    client = connect(json.loads(sys.argv[1]))
+    commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_read_commands, args=[commands], daemon=True).start()
+    shown: list[Partition] | None = None
+    while True:
+        _read_and_commit(client)
+        owned = sorted(client.assignment())
+        if owned != shown:
+            emit("assignment", partitions=owned)
+            shown = owned
+        while not commands.empty():
+            command = commands.get()
+            result = _obey(client, command)
+            emit("done", do=command["do"], result=result)
+            if command["do"] == "close":
+                return
+
+
+def _read_commands(commands: queue.SimpleQueue[dict[str, Any]]) -> None:
+    for line in sys.stdin:
+        commands.put(json.loads(line))
+    commands.put({"do": "close"})
+
+
+def _read_and_commit(client: Client) -> None:
+    records = client.poll()
+    if not records:
+        return
+    emit("records", records=records)
+    ends = {(topic, partition): offset + 1 for topic, partition, offset, _ in records}
+    try:
+        client.commit(ends, "read")
+    except Exception as error:  # each library has its own; the record is read again by its new owner
+        emit("commit_failed", error=repr(error))
+    else:
+        emit("committed", offsets=[(*partition, offset) for partition, offset in ends.items()])
+
+
+def _obey(client: Client, command: dict[str, Any]) -> object:
+    partitions = [(topic, partition) for topic, partition in command.get("partitions", [])]
+    match command["do"]:
+        case "close":
+            client.close()
+        case "idle":
+            client.idle(command["seconds"])
+        case "pause":
+            client.pause(partitions)
+        case "resume":
+            client.resume(partitions)
+        case "seek":
+            client.seek(partitions[0], command["offset"])
+        case "commit":
+            client.commit({partitions[0]: command["offset"]}, command["metadata"])
+        case "committed":
+            return client.committed(partitions[0])
+        case unknown:
+            raise AssertionError(unknown)
+    return None

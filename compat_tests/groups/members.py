@@ -1,0 +1,264 @@
+"""Starts members of consumer groups, tells them what to do and remembers what they said.
+
+A Python member is a process of its own; the Java members share one JVM, where dying without a goodbye is a close that
+stays in the group (KIP-1092) and sends nothing more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Self
+
+from compat_tests.groups.driver import Partition
+from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
+from compat_tests.harness.requirements import ROOT, need_command, need_kafka_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from compat_tests.harness.broker import Broker
+
+TIMEOUT_S = 30.0
+SESSION_TIMEOUT_MS = 2_000
+JAVA_ASSIGNORS = {
+    "range": "RangeAssignor",
+    "roundrobin": "RoundRobinAssignor",
+    "sticky": "StickyAssignor",
+    "cooperative-sticky": "CooperativeStickyAssignor",
+}
+Event = dict[str, Any]
+
+
+class Host:
+    """A process that prints events and reads commands, one JSON document a line."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        self._events: dict[str, list[Event]] = defaultdict(list)
+        self._changed = threading.Condition()
+        self._complaints: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._read_events, daemon=True),
+            threading.Thread(target=self._read_complaints, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _read_events(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event = json.loads(line)
+            with self._changed:
+                self._events[event.get("member", "")].append(event)
+                self._changed.notify_all()
+
+    def _read_complaints(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._complaints = [*self._complaints[-50:], line]
+
+    def send(self, command: Event) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+
+    def events(self, member: str) -> list[Event]:
+        with self._changed:
+            return list(self._events[member])
+
+    def wait(self, condition: Callable[[], bool], complaint: Callable[[], str], timeout_s: float = TIMEOUT_S) -> None:
+        """Until the condition holds; it is looked at after every event."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            left = deadline - time.monotonic()
+            assert left > 0, complaint()
+            assert self._process.poll() is None, complaint()
+            with self._changed:
+                self._changed.wait(min(left, 0.1))
+
+    def complaints(self) -> str:
+        return "".join(self._complaints)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._finish()
+
+    def leave(self) -> None:
+        """Waits for a process that was told to close, and kills one that was not."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._finish()
+
+    def _finish(self) -> None:
+        self._process.wait()
+        for thread in self._threads:
+            thread.join()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert stream is not None
+            if not stream.closed:
+                try:
+                    stream.close()
+                except BrokenPipeError:  # what was still to be told to a process that was killed
+                    continue
+
+
+def java_host() -> Host:
+    """One JVM for all Java members of a run; it compiles its own source when it starts."""
+    need_kafka_jars()
+    need_command("javac", "install a JDK, 17 or newer")
+    source = ROOT / "compat_tests" / "groups" / "GroupHost.java"
+    return Host(["java", "-Xmx256m", *QUICK_JVM, "-cp", CLASSPATH, str(source)])
+
+
+class Member:
+    """One consumer; `seen` is what it read, `owned` what it owns now as far as it told."""
+
+    def __init__(self, host: Host, name: str, group: Sequence[Member], *, is_process: bool) -> None:
+        self._host = host
+        self._group = group
+        self._name = name
+        self._is_process = is_process
+        self._is_open = True
+
+    def _stories(self) -> str:
+        return "\n".join(member.story() for member in self._group)
+
+    def story(self) -> str:
+        """What it said last, for a complaint."""
+        told = "\n".join(f"  {event}"[:300] for event in self.events[-12:])
+        return f"{self._name} ({'open' if self._is_open else 'ended'})\n{told}\n{self._host.complaints()}"
+
+    @property
+    def events(self) -> list[Event]:
+        return self._host.events(self._name)
+
+    def told(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event["event"] == kind]
+
+    @property
+    def owned(self) -> list[Partition]:
+        told = self.told("assignment")
+        return [(topic, partition) for topic, partition in told[-1]["partitions"]] if told else []
+
+    @property
+    def seen(self) -> list[tuple[str, int, int, str]]:
+        """Topic, partition, offset and value of every record, in the order of reading."""
+        return [tuple(record) for event in self.told("records") for record in event["records"]]
+
+    @property
+    def rebalances(self) -> int:
+        """How often its listener was called."""
+        return sum(event["event"] in ("assigned", "revoked", "lost") for event in self.events)
+
+    def wait(self, condition: Callable[[], bool], complaint: str, timeout_s: float = TIMEOUT_S) -> None:
+        self._host.wait(condition, lambda: f"{complaint}; the ends of their stories:\n{self._stories()}", timeout_s)
+
+    def owns(self, count: int, timeout_s: float = TIMEOUT_S) -> None:
+        self.wait(lambda: len(self.owned) == count, f"does not own {count} partitions", timeout_s)
+
+    def tell(self, command: str, **fields: object) -> None:
+        self._host.send({"member": self._name, "do": command, **fields})
+
+    def ask(self, command: str, **fields: object) -> Any:
+        """Tells it, waits until it is done, and returns what came of it."""
+        before = len(self.told("done"))
+        self.tell(command, **fields)
+        self.wait(lambda: len(self.told("done")) > before, f"{command} is not done")
+        return self.told("done")[-1]["result"]
+
+    def close(self) -> None:
+        """Closes the consumer, as an application does that ends."""
+        if self._is_open:
+            self._is_open = False
+            self.ask("close")
+            if self._is_process:
+                self._host.leave()
+
+    def crash(self) -> None:
+        """Ends it without a word to the broker."""
+        self._is_open = False
+        if self._is_process:
+            self._host.kill()
+        else:
+            self.ask("abandon")
+
+    def end(self) -> None:
+        """Whatever state it is in: the scenario is over."""
+        if self._is_open:
+            self.crash()
+
+
+class Party:
+    """Starts the members of one group; what is still alive at the end dies."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(
+        self, broker: Broker, client: str, group: str, *topics: str, pattern: str = "", java: Callable[[], Host]
+    ) -> None:
+        self._broker = broker
+        self._client = client
+        self._group = group
+        self._topics = topics
+        self._pattern = pattern
+        self._java = java
+        self._members: list[Member] = []
+
+    def start(self, assignor: str = "range", **properties: object) -> Member:
+        """A new member; `properties` are Kafka's consumer configuration, with underscores for dots."""
+        kafka = {
+            "bootstrap.servers": self._broker.bootstrap,
+            "group.id": self._group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": 300,
+            "metadata.max.age.ms": 1_000,
+            "partition.assignment.strategy": assignor,
+        } | {key.replace("_", "."): value for key, value in properties.items()}
+        settings = {"topics": self._topics, "pattern": self._pattern, "properties": kafka}
+        member = self._start_java(settings) if self._client == "java" else self._start_process(settings)
+        self._members.append(member)
+        return member
+
+    def _start_process(self, settings: dict[str, Any]) -> Member:
+        module = f"compat_tests.groups.{self._client}_member"
+        return Member(Host([sys.executable, "-m", module, json.dumps(settings)]), "", self._members, is_process=True)
+
+    def _start_java(self, settings: dict[str, Any]) -> Member:
+        name = f"m{next(self._numbers)}"
+        properties = settings["properties"]
+        assignor = JAVA_ASSIGNORS[properties["partition.assignment.strategy"]]
+        properties["partition.assignment.strategy"] = f"org.apache.kafka.clients.consumer.{assignor}"
+        host = self._java()
+        host.send({"member": name, "do": "start", **settings})
+        return Member(host, name, self._members, is_process=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for member in self._members:
+            member.end()
+
+
+def share(members: Sequence[Member], counts: Sequence[int]) -> None:
+    """Waits until the members own so many partitions each, and none twice."""
+
+    def is_shared() -> bool:
+        owned = [partition for member in members for partition in member.owned]
+        return [len(member.owned) for member in members] == list(counts) and len(set(owned)) == sum(counts)
+
+    for member in members:
+        member.wait(is_shared, f"not shared as {list(counts)}")

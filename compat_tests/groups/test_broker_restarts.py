@@ -1,0 +1,109 @@
+"""The broker stops or dies under a group at work: every record is read, and no commit that was answered goes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.confluent.clients import Delivery, create_topic, flush, producer
+from compat_tests.groups.conftest import QUICK_GROUPS
+from compat_tests.groups.members import Party
+from compat_tests.groups.test_membership import CLIENTS
+from compat_tests.harness.target import target_broker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from compat_tests.groups.members import Host, Member
+    from compat_tests.harness.broker import Broker
+
+PARTITIONS = 4
+TOPIC = "read-through-restarts"
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker of this test alone, which may be stopped and killed."""
+    with target_broker(tmp_path, QUICK_GROUPS) as running:
+        yield running
+
+
+class Writer:
+    """Numbered records, as long as it runs; the producer tries again over every restart."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._client = producer(broker, acks="all", enable_idempotence=True)
+        self._delivery = Delivery()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self) -> None:
+        number = 0
+        while not self._over.wait(0.005):
+            self._client.produce(TOPIC, str(number).encode(), partition=number % PARTITIONS, on_delivery=self._delivery)
+            self._client.poll(0)
+            number += 1
+
+    def finish(self) -> set[str]:
+        """What was acknowledged, which must be all."""
+        self._over.set()
+        self._thread.join()
+        flush(self._client)
+        assert not self._delivery.errors
+        return {message.value().decode() for message in self._delivery.messages}
+
+
+def committed(*members: Member) -> dict[int, int]:
+    """The greatest offset of each partition whose commit was answered."""
+    found: dict[int, int] = {}
+    for member in members:
+        for event in member.told("committed"):
+            for _, partition, offset in event["offsets"]:
+                found[partition] = max(offset, found.get(partition, 0))
+    return found
+
+
+def has_gone_on(member: Member) -> Callable[[], bool]:
+    """Whether it has committed something since."""
+    before = len(member.told("committed"))
+    return lambda: len(member.told("committed")) > before
+
+
+def restart(broker: Broker, *, orderly: bool) -> None:
+    if orderly:
+        broker.stop()
+    else:
+        broker.kill()
+    broker.start()
+
+
+@pytest.mark.parametrize("orderly", [True, False], ids=["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_nothing_is_skipped(own_broker: Broker, java: Callable[[], Host], client: str, orderly: bool) -> None:
+    create_topic(own_broker, TOPIC, PARTITIONS)
+    writer = Writer(own_broker)
+    with Party(own_broker, client, "readers", TOPIC, java=java) as group:
+        members = [group.start(), group.start()]
+        for member in members:
+            member.wait(has_gone_on(member), "reads nothing")
+        for _ in range(2):
+            time.sleep(0.3)  # the restart shall come at no particular moment
+            restart(own_broker, orderly=orderly)
+            for member in members:
+                member.wait(has_gone_on(member), "reads no further after the restart")
+        written = writer.finish()
+        members[0].wait(
+            lambda: {value for member in members for *_, value in member.seen} >= written, "not every record was read"
+        )
+        answered = committed(*members)
+        members[0].wait(lambda: sum(committed(*members).values()) == len(written), "not all is committed")
+        restart(own_broker, orderly=orderly)
+        for partition, offset in answered.items():
+            stored, note = members[0].ask("committed", partitions=[(TOPIC, partition)])
+            assert stored >= offset, "a commit that was answered is gone"
+            assert note == "read"

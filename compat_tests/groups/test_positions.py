@@ -1,0 +1,60 @@
+"""Where a member reads: pause and resume, seek, offsets committed with a note and found again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.confluent.clients import create_topic, flush, producer
+from compat_tests.groups.test_membership import CLIENTS
+
+if TYPE_CHECKING:
+    from compat_tests.groups.members import Member
+    from compat_tests.groups.test_membership import NewParty
+    from compat_tests.harness.broker import Broker
+
+
+def fill(broker: Broker, topic: str, first: int, count: int) -> None:
+    """Numbered records in each of the two partitions."""
+    client = producer(broker)
+    for partition in range(2):
+        for number in range(first, first + count):
+            client.produce(topic, str(number).encode(), partition=partition)
+    flush(client)
+
+
+def values(member: Member, partition: int) -> list[int]:
+    return [int(value) for _, its, _, value in member.seen if its == partition]
+
+
+def reads(member: Member, partition: int, expected: list[int]) -> None:
+    member.wait(lambda: values(member, partition) == expected, f"partition {partition}: not {expected}")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_pause_resume_seek_and_notes(broker: Broker, topic: str, party: NewParty, client: str) -> None:
+    create_topic(broker, topic, 2)
+    fill(broker, topic, 0, 3)
+    group = party(client)
+    member = group.start()
+    reads(member, 0, [0, 1, 2])
+    reads(member, 1, [0, 1, 2])
+    member.ask("pause", partitions=[(topic, 0)])
+    fill(broker, topic, 3, 2)
+    reads(member, 1, [0, 1, 2, 3, 4])
+    assert values(member, 0) == [0, 1, 2], "a paused partition was read"
+    assert member.ask("committed", partitions=[(topic, 0)]) == [3, "read"]
+    member.ask("resume", partitions=[(topic, 0)])
+    reads(member, 0, [0, 1, 2, 3, 4])
+    member.ask("seek", partitions=[(topic, 1)], offset=4)
+    reads(member, 1, [0, 1, 2, 3, 4, 4])
+    member.wait(lambda: member.told("committed")[-1]["offsets"] == [[topic, 1, 5]], "what was read is not committed")
+    member.ask("commit", partitions=[(topic, 0)], offset=2, metadata="Lesezeichen: ½ gelesen")
+    member.close()
+    successor = group.start()
+    reads(successor, 0, [2, 3, 4])
+    assert values(successor, 1) == []
+    successor.ask("commit", partitions=[(topic, 0)], offset=1, metadata="Lesezeichen: ½ gelesen")
+    assert successor.ask("committed", partitions=[(topic, 0)]) == [1, "Lesezeichen: ½ gelesen"]
+    assert successor.ask("committed", partitions=[(topic, 1)]) == [5, "read"]
