@@ -68,6 +68,8 @@ class Faults:
                 await self._stall(rng)
             case FaultKind.CONNECTIONS_CUT:
                 return self.shared.network.cut_all() > 0
+            case FaultKind.SESSION_LOST:
+                return self.lives.world.lose_session()
             case _:
                 return await self._disk_error(kind, rng)
         return True

@@ -26,6 +26,7 @@ class FaultKind(Enum):
     SHORT_WRITE = "short write"
     LOG_DIR_LOST = "one log dir fails"
     CONNECTIONS_CUT = "connections are cut"
+    SESSION_LOST = "the metadata session is lost"
 
 
 # A seed has at least this many of those that end a life, and they are what most bugs need.

@@ -129,6 +129,12 @@ class SimulatedWorld(MemoryWorld):
         self.pool = SimulatedPool(self.speed.draw_s)
         return replace(super().surroundings(), pool=self.pool)
 
+    def lose_session(self) -> bool:
+        """The metadata store has not heard of the broker for too long; whether there was a session."""
+        for store in self.sessions:
+            self.ensemble.expire(store)
+        return bool(self.sessions)
+
     def end_life(self) -> None:
         """The instant of a crash: from here on the broker changes nothing."""
         self.disk.is_dead = True
