@@ -8,9 +8,9 @@ import trio
 
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
-from kafkawire.tests.simulation.group_client import AWAY, GroupClient
+from kafkawire.tests.simulation.group_client import GroupClient
 from kafkawire.tests.simulation.group_committer import Committer, GroupAdmin
-from kafkawire.tests.simulation.group_history import GroupHistory, LastWords, LiveMember, decode_targets
+from kafkawire.tests.simulation.group_history import AWAY, GroupHistory, LastWords, LiveMember, decode_targets
 from kafkawire.tests.simulation.group_member import Member
 from kafkawire.tests.simulation.group_plan import GroupPlan, GroupsPlan
 from kafkawire.tests.simulation.network import LOST, Connection
@@ -18,7 +18,6 @@ from kafkawire.tests.simulation.shared import Shared
 
 SETTLE_WITHIN_S = 15.0  # beyond the time-outs
 DEAD_IN_THE_END = 0.3
-STABLE, EMPTY = "Stable", "Empty"
 
 
 @dataclass

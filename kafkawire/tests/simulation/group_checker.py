@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from kafkawire.errors import ErrorCode
 from kafkawire.tests.simulation.checker import Anomaly
-from kafkawire.tests.simulation.group_history import NO_ERA, Call, GroupHistory, Kind, OffsetRead, Removal
+from kafkawire.tests.simulation.group_history import AWAY, NO_ERA, Call, GroupHistory, Kind, OffsetRead, Removal
 from kafkawire.tests.simulation.history import UNANSWERED
 from kafkawire.tests.simulation.plan import Target
 
@@ -29,13 +29,6 @@ REFUSED = frozenset(
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.REBALANCE_IN_PROGRESS,
         ErrorCode.FENCED_INSTANCE_ID,
-    }
-)
-AWAY = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
     }
 )
 STABLE, EMPTY = "Stable", "Empty"

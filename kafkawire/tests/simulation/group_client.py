@@ -19,7 +19,7 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from kafkawire.tests.simulation.group_history import Call, GroupHistory, Kind, OffsetRead
+from kafkawire.tests.simulation.group_history import AWAY, Call, GroupHistory, Kind, OffsetRead
 from kafkawire.tests.simulation.group_plan import GroupPlan
 from kafkawire.tests.simulation.network import Connection
 from kafkawire.tests.simulation.plan import Target
@@ -28,14 +28,6 @@ from kafkawire.wire.message import Message
 
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
 LAST_COMMIT_VERSION_WITH_RETENTION = 4
-# The coordinator is away, or not yet back: ask again.
-AWAY = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-    }
-)
 
 
 @dataclass

@@ -8,11 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from kafkawire.errors import ErrorCode
 from kafkawire.tests.simulation.history import UNANSWERED
 from kafkawire.tests.simulation.plan import Target
 
 NO_ANSWER = -1_000  # of calls without an error code
 NO_ERA = -1
+# The coordinator is away, or not yet back: ask again.
+AWAY = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
 
 
 class Kind(Enum):

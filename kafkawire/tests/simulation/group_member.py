@@ -15,8 +15,8 @@ from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from kafkawire.tests.simulation.group_client import AWAY, GroupClient
-from kafkawire.tests.simulation.group_history import Kind, decode_targets, encode_targets
+from kafkawire.tests.simulation.group_client import GroupClient
+from kafkawire.tests.simulation.group_history import AWAY, Kind, decode_targets, encode_targets
 from kafkawire.tests.simulation.network import LOST, Connection
 from kafkawire.tests.simulation.plan import Target
 

@@ -6,11 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
 from kafkawire.tests.simulation.__main__ import report
 from kafkawire.tests.simulation.checker import Anomaly
+from kafkawire.tests.simulation.group_plan import plan_groups
 from kafkawire.tests.simulation.plan import CRASHES, CRASHES_MIN, plan
 from kafkawire.tests.simulation.run import Result
 
@@ -30,6 +32,13 @@ def test_a_seed_gives_the_same_trace_in_every_process() -> None:
 def test_every_plan_has_faults_that_end_a_life() -> None:
     for seed in range(200):
         assert sum(kind in CRASHES for kind in plan(seed).faults) >= CRASHES_MIN
+
+
+def test_most_plans_have_groups_in_both_view_modes() -> None:
+    plans = [plan_groups(seed, plan(seed).topics) for seed in range(200)]
+    modes = Counter(one.properties.get("offsets.view.mode") for one in plans)
+    assert modes["cached"] + modes["direct"] > 160
+    assert min(modes.values()) > 0
 
 
 def test_a_failure_names_the_seed_and_the_command(capsys: pytest.CaptureFixture[str]) -> None:
