@@ -125,7 +125,7 @@ def test_topics_that_appear_later_are_joined_to_a_pattern(
 ) -> None:
     create_topic(broker, f"{topic}.one", 2)
     group = party(client, pattern=rf"{topic}\..*")
-    # Of two members of kafka-python 3.0.12 that find the topic in turn one waits for good, on Apache Kafka too.
+    # Of two members of kafka-python 3.0.12 that find the topic in turn one may wait for good (kafka_python_member.py).
     members = [group.start() for _ in range(1 if client == "kafka_python" else 2)]
     share(members, [2 // len(members)] * len(members))
     create_topic(broker, f"{topic}.two", 2)
