@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.load import LoadFailedError, Requests
-from benchmarks.wire_requests import create_topic_frame
+from benchmarks.wire_requests import checker, create_topic_frame
 from compat_tests.harness.messages import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 JOIN_VERSION, SYNC_VERSION, COMMIT_VERSION, FETCH_VERSION = 5, 3, 7, 5
 MEMBER_ID_REQUIRED, COORDINATOR_NOT_AVAILABLE = 79, 15
@@ -128,7 +128,7 @@ def commit_requests(group: str, topic: str, partitions: Sequence[int], count: in
     """Commits of one offset each, to the partitions in turn, of a group without members."""
     frames = [_sized(_commit(group, topic, [partition])) for partition in partitions]
     # correlation id, throttle, one topic, its name, one partition, its index
-    return Requests(frames, count, _checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4))
+    return Requests(frames, count, checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4))
 
 
 def commit_many(port: int, group: str, topic: str, partitions: Sequence[int]) -> None:
@@ -170,7 +170,7 @@ def creation_requests(prefix: str, count: int) -> Requests:
     """CreateTopics, one topic each."""
     frames = [_sized(create_topic_frame(f"{prefix}-{number}")) for number in range(count)]
     # correlation id, throttle, one topic, its name
-    return Requests(frames, count, _checker(4 + 4 + 4 + 2 + len(f"{prefix}-0")))
+    return Requests(frames, count, checker(4 + 4 + 4 + 2 + len(f"{prefix}-0")))
 
 
 def fetch_requests(group: str, topic: str, partitions: Sequence[int], count: int) -> Requests:
@@ -178,7 +178,7 @@ def fetch_requests(group: str, topic: str, partitions: Sequence[int], count: int
     fields = {"group_id": group, "topics": [{"name": topic, "partition_indexes": list(partitions)}]}
     frame = _sized(encode_request("offset_fetch", FETCH_VERSION, fields))
     # correlation id, throttle, one topic, its name, partitions, index, offset, epoch, metadata
-    return Requests([frame], count, _checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4 + 8 + 4 + 2))
+    return Requests([frame], count, checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4 + 8 + 4 + 2))
 
 
 def _commit(group: str, topic: str, partitions: Sequence[int]) -> bytes:
@@ -205,13 +205,6 @@ def _answer(api: str, version: int, connection: WireConnection) -> dict[str, Any
     if frame is None:
         raise LoadFailedError("the broker closed a connection")
     return decode_response(api, version, frame)
-
-
-def _checker(error_position: int) -> Callable[[bytes], None]:
-    def check(head: bytes) -> None:
-        _check(int.from_bytes(head[error_position : error_position + 2], "big", signed=True))
-
-    return check
 
 
 def _check(error_code: int) -> None:

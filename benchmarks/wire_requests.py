@@ -41,7 +41,7 @@ def produce_requests(topic: str, partitions: Sequence[int], batch: bytes, count:
         _frame(PRODUCE, PRODUCE_VERSION, head + struct.pack(">i", partition) + records) for partition in partitions
     ]
     # correlation id, header tags, one topic, one partition, its index
-    return Requests(frames, count, _checker(4 + 1 + 1 + len(name) + 1 + 4))
+    return Requests(frames, count, checker(4 + 1 + 1 + len(name) + 1 + 4))
 
 
 def fetch_requests(topic: str, offsets: Sequence[int], count: int, max_size_bytes: int) -> Requests:
@@ -55,7 +55,7 @@ def fetch_requests(topic: str, offsets: Sequence[int], count: int, max_size_byte
     frame = _frame(FETCH, FETCH_VERSION, body)
     offset_position = len(frame) - len(body) + offset_in_body
     # correlation id, header tags, throttle, error, session, one topic, one partition, its index
-    check = _checker(4 + 1 + 4 + 2 + 4 + 1 + len(name) + 1 + 4)
+    check = checker(4 + 1 + 4 + 2 + 4 + 1 + len(name) + 1 + 4)
     return Requests([frame], count, check, offset_position, offsets)
 
 
@@ -94,7 +94,9 @@ def end_offsets(port: int, topic: str, partitions: Sequence[int]) -> list[int]:
     return [offset for _, offset in answers]
 
 
-def _checker(error_position: int) -> Callable[[bytes], None]:
+def checker(error_position: int) -> Callable[[bytes], None]:
+    """Raises LoadFailedError for a reply with an error code there."""
+
     def check(head: bytes) -> None:
         if head[error_position : error_position + 2] != b"\x00\x00":
             raise LoadFailedError(f"the broker answered with an error: {head.hex()}")

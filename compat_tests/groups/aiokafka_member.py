@@ -10,10 +10,20 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from compat_tests.groups.driver import POLL_S, Client, Partition, Record, emit, main, property_name
+from compat_tests.groups.driver import (
+    POLL_S,
+    Client,
+    Partition,
+    Rebalances,
+    Record,
+    main,
+    named,
+    property_name,
+    records_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -24,18 +34,8 @@ ASSIGNORS = {
 PATIENCE = 200  # questions, one every POLL_S
 
 
-def _named(partitions: Iterable[Any]) -> list[Partition]:
-    return sorted((each.topic, each.partition) for each in partitions)
-
-
-class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+class Listener(Rebalances, ConsumerRebalanceListener):  # type: ignore[misc]
     """Tells of every rebalance."""
-
-    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        emit("assigned", partitions=_named(assigned))
-
-    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        emit("revoked", partitions=_named(revoked))
 
 
 class AiokafkaClient(Client):
@@ -58,14 +58,10 @@ class AiokafkaClient(Client):
 
     def poll(self) -> list[Record]:
         batches = self._loop.run_until_complete(self._consumer.getmany(timeout_ms=round(POLL_S * 1000)))
-        return [
-            (each.topic, each.partition, each.offset, each.value.decode())
-            for records in batches.values()
-            for each in records
-        ]
+        return records_of(batches)
 
     def assignment(self) -> list[Partition]:
-        return _named(self._consumer.assignment())
+        return named(self._consumer.assignment())
 
     def commit(self, offsets: dict[Partition, int], metadata: str) -> None:
         rows = {TopicPartition(*partition): (offset, metadata) for partition, offset in offsets.items()}

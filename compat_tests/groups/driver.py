@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 POLL_S = 0.05
 Partition = tuple[str, int]
@@ -43,6 +43,30 @@ def emit(event: str, **fields: object) -> None:
 def property_name(key: str) -> str:
     """The Python spelling of one of Kafka's configuration keys."""
     return key.replace(".", "_")
+
+
+def named(partitions: Iterable[Any]) -> list[Partition]:
+    """A library's partitions, in order."""
+    return sorted((each.topic, each.partition) for each in partitions)
+
+
+def records_of(batches: Mapping[Any, Iterable[Any]]) -> list[Record]:
+    """What a poll of kafka-python or aiokafka returns."""
+    return [
+        (each.topic, each.partition, each.offset, each.value.decode())
+        for records in batches.values()
+        for each in records
+    ]
+
+
+class Rebalances:
+    """A rebalance listener of kafka-python or aiokafka, beside the library's own class."""
+
+    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        emit("assigned", partitions=named(assigned))
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        emit("revoked", partitions=named(revoked))
 
 
 def main(connect: Callable[[dict[str, Any]], Client]) -> None:

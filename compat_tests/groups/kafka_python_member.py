@@ -11,7 +11,17 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from compat_tests.groups.driver import Client, Partition, Record, emit, main, property_name
+from compat_tests.groups.driver import (
+    Client,
+    Partition,
+    Rebalances,
+    Record,
+    emit,
+    main,
+    named,
+    property_name,
+    records_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,21 +37,11 @@ ASSIGNORS = {
 }
 
 
-def _named(partitions: Iterable[Any]) -> list[Partition]:
-    return sorted((each.topic, each.partition) for each in partitions)
-
-
-class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+class Listener(Rebalances, ConsumerRebalanceListener):  # type: ignore[misc]
     """Tells of every rebalance."""
 
-    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        emit("assigned", partitions=_named(assigned))
-
-    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        emit("revoked", partitions=_named(revoked))
-
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-        emit("lost", partitions=_named(lost))
+        emit("lost", partitions=named(lost))
 
 
 class KafkaPythonClient(Client):
@@ -57,14 +57,10 @@ class KafkaPythonClient(Client):
 
     def poll(self) -> list[Record]:
         batches = self._consumer.poll(timeout_ms=round(POLL_S * 1000))
-        return [
-            (each.topic, each.partition, each.offset, each.value.decode())
-            for records in batches.values()
-            for each in records
-        ]
+        return records_of(batches)
 
     def assignment(self) -> list[Partition]:
-        return _named(self._consumer.assignment())
+        return named(self._consumer.assignment())
 
     def commit(self, offsets: dict[Partition, int], metadata: str) -> None:
         self._consumer.commit(
