@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from coordinator.errors import GroupError
 from kafkawire.errors import ErrorCode, error_code_of
@@ -20,21 +20,28 @@ if TYPE_CHECKING:
 ResponseT = TypeVar("ResponseT")
 
 
-class PendingReply(Generic[ResponseT]):
-    """A `kafkawire.dispatch.SecondStage`. It has no deadline: whoever settles the answers has one."""
+class Settleable(Protocol):
+    """What a reply can wait for: an append of the engine's, an answer of the coordinator's."""
 
-    __slots__ = ("_callback", "_pending", "_respond", "_unsettled")
+    @property
+    def is_settled(self) -> bool: ...
+    def call_when_settled(self, callback: Callable[[], None]) -> None: ...
 
-    def __init__(self, pending: Sequence[Pending[Any]], respond: Callable[[], ResponseT]) -> None:
-        """`respond` is called once, when all of `pending` are settled."""
-        self._pending = pending
-        self._respond = respond
+
+class Countdown:
+    """The part of a `kafkawire.dispatch.SecondStage` that counts those it waits for."""
+
+    __slots__ = ("_callback", "_unsettled")
+
+    def __init__(self) -> None:
         self._callback: Callable[[], None] | None = None
         self._unsettled = 0
-        for one in pending:
-            if not one.is_settled:
-                self._unsettled += 1
-                one.call_when_settled(self._one_settled)
+
+    def count(self, one: Settleable) -> None:
+        """Wait for it too, if there is anything to wait for."""
+        if not one.is_settled:
+            self._unsettled += 1
+            one.call_when_settled(self._one_settled)
 
     @property
     def is_ready(self) -> bool:
@@ -42,7 +49,7 @@ class PendingReply(Generic[ResponseT]):
         return not self._unsettled
 
     def call_when_ready(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when a reply that is not ready is."""
+        """Have `callback` called when a reply that is not ready is; a deadline of its own does not count."""
         self._callback = callback
 
     def _one_settled(self) -> None:
@@ -50,6 +57,20 @@ class PendingReply(Generic[ResponseT]):
         if not self._unsettled and self._callback is not None:
             callback, self._callback = self._callback, None
             callback()
+
+
+class PendingReply(Countdown, Generic[ResponseT]):
+    """A `kafkawire.dispatch.SecondStage`. It has no deadline: whoever settles the answers has one."""
+
+    __slots__ = ("_pending", "_respond")
+
+    def __init__(self, pending: Sequence[Pending[Any]], respond: Callable[[], ResponseT]) -> None:
+        """`respond` is called once, when all of `pending` are settled."""
+        super().__init__()
+        self._pending = pending
+        self._respond = respond
+        for one in pending:
+            self.count(one)
 
     def response_now(self) -> ResponseT:
         """Of one that is ready."""
@@ -79,3 +100,16 @@ def code_of(pending: Pending[Any]) -> ErrorCode:
     except GroupError as error:
         return error_code_of(error)
     return ErrorCode.NONE
+
+
+class Row(Protocol):
+    """Of a response, about one of the things that were asked for."""
+
+    error_code: int
+
+
+def tell_refusals(rows: Sequence[Row], outcomes: Sequence[GroupError | None]) -> None:
+    """Each row about its outcome; a success is left as it is."""
+    for row, refused in zip(rows, outcomes, strict=True):
+        if refused is not None:
+            row.error_code = error_code_of(refused)

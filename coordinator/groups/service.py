@@ -209,35 +209,31 @@ class GroupCoordinators:
             return settled(NotCoordinator(f"group {group_id} is not coordinated here"))
         return shard.ask(command)
 
+    def _ask_named(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
+        """Offsets alone may be of a group without a name."""
+        return self._ask(group_id, command) if group_id else settled(InvalidGroupId("the group id is empty"))
+
     # What is asked
 
     def join(self, group_id: str, join: Join) -> Pending[Joined]:
         """See `GroupService`."""
-        if not group_id:
-            return cast("Pending[Joined]", settled(_no_group_id()))
-        return self._ask(group_id, lambda table, moment, asker: table.join(moment, group_id, join, asker))
+        return self._ask_named(group_id, lambda table, moment, asker: table.join(moment, group_id, join, asker))
 
     def sync(
         self, group_id: str, claim: Claim, protocol: tuple[str | None, str | None], assignments: Mapping[str, bytes]
     ) -> Pending[Synced]:
         """See `GroupService`."""
-        if not group_id:
-            return cast("Pending[Synced]", settled(_no_group_id()))
-        return self._ask(
+        return self._ask_named(
             group_id, lambda table, moment, asker: table.sync(moment, group_id, claim, protocol, assignments, asker)
         )
 
     def heartbeat(self, group_id: str, claim: Claim) -> Pending[None]:
         """See `GroupService`."""
-        if not group_id:
-            return cast("Pending[None]", settled(_no_group_id()))
-        return self._ask(group_id, lambda table, moment, asker: table.heartbeat(moment, group_id, claim, asker))
+        return self._ask_named(group_id, lambda table, moment, asker: table.heartbeat(moment, group_id, claim, asker))
 
     def leave(self, group_id: str, leaving: Sequence[Claim]) -> Pending[list[GroupError | None]]:
         """See `GroupService`."""
-        if not group_id:
-            return cast("Pending[list[GroupError | None]]", settled(_no_group_id()))
-        return self._ask(group_id, lambda table, moment, asker: table.leave(moment, group_id, leaving, asker))
+        return self._ask_named(group_id, lambda table, moment, asker: table.leave(moment, group_id, leaving, asker))
 
     def commit(
         self,
@@ -263,9 +259,7 @@ class GroupCoordinators:
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
         """See `GroupService`."""
-        if not group_id:
-            return cast("Pending[list[GroupError | None]]", settled(_no_group_id()))
-        return self._ask(group_id, lambda table, _, asker: table.delete_offsets(group_id, partitions, asker))
+        return self._ask_named(group_id, lambda table, _, asker: table.delete_offsets(group_id, partitions, asker))
 
     def describe(self, group_id: str) -> Pending[GroupDescription]:
         """See `GroupService`."""
@@ -303,10 +297,6 @@ def _led(topic: TopicInfo | None, broker_id: int) -> dict[int, tuple[bytes, int]
         for partition, state in enumerate(topic.partitions)
         if state.leader == broker_id
     }
-
-
-def _no_group_id() -> InvalidGroupId:
-    return InvalidGroupId("the group id is empty")
 
 
 def partition_of(group_id: str, partition_count: int) -> int:

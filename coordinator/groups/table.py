@@ -116,7 +116,7 @@ class GroupTable(Generic[AskerT]):
         """See `GroupService.leave`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return _refused_each(asker, [UnknownMember(one.member_id) for one in leaving])
+            return _refused(asker, [UnknownMember(one.member_id) for one in leaving])
         return self._step(moment, entry, asker, lambda turn, group: turn.answer(asker, group.leave(turn, leaving)))
 
     def _step(
@@ -304,7 +304,7 @@ class GroupTable(Generic[AskerT]):
     def _retention(self, group: ClassicGroup[AskerT]) -> Retention:
         """As ClassicGroup.offsetExpirationCondition."""
         retention_ms = self._offset_settings.retention_ms
-        if group.protocol_type is None or group.protocol_type == "":
+        if not group.protocol_type:
             return Retention(retention_ms)
         if group.state is GroupState.EMPTY:
             return Retention(retention_ms, group.changed_ms if group.changed_ms >= 0 else None)
@@ -377,9 +377,6 @@ class GroupTable(Generic[AskerT]):
         return Turn(moment.now_ms, moment.wall_ms, moment.new_id)
 
 
-def _refused(asker: AskerT, error: GroupError) -> Effects[AskerT]:
-    return Effects(None, [(asker, error)], [])
-
-
-def _refused_each(asker: AskerT, errors: list[GroupError]) -> Effects[AskerT]:
-    return Effects(None, [(asker, errors)], [])
+def _refused(asker: AskerT, answer: GroupError | list[GroupError]) -> Effects[AskerT]:
+    """There is no such group."""
+    return Effects(None, [(asker, answer)], [])

@@ -26,7 +26,7 @@ from kafkawire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from kafkawire.pending_reply import PendingReply, answered
+from kafkawire.pending_reply import PendingReply, answered, tell_refusals
 from kafkawire.topic_lookup import find_topic
 
 if TYPE_CHECKING:
@@ -92,7 +92,5 @@ def _respond(
         for row in rows:
             row.error_code = code
         return response
-    for row, refused in zip(rows, outcomes, strict=True):
-        if refused is not None:
-            row.error_code = error_code_of(refused)
+    tell_refusals(rows, outcomes)
     return response

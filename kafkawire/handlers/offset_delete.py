@@ -23,7 +23,7 @@ from kafkawire.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from kafkawire.pending_reply import PendingReply, answered
+from kafkawire.pending_reply import PendingReply, answered, tell_refusals
 from kafkawire.topic_lookup import find_topic
 
 if TYPE_CHECKING:
@@ -65,7 +65,5 @@ def _respond(
         outcomes = pending.result()
     except GroupError as error:
         return OffsetDeleteResponse(error_code=error_code_of(error))
-    for row, refused in zip(rows, outcomes, strict=True):
-        if refused is not None:
-            row.error_code = error_code_of(refused)
+    tell_refusals(rows, outcomes)
     return response

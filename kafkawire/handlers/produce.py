@@ -15,7 +15,7 @@ Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -36,6 +36,7 @@ from kafkawire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from kafkawire.pending_reply import Countdown
 from kafkawire.topic_lookup import current_leader, find_log, find_topic
 from kafkawire.wire.connection import ProtocolViolation
 
@@ -95,29 +96,26 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
     return work
 
 
-class ProduceReply:
+class ProduceReply(Countdown):
     """The second stage: awaiting it gives the response, or None for acks=0."""
 
     __slots__ = (
         "_acks",
         "_allow_zstd",
-        "_callback",
         "_context",
         "_deadline_s",
-        "_unsettled",
         "_waiting",
         "has_transactions",
         "response",
     )
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
+        super().__init__()
         self._context = context
         self._acks = request.acks
         self._deadline_s = context.received_s + request.timeout_ms / 1000
         self._allow_zstd = context.api_version >= FIRST_VERSION_WITH_ZSTD
         self._waiting: list[_Waiting] = []
-        self._callback: Callable[[], None] | None = None
-        self._unsettled = 0  # of those waiting
         self.has_transactions = False
         self.response = ProduceResponse(responses=[])
 
@@ -139,9 +137,7 @@ class ProduceReply:
             self._refuse(row, topic.name, error, log.log_start_offset)
             return
         self._waiting.append(_Waiting(row, pending, log.log_start_offset, topic.name))
-        if not pending.is_settled:
-            self._unsettled += 1
-            pending.call_when_settled(self._one_settled)
+        self.count(pending)
 
     def _check(self, data: PartitionProduceData) -> ErrorCode:
         if not data.records:
@@ -155,21 +151,6 @@ class ProduceReply:
         ):
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether awaiting it would not wait."""
-        return not self._unsettled
-
-    def call_when_ready(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when a reply that is not ready is; its deadline does not count."""
-        self._callback = callback
-
-    def _one_settled(self) -> None:
-        self._unsettled -= 1
-        if not self._unsettled and self._callback is not None:
-            callback, self._callback = self._callback, None
-            callback()
 
     def __await__(self) -> Generator[Any, None, ProduceResponse | None]:
         if not self.is_ready:
