@@ -33,6 +33,9 @@ class LogReader:
         self._log_dir = log_dir
         self.index_key = index_key
         self._reported: set[int] = set()
+        for segment in log.segments:
+            if segment.file is not None:
+                log_dir.caches.files.use(self, segment)
         self._keep_indexes(log.segments)
 
     def appended(self, chunks: Sequence[Chunk]) -> None:

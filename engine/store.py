@@ -248,8 +248,12 @@ class SegmentStore:
         if wanted.config.preallocate and log.damaged_from is None:
             log_dir.note_unallocated(await log_dir.run(partial(log.preallocate, wanted.config.segment_size_bytes)))
         opened = Partition(wanted.partition, log, log_dir, self._world.now_ms)
-        opened.lead(wanted.config, wanted.leader_epoch)  # refused, it is not served at all
-        await log_dir.adopt(opened, last_known)
+        try:
+            opened.lead(wanted.config, wanted.leader_epoch)  # refused, it is not served at all
+            await log_dir.adopt(opened, last_known)
+        except EngineError:
+            self._caches.forget(log.segments)
+            raise
         self._partitions[wanted.partition] = opened
 
     def _check_not_closed(self) -> None:

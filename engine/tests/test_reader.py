@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.api import Isolation, LogConfig, TopicPartition
+from engine.api import Isolation, Leadership, LogConfig, TopicPartition
 from engine.batch import Record, build_batch
 from engine.errors import CorruptMessage, NotLoaded, OffsetOutOfRange
 from engine.filesystem import PosixFileSystem
@@ -180,6 +180,21 @@ async def test_open_files_are_bounded_whatever_the_number_of_partitions(tmp_path
         for log in logs:
             assert await read_all(log) == {0: b"a", 1: b"b"}
         assert open_segments(tmp_path) <= 8 + 1  # and what was just read
+
+
+async def test_files_of_new_partitions_and_of_recovered_ones_are_bounded_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    bounded = dataclasses.replace(options(str(tmp_path)), open_files_max=8)
+    wanted = [Leadership(partition(number), LogConfig(), 0) for number in range(40)]
+    async with running(PosixFileSystem(), bounded) as store:
+        await store.open_partitions(wanted)
+        assert open_segments(tmp_path) <= 8
+    del store
+    gc.collect()
+    async with running(PosixFileSystem(), bounded) as store:
+        await store.open_partitions([one._replace(leader_epoch=1) for one in wanted])
+        assert open_segments(tmp_path) <= 8
 
 
 async def test_open_files_are_bounded_although_the_journal_would_let_them_wait_for_their_flush(tmp_path: Path) -> None:
