@@ -45,6 +45,13 @@ class FlushPolicy(Enum):
     ASYNC = "async"
 
 
+class CleanupPolicy(Enum):
+    """What may become of old records; a topic may have both."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+
+
 class OffsetSpec(IntEnum):
     """Timestamps below zero with a meaning, as in Kafka's ListOffsets."""
 
@@ -74,6 +81,13 @@ class LogConfig:
     preallocate: bool = False
     flush_messages: int = 2**63 - 1
     flush_interval_ms: int = 2**63 - 1
+    cleanup_policy: frozenset[CleanupPolicy] = frozenset({CleanupPolicy.DELETE})
+    retention_ms: int = 604_800_000  # -1: no limit
+    retention_size_bytes: int = -1  # no limit
+    delete_retention_ms: int = 86_400_000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    min_cleanable_dirty_ratio: float = 0.5
 
 
 class Leadership(NamedTuple):
