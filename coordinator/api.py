@@ -2,12 +2,13 @@
 
 Readers hold a `ClusterImage`, an immutable snapshot, and never ask the metadata store; changes go through
 `ClusterService`. What the control plane needs from the others it asks through `PartitionHost` and
-`TopicConfigValidator`, which `broker.py` supplies. Nothing here knows a wire message, a log or a store.
+`ConfigValidator`, which `broker.py` supplies. Nothing here knows a wire message, a log or a store.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -16,8 +17,27 @@ if TYPE_CHECKING:
 NO_LEADER = -1
 NO_CONTROLLER = -1
 DEFAULT = -1  # of a partition count or a replication factor: what the broker is configured for (KIP-464)
+CLUSTER_DEFAULT = ""  # in place of a broker's id: the configs of all brokers that have none of their own (KIP-226)
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+class ConfigOperation(IntEnum):
+    """What is done to one key (KIP-339); the values are those of Kafka's AlterConfigOp."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One step of an alteration. APPEND and SUBTRACT are for lists, with elements between commas as the value."""
+
+    operation: ConfigOperation
+    key: str
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +113,7 @@ class ClusterImage:
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicInfo] = field(default_factory=dict)
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by broker id or CLUSTER_DEFAULT
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """The state of one partition, or None when there is no such topic or partition."""
@@ -140,6 +161,46 @@ class ClusterService(Protocol):
         """
         ...
 
+    async def create_partitions(
+        self,
+        topic: str,
+        partition_count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> TopicInfo:
+        """Gives a topic more partitions, `partition_count` in all; returns it as it is then.
+
+        `assignments` are the replicas of the new ones, in order. When it returns, the new partitions are in `image`
+        and those of this broker can be written to.
+
+        Raises: UnknownTopic, InvalidPartitions, InvalidReplicaAssignment, InvalidReplicationFactor,
+        InvalidTopicRequest, TooManyPartitions, NotController, MetadataUnavailable.
+        """
+        ...
+
+    async def alter_topic_configs(
+        self, topic: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
+    ) -> TopicInfo:
+        """Changes what is set for a topic; returns it as it is then. With `replace` nothing stays that is not named.
+
+        All changes or none, on what is set at that moment: of two that append at once both count. When it returns,
+        the change is in `image` and the topic's partitions here obey it.
+
+        Raises: InvalidConfig, InvalidTopicName, InvalidTopicRequest, UnknownTopic, NotController, MetadataUnavailable.
+        """
+        ...
+
+    async def alter_broker_configs(
+        self, broker: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """The same for what brokers are configured for at run time: one, by its id, or CLUSTER_DEFAULT (KIP-226).
+
+        That there is such a broker is the caller's to see. Raises: InvalidConfig, InvalidTopicRequest, NotController,
+        MetadataUnavailable.
+        """
+        ...
+
     async def new_producer_id(self) -> int:
         """An id no producer of this cluster ever had. Raises MetadataUnavailable."""
         ...
@@ -163,8 +224,8 @@ class HostedPartition:
 class PartitionHost(Protocol):
     """Where this broker's partitions live. `broker.py` supplies it on top of the engine.
 
-    Neither method raises for a single bad partition: the host keeps it as offline and goes on. The calls of one
-    control plane never overlap.
+    No method raises for a single bad partition or config: the host keeps it as offline, or as it was, and goes on. The
+    calls of one control plane never overlap.
     """
 
     async def remove_strays(self, image: ClusterImage) -> None:
@@ -176,6 +237,13 @@ class PartitionHost(Protocol):
         """
         ...
 
+    async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Takes over what brokers are configured for at run time; called when it has changed, before `apply`.
+
+        What partitions go by that are open already changes with it, as far as their topics leave it to the broker.
+        """
+        ...
+
     async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
         """Opens partitions that this broker leads from now on in the epoch given, and drops deleted ones.
 
@@ -184,9 +252,20 @@ class PartitionHost(Protocol):
         ...
 
 
-class TopicConfigValidator(Protocol):
-    """Knows which topic configs exist and what values they take; `broker.py` supplies it."""
+class ConfigValidator(Protocol):
+    """Knows which configs exist and what values they take; `broker.py` supplies it."""
 
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Raises InvalidConfig, naming the key, for an unknown key or a value that is not enforced."""
+        """Raises InvalidConfig, naming the key, for an unknown key of topics or a value that is not enforced."""
+        ...
+
+    def validate_broker(self, configs: Mapping[str, str], *, is_default: bool) -> None:
+        """Raises InvalidConfig or, where Kafka does, InvalidTopicRequest for what a broker cannot be told at run time.
+
+        With `is_default` the configs are those of all brokers that have none of their own.
+        """
+        ...
+
+    def list_value(self, key: str) -> str | None:
+        """What a list that was not set has, between commas; None for a key that is no list."""
         ...

@@ -31,7 +31,7 @@ class UnknownTopic(CoordinatorError):
     """No topic of this name exists."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"Topic '{name}' does not exist.")
+        super().__init__(f"The topic '{name}' does not exist.")
 
 
 class UnknownTopicId(CoordinatorError):
@@ -54,11 +54,11 @@ class InvalidReplicaAssignment(CoordinatorError):
 
 
 class InvalidTopicRequest(CoordinatorError):
-    """The request contradicts itself: counts together with a manual assignment (Kafka: INVALID_REQUEST)."""
+    """The request contradicts itself, or asks for what is never done (Kafka: INVALID_REQUEST)."""
 
 
 class InvalidConfig(CoordinatorError):
-    """A topic config has an unknown key, a bad value, or one that is not supported yet."""
+    """A config has an unknown key, a bad value, or one that is not supported yet or cannot be changed at run time."""
 
 
 class TooManyPartitions(CoordinatorError):

@@ -15,8 +15,11 @@ import trio
 
 from coordinator.api import DEFAULT, NO_CONTROLLER, BrokerEndpoint, BrokerInfo, ClusterImage, TopicInfo
 from coordinator.cluster import controller, image, loading, registry
-from coordinator.cluster.nodes import Change, decode_topic, encode_change
-from coordinator.errors import CannotStart, MetadataUnavailable, NotController, UnknownTopic, UnknownTopicId
+from coordinator.cluster.decisions import Decisions
+from coordinator.cluster.growth import GrowthRequest
+from coordinator.cluster.nodes import Change, encode_change
+from coordinator.cluster.plans import Batch, Plan
+from coordinator.errors import CannotStart, MetadataUnavailable, NotController
 from coordinator.metadata import paths
 from coordinator.metadata.commits import commit
 from coordinator.metadata.store import (
@@ -40,8 +43,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from random import Random
 
-    from coordinator.api import PartitionHost, TopicConfigValidator
+    from coordinator.api import ConfigChange, ConfigValidator, PartitionHost
     from coordinator.metadata.store import MetadataStore, Watch
+
+    Decide = Callable[[ClusterImage], Awaitable[Plan]]
 
 log = structlog.get_logger()
 
@@ -71,15 +76,15 @@ class Coordinator:
         self,
         store: MetadataStore,
         host: PartitionHost,
-        validator: TopicConfigValidator,
+        validator: ConfigValidator,
         settings: CoordinatorSettings,
         random: Random,
     ) -> None:
         self._store = store
         self._producer_ids = ProducerIds(store)
         self._host = host
-        self._validator = validator
         self._settings = settings
+        self._decisions = Decisions(store, validator, settings.defaults, random)
         self._random = random
         self._broker = BrokerInfo(settings.broker_id, settings.endpoints, settings.rack, registry.new_id(random))
         self._image = ClusterImage(version=0, cluster_id="")
@@ -148,59 +153,64 @@ class Coordinator:
         """See `ClusterService`."""
         request = controller.TopicRequest(name, partition_count, replication_factor, assignments, configs or {})
 
-        async def decide() -> controller.Plan:
-            start = self._random.randrange(max(1, len(self._image.brokers)))
-            topic = controller.decide_topic(
-                self._image, request, self._settings.defaults, self._validator, self._new_topic_id(), start
-            )
-            return controller.Plan((), changed=(topic,)) if validate_only else controller.creation(topic)
+        async def decide(image: ClusterImage) -> Plan:
+            return self._decisions.creation(image, request)
 
-        plan = await self._change(decide)
+        plan = await self._change(decide, validate_only=validate_only)
         return plan.changed[0]
 
     async def delete_topic(self, topic: str | bytes) -> TopicInfo:
         """See `ClusterService`."""
-
-        async def decide() -> controller.Plan:
-            found = self._find(topic)
-            path = paths.topic(found.name)
-            node = await self._store.get(path)
-            if decode_topic(path, node.value).topic_id != found.topic_id:
-                raise NoNode(path)  # the image is behind: load and decide again
-            return controller.deletion(found, node.version)
-
-        plan = await self._change(decide)
+        plan = await self._change(lambda image: self._decisions.deletion(image, topic))
         return plan.removed[0]
 
-    def _find(self, topic: str | bytes) -> TopicInfo:
-        if isinstance(topic, str):
-            if topic not in self._image.topics:
-                raise UnknownTopic(topic)
-            return self._image.topics[topic]
-        if topic not in self._image.topics_by_id:
-            raise UnknownTopicId(topic)
-        return self._image.topics_by_id[topic]
+    async def create_partitions(
+        self,
+        topic: str,
+        partition_count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> TopicInfo:
+        """See `ClusterService`."""
+        request = GrowthRequest(topic, partition_count, assignments)
+        plan = await self._change(lambda image: self._decisions.growth(image, request), validate_only=validate_only)
+        return plan.changed[0]
 
-    def _new_topic_id(self) -> bytes:
-        while (topic_id := registry.new_id(self._random)) in self._image.topics_by_id:
-            pass
-        return topic_id
+    async def alter_topic_configs(
+        self, topic: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
+    ) -> TopicInfo:
+        """See `ClusterService`."""
+        plan = await self._change(
+            lambda image: self._decisions.topic_configs(image, topic, changes, replaces=replace),
+            validate_only=validate_only,
+        )
+        return plan.changed[0]
 
-    async def _change(self, decide: Callable[[], Awaitable[controller.Plan]]) -> controller.Plan:
+    async def alter_broker_configs(
+        self, broker: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """See `ClusterService`."""
+        await self._change(
+            lambda image: self._decisions.broker_configs(image, broker, changes, replaces=replace),
+            validate_only=validate_only,
+        )
+
+    async def _change(self, decide: Decide, *, validate_only: bool = False) -> Plan:
         """Decides on the current image and makes it so; once it has begun it is finished, whoever is cancelled."""
         async with self._changing:
             with trio.CancelScope(shield=True):
                 try:
-                    plan = await self._decide_and_commit(decide)
+                    plan = await self._decide_and_commit(decide, validate_only=validate_only)
                 except (ConnectionLost, SessionLost) as error:
                     self._stale = True
                     raise MetadataUnavailable("The metadata store does not answer.") from error
-                if plan.batches:
-                    await self._publish(image.with_topics(self._image, plan.changed, plan.removed))
-                await self._clean(plan)
+                if plan.batches and not validate_only:
+                    await self._publish(image.after(self._image, plan))
+                    await self._clean(plan)
         return plan
 
-    async def _decide_and_commit(self, decide: Callable[[], Awaitable[controller.Plan]]) -> controller.Plan:
+    async def _decide_and_commit(self, decide: Decide, *, validate_only: bool) -> Plan:
         """Decides anew when someone else wrote in between."""
         for _ in range(DECISIONS_MAX):
             if self._stale:
@@ -208,8 +218,8 @@ class Coordinator:
             if self._controller is None:
                 raise NotController("This broker is not the controller.")
             try:
-                plan = await decide()
-                for batch in plan.batches:
+                plan = await decide(self._image)
+                for batch in () if validate_only else plan.batches:
                     await self._commit(batch, self._controller)
             except CONFLICTS as conflict:
                 self._stale = True
@@ -219,19 +229,20 @@ class Coordinator:
                 return plan
         raise MetadataUnavailable("The cluster's metadata kept changing meanwhile.")
 
-    async def _commit(self, batch: controller.Batch, fence: Check) -> None:
+    async def _commit(self, batch: Batch, fence: Check) -> None:
         """One multi: the fence, the batch, and the change node that announces it (RULES M1)."""
         operations: list[Operation] = [fence, *batch.operations]
-        if batch.topics:
+        if batch.is_announced:
             sequence = self._sequence + 1
-            operations.append(Create(paths.change(sequence), encode_change(Change(self.incarnation, batch.topics))))
+            change = Change(self.incarnation, batch.topics, batch.broker_configs)
+            operations.append(Create(paths.change(sequence), encode_change(change)))
             if sequence - paths.CHANGES_KEPT >= paths.FIRST_CHANGE:
                 operations.append(Delete(paths.change(sequence - paths.CHANGES_KEPT)))
         await commit(self._store, operations)
-        if batch.topics:
+        if batch.is_announced:
             self._sequence += 1
 
-    async def _clean(self, plan: controller.Plan) -> None:
+    async def _clean(self, plan: Plan) -> None:
         """What cannot be cleaned now is swept by the next controller."""
         if self._controller is None:
             return
@@ -243,6 +254,8 @@ class Coordinator:
 
     async def _publish(self, new: ClusterImage) -> None:
         """Lets the host follow first: what the image shows can be used."""
+        if new.broker_configs != self._image.broker_configs:
+            await self._host.configure(new.broker_configs)
         opened, deleted = image.host_changes(self._image, new, self._broker)
         if opened or deleted:
             await self._host.apply(opened, deleted)

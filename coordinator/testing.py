@@ -43,12 +43,19 @@ class FakeHost:
         self.epochs: dict[tuple[str, int], int] = {}
         self.topic_ids: set[bytes] = set()
         self.calls: list[str] = []
+        self.broker_configs: Mapping[str, Mapping[str, str]] = {}
 
     async def remove_strays(self, image: ClusterImage) -> None:
         """Drops what the image does not know."""
         await trio.lowlevel.checkpoint()
         self.calls.append("remove strays")
         self.topic_ids &= set(image.topics_by_id)
+
+    async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Keeps them."""
+        await trio.lowlevel.checkpoint()
+        self.calls.append("configure")
+        self.broker_configs = broker_configs
 
     async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
         """Opens and drops; an epoch must never go back."""
@@ -65,12 +72,22 @@ class FakeHost:
 
 
 class FakeValidator:
-    """A `TopicConfigValidator` that refuses one key."""
+    """A `ConfigValidator` that refuses one key, and knows one list."""
 
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises InvalidConfig for the key `unknown.key`."""
         if "unknown.key" in configs:
             raise InvalidConfig("Unknown topic config name: unknown.key")
+
+    def validate_broker(self, configs: Mapping[str, str], *, is_default: bool) -> None:
+        """Raises InvalidConfig for the key `unknown.key`, and for `own.key` as a default of all."""
+        self.validate("", configs)
+        if is_default and "own.key" in configs:
+            raise InvalidConfig("Cannot update these configs at default cluster level: own.key")
+
+    def list_value(self, key: str) -> str | None:
+        """`cleanup.policy` is a list."""
+        return "delete" if key == "cleanup.policy" else None
 
 
 class FakeWrite:

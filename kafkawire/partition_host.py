@@ -6,7 +6,7 @@ and a foreign one refuses to start. A partition that cannot be opened is left ou
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 
@@ -42,6 +42,11 @@ class EngineHost:
         """Starts the store and removes what deleted topics left on disk."""
         self._store = await self._start_store(image.cluster_id)
         await self._store.remove_strays(lambda topic_id: topic_id in image.topics_by_id)
+
+    async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Nothing is configured at run time yet: `TopicConfigs.validate_broker` lets none of it come this far."""
+        if broker_configs:
+            _log.error("broker configs of the cluster are not applied", brokers=sorted(broker_configs))
 
     async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
         """Opens and deletes."""

@@ -71,6 +71,11 @@ UNBUILT_TOPIC_KEYS: Final[dict[str, str]] = {
 
 
 COMPACTION: Final = ("cleanup.policy", "compact")
+LISTS: Final[dict[str, str]] = {
+    "cleanup.policy": "delete",
+    "follower.replication.throttled.replicas": "",
+    "leader.replication.throttled.replicas": "",
+}
 
 
 class TopicConfigs:
@@ -85,6 +90,15 @@ class TopicConfigs:
             if topic in INTERNAL_TOPICS and (key, value) == COMPACTION:
                 continue  # of state that the broker writes and reads itself the newest of each key is enough
             self._read(key, value)
+
+    def validate_broker(self, configs: Mapping[str, str], *, is_default: bool) -> None:
+        """No key of the broker can be changed while it runs yet: raises InvalidConfig for any."""
+        if configs:
+            raise InvalidConfig(f"Cannot update these configs dynamically: {', '.join(sorted(configs))}")
+
+    def list_value(self, key: str) -> str | None:
+        """What a list that a topic did not set has; None for a key that is no list."""
+        return LISTS.get(key)
 
     def log_config(self, topic: str, configs: Mapping[str, str]) -> LogConfig:
         """What the engine goes by: a topic's own keys over the broker's defaults. Internal topics are always synced."""

@@ -6,12 +6,13 @@ store: `coordinator.runtime` fences the batches, commits them and publishes the 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from coordinator.api import DEFAULT, INTERNAL_TOPICS, ClusterImage, Extent, PartitionState, TopicInfo
+from coordinator.cluster.configs import check_size
 from coordinator.cluster.image import may_append, with_partitions
+from coordinator.cluster.names import NAME_SIZE_MAX, refuse_collision, validate_name
 from coordinator.cluster.nodes import (
     Change,
     ChangeKind,
@@ -21,30 +22,24 @@ from coordinator.cluster.nodes import (
     encode_topic_partitions,
 )
 from coordinator.cluster.placement import place
+from coordinator.cluster.plans import Batch, Plan, split
 from coordinator.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
-    InvalidTopicName,
     InvalidTopicRequest,
     TooManyPartitions,
     TopicExists,
 )
 from coordinator.metadata import paths
-from coordinator.metadata.store import Create, Delete, Operation, Put, size_bytes
+from coordinator.metadata.store import Create, Delete, Operation, Put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from coordinator.api import BrokerInfo, TopicConfigValidator
+    from coordinator.api import BrokerInfo, ConfigValidator
 
-NAME_SIZE_MAX = 249  # 255, the longest file name, less what a partition's and a deleted directory's name add
-BATCH_OPERATIONS_MAX = 1_000
-BATCH_SIZE_MAX_BYTES = 496 * 1024  # leaves room for the fence and a change node's frame below the store's limit
 CHANGE_ENTRY_SIZE_BYTES = 120  # of one topic in a change node, without the name
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_UNIFY = str.maketrans(".", "_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +62,11 @@ class TopicDefaults:
     partitions_max: int = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Operations of one multi; with `topics` they are announced by a change node in the same multi."""
-
-    operations: tuple[Operation, ...]
-    topics: tuple[TopicChange, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Batches in their order. `cleaning` may fail: the next controller does it again."""
-
-    batches: tuple[Batch, ...]
-    cleaning: tuple[Batch, ...] = ()
-    changed: tuple[TopicInfo, ...] = ()
-    removed: tuple[TopicInfo, ...] = ()
-
-
 def decide_topic(
     image: ClusterImage,
     request: TopicRequest,
     defaults: TopicDefaults,
-    validator: TopicConfigValidator,
+    validator: ConfigValidator,
     topic_id: bytes,
     start: int,
 ) -> TopicInfo:
@@ -102,35 +79,10 @@ def decide_topic(
         raise TopicExists(request.name)
     refuse_collision(request.name, image.topics)
     validator.validate(request.name, request.configs)
+    check_size(request.configs)
     replicas = _assigned(request, image, defaults) if request.assignments else _placed(request, image, defaults, start)
-    partitions = tuple(_new_partition(of_one, image.brokers) for of_one in replicas)
+    partitions = tuple(new_partition(of_one, image.brokers) for of_one in replicas)
     return TopicInfo(request.name, topic_id, partitions, dict(request.configs))
-
-
-def validate_name(name: str) -> None:
-    """Kafka's Topic.validate."""
-    if not name:
-        raise InvalidTopicName("Topic name is invalid: the empty string is not allowed")
-    if name in {".", ".."}:
-        raise InvalidTopicName("Topic name is invalid: '.' or '..' is not allowed")
-    if len(name) > NAME_SIZE_MAX:
-        raise InvalidTopicName(
-            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {NAME_SIZE_MAX}"
-        )
-    if not _LEGAL_NAME.fullmatch(name):
-        raise InvalidTopicName(
-            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, "
-            "'.', '_' and '-'"
-        )
-
-
-def refuse_collision(name: str, existing: Iterable[str]) -> None:
-    """Metric names turn '.' into '_', so topics must differ in more than that (Kafka's Topic.unifyCollisionChars)."""
-    if "." in name or "_" in name:
-        unified = name.translate(_UNIFY)
-        for other in existing:
-            if other.translate(_UNIFY) == unified:
-                raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {other}")
 
 
 def creation(topic: TopicInfo) -> Plan:
@@ -141,7 +93,7 @@ def creation(topic: TopicInfo) -> Plan:
         for number, state in enumerate(topic.partitions)
     )
     operations.append(Create(paths.topic(topic.name), encode_topic(topic)))
-    *hidden, last = _split(operations)
+    *hidden, last = split(operations)
     announced = TopicChange(ChangeKind.CREATED, topic.name, topic.topic_id)
     batches = (*map(Batch, hidden), Batch(last, (announced,)))
     return Plan(batches, changed=(topic,))
@@ -151,14 +103,14 @@ def deletion(topic: TopicInfo, version: int) -> Plan:
     """The topic's own node first: from then on it is gone, whatever happens to the rest."""
     operations: list[Operation] = [Delete(paths.topic(topic.name), version)]
     operations.extend(_left_overs(topic.topic_id, range(len(topic.partitions))))
-    first, *rest = _split(operations)
+    first, *rest = split(operations)
     announced = TopicChange(ChangeKind.DELETED, topic.name, topic.topic_id)
     return Plan((Batch(first, (announced,)),), cleaning=tuple(map(Batch, rest)), removed=(topic,))
 
 
 def cleaning(topic_id: bytes, partitions: Iterable[int]) -> Plan:
     """Removes the partition states of a topic that does not exist: a crash interrupted its creation or deletion."""
-    return Plan((), cleaning=tuple(map(Batch, _split(_left_overs(topic_id, partitions)))))
+    return Plan((), cleaning=tuple(map(Batch, split(_left_overs(topic_id, partitions)))))
 
 
 def acquisition(image: ClusterImage, versions: Mapping[str, int], broker: BrokerInfo) -> Plan:
@@ -181,7 +133,7 @@ def acquisition(image: ClusterImage, versions: Mapping[str, int], broker: Broker
             puts.append(Put(path, encode_partition(state), versions[path]))
         if states:
             changed.append(with_partitions(topic, states))
-    runs = _split(puts, announced_size_bytes=NAME_SIZE_MAX + CHANGE_ENTRY_SIZE_BYTES)
+    runs = split(puts, announced_size_bytes=NAME_SIZE_MAX + CHANGE_ENTRY_SIZE_BYTES)
     return Plan(tuple(Batch(run, _announced(run, owners)) for run in runs), changed=tuple(changed))
 
 
@@ -207,7 +159,7 @@ def _announced(puts: Iterable[Operation], owners: Mapping[str, tuple[TopicInfo, 
     )
 
 
-def _refuse_excess(partition_count: int, defaults: TopicDefaults) -> None:
+def refuse_excess(partition_count: int, defaults: TopicDefaults) -> None:
     if partition_count > defaults.partitions_max:
         raise TooManyPartitions("Excessively large number of partitions per request.")
 
@@ -221,17 +173,17 @@ def _assigned(request: TopicRequest, image: ClusterImage, defaults: TopicDefault
         )
     if request.partition_count != DEFAULT:
         raise InvalidTopicRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
-    _refuse_excess(len(request.assignments), defaults)
+    refuse_excess(len(request.assignments), defaults)
     first = next(iter(request.assignments.values()))
     for replicas in request.assignments.values():
-        _check_replicas(replicas, len(first), image)
+        check_replicas(replicas, len(first), image)
     numbers = range(len(request.assignments))
     if sorted(request.assignments) != list(numbers):
         raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
     return [tuple(request.assignments[number]) for number in numbers]
 
 
-def _check_replicas(replicas: Sequence[int], expected: int, image: ClusterImage) -> None:
+def check_replicas(replicas: Sequence[int], expected: int, image: ClusterImage) -> None:
     if not replicas:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     for broker_id in sorted(replicas):
@@ -258,13 +210,13 @@ def _placed(request: TopicRequest, image: ClusterImage, defaults: TopicDefaults,
         raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
     factor = defaults.replication_factor if factor == DEFAULT else factor
     count = defaults.partition_count if count == DEFAULT else count
-    _refuse_excess(count, defaults)
+    refuse_excess(count, defaults)
     if request.name in INTERNAL_TOPICS:
         factor = min(factor, max(1, len(image.brokers)))
     return place(count, factor, list(image.brokers.values()), start)
 
 
-def _new_partition(replicas: tuple[int, ...], brokers: Mapping[int, BrokerInfo]) -> PartitionState:
+def new_partition(replicas: tuple[int, ...], brokers: Mapping[int, BrokerInfo]) -> PartitionState:
     leader = replicas[0]
     return PartitionState(
         leader=leader,
@@ -282,20 +234,3 @@ def _left_overs(topic_id: bytes, partitions: Iterable[int]) -> list[Operation]:
         *(Delete(paths.partition(topic_id, number)) for number in partitions),
         Delete(paths.partitions(topic_id)),
     ]
-
-
-def _split(operations: Iterable[Operation], announced_size_bytes: int = 0) -> list[tuple[Operation, ...]]:
-    """Cuts into runs that fit into a multi together with a fence and a change node.
-
-    `announced_size_bytes` is what each operation adds to the change node at most.
-    """
-    runs: list[list[Operation]] = []
-    run_size_bytes = 0
-    for operation in operations:
-        added_bytes = size_bytes(operation) + announced_size_bytes
-        if not runs or len(runs[-1]) == BATCH_OPERATIONS_MAX or run_size_bytes + added_bytes > BATCH_SIZE_MAX_BYTES:
-            runs.append([])
-            run_size_bytes = 0
-        runs[-1].append(operation)
-        run_size_bytes += added_bytes
-    return [tuple(run) for run in runs]

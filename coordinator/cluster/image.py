@@ -10,6 +10,8 @@ from coordinator.api import BrokerInfo, ClusterImage, HostedPartition, Partition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from coordinator.cluster.plans import Plan
+
 
 def with_members(image: ClusterImage, brokers: Mapping[int, BrokerInfo], controller_id: int) -> ClusterImage:
     """The image with these live brokers and this controller."""
@@ -28,6 +30,17 @@ def with_topics(
     for topic in changed:
         topics[topic.name] = topics_by_id[topic.topic_id] = topic
     return replace(image, version=image.version + 1, topics=topics, topics_by_id=topics_by_id)
+
+
+def with_broker_configs(image: ClusterImage, configs: Mapping[str, Mapping[str, str]]) -> ClusterImage:
+    """The image with brokers configured like this at run time."""
+    return replace(image, version=image.version + 1, broker_configs=configs)
+
+
+def after(image: ClusterImage, plan: Plan) -> ClusterImage:
+    """The image once a plan was carried out."""
+    changed = with_topics(image, plan.changed, plan.removed)
+    return changed if plan.broker_configs is None else with_broker_configs(changed, plan.broker_configs)
 
 
 def with_partitions(topic: TopicInfo, states: Mapping[int, PartitionState]) -> TopicInfo:

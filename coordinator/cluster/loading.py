@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from coordinator.api import NO_CONTROLLER, BrokerInfo, ClusterImage, PartitionState, TopicInfo
-from coordinator.cluster.image import with_members, with_partitions, with_topics
+from coordinator.cluster.image import with_broker_configs, with_members, with_partitions, with_topics
 from coordinator.cluster.nodes import (
     Change,
     ChangeKind,
     TopicChange,
     TopicNode,
     decode_broker,
+    decode_broker_configs,
     decode_change,
     decode_controller,
     decode_partition,
@@ -23,7 +24,7 @@ from coordinator.metadata import paths
 from coordinator.metadata.store import MetadataStore, NoNode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ async def load(store: MetadataStore, old: ClusterImage) -> Loaded:
             topics.append(topic)
     kept = {topic.topic_id for topic in topics}
     image = with_topics(old, topics, [topic for topic in old.topics.values() if topic.topic_id not in kept])
+    image = with_broker_configs(image, (await read_broker_configs(store))[0])
     return Loaded(with_members(image, *await read_members(store)), versions, sequence)
 
 
@@ -75,6 +77,15 @@ async def read_members(store: MetadataStore) -> tuple[dict[int, BrokerInfo], int
     return {broker.broker_id: broker for broker in brokers}, controller_id
 
 
+async def read_broker_configs(store: MetadataStore) -> tuple[dict[str, dict[str, str]], int | None]:
+    """What brokers are configured for at run time, and the version of its node; None: there is none yet."""
+    try:
+        node = await store.get(paths.BROKER_CONFIGS)
+    except NoNode:
+        return {}, None
+    return decode_broker_configs(paths.BROKER_CONFIGS, node.value), node.version
+
+
 async def read_change(store: MetadataStore, sequence: int) -> Change:
     """One change. Raises NoNode when it is no longer kept."""
     path = paths.change(sequence)
@@ -92,6 +103,8 @@ async def follow(store: MetadataStore, image: ClusterImage, change: Change) -> C
             changed.append(now)
         elif known is not None:
             removed.append(known)
+    if change.broker_configs:
+        image = with_broker_configs(image, (await read_broker_configs(store))[0])
     return with_topics(image, changed, removed)
 
 
@@ -99,16 +112,27 @@ async def _read_changed(store: MetadataStore, change: TopicChange, known: TopicI
     """The topic as it is now; None when it was deleted, or deleted and made again, since the change."""
     try:
         if change.kind is ChangeKind.PARTITIONS and known is not None:
-            states: dict[int, PartitionState] = {}
-            for number in change.partitions:
-                path = paths.partition(change.topic_id, number)
-                states[number] = decode_partition(path, (await store.get(path)).value)
-            return with_partitions(known, states)
+            return with_partitions(known, await _read_states(store, change.topic_id, change.partitions))
         path = paths.topic(change.topic)
         found = decode_topic(path, (await store.get(path)).value)
+        if found.topic_id != change.topic_id:
+            return None
+        if change.kind is ChangeKind.CHANGED and known is not None:
+            numbers = range(len(known.partitions), found.partition_count)
+            added = (await _read_states(store, change.topic_id, numbers)).values()
+            return replace(known, partitions=(*known.partitions, *added), configs=found.configs)
     except NoNode:
         return None
-    return await _read_topic(store, change.topic, found, {}) if found.topic_id == change.topic_id else None
+    return await _read_topic(store, change.topic, found, {})
+
+
+async def _read_states(store: MetadataStore, topic_id: bytes, numbers: Iterable[int]) -> dict[int, PartitionState]:
+    """Raises NoNode."""
+    states: dict[int, PartitionState] = {}
+    for number in numbers:
+        path = paths.partition(topic_id, number)
+        states[number] = decode_partition(path, (await store.get(path)).value)
+    return states
 
 
 async def _load_topic(store: MetadataStore, name: str, found: TopicNode, versions: dict[str, int]) -> TopicInfo | None:

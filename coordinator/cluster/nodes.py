@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
 from coordinator.api import BrokerEndpoint, BrokerInfo, Extent, PartitionState, TopicInfo
 from coordinator.errors import CannotStart
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FORMAT = 1
 
@@ -26,6 +29,7 @@ class ChangeKind(Enum):
     CREATED = "created"
     DELETED = "deleted"
     PARTITIONS = "partitions"
+    CHANGED = "changed"
 
 
 class _Version(msgspec.Struct):
@@ -65,6 +69,10 @@ class _Topic(_Node, kw_only=True):
     configs: dict[str, str]
 
 
+class _BrokerConfigs(_Node, kw_only=True):
+    configs: dict[str, dict[str, str]]
+
+
 class _TopicPartitions(_Node, kw_only=True):
     topic: str
 
@@ -89,6 +97,7 @@ class _TopicChange(msgspec.Struct, kw_only=True):
 class _Change(_Node, kw_only=True):
     writer: _Id
     topics: list[_TopicChange]
+    broker_configs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,7 @@ class Change:
 
     writer: bytes
     topics: tuple[TopicChange, ...]
+    broker_configs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +199,16 @@ def decode_topic(path: str, value: bytes) -> TopicNode:
     return TopicNode(bytes.fromhex(node.topic_id), node.partition_count, node.configs)
 
 
+def encode_broker_configs(configs: Mapping[str, Mapping[str, str]]) -> bytes:
+    """The value of `/broker-configs`."""
+    return msgspec.json.encode(_BrokerConfigs(configs={broker: dict(of_one) for broker, of_one in configs.items()}))
+
+
+def decode_broker_configs(path: str, value: bytes) -> dict[str, dict[str, str]]:
+    """What is set for each broker, and as the default of all."""
+    return _decode(path, value, _BROKER_CONFIGS).configs
+
+
 def encode_topic_partitions(topic: str) -> bytes:
     """The value of the parent of a topic's partition states."""
     return msgspec.json.encode(_TopicPartitions(topic=topic))
@@ -233,7 +253,7 @@ def encode_change(change: Change) -> bytes:
         )
         for topic in change.topics
     ]
-    return msgspec.json.encode(_Change(writer=change.writer.hex(), topics=topics))
+    return msgspec.json.encode(_Change(writer=change.writer.hex(), topics=topics, broker_configs=change.broker_configs))
 
 
 def decode_change(path: str, value: bytes) -> Change:
@@ -245,6 +265,7 @@ def decode_change(path: str, value: bytes) -> Change:
             TopicChange(topic.kind, topic.topic, bytes.fromhex(topic.topic_id), tuple(topic.partitions))
             for topic in node.topics
         ),
+        node.broker_configs,
     )
 
 
@@ -256,6 +277,7 @@ _CONTROLLER = msgspec.json.Decoder(_Controller)
 _CONTROLLER_EPOCH = msgspec.json.Decoder(_ControllerEpoch)
 _PRODUCER_IDS = msgspec.json.Decoder(_ProducerIds)
 _TOPIC = msgspec.json.Decoder(_Topic)
+_BROKER_CONFIGS = msgspec.json.Decoder(_BrokerConfigs)
 _PARTITION = msgspec.json.Decoder(_Partition)
 _CHANGE = msgspec.json.Decoder(_Change)
 

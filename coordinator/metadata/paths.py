@@ -8,6 +8,7 @@ TOPICS = "/topics"
 PARTITIONS = "/partitions"
 CHANGES = "/changes"
 PRODUCER_IDS = "/producer-ids"
+BROKER_CONFIGS = "/broker-configs"
 
 CHANGES_KEPT = 200
 FIRST_CHANGE = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,10 +61,13 @@ def test_the_documented_form_of_the_other_nodes() -> None:
         "configs": {"retention.ms": "1"},
     }
     assert json.loads(nodes.encode_topic_partitions("a")) == {"v": 1, "topic": "a"}
+    configs = {"": {"a.key": "1"}, "1": {}}
+    assert json.loads(nodes.encode_broker_configs(configs)) == {"v": 1, "configs": configs}
     assert json.loads(nodes.encode_change(CHANGE)) == {
         "v": 1,
         "writer": ID.hex(),
         "topics": [{"kind": "partitions", "topic": "a", "topic_id": ID.hex(), "partitions": [0, 2]}],
+        "broker_configs": False,
     }
 
 
@@ -71,6 +75,9 @@ def test_what_is_written_is_read() -> None:
     assert nodes.decode_partition("/p", nodes.encode_partition(STATE)) == STATE
     assert nodes.decode_broker("/brokers/1", nodes.encode_broker(BROKER)) == BROKER
     assert nodes.decode_change("/c", nodes.encode_change(CHANGE)) == CHANGE
+    told = replace(CHANGE, broker_configs=True)
+    assert nodes.decode_change("/c", nodes.encode_change(told)) == told
+    assert nodes.decode_broker_configs("/b", nodes.encode_broker_configs({"": {"k": "v"}})) == {"": {"k": "v"}}
     assert nodes.decode_cluster("/cluster", nodes.encode_cluster("id")) == "id"
     assert nodes.decode_controller("/controller", nodes.encode_controller(1, 2)) == (1, 2)
     assert nodes.decode_controller_epoch("/e", nodes.encode_controller_epoch(2)) == 2
@@ -91,6 +98,7 @@ def test_unknown_fields_are_ignored() -> None:
         nodes.decode_controller,
         nodes.decode_controller_epoch,
         nodes.decode_topic,
+        nodes.decode_broker_configs,
     ],
 )
 @pytest.mark.parametrize(

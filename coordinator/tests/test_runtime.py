@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator.api import BrokerEndpoint
+from coordinator.api import BrokerEndpoint, ConfigChange, ConfigOperation
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.cluster.nodes import (
     Change,
@@ -25,6 +25,7 @@ from coordinator.cluster.nodes import (
 from coordinator.errors import (
     CannotStart,
     InvalidConfig,
+    InvalidPartitions,
     MetadataUnavailable,
     NotController,
     TopicExists,
@@ -175,7 +176,7 @@ async def test_a_deleted_topic_is_gone_with_everything_of_it(machine: Machine) -
 
 async def test_deleting_what_does_not_exist(machine: Machine) -> None:
     async with running(machine) as coordinator:
-        with pytest.raises(UnknownTopic, match="Topic 'a' does not exist"):
+        with pytest.raises(UnknownTopic, match="The topic 'a' does not exist"):
             await coordinator.delete_topic("a")
         with pytest.raises(UnknownTopicId):
             await coordinator.delete_topic(bytes(16))
@@ -587,6 +588,10 @@ class Mix:
         with trio.CancelScope() as self.lives[broker_id]:
             await coordinator.run()
 
+    def draw_change(self) -> ConfigChange:
+        operation = self.random.choice([ConfigOperation.APPEND, ConfigOperation.SUBTRACT])
+        return ConfigChange(operation, "cleanup.policy", str(self.random.randrange(4)))
+
     async def act(self) -> None:
         broker_id = self.random.choice([1, 2])
         chosen, name, draw = self.members[broker_id], f"t{self.random.randrange(5)}", self.random.random()
@@ -598,11 +603,18 @@ class Mix:
                 self.lives[broker_id].cancel()
                 self.ensemble.expire(chosen.store)
                 await self.start(broker_id)
-            elif draw < 0.7:
+            elif draw < 0.2:
+                count = self.random.randrange(3, 6)
+                await chosen.coordinator.create_partitions(name, count)
+            elif draw < 0.3:
+                await chosen.coordinator.alter_topic_configs(name, [self.draw_change()])
+            elif draw < 0.35:
+                await chosen.coordinator.alter_broker_configs(str(broker_id), [self.draw_change()])
+            elif draw < 0.75:
                 await chosen.coordinator.create_topic(name, replication_factor=1)
             else:
                 await chosen.coordinator.delete_topic(name)
-        except (MetadataUnavailable, NotController, TopicExists, UnknownTopic):
+        except (InvalidPartitions, MetadataUnavailable, NotController, TopicExists, UnknownTopic):
             await trio.sleep(self.random.random())
 
 
@@ -624,6 +636,8 @@ async def test_two_brokers_agree_after_any_mix_of_faults(seed: int, monkeypatch:
             ensemble.settle()
         one, two = (each.coordinator.image for each in mix.members.values())
         assert (one.topics, one.brokers, one.controller_id) == (two.topics, two.brokers, two.controller_id)
+        assert one.broker_configs == two.broker_configs
+        assert all(each.host.broker_configs == one.broker_configs for each in mix.members.values())
         for broker_id, each in mix.members.items():
             led = {
                 (topic.name, number): state.leader_epoch

@@ -59,6 +59,9 @@ class Host:
     async def remove_strays(self, image: ClusterImage) -> None:
         await trio.lowlevel.checkpoint()
 
+    async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
+        await trio.lowlevel.checkpoint()
+
     async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
         for one in deleted:
             await self.store.delete_partition(TopicPartition(one.topic_id, one.topic, one.partition))

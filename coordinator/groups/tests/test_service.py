@@ -77,6 +77,15 @@ class FakeCluster:
     async def delete_topic(self, topic: str | bytes) -> TopicInfo:
         raise NotImplementedError
 
+    async def create_partitions(self, topic: str, partition_count: int, **request: Any) -> TopicInfo:
+        raise NotImplementedError
+
+    async def alter_topic_configs(self, topic: str, changes: object, **request: Any) -> TopicInfo:
+        raise NotImplementedError
+
+    async def alter_broker_configs(self, broker: str, changes: object, **request: Any) -> None:
+        raise NotImplementedError
+
 
 @dataclass
 class Logs:

@@ -1,0 +1,110 @@
+"""What a controller decides about the configs of topics and brokers: pure, from the image to the batch that changes it.
+
+A change is applied to what is set at that moment, all of it or nothing. Order and texts are those of Kafka's
+ConfigurationControlManager. Which keys there are, and what they take, the validator knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from coordinator.api import CLUSTER_DEFAULT, ConfigOperation
+from coordinator.cluster.names import validate_name
+from coordinator.cluster.nodes import ChangeKind, TopicChange, encode_broker_configs, encode_topic
+from coordinator.cluster.plans import Batch, Plan
+from coordinator.errors import InvalidConfig, InvalidTopicRequest, UnknownTopic
+from coordinator.metadata import paths
+from coordinator.metadata.store import Create, Operation, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coordinator.api import ClusterImage, ConfigChange, ConfigValidator, TopicInfo
+
+CONFIGS_SIZE_MAX_BYTES = 64 * 1024  # of one topic or broker: what lists grow to, and a node and a multi hold
+BROKERS_SIZE_MAX_BYTES = 384 * 1024  # as they are written, in one node
+
+
+def check_size(configs: Mapping[str, str]) -> None:
+    """Raises InvalidConfig when they are more than a node is to hold."""
+    if sum(len(key.encode()) + len(value.encode()) for key, value in configs.items()) > CONFIGS_SIZE_MAX_BYTES:
+        raise InvalidConfig(f"All configs together must not be longer than {CONFIGS_SIZE_MAX_BYTES} bytes.")
+
+
+def altered(
+    configs: Mapping[str, str], changes: Sequence[ConfigChange], validator: ConfigValidator, *, replaces: bool
+) -> dict[str, str]:
+    """What is set after the changes. With `replaces` nothing else stays. Raises InvalidConfig."""
+    found = {} if replaces else dict(configs)
+    for change in changes:
+        if change.operation is ConfigOperation.SET:
+            found[change.key] = change.value
+        elif change.operation is ConfigOperation.DELETE:
+            found.pop(change.key, None)
+        else:
+            found[change.key] = _listed(found.get(change.key), change, validator)
+    check_size(found)
+    return found
+
+
+def _listed(value: str | None, change: ConfigChange, validator: ConfigValidator) -> str:
+    """A list with elements more or fewer; one that was not set begins as its default."""
+    default = validator.list_value(change.key)
+    if default is None:
+        raise InvalidConfig(f"Can't {change.operation.name} to key {change.key} because its type is not LIST.")
+    elements = [element for element in (default if value is None else value).split(",") if element]
+    for element in change.value.rstrip(",").split(","):
+        if change.operation is ConfigOperation.APPEND and element not in elements:
+            elements.append(element)
+        elif change.operation is ConfigOperation.SUBTRACT and element in elements:
+            elements.remove(element)
+    return ",".join(elements)
+
+
+def decide_topic_configs(
+    image: ClusterImage, name: str, changes: Sequence[ConfigChange], validator: ConfigValidator, *, replaces: bool
+) -> TopicInfo:
+    """The topic as it will be. The configs are looked at before it is said that there is no such topic."""
+    topic = image.topics.get(name)
+    configs = altered(topic.configs if topic else {}, changes, validator, replaces=replaces)
+    if not name:
+        raise InvalidTopicRequest("Default topic resources are not allowed.")
+    validate_name(name)
+    validator.validate(name, configs)
+    if topic is None:
+        raise UnknownTopic(name)
+    return replace(topic, configs=configs)
+
+
+def topic_alteration(before: TopicInfo, topic: TopicInfo, version: int) -> Plan:
+    """Writes the topic's own node, whose version it was decided on, unless all is as it was."""
+    if topic.configs == before.configs:
+        return Plan((), changed=(topic,))
+    put = Put(paths.topic(topic.name), encode_topic(topic), version)
+    announced = TopicChange(ChangeKind.CHANGED, topic.name, topic.topic_id)
+    return Plan((Batch((put,), (announced,)),), changed=(topic,))
+
+
+def decide_broker_configs(
+    image: ClusterImage, broker: str, changes: Sequence[ConfigChange], validator: ConfigValidator, *, replaces: bool
+) -> dict[str, Mapping[str, str]]:
+    """What is set for all brokers, and as their default, after the changes to one."""
+    configs = altered(image.broker_configs.get(broker, {}), changes, validator, replaces=replaces)
+    validator.validate_broker(configs, is_default=broker == CLUSTER_DEFAULT)
+    all_configs = {**image.broker_configs, broker: configs}
+    return {name: of_one for name, of_one in sorted(all_configs.items()) if of_one}
+
+
+def broker_alteration(before: ClusterImage, configs: Mapping[str, Mapping[str, str]], version: int | None) -> Plan:
+    """Writes the node of all brokers, whose version it was decided on; None: there is none yet."""
+    if configs == before.broker_configs:
+        return Plan(())
+    value = encode_broker_configs(configs)
+    if len(value) > BROKERS_SIZE_MAX_BYTES:
+        raise InvalidConfig(
+            f"The configs of all brokers together must not be longer than {BROKERS_SIZE_MAX_BYTES} bytes."
+        )
+    path = paths.BROKER_CONFIGS
+    write: Operation = Create(path, value) if version is None else Put(path, value, version)
+    return Plan((Batch((write,), broker_configs=True),), broker_configs=configs)

@@ -1,0 +1,82 @@
+"""What a controller decides about more partitions for a topic: pure, from the image to the batches that add them.
+
+Order and texts of the checks are those of Kafka's ReplicationControlManager.createPartitions. An internal topic is
+refused, which Kafka does not do: the groups and transactions in it are found by hashing over its partitions, so with
+more of them they would be looked for where they are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from coordinator.cluster.controller import TopicDefaults, check_replicas, new_partition, refuse_excess
+from coordinator.cluster.nodes import ChangeKind, TopicChange, encode_partition, encode_topic
+from coordinator.cluster.placement import place
+from coordinator.cluster.plans import Batch, Plan, split
+from coordinator.errors import InvalidPartitions, InvalidReplicaAssignment, InvalidTopicRequest, UnknownTopic
+from coordinator.metadata import paths
+from coordinator.metadata.store import Create, Delete, Operation, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from coordinator.api import ClusterImage, TopicInfo
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthRequest:
+    """What a client asks for: the partitions a topic is to have in all, and where the new ones are to lie."""
+
+    topic: str
+    partition_count: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+def decide_growth(image: ClusterImage, request: GrowthRequest, defaults: TopicDefaults, start: int) -> TopicInfo:
+    """The topic as it will be; raises what is wrong with the request. The caller draws `start`, see `place`."""
+    topic = image.topics.get(request.topic)
+    if topic is None:
+        raise UnknownTopic(request.topic)
+    if topic.internal:
+        raise InvalidTopicRequest(f"The number of partitions of the internal topic {topic.name} cannot be changed.")
+    count = len(topic.partitions)
+    added = request.partition_count - count
+    if added == 0:
+        raise InvalidPartitions(f"Topic already has {count} partition(s).")
+    if added < 0:
+        raise InvalidPartitions(
+            f"The topic {topic.name} currently has {count} partition(s); {request.partition_count} would not be an "
+            "increase."
+        )
+    if request.assignments is not None and len(request.assignments) != added:
+        raise InvalidReplicaAssignment(
+            f"Attempted to add {added} additional partition(s), but only {len(request.assignments)} assignment(s) "
+            "were specified."
+        )
+    refuse_excess(added, defaults)
+    factor = len(topic.partitions[0].replicas)
+    if request.assignments is None:
+        replicas = place(added, factor, list(image.brokers.values()), start)
+    else:
+        replicas = [tuple(of_one) for of_one in request.assignments]
+        for of_one in replicas:
+            check_replicas(of_one, factor, image)
+    new = (new_partition(of_one, image.brokers) for of_one in replicas)
+    return replace(topic, partitions=(*topic.partitions, *new))
+
+
+def growth(before: TopicInfo, topic: TopicInfo, version: int, left_over: Iterable[int]) -> Plan:
+    """The new states first, in batches nobody sees; the topic's own node, of that version before, comes with the last.
+
+    `left_over` are states beyond the topic's partitions: a crash interrupted an earlier growth. They go first.
+    """
+    topic_id, count = topic.topic_id, len(before.partitions)
+    obsolete = [Delete(paths.partition(topic_id, number)) for number in left_over]
+    added: list[Operation] = [
+        Create(paths.partition(topic_id, number), encode_partition(state))
+        for number, state in enumerate(topic.partitions[count:], count)
+    ]
+    *hidden, last = split([*added, Put(paths.topic(topic.name), encode_topic(topic), version)])
+    announced = TopicChange(ChangeKind.CHANGED, topic.name, topic_id)
+    return Plan((*map(Batch, split(obsolete)), *map(Batch, hidden), Batch(last, (announced,))), changed=(topic,))
