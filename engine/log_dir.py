@@ -13,29 +13,28 @@ import trio
 
 from engine.api import TopicPartition
 from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
-from engine.errors import EngineError, OffsetOutOfRange, StorageError
+from engine.errors import EngineError, StorageError
 from engine.filesystem import DiskFull, File, FileSystem
 from engine.flusher import Flusher
-from engine.index import Stored, partition_key
+from engine.index import partition_key
 from engine.index_keeper import IndexKeeper
 from engine.io_workers import Lanes, WorkerPool
 from engine.journal import Journal
-from engine.journal_format import Barrier, BarrierKind
+from engine.journal_format import Barrier
 from engine.key_index import KeyIndexer
 from engine.layout import Prepared, directory_name, write_clean_marker
 from engine.log import Log, Mark
 from engine.recently_used import SegmentCaches
-from engine.recovery import LastKnown, open_log
+from engine.recovery import LastKnown
 from engine.replay import end_by
 from engine.rounds import Lane, QueueBudget
-from engine.segment import Cut, cut_off, delete_set_aside, find_cut, set_aside
+from engine.set_aside import SetAside
 
 T = TypeVar("T")
 
 CHECKPOINT_INTERVAL_S = 60  # as log.flush.offset.checkpoint.interval.ms of Kafka
 CHECKPOINT_PAUSE_S = 1
 SPACE_CHECK_INTERVAL_S = 5
-DELETE_INTERVAL_S = 1
 
 
 class Resident(Protocol):
@@ -82,8 +81,10 @@ class LogDir:
         self.index = index
         index.on_replaced = self._index_was_replaced
         self.keys = KeyIndexer(index)
+        self.set_aside = SetAside(filesystem, self.run)
         self.partitions: dict[TopicPartition, Resident] = {}
         self.names: set[str] = set()  # of partition directories, opened or not
+        self.points: dict[PartitionKey, PartitionCheckpoint] = {}  # for the next checkpoint
         self.is_closing = False
         self.is_nearly_full = False
         self.offline_reason: str | None = None
@@ -91,12 +92,10 @@ class LogDir:
         self._on_offline = on_offline
         self._new_id = new_id
         self._prepared: Prepared | None = None
-        self._points: dict[PartitionKey, PartitionCheckpoint] = {}
         self._written = Checkpoint(0, {})
         self.journal: Journal | None = None
         self._checkpointing = trio.Lock()
         self._not_recovered: set[str] = set()
-        self._set_aside: list[tuple[float, str]] = []  # when to delete which file
         self._suspect: set[str] = set()  # not opened since the journal was found damaged
         self._wanted = trio.Event()
         self._has_told_unallocated = False
@@ -105,7 +104,7 @@ class LogDir:
         """Start from what `layout.prepare` found."""
         self._prepared = prepared
         self._written = prepared.checkpoint
-        self._points = dict(prepared.checkpoint.partitions)
+        self.points = dict(prepared.checkpoint.partitions)
         self.journal = self.lane.journal = Journal(
             self.filesystem, self.path, journal_slot_size_bytes, prepared.journal, self._new_id, self.want_checkpoint
         )
@@ -181,89 +180,16 @@ class LogDir:
         if write is not None:
             await self._guarded(partial(self.lane.write_journal, write))
         else:
-            await self._checkpoint(barriers)
+            await self.checkpoint_alone(barriers)
         for barrier in barriers:
-            end_by(self._points, barrier)
-
-    async def truncate(self, resident: Resident, offset: int) -> None:
-        """Forget for good the batch of `resident` that holds `offset`, and all behind it.
-
-        No batch is cut in two. Appends that wait in the queue go behind the new end. The log is opened anew, so that
-        whatever is derived from it is derived again. Raises StorageError, OffsetOutOfRange.
-        """
-        partition, key = resident.partition, (resident.partition.topic_id, resident.partition.partition)
-        async with self.alone():
-            log = resident.log
-            if offset >= log.end.offset:
-                return
-            cut = await self._cut_at(log, offset)
-            stored = Stored(log.end.offset, {one.base_offset: log.summary_of(one) for one in log.segments[:-1]})
-            self._advanced_points()
-            await self.announce([Barrier(*key, BarrierKind.TRUNCATED, *cut)])
-            resident.retreat(Mark(*cut, log.end.max_timestamp_ms))
-            await self.run(partial(cut_off, self.filesystem, log.directory, cut))
-            last_known = LastKnown(is_clean=True, checkpoint=self._points[key], stored=stored)
-            shorter = await self.run(partial(open_log, self.filesystem, log.directory, last_known))
-            await self.index.take_stock(index_key(partition), shorter, stored)
-            resident.resume(shorter)
-            self.caches.forget(log.segments)
-            log.let_go()
-            try:
-                await self._checkpoint()
-            except StorageError as error:  # without it a replay would cut again, and also what came meanwhile
-                reason = f"appends wait for a checkpoint after the log was truncated: {error}"
-                resident.close(lambda: StorageError(reason))
-                raise
-
-    async def move_log_start(self, resident: Resident, offset: int, file_delete_delay_ms: int) -> None:
-        """Serve nothing of `resident` below `offset` any more, and remove the segments that end there or before.
-
-        Their files are set aside at once and deleted after the delay; readers in flight keep them open.
-        Raises StorageError.
-        """
-        key = (resident.partition.topic_id, resident.partition.partition)
-        async with self.alone():
-            log = resident.log
-            if offset <= log.start_offset:
-                return
-            if offset > log.durable_offset:  # a log that ends below its start would be taken for damaged
-                await self.flusher.flush([log])
-            await self.announce([Barrier(*key, BarrierKind.LOG_START, offset)])
-            gone = log.drop_below(offset)
-            resident.announce_change()
-            if gone:
-                bases = [segment.base_offset for segment in gone]
-                self.caches.forget(gone)
-                names = await self.run(partial(set_aside, self.filesystem, log.directory, bases))
-                due_s = trio.current_time() + file_delete_delay_ms / 1000
-                self._set_aside += [(due_s, name) for name in names]
-                await self.index.forget(index_key(resident.partition), bases)
-
-    async def delete_what_is_set_aside(self) -> None:
-        """When its time has come, until cancelled or offline; what is left is deleted when its log is next opened."""
-        while self.offline_reason is None:
-            await trio.sleep(DELETE_INTERVAL_S)
-            due = [name for due_s, name in self._set_aside if due_s <= trio.current_time()]
-            if due:
-                self._set_aside = [one for one in self._set_aside if one[1] not in due]
-                with suppress(StorageError):
-                    await self.run(partial(delete_set_aside, self.filesystem, due))
-
-    async def _cut_at(self, log: Log, offset: int) -> Cut:
-        if offset >= log.start_offset:
-            segment = log.segment_of(offset)
-            path, base_offset, size_bytes = log.path_of(segment.base_offset), segment.base_offset, segment.size_bytes
-            cut = await self.run(lambda: find_cut(self.filesystem.open(path), base_offset, size_bytes, offset))
-            if cut.offset >= log.start_offset:
-                return cut
-        raise OffsetOutOfRange(f"offset {offset} is not behind a batch that begins above {log.start_offset}")
+            end_by(self.points, barrier)
 
     # Checkpoints and the index
 
     def last_known(self, partition: TopicPartition) -> LastKnown:
         """What recovery may believe about a partition that is about to be opened."""
         name = directory_name(partition)
-        found = self._points.get((partition.topic_id, partition.partition), PartitionCheckpoint())
+        found = self.points.get((partition.topic_id, partition.partition), PartitionCheckpoint())
         return LastKnown(
             is_clean=name not in self._not_recovered,
             checkpoint=found,
@@ -289,12 +215,12 @@ class LogDir:
         await self.index.forget_partitions(list(map(index_key, partitions)))
         self.disown(list(map(directory_name, partitions)))
         for one in partitions:
-            self._points.pop((one.topic_id, one.partition), None)
+            self.points.pop((one.topic_id, one.partition), None)
 
     async def forget(self, names: Sequence[str], is_known: Callable[[bytes], bool]) -> None:
         """The partitions `names`, of topics that `is_known` denies, are no longer on disk."""
         self.disown(names)
-        self._points = {key: point for key, point in self._points.items() if is_known(key[0])}
+        self.points = {key: point for key, point in self.points.items() if is_known(key[0])}
         await self.index.forget_unknown(is_known)
 
     def disown(self, names: Sequence[str]) -> None:
@@ -330,14 +256,15 @@ class LogDir:
         Raises StorageError.
         """
         async with self._checkpointing:
-            await self._checkpoint()
+            await self.checkpoint_alone()
 
-    async def _checkpoint(self, announced: Sequence[Barrier] = ()) -> None:
+    async def checkpoint_alone(self, announced: Sequence[Barrier] = ()) -> None:
+        """The same for who is `alone`; `announced` is what is about to happen."""
         assert self.journal is not None
         sequence, retired = self.journal.next_sequence, list(self.journal.retired)
         await self.flusher.flush([one.log for one in self.partitions.values() if one.log.leans_on_journal])
         before = self._written
-        points = self._advanced_points()
+        points = self.advance_points()
         for barrier in announced:
             end_by(points, barrier)
         after = Checkpoint(sequence, points, has_lost=bool(self._suspect))
@@ -346,20 +273,20 @@ class LogDir:
             self._written = after
         self.journal.release(retired)
 
-    def _advanced_points(self) -> dict[PartitionKey, PartitionCheckpoint]:
+    def advance_points(self) -> dict[PartitionKey, PartitionCheckpoint]:
         """As far as it is flushed now. Points never go back, and that of a damaged log tells that it is."""
         for resident in self.partitions.values():
             log = resident.log
             key = (resident.partition.topic_id, resident.partition.partition)
-            before = self._points.get(key, PartitionCheckpoint())
+            before = self.points.get(key, PartitionCheckpoint())
             if log.damaged_from is None:
                 recovery_point = max(before.recovery_point, log.flushed_offset)
                 epochs = log.epochs.below(recovery_point)
                 producers_from = log.producers.needed_from(recovery_point, before.producers_from)
-                self._points[key] = PartitionCheckpoint(recovery_point, log.start_offset, producers_from, epochs)
+                self.points[key] = PartitionCheckpoint(recovery_point, log.start_offset, producers_from, epochs)
             else:
-                self._points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))
-        return dict(self._points)
+                self.points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))
+        return dict(self.points)
 
     def index_later(self, resident: Resident) -> None:
         """Store what the log of a partition gathered, behind the answer to the round."""

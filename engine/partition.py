@@ -12,7 +12,6 @@ import trio
 
 from engine.api import (
     NO_EPOCH,
-    NO_OFFSET,
     NO_TIMESTAMP_MS,
     AppendResult,
     EpochEnd,
@@ -20,7 +19,6 @@ from engine.api import (
     Isolation,
     LogConfig,
     OffsetAtTimestamp,
-    OffsetSpec,
     PendingAppend,
     ReadResult,
     TimestampType,
@@ -42,12 +40,12 @@ from engine.log import Log, Mark, RollPolicy, StampedBatch
 from engine.log_dir import LogDir, index_key
 from engine.producer_state import ProducedBatch, ProducerTable
 from engine.reader import LogReader
+from engine.removal import move_log_start
 from engine.rounds import ACKS_ALL, Append, PartitionRound, Undo
 from engine.waiters import Watched
 
 UP_TO_HIGH_WATERMARK = -1  # of DeleteRecords
 NEVER_MS = 2**63 - 1  # flush.ms as Kafka defaults it
-NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
 
 
 class Partition(Watched):
@@ -55,12 +53,12 @@ class Partition(Watched):
 
     __slots__ = (
         "_closed",
-        "_config",
         "_high",
         "_limits",
         "_now_ms",
         "_reader",
         "_rolls",
+        "config",
         "leader_epoch",
         "log",
         "log_dir",
@@ -80,7 +78,7 @@ class Partition(Watched):
         self._set_config(LogConfig())
 
     def _set_config(self, config: LogConfig) -> None:
-        self._config = config
+        self.config = config
         self._rolls = RollPolicy.of(config)
         self._limits = ProduceLimits(
             max_message_size_bytes=config.max_message_size_bytes,
@@ -147,7 +145,7 @@ class Partition(Watched):
 
     @property
     def batch_size_max_bytes(self) -> int:
-        return min(self._config.max_message_size_bytes, self._config.segment_size_bytes)
+        return min(self.config.max_message_size_bytes, self.config.segment_size_bytes)
 
     def check_open(self) -> None:
         """Raise what `close` was given."""
@@ -215,26 +213,7 @@ class Partition(Watched):
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         self.check_open()
-        epochs = self.log.epochs
-        if timestamp_ms == OffsetSpec.LATEST:
-            return OffsetAtTimestamp(self._high.offset, NO_TIMESTAMP_MS, epochs.latest)
-        if timestamp_ms in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
-            start = self.log.start_offset
-            return OffsetAtTimestamp(start, NO_TIMESTAMP_MS, epochs.epoch_of(start))
-        if timestamp_ms == OffsetSpec.LATEST_TIERED:
-            return NOT_FOUND
-        if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
-            timestamp_ms = await self._greatest_timestamp()
-        if timestamp_ms < 0:
-            return NOT_FOUND
-        found = await self._reader.find_timestamp(timestamp_ms, self._high)
-        return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
-
-    async def _greatest_timestamp(self) -> int:
-        """Known as records come; what a moved log start took away makes it look at the rest."""
-        if not self.log.start_offset:
-            return self._high.max_timestamp_ms
-        return await self._reader.greatest_timestamp(self._high)
+        return await self._reader.offset_for_timestamp(timestamp_ms, self._high)
 
     def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
         end = self.end_offset_for_epoch(last_epoch)
@@ -256,7 +235,7 @@ class Partition(Watched):
             before_offset = self._high.offset
         if not 0 <= before_offset <= self._high.offset:
             raise OffsetOutOfRange(f"offset {before_offset} is not within [0, {self._high.offset}]")
-        await self.log_dir.move_log_start(self, before_offset, self._config.file_delete_delay_ms)
+        await move_log_start(self.log_dir, self, before_offset, self.config.file_delete_delay_ms)
         self.check_open()
         return self.log.start_offset
 
@@ -323,7 +302,7 @@ class Partition(Watched):
 
     def _must_sync(self, end_offset: int) -> bool:
         """Whether a round that takes the log to `end_offset` counts only once it is synced (as UnifiedLog.append)."""
-        config = self._config
+        config = self.config
         return config.flush_policy is FlushPolicy.SYNC or end_offset - self.log.flushed_offset >= config.flush_messages
 
     def _stamp(self, append: Append, base_offset: int, now_ms: int) -> BatchHeader:
@@ -365,14 +344,14 @@ class Partition(Watched):
         self.announce_change()
 
     def _index_keys(self) -> None:
-        if self._config.index_keys:
+        if self.config.index_keys:
             self.log_dir.keys.want(self._reader)
 
     def _flush_later(self) -> None:
         if self.log.unflushed_bytes >= FLUSH_BEHIND_BYTES:
             self.log_dir.flusher.flush_by(self.log, trio.current_time())
-        elif self._config.flush_interval_ms < NEVER_MS:
-            self.log_dir.flusher.flush_by(self.log, trio.current_time() + self._config.flush_interval_ms / 1000)
+        elif self.config.flush_interval_ms < NEVER_MS:
+            self.log_dir.flusher.flush_by(self.log, trio.current_time() + self.config.flush_interval_ms / 1000)
 
     def _answer(self, part: PartitionRound, *, to_acks_all: bool) -> None:
         if self._closed is not None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import trio
 
-from engine.api import NO_TIMESTAMP_MS
+from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, OffsetAtTimestamp, OffsetSpec
 from engine.errors import CorruptMessage
 from engine.filesystem import FileSystem
 from engine.index import Entry, SparseIndex
@@ -19,6 +19,8 @@ from engine.loading import Loaded, Part, TimestampFound, greatest_timestamp, loa
 from engine.log import Chunk, Log, Mark
 from engine.log_dir import LogDir
 from engine.segment import Segment
+
+NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
 
 T = TypeVar("T")
 
@@ -94,6 +96,23 @@ class LogReader:
             index.note_entries(self.index_key, segment.base_offset, loaded.walked)
             self._complete(segment, loaded.walked)
 
+    async def offset_for_timestamp(self, timestamp_ms: int, limit: Mark) -> OffsetAtTimestamp:
+        """See `engine.api.PartitionLog`; CorruptMessage as below."""
+        epochs = self.log.epochs
+        if timestamp_ms == OffsetSpec.LATEST:
+            return OffsetAtTimestamp(limit.offset, NO_TIMESTAMP_MS, epochs.latest)
+        if timestamp_ms in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
+            start = self.log.start_offset
+            return OffsetAtTimestamp(start, NO_TIMESTAMP_MS, epochs.epoch_of(start))
+        if timestamp_ms == OffsetSpec.LATEST_TIERED:
+            return NOT_FOUND
+        if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
+            timestamp_ms = await self._greatest_timestamp(limit)
+        if timestamp_ms < 0:
+            return NOT_FOUND
+        found = await self.find_timestamp(timestamp_ms, limit)
+        return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
+
     async def find_timestamp(self, timestamp_ms: int, limit: Mark) -> TimestampFound | None:
         """First record below `limit` that is as late. CorruptMessage: what would have to be searched is damaged."""
         for segment in self.log.may_hold(timestamp_ms, limit):
@@ -108,8 +127,13 @@ class LogReader:
                 return searched.found
         return None
 
-    async def greatest_timestamp(self, limit: Mark) -> int:
-        """Of the records that are left above the log start; -1 without any. CorruptMessage as above."""
+    async def _greatest_timestamp(self, limit: Mark) -> int:
+        """Of the records that are left above the log start; -1 without any. CorruptMessage as above.
+
+        Known as records come; what a moved log start took away makes it look at the rest.
+        """
+        if not self.log.start_offset:
+            return limit.max_timestamp_ms
         start_offset, greatest_ms = self.log.start_offset, NO_TIMESTAMP_MS
         for segment in self.log.may_hold(NO_TIMESTAMP_MS, limit):
             if segment.base_offset >= start_offset and segment.base_offset != limit.segment_base_offset:

@@ -5,7 +5,7 @@ on the loop. The walks below take plain values and may run on a worker.
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from engine.api import ReadableFile
@@ -42,24 +42,6 @@ def segment_bases(filesystem: FileSystem, directory: str) -> list[int]:
     """Base offsets of the segments in a partition's directory, ascending."""
     names = [name.removesuffix(SUFFIX) for name in filesystem.list_dir(directory) if name.endswith(SUFFIX)]
     return sorted(int(name) for name in names if name.isdigit())
-
-
-def set_aside(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> list[str]:
-    """Rename segments, the oldest first, so that nobody opens them any more; returns what they are called now."""
-    names = []
-    for base_offset in base_offsets:
-        path = f"{directory}/{segment_name(base_offset)}"
-        filesystem.rename(path, path + DELETED_SUFFIX)
-        names.append(path + DELETED_SUFFIX)
-    filesystem.sync_dir(directory)
-    return names
-
-
-def delete_set_aside(filesystem: FileSystem, paths: Sequence[str]) -> None:
-    """For good, as far as their partition was not deleted meanwhile."""
-    for path in paths:
-        if filesystem.exists(path):
-            filesystem.unlink(path)
 
 
 class BatchAt(NamedTuple):

@@ -4,12 +4,10 @@ It routes and orchestrates; what a partition does is in `partition`, what a log 
 directory on disk whose partition nobody opens is left alone.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from random import Random
 
 import trio
@@ -17,24 +15,19 @@ import trio
 from engine.api import Leadership, LogConfig, ReadyWaiter, TopicPartition
 from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
 from engine.filesystem import FileSystem
+from engine.homes import home_of, settle
 from engine.index_keeper import IndexKeeper
 from engine.index_store import OpenIndex
 from engine.io_workers import Lanes, WorkerPool
 from engine.journal_format import SLOT_ID_SIZE_BYTES
-from engine.layout import (
-    Claim,
-    Identity,
-    claim,
-    directory_name,
-    prepare,
-    remove_strays,
-)
+from engine.layout import Identity, directory_name, prepare, remove_strays
 from engine.log import Log
 from engine.log_dir import LogDir
 from engine.openings import Known, delete_logs, in_jobs, open_logs
 from engine.partition import Partition
 from engine.recently_used import SegmentCaches
 from engine.recovery import LastKnown
+from engine.removal import truncate
 from engine.rounds import QueueBudget
 from engine.waiters import Waiter
 
@@ -126,7 +119,7 @@ class SegmentStore:
                     nursery.start_soon(log_dir.keep_checkpoints)
                     nursery.start_soon(log_dir.watch_space, self._options.disk_reject_ratio)
                     nursery.start_soon(log_dir.flusher.serve)
-                    nursery.start_soon(log_dir.delete_what_is_set_aside)
+                    nursery.start_soon(log_dir.set_aside.serve)
                     nursery.start_soon(log_dir.index.serve)
                     nursery.start_soon(log_dir.keys.serve)
                     nursery.start_soon(log_dir.lane.serve)
@@ -192,7 +185,7 @@ class SegmentStore:
         for one in wanted:
             if one.partition not in self._partitions:
                 try:
-                    missing[self._home(directory_name(one.partition), one.leader_epoch, missing)].append(one)
+                    missing[home_of(self._dirs, directory_name(one.partition), one.leader_epoch, missing)].append(one)
                 except StorageError as error:
                     failed[one.partition] = error
         for log_dir, there in missing.items():
@@ -261,27 +254,6 @@ class SegmentStore:
         if self._is_closed:
             raise _shutting_down()
 
-    def _online_homes(self, name: str) -> list[LogDir]:
-        return [one for one in self._dirs if name in one.names and one.offline_reason is None]
-
-    def _home(self, name: str, leader_epoch: int, coming: Mapping[LogDir, Sequence[Leadership]]) -> LogDir:
-        """The log dir a partition lies on; for a new one that with the fewest, as Kafka's LogManager chooses.
-
-        `coming` are about to be opened there.
-
-        A partition that was led before (its epoch is above 0) and is nowhere to be found may lie on the dir that is
-        offline: an empty log in its place would hide that its records are gone.
-        """
-        homes = self._online_homes(name)
-        if len(homes) > 1:
-            raise StorageError(_in_two(name, homes))
-        if homes:
-            return homes[0]
-        online = [log_dir for log_dir in self._dirs if log_dir.offline_reason is None]
-        if not online or (leader_epoch > 0 and len(online) < len(self._dirs)):
-            raise StorageError(f"{name} may be on a log dir that is offline")
-        return min(online, key=lambda log_dir: len(log_dir.names) + len(coming[log_dir]))
-
     async def delete_partition(self, partition: TopicPartition) -> None:
         """One of `delete_partitions`; raises its error."""
         [error] = await self.delete_partitions([partition])
@@ -325,7 +297,7 @@ class SegmentStore:
         async with self._changes:
             self._check_not_closed()
             found = self.get(partition)
-            await found.log_dir.truncate(found, offset)
+            await truncate(found.log_dir, found, offset)
             return found.log_end_offset
 
     async def remove_strays(self, is_known: Callable[[bytes], bool]) -> None:
@@ -339,23 +311,7 @@ class SegmentStore:
                 job = partial(remove_strays, self._world.filesystem, log_dir.path, sorted(log_dir.names), is_known)
                 with suppress(StorageError):
                     await log_dir.forget(await log_dir.run(job), is_known)
-            for name, count in Counter(chain.from_iterable(one.names for one in self._dirs)).items():
-                if count > 1:
-                    await self._settle(name)
-
-    async def _settle(self, name: str) -> None:
-        """Which of several log dirs has the partition; what a crash, or a full disk, left on the others is no log."""
-        claims = {}
-        for log_dir in self._online_homes(name):
-            with suppress(StorageError):
-                claims[log_dir] = await log_dir.run(partial(claim, self._world.filesystem, log_dir.path, name))
-        best = max(claims.values(), default=Claim.NONE)
-        homes = [log_dir for log_dir, found in claims.items() if found is best]
-        if best is Claim.RECORDS and len(homes) > 1:
-            raise StoreRefused(_in_two(name, homes))
-        for log_dir in claims:
-            if log_dir is not homes[0]:
-                log_dir.disown([name])
+            await settle(self._dirs)
 
     @property
     def has_room(self) -> bool:
@@ -382,7 +338,3 @@ class SegmentStore:
 
 def _shutting_down() -> EngineError:
     return NotLeaderOrFollower("the broker is shutting down")
-
-
-def _in_two(name: str, homes: Sequence[LogDir]) -> str:
-    return f"{name} is in two log dirs: {' and '.join(log_dir.path for log_dir in homes)}"
