@@ -2,6 +2,11 @@
 
 import pytest
 import trio.testing
+from hypothesis import HealthCheck, settings
+
+# How fast a machine is that does other things as well says nothing about the code.
+settings.register_profile("patient", settings(), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture
