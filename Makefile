@@ -45,7 +45,7 @@ bench: $(VENV)/.test kafka-jars  ## the benchmarks against Apache Kafka, full si
 	set -e; for each in wire_load start connections partitions cold_seek loop_lag groups growth; do \
 	  $(BIN)/python -m benchmarks.$$each; done
 
-generate: install-test  ## write the generated files: messages, docs/protocol.md, docs/configuration.md
+generate: install-test  ## write the generated files: messages, docs/protocol.md, docs/configs.md
 	$(BIN)/python tools/generate_messages.py
 	$(BIN)/python tools/generate_protocol_doc.py
 	$(BIN)/python tools/generate_config_doc.py

@@ -75,6 +75,7 @@ class SegmentStore:
     def __init__(self, options: StoreOptions, world: StoreWorld) -> None:
         self._options = options
         self._world = world
+        self.producer_id_expiration_ms = options.producer_id_expiration_ms  # may be changed at any time
         self._partitions: dict[TopicPartition, Partition] = {}
         self._budget = QueueBudget(options.queue_max_bytes)
         self._changes = trio.Lock()
@@ -144,7 +145,7 @@ class SegmentStore:
         """As Kafka's ProducerStateManager.removeExpiredProducers, for all partitions."""
         while True:
             await trio.sleep(self._options.producer_id_expiration_check_interval_ms / 1000)
-            before_ms = self._world.now_ms() - self._options.producer_id_expiration_ms
+            before_ms = self._world.now_ms() - self.producer_id_expiration_ms
             for partition in list(self._partitions.values()):
                 partition.expire_producers(before_ms)
                 await trio.lowlevel.checkpoint()

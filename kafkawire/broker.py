@@ -36,6 +36,7 @@ from engine.index_store import LevelDbStore, OpenIndex
 from engine.io_workers import ThreadPool, WorkerPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 from kafkawire.config import Config
+from kafkawire.configs import COMPACTION, Configs
 from kafkawire.context import BrokerInterfaces
 from kafkawire.dispatch import Dispatcher
 from kafkawire.fetch_sessions import FetchSessionCache
@@ -45,7 +46,6 @@ from kafkawire.request_metrics import RequestMetrics
 from kafkawire.server import ServerLimits, serve
 from kafkawire.server_stats import ServerStats
 from kafkawire.state_logs import EngineStateLogs
-from kafkawire.topic_config import COMPACTION, TopicConfigs
 from kafkawire.topic_lookup import high_watermark
 from kafkawire.transport import Listener, open_listener
 from kafkawire.wire.connection import ConnectionLimits
@@ -109,14 +109,24 @@ class Broker:
     stop: trio.Event = field(default_factory=trio.Event)
     drained: trio.Event = field(default_factory=trio.Event)  # the server has answered its last request
     failure: str | None = None
-    _topic_configs: TopicConfigs = field(init=False)
+    _configs: Configs = field(init=False)
+    _limits: ServerLimits = field(init=False)
     _host: EngineHost | None = None
     _metadata: MetadataStore | None = None
     _coordinator: Coordinator | None = None
     _groups: GroupCoordinators | None = None
 
     def __post_init__(self) -> None:
-        self._topic_configs = TopicConfigs(self.config)
+        self._configs = Configs(self.config)
+        self._limits = ServerLimits(
+            connection=ConnectionLimits(
+                max_frame_size_bytes=self.config.max_request_size_bytes,
+                idle_timeout_ms=self.config.connections_max_idle_ms,
+            ),
+            max_connections=self.config.max_connections,
+            max_connections_per_ip=self.config.max_connections_per_ip,
+            queued_max_request_size_bytes=self.config.queued_max_request_bytes,
+        )
 
     @property
     def is_live(self) -> bool:
@@ -179,16 +189,22 @@ class Broker:
         config = self.config
         directory = config.metadata_dir or config.log_dirs[0] / "metadata"
         self._metadata = await self.world.open_metadata(directory.absolute())
-        self._host = EngineHost(partial(self._start_store, nursery), self._topic_configs)
+        self._host = EngineHost(partial(self._start_store, nursery), self._configs, self._configured)
         settings = CoordinatorSettings(
             config.node_id,
             tuple(self._endpoints()),
             config.rack or None,
             TopicDefaults(config.num_partitions, config.default_replication_factor),
         )
-        self._coordinator = Coordinator(self._metadata, self._host, self._topic_configs, settings, self.world.random)
+        self._coordinator = Coordinator(self._metadata, self._host, self._configs, settings, self.world.random)
         await self._coordinator.start()
         nursery.start_soon(self._coordinator.run)
+
+    def _configured(self, config: Config) -> None:
+        """What was changed at run time and is not the partitions': the host tells them."""
+        self._limits.max_connections = config.max_connections
+        self._limits.max_connections_per_ip = config.max_connections_per_ip
+        self.store.producer_id_expiration_ms = config.producer_id_expiration_ms
 
     async def _start_groups(self, nursery: trio.Nursery) -> None:
         config = self.config
@@ -266,34 +282,24 @@ class Broker:
             cluster=self.coordinator,
             groups=self._groups,
             config=self.config,
-            topic_config=self._topic_configs.describe,
+            configs=self._configs,
             fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
             metrics=self.metrics,
             now_ms=self.world.now_ms,
         )
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
-        limits = ServerLimits(
-            connection=ConnectionLimits(
-                max_frame_size_bytes=self.config.max_request_size_bytes,
-                idle_timeout_ms=self.config.connections_max_idle_ms,
-            ),
-            max_connections=self.config.max_connections,
-            max_connections_per_ip=self.config.max_connections_per_ip,
-            queued_max_request_size_bytes=self.config.queued_max_request_bytes,
-        )
         named = {name: [listener] for name, listener in self.listeners.items()}
-        await nursery.start(partial(self._serve, named, Dispatcher(interfaces), limits))
+        await nursery.start(partial(self._serve, named, Dispatcher(interfaces)))
 
     async def _serve(
         self,
         listeners: dict[str, list[Listener]],
         dispatcher: Dispatcher,
-        limits: ServerLimits,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serves until `stop`; then the parts behind the server are closed and every other task is ended."""
-        await serve(listeners, dispatcher, limits, stop=self.stop, stats=self.stats, task_status=task_status)
+        await serve(listeners, dispatcher, self._limits, stop=self.stop, stats=self.stats, task_status=task_status)
         self.drained.set()
 
     def _high_watermark(self, topic: str, partition: int) -> int | None:

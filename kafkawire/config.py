@@ -2,199 +2,309 @@
 
 A key that is accepted is enforced. A Kafka key that is not built yet may only be given its default; any other value,
 like any bad value, refuses to start with one line that names the key (RULES G1). Keys that steer what this broker does
-not have (thread counts, KRaft's quorum) are named warnings, and so are unknown ones. Topic-level keys are in
-`topic_config`; this module refuses to know about topics.
+not have (thread counts, KRaft's quorum) are named warnings, and so are unknown ones. What topics default to is not in
+`Config`: `configs` resolves it, from the keys of `topic_config`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from kafkawire import config_values as read
-from kafkawire.config_values import ConfigError, Listener
+from kafkawire.config_keys import Key, Update
+from kafkawire.config_values import INT_MAX, PROTOCOLS, ConfigError, Listener, Reader
+from kafkawire.topic_config import LOG_KEYS, MIB
 from kafkawire.unbuilt_config import HARMLESS_KEYS, UNBUILT_KEYS
 
-__all__ = ["Config", "ConfigError", "Listener", "load", "read_properties"]
+__all__ = ["BROKER_KEYS", "Config", "ConfigError", "Listener", "load"]
 
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
-MIB = 1024 * 1024
-HOUR_MS = 3_600_000
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def setting(key: str, default: str, parse: Callable[[str], Any], *aliases: str) -> Any:
-    """A field of `Config`: its Kafka key, its default as it would stand in a file, and how it is read."""
-    return field(default=parse(default), metadata={"key": key, "default": default, "parse": parse, "aliases": aliases})
+def setting(
+    name: str,
+    reader: Reader,
+    default: str | None,
+    documentation: str,
+    update: Update = Update.READ_ONLY,
+    *,
+    also: str | None = None,
+) -> Any:
+    """A field of `Config` with its key; `also` is an older name of it, which it goes before."""
+    key = Key(name, reader, default, documentation, update)
+    return field(default=reader(default or ""), metadata={"key": key, "also": also})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """What a broker runs with. Defaults are Kafka's but for the addresses and directory of a first `make run`."""
 
-    node_id: int = setting("node.id", "1", read.at_least(0, INT_MAX), "broker.id")
-    rack: str = setting("broker.rack", "", read.text)
-    listeners: tuple[Listener, ...] = setting("listeners", "PLAINTEXT://127.0.0.1:9092", read.listeners)
-    advertised_listeners: tuple[Listener, ...] = setting("advertised.listeners", "", read.listeners)
-    http_listener: tuple[str, int] | None = setting("http.listeners", "http://127.0.0.1:9644", read.http_address)
-    log_dirs: tuple[Path, ...] = setting("log.dirs", "data", read.directories, "log.dir")
-    metadata_dir: Path | None = setting("metadata.log.dir", "", lambda value: Path(value) if value else None)
-    disk_reject_ratio: float = setting("disk.reject.ratio", "0.95", read.ratio)
-    journal_slot_size_bytes: int = setting("journal.slot.bytes", str(32 * MIB), read.at_least(64 * 1024, INT_MAX))
-    io_workers: int = setting("io.workers", "2", read.at_least(1, 64))
+    # Who it is and where it is reached
+    node_id: int = setting(
+        "node.id", read.integer(0), "1", "The id of this broker, which no other of the cluster has.", also="broker.id"
+    )
+    rack: str = setting("broker.rack", read.text, None, "Where the broker stands; told to clients.")
+    listeners: tuple[Listener, ...] = setting(
+        "listeners", read.listeners, "PLAINTEXT://127.0.0.1:9092",
+        "The addresses clients are served at, as NAME://host:port; without a host it is every address.",
+        Update.PER_BROKER,
+    )  # fmt: skip
+    advertised_listeners: tuple[Listener, ...] = setting(
+        "advertised.listeners", read.listeners, None,
+        "The addresses clients are told, for listeners that they reach by another one than the broker listens at.",
+    )  # fmt: skip
+    listener_protocols: tuple[tuple[str, str], ...] = setting(
+        "listener.security.protocol.map", read.protocols, ",".join(f"{one}:{one}" for one in PROTOCOLS),
+        "The security protocol of each listener, by its name. Only PLAINTEXT can be served yet.", Update.PER_BROKER,
+    )  # fmt: skip
+    controller_listener_names: tuple[str, ...] = setting(
+        "controller.listener.names", read.upper_words, None,
+        "Listeners that are for KRaft controllers. They are not opened: this broker needs no KRaft quorum.",
+    )  # fmt: skip
+    http_listener: tuple[str, int] | None = setting(
+        "http.listeners", read.http_address, "http://127.0.0.1:9644",
+        "Where health and metrics are served, as http://host:port; empty, nowhere.",
+    )  # fmt: skip
 
-    num_partitions: int = setting("num.partitions", "1", read.at_least(1, INT_MAX))
-    default_replication_factor: int = setting("default.replication.factor", "1", read.at_least(1, 2**15 - 1))
-    auto_create_topics_enable: bool = setting("auto.create.topics.enable", "true", read.boolean)
-    delete_topic_enable: bool = setting("delete.topic.enable", "true", read.boolean)
+    # Disks
+    log_dirs: tuple[Path, ...] = setting(
+        "log.dirs", read.directories, "data",
+        "The directories records are kept in; of several, each partition is in one.", also="log.dir",
+    )  # fmt: skip
+    metadata_dir: Path | None = setting(
+        "metadata.log.dir", read.directory, None,
+        "The directory of the cluster's metadata. Not set, it is metadata in the first of log.dirs.",
+    )  # fmt: skip
+    disk_reject_ratio: float = setting(
+        "disk.reject.ratio", read.ratio(), "0.95",
+        "The part of a disk's space in use from which on it takes no more records; 1 is never.",
+    )  # fmt: skip
+    journal_slot_size_bytes: int = setting(
+        "journal.slot.bytes", read.integer(64 * 1024), str(32 * MIB),
+        "The size of each of the two files of a log dir's journal, where small appends to many partitions go first.",
+    )  # fmt: skip
+    io_workers: int = setting(
+        "io.workers", read.integer(1, 64), "2", "How many threads read from the disks, besides one for each log dir."
+    )
 
-    max_message_size_bytes: int = setting("message.max.bytes", "1048588", read.at_least(0, INT_MAX))
-    segment_size_bytes: int = setting("log.segment.bytes", "1073741824", read.at_least(1 * MIB, INT_MAX))
-    roll_ms: int | None = setting("log.roll.ms", "", read.optional(read.at_least(1, LONG_MAX)))
-    roll_hours: int = setting("log.roll.hours", "168", read.at_least(1, INT_MAX))
-    roll_jitter_ms: int | None = setting("log.roll.jitter.ms", "", read.optional(read.at_least(0, LONG_MAX)))
-    roll_jitter_hours: int = setting("log.roll.jitter.hours", "0", read.at_least(0, INT_MAX))
-    segment_index_size_bytes: int = setting("log.index.size.max.bytes", "10485760", read.at_least(4, INT_MAX))
-    preallocate: bool = setting("log.preallocate", "false", read.boolean)
-    file_delete_delay_ms: int = setting("log.segment.delete.delay.ms", "60000", read.at_least(0, LONG_MAX))
-    index_keys: bool = setting("log.index.keys", "false", read.boolean)
-    flush_policy: str = setting("log.flush.policy", "sync", read.choice("sync", "async"))
-    flush_messages: int = setting("log.flush.interval.messages", str(LONG_MAX), read.at_least(1, LONG_MAX))
-    flush_interval_ms: int = setting("log.flush.interval.ms", str(LONG_MAX), read.at_least(0, LONG_MAX))
-    producer_id_expiration_ms: int = setting("producer.id.expiration.ms", "86400000", read.at_least(1, INT_MAX))
+    # Topics
+    num_partitions: int = setting(
+        "num.partitions", read.integer(1), "1", "The partitions of a topic that is created without a number of them."
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor", read.integer(1, 2**15 - 1), "1",
+        "The replicas of a topic that is created without a number of them.",
+    )  # fmt: skip
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable", read.boolean, "true",
+        "Whether a topic that a client asks for and that there is not is created, if the client agrees.",
+    )  # fmt: skip
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", read.boolean, "true", "Whether topics can be deleted at all."
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms", read.integer(1), "86400000",
+        "How long a partition remembers an idempotent producer that writes nothing.", Update.CLUSTER_WIDE,
+    )  # fmt: skip
     producer_id_expiration_check_interval_ms: int = setting(
-        "producer.id.expiration.check.interval.ms", "600000", read.at_least(1, INT_MAX)
-    )
-    min_insync_replicas: int = setting("min.insync.replicas", "1", read.at_least(1, INT_MAX))
-    timestamp_type: str = setting(
-        "log.message.timestamp.type", "CreateTime", read.choice("CreateTime", "LogAppendTime")
-    )
-    timestamp_before_max_ms: int = setting(
-        "log.message.timestamp.before.max.ms", str(LONG_MAX), read.at_least(0, LONG_MAX)
-    )
-    timestamp_after_max_ms: int = setting("log.message.timestamp.after.max.ms", "3600000", read.at_least(0, LONG_MAX))
+        "producer.id.expiration.check.interval.ms", read.integer(1), "600000",
+        "How often is looked for producers that can be forgotten.",
+    )  # fmt: skip
 
-    group_session_timeout_min_ms: int = setting("group.min.session.timeout.ms", "6000", read.at_least(1, INT_MAX))
-    group_session_timeout_max_ms: int = setting("group.max.session.timeout.ms", "1800000", read.at_least(1, INT_MAX))
-    group_members_max: int = setting("group.max.size", str(INT_MAX), read.at_least(1, INT_MAX))
+    # Groups
+    group_session_timeout_min_ms: int = setting(
+        "group.min.session.timeout.ms", read.integer(1), "6000",
+        "The shortest time without a heartbeat that a member may ask to be allowed.",
+    )  # fmt: skip
+    group_session_timeout_max_ms: int = setting(
+        "group.max.session.timeout.ms", read.integer(1), "1800000",
+        "The longest time without a heartbeat that a member may ask to be allowed.",
+    )  # fmt: skip
+    group_members_max: int = setting(
+        "group.max.size", read.integer(1), str(INT_MAX), "How many members a group may have."
+    )
     group_initial_rebalance_delay_ms: int = setting(
-        "group.initial.rebalance.delay.ms", "3000", read.at_least(0, INT_MAX)
+        "group.initial.rebalance.delay.ms", read.integer(0), "3000",
+        "How long a new group waits for more members before it assigns partitions for the first time.",
+    )  # fmt: skip
+    offset_metadata_max_length: int = setting(
+        "offset.metadata.max.bytes", read.integer(0), "4096", "How much text may be committed along with an offset."
     )
-    offset_metadata_max_length: int = setting("offset.metadata.max.bytes", "4096", read.at_least(0, INT_MAX))
-    offsets_retention_minutes: int = setting("offsets.retention.minutes", "10080", read.at_least(1, INT_MAX))
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes", read.integer(1), "10080",
+        "How long offsets are kept once a group has no members, or no longer reads the topic.",
+    )  # fmt: skip
     offsets_retention_check_interval_ms: int = setting(
-        "offsets.retention.check.interval.ms", "600000", read.at_least(1, LONG_MAX)
+        "offsets.retention.check.interval.ms", read.long(1), "600000", "How often is looked for offsets that expired."
     )
-    offsets_topic_partitions: int = setting("offsets.topic.num.partitions", "50", read.at_least(1, INT_MAX))
+    offsets_topic_partitions: int = setting(
+        "offsets.topic.num.partitions", read.integer(1), "50",
+        "The partitions of the topic of committed offsets, when it is created.",
+    )  # fmt: skip
     offsets_topic_replication_factor: int = setting(
-        "offsets.topic.replication.factor", "3", read.at_least(1, 2**15 - 1)
-    )
+        "offsets.topic.replication.factor", read.short(1), "3",
+        "The replicas of the topic of committed offsets, when it is created; as many as there are brokers at most.",
+    )  # fmt: skip
     offsets_topic_segment_size_bytes: int = setting(
-        "offsets.topic.segment.bytes", str(100 * MIB), read.at_least(1 * MIB, INT_MAX)
+        "offsets.topic.segment.bytes", read.integer(1 * MIB), str(100 * MIB),
+        "The segment.bytes of the topic of committed offsets, when it is created.",
+    )  # fmt: skip
+    offsets_view_mode: str = setting(
+        "offsets.view.mode", read.choice("cached", "direct"), "cached",
+        "Whether what was committed is written to the view that a start reads now and then, or at once.",
+    )  # fmt: skip
+    offsets_view_flush_interval_ms: int = setting(
+        "offsets.view.flush.interval.ms", read.integer(1), "100", "With offsets.view.mode=cached: how often."
     )
-    offsets_view_mode: str = setting("offsets.view.mode", "cached", read.choice("cached", "direct"))
-    offsets_view_flush_interval_ms: int = setting("offsets.view.flush.interval.ms", "100", read.at_least(1, INT_MAX))
 
-    max_fetch_size_bytes: int = setting("fetch.max.bytes", str(55 * MIB), read.at_least(1024, INT_MAX))
-    fetch_session_slots: int = setting("max.incremental.fetch.session.cache.slots", "1000", read.at_least(0, INT_MAX))
-
-    max_request_size_bytes: int = setting("socket.request.max.bytes", str(100 * MIB), read.at_least(1, INT_MAX))
+    # Requests and connections
+    max_fetch_size_bytes: int = setting(
+        "fetch.max.bytes", read.integer(1024), str(55 * MIB), "How much a fetch is answered with at most."
+    )
+    fetch_session_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots", read.integer(0), "1000",
+        "How many clients can be remembered what they fetch, so that they need not say it again.",
+    )  # fmt: skip
+    max_request_size_bytes: int = setting(
+        "socket.request.max.bytes", read.integer(1), str(100 * MIB), "The largest request that is taken."
+    )
     queued_max_request_bytes: int = setting(
-        "queued.max.request.bytes", str(512 * MIB), read.at_least_or_unlimited(1 * MIB, LONG_MAX)
+        "queued.max.request.bytes", read.long_or_unlimited(1 * MIB), str(512 * MIB),
+        "How many bytes of requests may be held, over all connections, before no more are read; -1 is any.",
+    )  # fmt: skip
+    max_connections: int = setting(
+        "max.connections", read.integer(0), str(INT_MAX), "How many connections there may be.", Update.CLUSTER_WIDE
     )
-    max_connections: int = setting("max.connections", str(INT_MAX), read.at_least(0, INT_MAX))
-    max_connections_per_ip: int = setting("max.connections.per.ip", str(INT_MAX), read.at_least(0, INT_MAX))
-    connections_max_idle_ms: int = setting("connections.max.idle.ms", "600000", read.at_least_or_unlimited(1, LONG_MAX))
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip", read.integer(0), str(INT_MAX),
+        "How many connections there may be from one address.", Update.CLUSTER_WIDE,
+    )  # fmt: skip
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms", read.long_or_unlimited(1), "600000",
+        "How long a connection on which nothing is asked stays open; -1 is for ever.",
+    )  # fmt: skip
 
-    @property
-    def segment_age_ms(self) -> int:
-        """When a segment is rolled; milliseconds go before hours."""
-        return self.roll_hours * HOUR_MS if self.roll_ms is None else self.roll_ms
-
-    @property
-    def segment_jitter_ms(self) -> int:
-        """How much earlier, at most."""
-        return self.roll_jitter_hours * HOUR_MS if self.roll_jitter_ms is None else self.roll_jitter_ms
+    given: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  # what was read, as written
 
     def advertised(self, name: str) -> Listener | None:
         """The advertised listener called `name`, or None: then the address of the accepted socket is advertised."""
         return next((listener for listener in self.advertised_listeners if listener.name == name), None)
 
 
-def read_properties(content: str) -> dict[str, str]:
-    """Java's .properties as Kafka's files use it: `key=value` or `key: value`, # and ! comments, \\ at a line's end."""
-    found: dict[str, str] = {}
-    begun = ""
-    for raw in [*content.splitlines(), ""]:
-        line = begun + raw.lstrip()
-        if not line or line[0] in "#!":
-            continue  # a comment ends with its line, whatever stands at the end
-        if line.endswith("\\"):
-            begun = line[:-1]
-            continue
-        begun = ""
-        cuts = [at for at in (line.find("="), line.find(":")) if at > 0]
-        if not cuts:
-            raise ConfigError(f"not a key=value line: {line[:80]}")
-        at = min(cuts)
-        found[line[:at].strip()] = line[at + 1 :].strip()
-    return found
+_SETTINGS: Final = [one for one in dataclasses.fields(Config) if "key" in one.metadata]
+_CONFIG_KEYS: Final[dict[str, Key]] = {one.metadata["key"].name: one.metadata["key"] for one in _SETTINGS}
+_FIELDS: Final[dict[str, str]] = {one.metadata["key"].name: one.name for one in _SETTINGS}
+
+BROKER_KEYS: Final[dict[str, Key]] = dict(sorted((_CONFIG_KEYS | LOG_KEYS | UNBUILT_KEYS).items()))
+OLDER_NAMES: Final[dict[str, str]] = {
+    one.metadata["also"]: one.metadata["key"].name for one in _SETTINGS if one.metadata["also"]
+}
 
 
-def load(properties: Mapping[str, str]) -> tuple[Config, list[str]]:
-    """Reads properties into a Config and a list of warnings.
+def load(properties: Mapping[str, str], origins: Mapping[str, str] = _NOTHING) -> tuple[Config, list[str]]:
+    """Reads properties into a Config and a list of warnings. `origins` says of keys where they stand.
 
     Errors: ConfigError, one line naming the key, for a bad value or a value that is not built yet.
     """
-    known = _fields_by_key()
-    values: dict[str, Any] = {}
-    warnings: list[str] = []
-    older_names = {alias for one in dataclasses.fields(Config) for alias in one.metadata["aliases"]}
-    for key, value in sorted(properties.items(), key=lambda item: item[0] not in older_names):
-        if key in known:
-            name, parse = known[key]
-            values[name] = _parse(key, value, parse)
-        elif key in UNBUILT_KEYS:
-            if value != UNBUILT_KEYS[key]:
-                raise ConfigError(f"{key}={value}: not supported yet, only {key}={UNBUILT_KEYS[key]}")
-        elif key in HARMLESS_KEYS:
-            warnings.append(f"{key} has no effect here: {HARMLESS_KEYS[key]}")
-        elif key.startswith(("sasl.", "ssl.", "listener.name.")):
-            raise ConfigError(f"{key}: SASL and SSL are not supported yet")
-        else:
-            warnings.append(f"{key} is not a key of this broker")
-    config = Config(**values)
-    _check(config)
-    return config, warnings
-
-
-def _fields_by_key() -> dict[str, tuple[str, Callable[[str], Any]]]:
-    found = {}
-    for one in dataclasses.fields(Config):
-        for key in (one.metadata["key"], *one.metadata["aliases"]):
-            found[key] = (one.name, one.metadata["parse"])
-    return found
-
-
-def _parse(key: str, value: str, parse: Callable[[str], Any]) -> Any:
     try:
-        return parse(value.strip())
+        values = _values(properties)
+        config = _without_controllers(Config(**values, given=dict(properties)))
+        _check(config)
+        strangers = {key: _stranger(key) for key in properties if OLDER_NAMES.get(key, key) not in BROKER_KEYS}
+    except ConfigError as error:
+        raise ConfigError(_at(origins, error.key, str(error)), error.key) from None
+    remarks = [*strangers.items(), *(("listeners", remark) for remark in _unopened(values))]
+    return config, [_at(origins, key, remark) for key, remark in remarks]
+
+
+def _at(origins: Mapping[str, str], key: str, remark: str) -> str:
+    return f"{origins[key]}: {remark}" if key in origins else remark
+
+
+def _values(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Fields of Config; a key goes before its older name."""
+    values: dict[str, Any] = {}
+    for given, value in sorted(properties.items(), key=lambda item: item[0] not in OLDER_NAMES):
+        name = OLDER_NAMES.get(given, given)
+        if name in BROKER_KEYS:
+            found = read_value(BROKER_KEYS[name], value, given)
+            if name in _FIELDS:
+                values[_FIELDS[name]] = found
+    return values
+
+
+def read_value(key: Key, value: str, given: str = "") -> Any:
+    """A key's value, under the name it was `given`. Raises ConfigError."""
+    name = given or key.name
+    if not key.is_built and not key.is_default(value):
+        only = "" if key.default is None else f", only {name}={key.default}"
+        raise ConfigError(f"{name}={value}: not supported yet{only}", name)
+    try:
+        return key.reader(value)
     except ValueError as error:
-        raise ConfigError(f"{key}={value}: {error}") from None
+        raise ConfigError(f"{name}={value}: {error}", name) from None
+
+
+def _stranger(key: str) -> str:
+    """Why a key that is none of ours has no effect. Raises ConfigError if it must have one."""
+    if key in HARMLESS_KEYS:
+        return f"{key} has no effect here: {HARMLESS_KEYS[key]}"
+    if key.startswith(("sasl.", "ssl.", "listener.name.")):
+        raise ConfigError(f"{key}: SASL and SSL are not supported yet", key)
+    return f"{key} is not a key of this broker"
+
+
+def _without_controllers(config: Config) -> Config:
+    """Nobody would be served at the listeners of KRaft's controllers."""
+    names = config.controller_listener_names
+    return dataclasses.replace(
+        config,
+        listeners=tuple(one for one in config.listeners if one.name not in names),
+        advertised_listeners=tuple(one for one in config.advertised_listeners if one.name not in names),
+    )
+
+
+def _unopened(values: Mapping[str, Any]) -> list[str]:
+    return [
+        f"listener {one.name}://{one.host}:{one.port} is not opened: this broker needs no KRaft quorum"
+        for one in values.get("listeners", ())
+        if one.name in values.get("controller_listener_names", ())
+    ]
 
 
 def _check(config: Config) -> None:
     """What no single key can tell."""
     if config.group_session_timeout_min_ms > config.group_session_timeout_max_ms:
-        raise ConfigError("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
-    names = {listener.name for listener in config.listeners}
+        key = "group.min.session.timeout.ms"
+        raise ConfigError(f"{key} is greater than group.max.session.timeout.ms", key)
     if not config.listeners:
-        raise ConfigError("listeners: at least one is needed")
+        raise ConfigError("listeners: at least one is needed", "listeners")
+    for listener in config.listeners:
+        protocol = _protocol(config, listener.name)
+        if protocol != "PLAINTEXT":
+            text = f"listeners: {listener.name} asks for {protocol}, only PLAINTEXT is supported yet"
+            raise ConfigError(text, "listeners")
     for listener in config.advertised_listeners:
-        if listener.name not in names:
-            raise ConfigError(f"advertised.listeners: {listener.name} is not among listeners")
-        if listener.host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, never bound
-            raise ConfigError(f"advertised.listeners: {listener.name} needs an address clients can reach")
+        _check_advertised(listener, {one.name for one in config.listeners})
+
+
+def _protocol(config: Config, name: str) -> str:
+    """A listener's. Whoever lists protocols must list its, as in Kafka; without a list any name may be PLAINTEXT."""
+    key = "listener.security.protocol.map"
+    protocols = dict(config.listener_protocols)
+    if name not in protocols and key in config.given:
+        raise ConfigError(f"listeners: {name} is not in {key}", "listeners")
+    return protocols.get(name, "PLAINTEXT")
+
+
+def _check_advertised(listener: Listener, names: set[str]) -> None:
+    key = "advertised.listeners"
+    if listener.name not in names:
+        raise ConfigError(f"{key}: {listener.name} is not among listeners", key)
+    if listener.host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, never bound
+        raise ConfigError(f"{key}: {listener.name} needs an address clients can reach", key)

@@ -1,15 +1,41 @@
-"""How the values of properties are read: each parser takes the text and returns the value or raises ValueError."""
+"""How the values of keys are read: a `Reader` has Kafka's type of the key and turns text into a value or refuses it.
+
+A value is shown as Kafka shows it: normalised by its type, whatever it was written like. Nothing here knows a key.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, IntEnum
 from pathlib import Path
+from typing import Any
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
 
 
 class ConfigError(Exception):
-    """A configuration that must not start; its text is the one line the user sees."""
+    """A configuration that must not start; its text is the one line the user sees. `key` is what it is about."""
+
+    def __init__(self, text: str, key: str = "") -> None:
+        super().__init__(text)
+        self.key = key
+
+
+class ConfigType(IntEnum):
+    """Kafka's DescribeConfigsResponse.ConfigType."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,39 +47,84 @@ class Listener:
     port: int
 
 
-def text(value: str) -> str:
-    """Any text."""
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads the values of a key. `parse` raises ValueError, saying what a value must be."""
+
+    type: ConfigType
+    parse: Callable[[str], Any]
+
+    def __call__(self, value: str) -> Any:
+        return self.parse(value.strip())
+
+    def shown(self, value: str) -> str:
+        """A value that can be read, as Kafka shows it (ConfigDef.convertToString)."""
+        text = value.strip()
+        match self.type:
+            case ConfigType.BOOLEAN:
+                return text.lower()
+            case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
+                return str(int(text)) if text else text
+            case ConfigType.DOUBLE:
+                return str(float(text))
+            case ConfigType.LIST:
+                return ",".join(elements(text))
+        return text
+
+
+def elements(value: str) -> list[str]:
+    """Of a list, between commas."""
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _text(value: str) -> str:
     return value
 
 
-def boolean(value: str) -> bool:
-    """`true` or `false`, in any case."""
+def _boolean(value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise ValueError("must be true or false")
     return value.lower() == "true"
 
 
-def at_least(low: int, high: int) -> Callable[[str], int]:
+text = Reader(ConfigType.STRING, _text)
+boolean = Reader(ConfigType.BOOLEAN, _boolean)
+
+
+def integer(low: int = -INT_MAX - 1, high: int = INT_MAX) -> Reader:
     """A whole number within [low, high]."""
-
-    def parse(value: str) -> int:
-        number = _whole_number(value)
-        if not low <= number <= high:
-            raise ValueError(f"must be between {low} and {high}")
-        return number
-
-    return parse
+    return Reader(ConfigType.INT, _within(low, high))
 
 
-def at_least_or_unlimited(low: int, unlimited: int) -> Callable[[str], int]:
+def short(low: int) -> Reader:
+    """A whole number within [low, 32767]."""
+    return Reader(ConfigType.SHORT, _within(low, 2**15 - 1))
+
+
+def long(low: int = -LONG_MAX - 1) -> Reader:
+    """A whole number from `low` on."""
+    return Reader(ConfigType.LONG, _within(low, LONG_MAX))
+
+
+def long_or_unlimited(low: int) -> Reader:
     """A whole number from `low` on; -1, as in Kafka, for no limit."""
 
     def parse(value: str) -> int:
         number = _whole_number(value)
         if number == -1:
-            return unlimited
-        if not low <= number <= unlimited:
-            raise ValueError(f"must be between {low} and {unlimited}, or -1 for no limit")
+            return LONG_MAX
+        if not low <= number <= LONG_MAX:
+            raise ValueError(f"must be between {low} and {LONG_MAX}, or -1 for no limit")
+        return number
+
+    return Reader(ConfigType.LONG, parse)
+
+
+def _within(low: int, high: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        number = _whole_number(value)
+        if not low <= number <= high:
+            raise ValueError(f"must be between {low} and {high}")
         return number
 
     return parse
@@ -66,27 +137,27 @@ def _whole_number(value: str) -> int:
     return int(value)
 
 
-def optional(parse: Callable[[str], int]) -> Callable[[str], int | None]:
-    """Nothing at all, or what `parse` reads."""
-
-    def read(value: str) -> int | None:
-        return parse(value) if value else None
-
-    return read
+def optional(reader: Reader) -> Reader:
+    """Nothing at all, or what the reader reads."""
+    return Reader(reader.type, lambda value: reader.parse(value) if value else None)
 
 
-def ratio(value: str) -> float:
-    """A number above 0 and up to 1; 1 means never."""
-    try:
-        number = float(value)
-    except ValueError:
-        raise ValueError("must be a number") from None
-    if not 0 < number <= 1:
-        raise ValueError("must be above 0 and at most 1")
-    return number
+def ratio(*, is_zero_allowed: bool = False) -> Reader:
+    """A number up to 1, and above 0 or from 0 on."""
+
+    def parse(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError("must be a number") from None
+        if not 0 <= number <= 1 or not (number or is_zero_allowed):
+            raise ValueError(f"must be {'between 0 and 1' if is_zero_allowed else 'above 0 and at most 1'}")
+        return number
+
+    return Reader(ConfigType.DOUBLE, parse)
 
 
-def choice(*allowed: str) -> Callable[[str], str]:
+def choice(*allowed: str) -> Reader:
     """One of the words given."""
 
     def parse(value: str) -> str:
@@ -94,12 +165,30 @@ def choice(*allowed: str) -> Callable[[str], str]:
             raise ValueError(f"must be one of {', '.join(allowed)}")
         return value
 
-    return parse
+    return Reader(ConfigType.STRING, parse)
 
 
-def directories(value: str) -> tuple[Path, ...]:
-    """A comma-separated list of directories, each once."""
-    found = tuple(Path(part.strip()) for part in value.split(",") if part.strip())
+def member(allowed: type[Enum]) -> Reader:
+    """A member of an enumeration, by its value."""
+    words = choice(*(one.value for one in allowed))
+    return Reader(ConfigType.STRING, lambda value: allowed(words.parse(value)))
+
+
+def members(allowed: type[Enum]) -> Reader:
+    """A list of members of an enumeration, each once; it may be empty (Kafka's ValidList.in)."""
+    word = member(allowed)
+
+    def parse(value: str) -> frozenset[Enum]:
+        found = [word.parse(part) for part in elements(value)]
+        if len(set(found)) != len(found):
+            raise ValueError("names a value twice")
+        return frozenset(found)
+
+    return Reader(ConfigType.LIST, parse)
+
+
+def _directories(value: str) -> tuple[Path, ...]:
+    found = tuple(map(Path, elements(value)))
     if not found:
         raise ValueError("names no directory")
     if len(set(found)) != len(found):
@@ -107,9 +196,8 @@ def directories(value: str) -> tuple[Path, ...]:
     return found
 
 
-def listeners(value: str) -> tuple[Listener, ...]:
-    """A comma-separated list of `NAME://host:port`; names and ports are unique, the protocol is PLAINTEXT."""
-    found = tuple(_listener(part.strip()) for part in value.split(",") if part.strip())
+def _listeners(value: str) -> tuple[Listener, ...]:
+    found = tuple(map(_listener, elements(value)))
     if len({one.name for one in found}) != len(found):
         raise ValueError("a listener name is used twice")
     ports = [(one.host, one.port) for one in found if one.port]
@@ -118,8 +206,24 @@ def listeners(value: str) -> tuple[Listener, ...]:
     return found
 
 
-def http_address(value: str) -> tuple[str, int] | None:
-    """`http://host:port`, or nothing: then no HTTP is served."""
+def _listener(value: str) -> Listener:
+    name, separator, rest = value.partition("://")
+    if not separator or not name:
+        raise ValueError(f"{value} is not NAME://host:port")
+    return _address(name.upper(), rest)
+
+
+def _protocols(value: str) -> tuple[tuple[str, str], ...]:
+    found = []
+    for part in elements(value):
+        name, _, protocol = part.upper().rpartition(":")
+        if not name or protocol not in PROTOCOLS:
+            raise ValueError(f"{part} is not NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}")
+        found.append((name, protocol))
+    return tuple(found)
+
+
+def _http_address(value: str) -> tuple[str, int] | None:
     if not value:
         return None
     if not value.startswith("http://"):
@@ -128,17 +232,19 @@ def http_address(value: str) -> tuple[str, int] | None:
     return one.host, one.port
 
 
-def _listener(value: str) -> Listener:
-    name, separator, rest = value.partition("://")
-    if not separator or not name:
-        raise ValueError(f"{value} is not NAME://host:port")
-    if name.upper() in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        raise ValueError(f"{name}: only PLAINTEXT is supported yet")
-    return _address(name.upper(), rest)
-
-
 def _address(name: str, value: str) -> Listener:
     host, separator, port = value.rpartition(":")
     if not separator or re.fullmatch("[0-9]{1,5}", port) is None or int(port) > 65535:
         raise ValueError(f"{value} is not host:port")
     return Listener(name, host.strip("[]"), int(port))
+
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # Kafka's SecurityProtocol
+
+words = Reader(ConfigType.LIST, lambda value: tuple(elements(value)))
+upper_words = Reader(ConfigType.LIST, lambda value: tuple(elements(value.upper())))
+directory = Reader(ConfigType.STRING, lambda value: Path(value) if value else None)
+directories = Reader(ConfigType.LIST, _directories)  # each once
+listeners = Reader(ConfigType.LIST, _listeners)  # `NAME://host:port`, names and ports unique
+protocols = Reader(ConfigType.STRING, _protocols)  # `NAME:PROTOCOL`, by listener name
+http_address = Reader(ConfigType.STRING, _http_address)  # `http://host:port`, or nothing: then no HTTP is served

@@ -113,26 +113,46 @@ class HandlerConfig(Protocol):
 
 
 class ConfigSource(IntEnum):
-    """Kafka's ConfigSource, as far as a topic's configs can come from there."""
+    """Kafka's ConfigSource, as far as configs of topics and brokers come from there."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A topic config in effect."""
+    """A config in effect. `synonyms` are all that set it, as name, value and source; the first of them counts.
+
+    `type` is the number of Kafka's ConfigType. A value of None is not set, or not to be seen.
+    """
 
     name: str
-    value: str
+    value: str | None
     source: ConfigSource
+    synonyms: tuple[tuple[str, str | None, ConfigSource], ...] = ()
+    type: int = 0
+    documentation: str = ""
+    is_sensitive: bool = False
+    is_read_only: bool = False
 
 
-class TopicConfigView(Protocol):
-    """What is in effect for a topic, given what was set for it."""
+class ConfigCatalogue(Protocol):
+    """What is in effect, and where it comes from; all keys, by name."""
 
-    def __call__(self, configs: Mapping[str, str]) -> Sequence[ConfigEntry]: ...
+    def topic(self, name: str, configs: Mapping[str, str], /) -> Sequence[ConfigEntry]:
+        """For a topic, given what was set for it."""
+        ...
+
+    def broker(self) -> Sequence[ConfigEntry]:
+        """For this broker."""
+        ...
+
+    def cluster_default(self) -> Sequence[ConfigEntry]:
+        """What was set for all brokers at run time, and nothing else."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +163,7 @@ class BrokerInterfaces:
     cluster: ClusterService
     groups: GroupService
     config: HandlerConfig
-    topic_config: TopicConfigView
+    configs: ConfigCatalogue
     fetch_sessions: FetchSessionCache
     metrics: RequestMetrics
     now_ms: Callable[[], int]

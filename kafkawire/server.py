@@ -32,9 +32,12 @@ REAPER_INTERVAL_S = 1.0  # how late a deadline may be noticed
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ServerLimits:
-    """Bounds over all connections; defaults are Kafka's but for the queue, which Kafka leaves unbounded."""
+    """Bounds over all connections; defaults are Kafka's but for the queue, which Kafka leaves unbounded.
+
+    The numbers of connections may be changed at any time: who is connected already stays.
+    """
 
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
     max_connections: int = 2**31 - 1

@@ -35,5 +35,5 @@ class Kafkawire(Broker):
             "log.dirs": str(self.data_dir),
             **self.overrides,
         }
-        overrides = [part for key, value in properties.items() for part in ("--override", f"{key}={value}")]
+        overrides = [part for key, value in properties.items() for part in ("--set", f"{key}={value}")]
         return [str(KAFKAWIRE), "serve", *overrides]

@@ -119,7 +119,7 @@ def test_a_properties_file_counts_and_an_override_counts_more(tmp_path: Path) ->
     properties.write_text(
         f"listeners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path / 'data'}\nhttp.listeners=http://127.0.0.1:{port}\n"
     )
-    command = [str(KAFKAWIRE), "serve", str(properties), "--override", f"http.listeners=http://127.0.0.1:{other_port}"]
+    command = [str(KAFKAWIRE), "serve", str(properties), "--set", f"http.listeners=http://127.0.0.1:{other_port}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         assert process.stdout is not None

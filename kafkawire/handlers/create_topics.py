@@ -121,9 +121,13 @@ def _created(context: RequestContext, topic: TopicInfo) -> CreatableTopicResult:
     row.replication_factor = len(topic.partitions[0].replicas)
     row.configs = [
         CreatableTopicConfigs(
-            name=entry.name, value=entry.value, read_only=False, config_source=entry.source, is_sensitive=False
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.is_read_only,
+            config_source=entry.source,
+            is_sensitive=entry.is_sensitive,
         )
-        for entry in context.broker.topic_config(topic.configs)
+        for entry in context.broker.configs.topic(topic.name, topic.configs)
     ]
     return row
 

@@ -79,10 +79,19 @@ def log_config(configs: Mapping[str, str]) -> LogConfig:
     )
 
 
-def topic_config(configs: Mapping[str, str]) -> list[ConfigEntry]:
-    shown = {"retention.ms": ConfigEntry("retention.ms", "604800000", ConfigSource.DEFAULT)}
-    shown.update({name: ConfigEntry(name, value, ConfigSource.TOPIC) for name, value in configs.items()})
-    return list(shown.values())
+class Catalogue:
+    """What the tests look at of the configs in effect."""
+
+    def topic(self, name: str, configs: Mapping[str, str]) -> list[ConfigEntry]:
+        shown = {"retention.ms": ConfigEntry("retention.ms", "604800000", ConfigSource.DEFAULT)}
+        shown.update({name: ConfigEntry(name, value, ConfigSource.TOPIC) for name, value in configs.items()})
+        return list(shown.values())
+
+    def broker(self) -> list[ConfigEntry]:
+        return []
+
+    def cluster_default(self) -> list[ConfigEntry]:
+        return []
 
 
 @dataclass
@@ -194,7 +203,7 @@ async def open_handlers(
         cluster=cluster,
         groups=groups,
         config=chosen,
-        topic_config=topic_config,
+        configs=Catalogue(),
         fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
         metrics=RequestMetrics(),
         now_ms=lambda: NOW_MS,

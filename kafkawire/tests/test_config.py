@@ -4,24 +4,66 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.cli.serve import text_of
-from kafkawire.config import Config, ConfigError, Listener, load, read_properties
+from kafkawire.config import BROKER_KEYS, Config, ConfigError, Listener, load
+from kafkawire.properties import parse
 from kafkawire.unbuilt_config import HARMLESS_KEYS, UNBUILT_KEYS
 
-STOCK_FILE = """
-# The Apache Kafka 4.3 server.properties for one node, in part
+# What Apache Kafka 4.3.1 comes with, without its comments: config/server.properties ...
+COMBINED_FILE = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=localhost:9093
-listeners=PLAINTEXT://:9092
-advertised.listeners=PLAINTEXT://localhost:9092
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
 num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
 socket.request.max.bytes=104857600
 log.dirs=/tmp/kraft-combined-logs
 num.partitions=1
+num.recovery.threads.per.data.dir=2
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
 log.retention.hours=168
 log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
 """
+# ... and config/broker.properties, as far as it differs.
+BROKER_FILE = (
+    COMBINED_FILE
+    + """
+process.roles=broker
+node.id=2
+listeners=PLAINTEXT://localhost:9092
+advertised.listeners=PLAINTEXT://localhost:9092
+log.dirs=/tmp/kraft-broker-logs
+"""
+)
+WITHOUT_EFFECT = {
+    "process.roles",
+    "controller.quorum.bootstrap.servers",
+    "inter.broker.listener.name",
+    "num.network.threads",
+    "num.io.threads",
+    "socket.send.buffer.bytes",
+    "socket.receive.buffer.bytes",
+    "num.recovery.threads.per.data.dir",
+    "share.coordinator.state.topic.replication.factor",
+    "share.coordinator.state.topic.min.isr",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+}
+
+
+def properties(content: str) -> dict[str, str]:
+    return {key: value for key, value, _ in parse(content, "file")}
 
 
 def test_defaults_of_a_first_run() -> None:
@@ -32,15 +74,48 @@ def test_defaults_of_a_first_run() -> None:
     assert not warnings
 
 
-def test_a_stock_file_is_read_with_named_warnings() -> None:
-    config, warnings = load(read_properties(STOCK_FILE))
+@pytest.mark.enforces("controller.listener.names")
+def test_the_file_of_a_combined_node_starts_a_broker_without_its_controller() -> None:
+    config, warnings = load(properties(COMBINED_FILE))
     assert config.listeners == (Listener("PLAINTEXT", "", 9092),)
-    assert config.advertised("PLAINTEXT") == Listener("PLAINTEXT", "localhost", 9092)
-    assert [line.split()[0] for line in warnings] == [
-        "process.roles",
-        "controller.quorum.bootstrap.servers",
-        "num.network.threads",
-    ]
+    assert config.advertised_listeners == (Listener("PLAINTEXT", "localhost", 9092),)
+    *harmless, controller = warnings
+    assert {line.split()[0] for line in harmless} == WITHOUT_EFFECT
+    assert controller == "listener CONTROLLER://:9093 is not opened: this broker needs no KRaft quorum"
+
+
+def test_the_file_of_a_broker_starts_one() -> None:
+    config, warnings = load(properties(BROKER_FILE))
+    assert (config.node_id, config.listeners) == (2, (Listener("PLAINTEXT", "localhost", 9092),))
+    assert {line.split()[0] for line in warnings} == WITHOUT_EFFECT
+
+
+@pytest.mark.enforces("listener.security.protocol.map")
+@pytest.mark.parametrize(
+    ("protocols", "listeners", "complaint"),
+    [
+        ("OUTSIDE:SASL_SSL,PLAINTEXT:PLAINTEXT", "PLAINTEXT://h:1", None),
+        ("OUTSIDE:PLAINTEXT", "OUTSIDE://h:1", None),
+        ("SSL:PLAINTEXT", "SSL://h:1", None),
+        ("OUTSIDE:SSL", "OUTSIDE://h:1", "listeners: OUTSIDE asks for SSL, only PLAINTEXT is supported yet"),
+        ("PLAINTEXT:PLAINTEXT", "INSIDE://h:1", "listeners: INSIDE is not in listener.security.protocol.map"),
+        ("PLAINTEXT", "PLAINTEXT://h:1", "PLAINTEXT is not NAME:PROTOCOL with one of PLAINTEXT, SSL"),
+    ],
+)
+def test_only_a_listener_that_is_opened_asks_for_its_protocol(
+    protocols: str, listeners: str, complaint: str | None
+) -> None:
+    given = {"listener.security.protocol.map": protocols, "listeners": listeners}
+    if complaint is None:
+        assert len(load(given)[0].listeners) == 1
+    else:
+        with pytest.raises(ConfigError, match=complaint):
+            load(given)
+
+
+def test_a_node_that_is_a_controller_alone_does_not_start() -> None:
+    with pytest.raises(ConfigError, match="listeners: at least one is needed"):
+        load({"listeners": "CONTROLLER://:9093", "controller.listener.names": "CONTROLLER"})
 
 
 def test_unknown_key_is_a_named_warning() -> None:
@@ -66,6 +141,10 @@ def test_unknown_key_is_a_named_warning() -> None:
         ("log.dirs", "a,a", "names a directory twice"),
         ("http.listeners", "https://127.0.0.1:1", "must be http://host:port"),
         ("log.message.timestamp.type", "Never", "must be one of CreateTime, LogAppendTime"),
+        ("disk.reject.ratio", "0", "must be above 0 and at most 1"),
+        ("disk.reject.ratio", "half", "must be a number"),
+        ("group.min.session.timeout.ms", "1800001", "is greater than group.max.session.timeout.ms"),
+        ("log.roll.ms", "0", "must be between 1"),
     ],
 )
 def test_a_bad_value_refuses_to_start_and_names_its_key(key: str, value: str, complaint: str) -> None:
@@ -73,6 +152,7 @@ def test_a_bad_value_refuses_to_start_and_names_its_key(key: str, value: str, co
         load({key: value})
     line = str(refused.value)
     assert line.startswith(key)
+    assert refused.value.key == key
     assert complaint in line
     assert "\n" not in line
 
@@ -90,11 +170,17 @@ def test_minus_one_is_no_limit_where_kafka_says_so() -> None:
         load({"queued.max.request.bytes": "-2"})
 
 
-@pytest.mark.parametrize("key", sorted(UNBUILT_KEYS))
+@pytest.mark.parametrize("key", sorted(name for name, key in BROKER_KEYS.items() if not key.is_built))
 def test_a_key_not_built_yet_takes_only_its_default(key: str) -> None:
-    assert load({key: UNBUILT_KEYS[key]}) == (Config(), [])
+    default = BROKER_KEYS[key].default
+    if default is not None:
+        assert load({key: default}) == (Config(), [])
     with pytest.raises(ConfigError, match="not supported yet"):
-        load({key: UNBUILT_KEYS[key] + "x"})
+        load({key: f"{default}x"})
+
+
+def test_a_default_may_be_written_differently() -> None:
+    assert load({"log.cleaner.min.cleanable.ratio": "0.50", "log.cleaner.enable": "TRUE"}) == (Config(), [])
 
 
 @pytest.mark.parametrize("key", ["sasl.enabled.mechanisms", "ssl.keystore.location", "listener.name.x.ssl.y"])
@@ -104,46 +190,19 @@ def test_security_that_does_not_exist_refuses_to_start(key: str) -> None:
 
 
 def test_no_key_is_in_two_tables() -> None:
-    ours = {key for key in UNBUILT_KEYS | HARMLESS_KEYS if not load_is_unknown(key)}
-    assert not ours
+    assert not BROKER_KEYS.keys() & HARMLESS_KEYS.keys()
+    assert all(BROKER_KEYS[name] is key for name, key in UNBUILT_KEYS.items())
 
 
-def load_is_unknown(key: str) -> bool:
-    import dataclasses
-
-    return key not in {field.metadata["key"] for field in dataclasses.fields(Config)}
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("a=1\nb = 2 ", {"a": "1", "b": "2"}),
-        ("a: 1", {"a": "1"}),
-        ("# no\n! no\n\na=b=c", {"a": "b=c"}),
-        ("a=1,\\\n2", {"a": "1,2"}),
-        ("a=1,\\\n  2", {"a": "1,2"}),
-        ("a=1\\", {"a": "1"}),
-        ("# kept in C:\\\na=1", {"a": "1"}),
-        ("listeners=PLAINTEXT://:9092", {"listeners": "PLAINTEXT://:9092"}),
-    ],
-)
-def test_properties(content: str, expected: dict[str, str]) -> None:
-    assert read_properties(content) == expected
-
-
-def test_a_file_that_cannot_be_read_as_text_is_one_clear_line(tmp_path: Path) -> None:
-    (tmp_path / "latin.properties").write_bytes(b"broker.rack=M\xfcnchen")
-    with pytest.raises(ConfigError, match=r"latin.properties is not UTF-8: .* at byte 13$"):
-        text_of(tmp_path / "latin.properties")
-    with pytest.raises(ConfigError, match="No such file"):
-        text_of(tmp_path / "none.properties")
-
-
-def test_a_line_without_a_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match="not a key=value line"):
-        read_properties("log.dirs")
+@pytest.mark.parametrize("name", BROKER_KEYS)
+def test_every_key_can_be_given_its_default_and_says_what_it_is_for(name: str) -> None:
+    key = BROKER_KEYS[name]
+    assert key.documentation.endswith(".")
+    if key.default is not None:
+        assert load({name: key.default})[0] == Config()
+        assert key.shown(key.default) == key.default, "as Kafka shows it"
 
 
 def test_a_key_goes_before_its_older_name_wherever_they_stand() -> None:
-    config, _ = load(read_properties("log.dirs=/new\nlog.dir=/old"))
+    config, _ = load(properties("log.dirs=/new\nlog.dir=/old"))
     assert config.log_dirs == (Path("/new"),)

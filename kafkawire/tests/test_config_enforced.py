@@ -1,7 +1,7 @@
 """Each key of the configuration, set to another value than its default, changes what the running broker does.
 
 `enforces` names the key a test shows; `test_tidy` sees that no accepted key is without one, and the table in
-docs/configuration.md is made of them.
+docs/configs.md is made of them.
 """
 
 from __future__ import annotations
@@ -264,15 +264,21 @@ async def test_keys_of_finished_segments_are_indexed(broker: dict[str, str], top
 @enforces("log.flush.interval.messages")
 @enforces("flush.messages")
 @enforces("log.flush.interval.ms")
+@enforces("log.flush.scheduler.interval.ms")
 @enforces("flush.ms")
-@pytest.mark.parametrize("of_topic", [False, True])
-async def test_when_a_topic_is_flushed(of_topic: bool) -> None:
-    keys = {"flush_policy": "async", "flush_messages": "3", "flush_ms": "5000"}
-    broker = {"log_flush_policy": "async", "log_flush_interval_messages": "3", "log_flush_interval_ms": "5000"}
+@pytest.mark.parametrize(
+    ("broker", "topic"),
+    [
+        ({}, {"flush_policy": "async", "flush_messages": "3", "flush_ms": "5000"}),
+        ({"log_flush_policy": "async", "log_flush_interval_messages": "3", "log_flush_interval_ms": "5000"}, {}),
+        ({"log_flush_scheduler_interval_ms": "5000"}, {"flush_policy": "async", "flush_messages": "3"}),
+    ],
+)
+async def test_when_a_topic_is_flushed(broker: dict[str, str], topic: dict[str, str]) -> None:
     world = MemoryWorld()
-    async with open_broker(world, **({} if of_topic else broker)) as opened:
+    async with open_broker(world, **broker) as opened:
         client = opened.connect()
-        await create(client, **(keys if of_topic else {}))
+        await create(client, **topic)
         at_first = syncs(world)
         after = []
         for _ in range(4):

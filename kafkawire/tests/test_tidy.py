@@ -114,4 +114,4 @@ def test_a_package_whose_work_comes_later_is_a_docstring_and_nothing_else(name: 
 
 def test_configuration_document_is_current() -> None:
     """And every accepted key has a test that shows its effect: the generator refuses otherwise."""
-    assert (ROOT / "docs/configuration.md").read_text(encoding="utf-8") == generate_config_doc.render()
+    assert (ROOT / "docs/configs.md").read_text(encoding="utf-8") == generate_config_doc.render()

@@ -15,9 +15,7 @@ import trio.testing
 
 import engine.index
 import engine.segment
-from kafkawire import topic_config
-from kafkawire.config import INT_MAX
-from kafkawire.config_values import at_least
+from kafkawire.config_values import integer
 from kafkawire.tests.simulation.admin import Admin
 from kafkawire.tests.simulation.audit import Auditor
 from kafkawire.tests.simulation.checker import Anomaly, check
@@ -34,6 +32,7 @@ from kafkawire.tests.simulation.reader import Follower, Wanderer
 from kafkawire.tests.simulation.shared import Shared
 from kafkawire.tests.simulation.world import DiskSpeed, SimulatedFileSystem, SimulatedWorld
 from kafkawire.tests.simulation.writer import Writer
+from kafkawire.topic_config import TOPIC_KEYS
 
 OPERATIONS_MIN = 200
 FAULTS_MIN = 3
@@ -63,7 +62,7 @@ class Result:
 def prepare() -> None:
     """Once per process: the same schedule for the same seed, rolls and index entries every few records, no logs."""
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
-    topic_config.TOPIC_KEYS["segment.bytes"] = topic_config.TopicKey(at_least(1000, INT_MAX), "segment_size_bytes")
+    TOPIC_KEYS["segment.bytes"] = replace(TOPIC_KEYS["segment.bytes"], reader=integer(1000))
     engine.index.INTERVAL_BYTES = INDEX_INTERVAL_BYTES
     vars(engine.segment).update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)
     structlog.configure(processors=[_drop])
