@@ -8,7 +8,12 @@ import click
 
 import kafkawire
 
-COMMANDS = {"groups": "kafkawire.cli.groups", "serve": "kafkawire.cli.serve"}
+COMMANDS = {
+    "configs": "kafkawire.cli.configs",
+    "groups": "kafkawire.cli.groups",
+    "serve": "kafkawire.cli.serve",
+    "topics": "kafkawire.cli.topics",
+}
 
 
 class LazyGroup(click.Group):

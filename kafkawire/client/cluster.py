@@ -34,6 +34,7 @@ _GROUP_KEY_TYPE: Final = 0
 _COORDINATOR_COMES = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
+_CONTROLLER_COMES = frozenset({ErrorCode.NOT_CONTROLLER})
 _LEADER_COMES = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.OFFSET_NOT_AVAILABLE}
 )
@@ -85,9 +86,29 @@ class Cluster:
         """All of the cluster."""
         return list((await self._metadata([]))[0].values())
 
-    async def topics(self, names: Collection[str]) -> dict[str, MetadataResponseTopic]:
-        """What is known of these; none is created."""
+    async def broker_of_id(self, broker_id: int) -> Connection:
+        """Raises ClientError."""
+        brokers = (await self._metadata([]))[0]
+        if broker_id not in brokers:
+            raise ClientError(f"there is no broker {broker_id}")
+        return await self.broker(brokers[broker_id])
+
+    async def topics(self, names: Collection[str] | None) -> dict[str, MetadataResponseTopic]:
+        """What is known of these, or of all; none is created."""
         return (await self._metadata(names))[1]
+
+    async def controller(self) -> Connection:
+        """The broker that decides on changes; any one if none is named. Raises ClientError."""
+        brokers, _, controller_id = await self._metadata([])
+        return await self.broker(brokers[controller_id]) if controller_id in brokers else await self.any_broker()
+
+    async def at_controller(
+        self,
+        names: Iterable[str],
+        ask: Callable[[Connection, list[str]], Awaitable[Mapping[str, _ValueT | Refusal]]],
+    ) -> dict[str, _ValueT | Refusal]:
+        """What the controller answers when `ask`ed for these."""
+        return await self._settled(list(dict.fromkeys(names)), self._asking(self._controller, ask), _CONTROLLER_COMES)
 
     async def at_coordinators(
         self,
@@ -177,7 +198,7 @@ class Cluster:
 
     async def _leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address | Refusal]:
         wanted = list(partitions)
-        brokers, topics = await self._metadata({one.topic for one in wanted})
+        brokers, topics, _ = await self._metadata({one.topic for one in wanted})
         leaders: dict[TopicPartition, Address | Refusal] = {
             TopicPartition(name, row.partition_index): brokers.get(row.leader_id)
             or refusal(ErrorCode.LEADER_NOT_AVAILABLE)
@@ -188,13 +209,20 @@ class Cluster:
         refused = {name: refusal(topic.error_code) for name, topic in topics.items() if topic.error_code}
         return {one: leaders.get(one) or refused.get(one.topic, unknown) for one in wanted}
 
-    async def _metadata(self, names: Collection[str]) -> tuple[dict[int, Address], dict[str, MetadataResponseTopic]]:
-        request = MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in sorted(names)], allow_auto_topic_creation=False
-        )
+    async def _controller(self, names: Sequence[str]) -> dict[str, Address | Refusal]:
+        brokers, _, controller_id = await self._metadata([])
+        place = brokers.get(controller_id) or refusal(ErrorCode.NOT_CONTROLLER)
+        return dict.fromkeys(names, place)
+
+    async def _metadata(
+        self, names: Collection[str] | None
+    ) -> tuple[dict[int, Address], dict[str, MetadataResponseTopic], int]:
+        """Brokers by their ids, topics, and the controller's id."""
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in sorted(names)]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         answer = await (await self.any_broker()).call(request, MetadataResponse, at_least=4)
         brokers = {one.node_id: Address(one.host, one.port) for one in answer.brokers}
-        return brokers, {one.name: one for one in answer.topics if one.name is not None}
+        return brokers, {one.name: one for one in answer.topics if one.name is not None}, answer.controller_id
 
 
 def _is_one_of(outcome: object, codes: Collection[ErrorCode]) -> bool:

@@ -37,6 +37,7 @@ _TEXTS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "the partition has no leader",
     ErrorCode.KAFKA_STORAGE_ERROR: "the partition is offline",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "there is a topic of this name",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not authorized for the topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "not authorized for the group",
     ErrorCode.GROUP_ID_NOT_FOUND: "the group does not exist",

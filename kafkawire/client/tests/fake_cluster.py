@@ -147,7 +147,11 @@ class FakeCluster:
                 MetadataResponseBroker(node_id=node, host=one.host, port=one.port)
                 for node, one in self.addresses.items()
             ],
-            topics=[self._topic(one.name) for one in request.topics],
+            controller_id=min(self.addresses),
+            topics=[
+                self._topic(name)
+                for name in (self.topics if request.topics is None else [one.name for one in request.topics])
+            ],
         )
 
     def _topic(self, name: str) -> MetadataResponseTopic:
@@ -156,7 +160,9 @@ class FakeCluster:
         return MetadataResponseTopic(
             name=name,
             partitions=[
-                MetadataResponsePartition(partition_index=index, leader_id=log.leader)
+                MetadataResponsePartition(
+                    partition_index=index, leader_id=log.leader, replica_nodes=[log.leader], isr_nodes=[log.leader]
+                )
                 for index, log in enumerate(self.topics[name])
             ],
         )

@@ -1,0 +1,96 @@
+"""`kafkawire configs explain`: all that the tables say of a key, of topics, of brokers or of both."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+from kafkawire.config import BROKER_KEYS, OLDER_NAMES
+from kafkawire.config_keys import Key, TopicKey, Update
+from kafkawire.topic_config import SYNONYMS, TOPIC_KEYS
+from kafkawire.unbuilt_config import HARMLESS_KEYS
+
+WIDTH: Final = 100
+BUILT: Final = "obeyed"
+NOT_BUILT: Final = "not built yet: only the default is accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Of one key; `synonyms` go before each other in their order."""
+
+    key: str
+    of: str
+    documentation: str
+    type: str | None
+    default: str | None
+    synonyms: tuple[str, ...]
+    change: str
+    status: str
+
+    def document(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """For people."""
+        rows = {
+            "type": self.type,
+            "default": self.default,
+            "synonyms": ", ".join(self.synonyms) or None,
+            "change": self.change,
+            "status": self.status,
+        }
+        lines = [f"{self.key} ({self.of})", *textwrap.wrap(self.documentation, WIDTH), ""]
+        lines += [f"{name:<10}{value if value else '-'}" for name, value in rows.items()]
+        return "\n".join(lines)
+
+
+def explanations(name: str) -> list[Explanation]:
+    """None for a key that is not known."""
+    return list(_explanations(OLDER_NAMES.get(name, name)))
+
+
+def similar(name: str) -> list[str]:
+    """What may have been meant."""
+    return get_close_matches(name, {**TOPIC_KEYS, **BROKER_KEYS, **HARMLESS_KEYS}, n=1)
+
+
+def _explanations(name: str) -> Iterator[Explanation]:
+    if name in TOPIC_KEYS:
+        yield _of_topic(TOPIC_KEYS[name])
+    if name in BROKER_KEYS:
+        yield _of_broker(BROKER_KEYS[name])
+    if name in HARMLESS_KEYS:
+        why = f"Accepted and without effect: {HARMLESS_KEYS[name]}."
+        yield Explanation(name, "broker", why, None, None, (), Update.READ_ONLY.value, "without effect")
+
+
+def _of_topic(key: TopicKey) -> Explanation:
+    defaults = [source.value(source.key.default) for source in key.sources if source.key.default is not None]
+    return Explanation(
+        key.name,
+        "topic",
+        key.documentation,
+        key.reader.type.name.lower(),
+        defaults[0] if defaults else key.default,
+        tuple(source.key.name for source in key.sources),
+        "while brokers run",
+        BUILT if key.field is not None else NOT_BUILT,
+    )
+
+
+def _of_broker(key: Key) -> Explanation:
+    return Explanation(
+        key.name,
+        "broker",
+        key.documentation,
+        key.reader.type.name.lower(),
+        key.default,
+        tuple(one for one in SYNONYMS.get(key.name, ()) if one != key.name),
+        "at the start" if key.update is Update.READ_ONLY else f"while brokers run, {key.update.value}",
+        BUILT if key.is_built else NOT_BUILT,
+    )

@@ -1,0 +1,114 @@
+"""`kafkawire configs`: configs of topics and brokers of any Kafka cluster, and what a key of ours is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kafkawire.cli.cluster_command import Work, cluster_command
+
+if TYPE_CHECKING:
+    from kafkawire.client.configs import Resource
+
+_OF: Final = (
+    click.option("--topic", metavar="TOPIC", help="Of a topic."),
+    click.option("--broker", type=click.IntRange(min=0), metavar="ID", help="Of one broker."),
+    click.option("--all-brokers", is_flag=True, help="Of all brokers that have none of their own."),
+)
+
+
+def of_resource(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that say whose configs are meant."""
+    for option in reversed(_OF):
+        function = option(function)
+    return function
+
+
+@click.group("configs")
+def command() -> None:
+    """Show, change and explain configs."""
+
+
+@command.command("get")
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@of_resource
+@click.option("--all", "every", is_flag=True, help="Also keys that have their default.")
+@cluster_command
+def get(keys: tuple[str, ...], topic: str | None, broker: int | None, all_brokers: bool, every: bool) -> Work:
+    """Show KEYs, or all that are set somewhere, and what set them."""
+    from kafkawire.cli import config_reports
+
+    resource = _resource(topic, broker, all_brokers)
+    return partial(config_reports.report_configs, resource=resource, keys=keys, every=every or bool(keys))
+
+
+@command.command("set")
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@of_resource
+@click.option("--delete", multiple=True, metavar="KEY", help="Back to the default; may be repeated.")
+@click.option("--append", multiple=True, metavar="KEY=VALUE", help="To a list; may be repeated.")
+@click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="From a list; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Only ask whether it could be done.")
+@cluster_command
+def set_configs(
+    settings: tuple[str, ...],
+    topic: str | None,
+    broker: int | None,
+    all_brokers: bool,
+    dry_run: bool,
+    **others: tuple[str, ...],
+) -> Work:
+    """Change configs, all together or none."""
+    from kafkawire.cli import config_reports
+    from kafkawire.client.configs import Change, Operation
+
+    wanted = [(Operation.SET, settings), *((Operation[name.upper()], values) for name, values in others.items())]
+    changes = [
+        Change(how, *((one, None) if how is Operation.DELETE else _split(one)))
+        for how, values in wanted
+        for one in values
+    ]
+    if not changes:
+        raise click.UsageError("say what to change: KEY=VALUE, --delete, --append or --subtract")
+    resource = _resource(topic, broker, all_brokers)
+    return partial(config_reports.report_changes, resource=resource, changes=changes, dry_run=dry_run)
+
+
+def _split(setting: str) -> tuple[str, str]:
+    key, separator, value = setting.partition("=")
+    if not separator or not key:
+        raise click.UsageError(f"not KEY=VALUE: {setting}")
+    return key, value
+
+
+def _resource(topic: str | None, broker: int | None, all_brokers: bool) -> Resource:
+    from kafkawire.client import configs
+
+    if [topic is not None, broker is not None, all_brokers].count(True) != 1:
+        raise click.UsageError("give one of --topic, --broker, --all-brokers")
+    if topic is not None:
+        return configs.Resource(configs.TOPIC, topic)
+    return configs.Resource(configs.BROKER, "" if broker is None else str(broker))
+
+
+@command.command("explain")
+@click.argument("key")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def explain(key: str, output: str) -> None:
+    """Say what KEY of topics or brokers is for, without asking a cluster."""
+    import json
+
+    from kafkawire.cli.config_explanations import Explanation, explanations, similar
+
+    found: Sequence[Explanation] = explanations(key)
+    if not found:
+        others = "".join(f", did you mean {name}?" for name in similar(key))
+        raise click.ClickException(f"{key} is not a key of topics or brokers{others}")
+    if output == "json":
+        documents: list[dict[str, Any]] = [one.document() for one in found]
+        click.echo(json.dumps(documents, indent=2))
+    else:
+        click.echo("\n\n".join(one.text() for one in found))

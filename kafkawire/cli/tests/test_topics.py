@@ -1,0 +1,143 @@
+"""`kafkawire topics` against a cluster in memory: what is printed, what is changed, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kafkawire.cli import main
+from kafkawire.client.tests.fake_admin import TOPIC, FakeAdmin
+from kafkawire.client.tests.fake_cluster import FakeLog
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.create_topics import CreateTopicsRequest
+
+
+@pytest.fixture
+def fake() -> FakeAdmin:
+    """`orders` has two partitions, the second of them no leader."""
+    cluster = FakeAdmin(2)
+    cluster.topics["orders"] = [FakeLog(leader=2), FakeLog(leader=-1)]
+    return cluster
+
+
+def run(fake: FakeAdmin, *arguments: str) -> Result:
+    command = ["topics", *arguments, "--bootstrap-server", "kafka-2:9092"]
+    return CliRunner().invoke(main, command, obj=fake.connect, catch_exceptions=False)
+
+
+def printed(result: Result) -> list[list[str]]:
+    assert result.exit_code == 0, result.output
+    return [line.split() for line in result.stdout.splitlines()]
+
+
+def document(fake: FakeAdmin, *arguments: str) -> Any:
+    result = run(fake, *arguments, "-o", "json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refused(result: Result, code: int = 1) -> str:
+    assert result.exit_code == code
+    return result.stderr.splitlines()[-1].removeprefix("Error: ")
+
+
+def test_list(fake: FakeAdmin) -> None:
+    fake.topics["events"] = [FakeLog()]
+    assert printed(run(fake, "list")) == [
+        ["TOPIC", "PARTITIONS", "REPLICAS", "INTERNAL"],
+        ["events", "1", "1", "no"],
+        ["orders", "2", "1", "no"],
+    ]
+    assert [one["topic"] for one in document(fake, "list")] == ["events", "orders"]
+
+
+def test_describe(fake: FakeAdmin) -> None:
+    assert printed(run(fake, "describe", "orders"))[1:] == [
+        ["orders", "0", "2", "-1", "2", "2", "-"],
+        ["orders", "1", "-", "-1", "-1", "-1", "-"],
+    ]
+    (topic,) = document(fake, "describe", "--all")
+    assert topic["partitions"][0] == {
+        "partition": 0,
+        "leader": 2,
+        "leader_epoch": -1,
+        "replicas": [2],
+        "in_sync": [2],
+        "offline": [],
+    }
+
+
+def test_what_is_not_there_is_an_error_and_the_others_are_shown(fake: FakeAdmin) -> None:
+    result = run(fake, "describe", "orders", "gone")
+    assert refused(result) == "topic gone: there is no such topic or partition"
+    assert "orders" in result.stdout
+
+
+def test_create(fake: FakeAdmin) -> None:
+    result = run(fake, "create", "new", "--partitions", "3", "--set", "retention.ms=5")
+    assert printed(result) == [["TOPIC", "RESULT"], ["new", "created"]]
+    assert len(fake.topics["new"]) == 3
+    assert fake.configs[TOPIC, "new"] == {"retention.ms": "5"}
+    assert document(fake, "create", "plain") == [{"topic": "plain", "created": True, "error": None}]
+    request = fake.asked(CreateTopicsRequest)[-1]
+    assert [(one.num_partitions, one.replication_factor) for one in request.topics] == [(-1, -1)]
+
+
+def test_a_dry_run_changes_nothing(fake: FakeAdmin) -> None:
+    result = run(fake, "create", "new", "--dry-run")
+    assert printed(result)[1] == ["new", "can", "be", "created"]
+    assert "--dry-run" in result.stderr
+    assert document(fake, "alter", "orders", "--partitions", "5", "--dry-run")[0]["altered"] is False
+    assert len(fake.topics["orders"]) == 2
+    assert "new" not in fake.topics
+
+
+def test_a_topic_that_exists(fake: FakeAdmin) -> None:
+    assert refused(run(fake, "create", "orders")) == "topic orders: there is a topic of this name"
+    assert run(fake, "create", "orders", "--if-not-exists").exit_code == 0
+
+
+def test_the_controller_is_waited_for(fake: FakeAdmin) -> None:
+    fake.refuse(CreateTopicsRequest, ErrorCode.NOT_CONTROLLER)
+    assert run(fake, "create", "new").exit_code == 0
+    assert len(fake.asked(CreateTopicsRequest)) == 2
+
+
+def test_alter(fake: FakeAdmin) -> None:
+    assert run(fake, "alter", "orders", "--partitions", "5").exit_code == 0
+    assert len(fake.topics["orders"]) == 5
+    result = run(fake, "alter", "orders", "gone", "--partitions", "5")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "Error: topic gone: there is no such topic or partition",
+        "Error: topic orders: Topic already has 5 partition(s).",
+    ]
+
+
+@pytest.mark.parametrize("versions", [(1, 5), (1, 6)])
+def test_delete(fake: FakeAdmin, versions: tuple[int, int]) -> None:
+    fake.versions[20] = versions
+    assert printed(run(fake, "delete", "orders"))[1] == ["orders", "deleted"]
+    assert fake.topics == {}
+    assert refused(run(fake, "delete", "orders")) == "topic orders: there is no such topic or partition"
+    assert run(fake, "delete", "orders", "--if-exists").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe"],
+        ["describe", "--all", "orders"],
+        ["create"],
+        ["create", "t", "--partitions", "0"],
+        ["create", "t", "--set", "retention.ms"],
+        ["alter", "t"],
+        ["delete"],
+    ],
+)
+def test_a_command_that_is_not_clear(fake: FakeAdmin, arguments: list[str]) -> None:
+    refused(run(fake, *arguments), code=2)
+    assert fake.requests == []

@@ -1,0 +1,128 @@
+"""`kafkawire topics`: what is asked of the cluster, and what is shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kafkawire.cli.cluster_command import Report
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import refusal
+from kafkawire.client.topics import NewTopic, Outcomes, create_partitions, create_topics, delete_topics
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+
+DRY_RUN = "nothing was changed: --dry-run"
+
+
+async def report_list(cluster: Cluster, exclude_internal: bool) -> Report:
+    """`topics list`."""
+    known = sorted((await cluster.topics(None)).items())
+    shown = [(name, topic) for name, topic in known if not (topic.is_internal and exclude_internal)]
+    return Report(
+        document=[
+            {
+                "topic": name,
+                "topic_id": topic.topic_id.hex(),
+                "partitions": len(topic.partitions),
+                "replicas": _replicas(topic),
+                "internal": topic.is_internal,
+            }
+            for name, topic in shown
+        ],
+        columns=("TOPIC", "PARTITIONS", "REPLICAS", "INTERNAL"),
+        rows=[
+            (name, len(topic.partitions), _replicas(topic), "yes" if topic.is_internal else "no")
+            for name, topic in shown
+        ],
+    )
+
+
+def _replicas(topic: MetadataResponseTopic) -> int:
+    """As many as the partition with the most has."""
+    return max((len(row.replica_nodes) for row in topic.partitions), default=0)
+
+
+async def report_partitions(cluster: Cluster, names: Collection[str] | None) -> Report:
+    """`topics describe`."""
+    known = sorted((await cluster.topics(names)).items())
+    found = [(name, topic) for name, topic in known if not topic.error_code]
+    return Report(
+        document=[
+            {
+                "topic": name,
+                "topic_id": topic.topic_id.hex(),
+                "internal": topic.is_internal,
+                "partitions": [
+                    {
+                        "partition": row.partition_index,
+                        "leader": _leader(row),
+                        "leader_epoch": row.leader_epoch,
+                        "replicas": row.replica_nodes,
+                        "in_sync": row.isr_nodes,
+                        "offline": row.offline_replicas,
+                    }
+                    for row in _partitions(topic)
+                ],
+            }
+            for name, topic in found
+        ],
+        columns=("TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC", "OFFLINE"),
+        rows=[
+            (
+                name,
+                row.partition_index,
+                _leader(row),
+                row.leader_epoch,
+                *map(_ids, (row.replica_nodes, row.isr_nodes, row.offline_replicas)),
+            )
+            for name, topic in found
+            for row in _partitions(topic)
+        ],
+        problems=[f"topic {name}: {refusal(topic.error_code)}" for name, topic in known if topic.error_code],
+    )
+
+
+def _partitions(topic: MetadataResponseTopic) -> list[MetadataResponsePartition]:
+    return sorted(topic.partitions, key=lambda row: row.partition_index)
+
+
+def _leader(row: MetadataResponsePartition) -> int | None:
+    return row.leader_id if row.leader_id >= 0 else None
+
+
+def _ids(brokers: Sequence[int]) -> str | None:
+    return ",".join(map(str, brokers)) or None
+
+
+async def report_create(cluster: Cluster, topics: Sequence[NewTopic], may_exist: bool, dry_run: bool) -> Report:
+    """`topics create`."""
+    outcomes = await create_topics(cluster, topics, validate_only=dry_run)
+    ignored = ErrorCode.TOPIC_ALREADY_EXISTS if may_exist else None
+    return _report("created", outcomes, ignored, DRY_RUN if dry_run else None)
+
+
+async def report_alter(cluster: Cluster, counts: Mapping[str, int], dry_run: bool) -> Report:
+    """`topics alter`."""
+    outcomes = await create_partitions(cluster, counts, validate_only=dry_run)
+    return _report("altered", outcomes, None, DRY_RUN if dry_run else None)
+
+
+async def report_delete(cluster: Cluster, names: Collection[str], may_lack: bool) -> Report:
+    """`topics delete`."""
+    outcomes = await delete_topics(cluster, names)
+    return _report("deleted", outcomes, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if may_lack else None, None)
+
+
+def _report(done: str, outcomes: Outcomes, ignored: ErrorCode | None, remark: str | None) -> Report:
+    """What became of each topic. An error that is `ignored` is told, and is none."""
+    rows = sorted(outcomes.items())
+    return Report(
+        document=[
+            {"topic": name, done: answer is None and remark is None, "error": answer and str(answer)}
+            for name, answer in rows
+        ],
+        columns=("TOPIC", "RESULT"),
+        rows=[(name, answer or (done if remark is None else "can be " + done)) for name, answer in rows],
+        remarks=[remark] if remark else [],
+        problems=[f"topic {name}: {answer}" for name, answer in rows if answer and answer.code != ignored],
+    )

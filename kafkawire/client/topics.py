@@ -1,0 +1,92 @@
+"""Topics as an administrator asks for them: create, give more partitions, delete. Each is answered by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import Connection
+from kafkawire.client.errors import Refusal, refusal
+from kafkawire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from kafkawire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+
+BROKER_TIMEOUT_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """-1 is what the brokers are configured for."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+Outcomes = dict[str, Refusal | None]  # None: done
+
+
+async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False) -> Outcomes:
+    """With `validate_only` whether it could be done."""
+    wanted = {topic.name: topic for topic in topics}
+
+    async def ask(connection: Connection, names: list[str]) -> Outcomes:
+        request = CreateTopicsRequest(
+            topics=[_creatable(wanted[name]) for name in names],
+            timeout_ms=BROKER_TIMEOUT_MS,
+            validate_only=validate_only,
+        )
+        answer = await connection.call(request, CreateTopicsResponse, at_least=4)  # counts of -1 (KIP-464)
+        return {one.name: _outcome(one.error_code, one.error_message) for one in answer.topics}
+
+    return await cluster.at_controller(wanted, ask)
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partition_count,
+        replication_factor=topic.replication_factor,
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+    )
+
+
+async def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool = False) -> Outcomes:
+    """By topic, how many partitions it is to have in all."""
+
+    async def ask(connection: Connection, names: list[str]) -> Outcomes:
+        rows = [CreatePartitionsTopic(name=name, count=counts[name], assignments=None) for name in names]
+        request = CreatePartitionsRequest(topics=rows, timeout_ms=BROKER_TIMEOUT_MS, validate_only=validate_only)
+        answer = await connection.call(request, CreatePartitionsResponse)
+        return {one.name: _outcome(one.error_code, one.error_message) for one in answer.results}
+
+    return await cluster.at_controller(counts, ask)
+
+
+async def delete_topics(cluster: Cluster, names: Iterable[str]) -> Outcomes:
+    """With all their records."""
+
+    async def ask(connection: Connection, some: list[str]) -> Outcomes:
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name) for name in some], topic_names=some, timeout_ms=BROKER_TIMEOUT_MS
+        )
+        answer = await connection.call(request, DeleteTopicsResponse)
+        return {one.name: _outcome(one.error_code, one.error_message) for one in answer.responses if one.name}
+
+    return await cluster.at_controller(names, ask)
+
+
+def _outcome(code: int, message: str | None) -> Refusal | None:
+    return refusal(code, message) if code else None
