@@ -239,7 +239,7 @@ def _address(name: str, value: str) -> Listener:
     return Listener(name, host.strip("[]"), int(port))
 
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # Kafka's SecurityProtocol
+PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")  # Kafka's SecurityProtocol
 
 words = Reader(ConfigType.LIST, lambda value: tuple(elements(value)))
 upper_words = Reader(ConfigType.LIST, lambda value: tuple(elements(value.upper())))

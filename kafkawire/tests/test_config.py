@@ -99,7 +99,7 @@ def test_the_file_of_a_broker_starts_one() -> None:
         ("SSL:PLAINTEXT", "SSL://h:1", None),
         ("OUTSIDE:SSL", "OUTSIDE://h:1", "listeners: OUTSIDE asks for SSL, only PLAINTEXT is supported yet"),
         ("PLAINTEXT:PLAINTEXT", "INSIDE://h:1", "listeners: INSIDE is not in listener.security.protocol.map"),
-        ("PLAINTEXT", "PLAINTEXT://h:1", "PLAINTEXT is not NAME:PROTOCOL with one of PLAINTEXT, SSL"),
+        ("PLAINTEXT", "PLAINTEXT://h:1", "PLAINTEXT is not NAME:PROTOCOL with one of SASL_SSL, PLAINTEXT"),
     ],
 )
 def test_only_a_listener_that_is_opened_asks_for_its_protocol(

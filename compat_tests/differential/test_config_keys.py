@@ -1,0 +1,102 @@
+"""What we say of Kafka's keys, and what Apache Kafka 4.3.1 says: type, default, when it can be changed, synonyms."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from compat_tests.harness.apache_kafka import ApacheKafka
+from compat_tests.harness.requirements import need_kafka_jars
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.configs import BROKER, TOPIC, Resource, describe_configs
+from kafkawire.client.connection import parse_bootstrap
+from kafkawire.client.topics import NewTopic, create_topics
+from kafkawire.config import BROKER_KEYS, load
+from kafkawire.configs import Configs
+from kafkawire.context import ConfigEntry
+from kafkawire.topic_config import TOPIC_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from compat_tests.harness.broker import Broker
+    from kafkawire.messages.describe_configs import DescribeConfigsResourceResult
+
+OUR_TOPIC_KEYS = {"flush.policy", "index.keys"}
+OUR_BROKER_KEYS = {
+    "disk.reject.ratio",
+    "http.listeners",
+    "io.workers",
+    "journal.slot.bytes",
+    "log.flush.policy",
+    "log.index.keys",
+    "offsets.view.flush.interval.ms",
+    "offsets.view.mode",
+    "producer.id.expiration.check.interval.ms",  # Kafka has it and does not show it
+    "zookeeper.connect",
+}
+
+# Where a first run needs no file, where a bound is better than none, and what is not built yet.
+OTHER_DEFAULTS = {
+    "group.coordinator.rebalance.protocols": "classic",
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "log.dirs": "data",
+    "node.id": "1",
+    "queued.max.request.bytes": "536870912",
+}
+
+Said = tuple[str | None, int, bool, bool]  # default, type, sensitive, read-only
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    need_kafka_jars()
+    with ApacheKafka(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
+
+
+async def ask(broker: Broker, resource: Resource) -> list[DescribeConfigsResourceResult]:
+    async with Cluster(parse_bootstrap(broker.bootstrap)) as cluster:
+        if resource.type == TOPIC:
+            await create_topics(cluster, [NewTopic(resource.name, 1, 1)])
+        return await describe_configs(cluster, resource)
+
+
+def theirs(found: Sequence[DescribeConfigsResourceResult]) -> dict[str, Said]:
+    return {one.name: (default_of(one), one.config_type, one.is_sensitive, one.read_only) for one in found}
+
+
+def default_of(one: DescribeConfigsResourceResult) -> str | None:
+    """Of a key that the test's broker is given, what it would have."""
+    defaults = [synonym.value for synonym in one.synonyms if synonym.source == 5]
+    return one.value if one.config_source == 5 else defaults[0] if defaults else None
+
+
+def ours(found: Sequence[ConfigEntry]) -> dict[str, Said]:
+    return {one.name: (one.value, one.type, one.is_sensitive, one.is_read_only) for one in found}
+
+
+def test_topic_keys(kafka: Broker) -> None:
+    said = theirs(trio.run(partial(ask, kafka, Resource(TOPIC, "t"))))
+    assert said.keys() == TOPIC_KEYS.keys() - OUR_TOPIC_KEYS
+    mine = ours(Configs(load({})[0]).topic("t", {}))
+    assert {name: mine[name] for name in said} == said
+
+
+def test_synonyms_of_topic_keys(kafka: Broker) -> None:
+    found = trio.run(partial(ask, kafka, Resource(TOPIC, "t")))
+    said = {one.name: [(s.name, s.value) for s in one.synonyms if s.source == 5] for one in found}
+    mine = {one.name: [(name, value) for name, value, _ in one.synonyms] for one in Configs(load({})[0]).topic("t", {})}
+    assert {name: mine[name] for name in said} == said
+
+
+def test_broker_keys(kafka: Broker) -> None:
+    said = theirs(trio.run(partial(ask, kafka, Resource(BROKER, "1"))))
+    assert BROKER_KEYS.keys() - said.keys() == OUR_BROKER_KEYS
+    mine = ours(Configs(load({})[0]).broker())
+    different = {name: (mine[name], said[name]) for name in mine.keys() & said.keys() if mine[name] != said[name]}
+    assert {name: mine[name][0] for name in different} == OTHER_DEFAULTS
+    assert all(left[1:] == right[1:] for left, right in different.values())
