@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import pytest
 import trio
 
+from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
+from coordinator.errors import InvalidTopicRequest
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.testing import EPOCH_MS, MemoryWorld, OpenBroker, open_broker
 from kafkawire.tests.test_config_enforced import create, is_closed, produce, segments, syncs
@@ -16,9 +18,10 @@ MIB = 1024 * 1024
 
 
 async def configure(opened: OpenBroker, own: Mapping[str, str], of_all: Mapping[str, str] | None = None) -> None:
-    host = opened.broker._host
-    assert host is not None
-    await host.configure({"1": own, "": of_all or {}})
+    """What is set at run time from now on, for broker 1 and for all."""
+    for broker, configs in (("1", own), (CLUSTER_DEFAULT, of_all or {})):
+        changes = [ConfigChange(ConfigOperation.SET, key, value) for key, value in configs.items()]
+        await opened.broker.coordinator.alter_broker_configs(broker, changes, replace=True)
 
 
 @enforces("message.max.bytes")
@@ -124,9 +127,25 @@ async def test_when_a_silent_producer_is_forgotten() -> None:
         assert (await produce(client, producer=(7, 0, 5))).error_code == 0
 
 
-async def test_what_cannot_be_had_changes_nothing_and_stops_nobody() -> None:
+async def test_what_cannot_be_changed_is_refused_and_changes_nothing() -> None:
     async with open_broker() as opened:
         client = opened.connect()
         await create(client)
-        await configure(opened, {"log.dirs": "/elsewhere", "message.max.bytes": "many"})
+        for bad in ({"log.dirs": "/elsewhere"}, {"message.max.bytes": "many"}):
+            with pytest.raises(InvalidTopicRequest):
+                await configure(opened, {**bad, "max.connections": "0"})
         assert (await produce(client)).error_code == 0
+        await opened.connect().call(ApiVersionsRequest(), 0)
+
+
+async def test_it_outlives_a_power_cut() -> None:
+    world = MemoryWorld()
+    async with open_broker(world) as opened:
+        await create(opened.connect())
+        await configure(opened, {"max.connections": "1"}, {"message.max.bytes": "200"})
+        world.power_cut()
+    async with open_broker(world) as opened:
+        client = opened.connect()
+        assert (await produce(client)).error_code == 0
+        assert (await produce(client, bytes(200))).error_code == 10
+        assert await is_closed(opened.connect())
