@@ -88,6 +88,9 @@ class FileSystem(Protocol):
     def size(self, path: str) -> int:
         """Of a file, without opening it."""
 
+    def modified_ms(self, path: str) -> int:
+        """When a file was last written, by the wall clock."""
+
     def rename(self, source: str, target: str) -> None: ...
     def unlink(self, path: str) -> None: ...
     def remove_dir(self, path: str) -> None: ...
@@ -299,6 +302,9 @@ class PosixFileSystem:
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)

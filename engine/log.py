@@ -168,6 +168,13 @@ class Log:
             chunk.add(batch)
         return chunks if chunks[0].batches else chunks[1:]
 
+    def stage_roll(self, policy: RollPolicy) -> Chunk:
+        """A segment behind the end that holds nothing yet."""
+        chunk = Chunk(self._end.offset, None, 0, rolls=True)
+        chunk.allocate_bytes = policy.segment_size_bytes if policy.preallocates else 0
+        chunk.producers = ProducerTable(self.producers)
+        return chunk
+
     def _is_active_old(self, header: BatchHeader, policy: RollPolicy, now_ms: int) -> bool:
         """Old by the timestamps of its first batch and of this one, by the clock if they have none; or its index full.
 
@@ -204,7 +211,8 @@ class Log:
                 if chunk.file is None:
                     chunk.file = self._create_next(closing, chunk) if chunk.rolls else self._open(chunk.base_offset)
                 closing = chunk.file
-                chunk.file.write_at([batch.bytes for batch in chunk.batches], chunk.position)
+                if chunk.batches:
+                    chunk.file.write_at([batch.bytes for batch in chunk.batches], chunk.position)
                 is_untouched = False
         except DiskFull as error:
             if not is_untouched:
@@ -257,7 +265,8 @@ class Log:
             active = self.segments[-1]
             assert active.base_offset == chunk.base_offset
             active.file = chunk.file
-            active.mark(chunk.batches[0].header.base_offset, chunk.position)
+            if chunk.batches:
+                active.mark(chunk.batches[0].header.base_offset, chunk.position)
             for batch in chunk.batches:
                 header = batch.header
                 assert header.base_offset == active.end_offset, "offsets of a log have no gap"

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import trio
 
-from engine.api import TopicPartition
+from engine.api import LogConfig, TopicPartition
 from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
 from engine.errors import EngineError, StorageError
 from engine.filesystem import DiskFull, File, FileSystem
@@ -27,14 +27,14 @@ from engine.log import Log, Mark
 from engine.recently_used import SegmentCaches
 from engine.recovery import LastKnown
 from engine.replay import end_by
-from engine.rounds import Lane, QueueBudget
+from engine.rounds import Lane, PartitionRound, QueueBudget
 from engine.set_aside import SetAside
+from engine.stats import StoreStats
 
 T = TypeVar("T")
 
 CHECKPOINT_INTERVAL_S = 60  # as log.flush.offset.checkpoint.interval.ms of Kafka
 CHECKPOINT_PAUSE_S = 1
-SPACE_CHECK_INTERVAL_S = 5
 
 
 class Resident(Protocol):
@@ -42,6 +42,13 @@ class Resident(Protocol):
 
     partition: TopicPartition
     log: Log
+    config: LogConfig
+
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is served, and nothing of it is known to be damaged."""
 
     def close(self, error: Callable[[], EngineError]) -> None: ...
     def announce_change(self) -> None:
@@ -52,6 +59,12 @@ class Resident(Protocol):
 
     def resume(self, log: Log) -> None:
         """`log` was opened in place of the one that was cut."""
+
+    def stage_roll(self) -> PartitionRound:
+        """A round that appends nothing, and begins a segment; between rounds."""
+
+    def rolled(self, part: PartitionRound) -> None:
+        """It is written."""
 
 
 class LogDir:
@@ -70,6 +83,7 @@ class LogDir:
         on_offline: Callable[["LogDir", OSError], None],
         on_problem: Callable[[str], None],
         new_id: Callable[[], bytes],
+        stats: StoreStats,
     ) -> None:
         self.path = path
         self.filesystem = filesystem
@@ -82,6 +96,7 @@ class LogDir:
         index.on_replaced = self._index_was_replaced
         self.keys = KeyIndexer(index)
         self.set_aside = SetAside(filesystem, self.run)
+        self.stats = stats
         self.partitions: dict[TopicPartition, Resident] = {}
         self.names: set[str] = set()  # of partition directories, opened or not
         self.points: dict[PartitionKey, PartitionCheckpoint] = {}  # for the next checkpoint
@@ -116,6 +131,10 @@ class LogDir:
         """Run file work that is not part of a round; an OSError takes the log dir offline, a full disk does not."""
         return await self._guarded(lambda: self._readers.run(job))
 
+    async def run_alone(self, job: Callable[[], T]) -> T:
+        """The same for who is `alone`: appends wait for it, and it waits for nobody."""
+        return await self._guarded(lambda: self.lane.run(job))
+
     async def sync(self, files: Sequence[File]) -> None:
         """Make their content durable, outside of a round; failing takes the log dir offline."""
         await self._guarded(lambda: self._readers.sync(files))
@@ -144,14 +163,6 @@ class LogDir:
             resident.close(lambda: StorageError(reason))
         self._on_offline(self, error)
 
-    async def watch_space(self, reject_ratio: float) -> None:
-        """Keep `is_nearly_full` up to date, until cancelled or offline (RULES D2): better no appends than no room."""
-        while self.offline_reason is None:
-            with suppress(StorageError):
-                usage = await self.run(partial(self.filesystem.usage, self.path))
-                self.is_nearly_full = usage.ratio >= reject_ratio
-            await trio.sleep(SPACE_CHECK_INTERVAL_S)
-
     def note_unallocated(self, why: str | None) -> None:
         """A segment did not get its space in advance: told once, it grows as any other."""
         if why is not None and not self._has_told_unallocated:
@@ -161,13 +172,19 @@ class LogDir:
     # Barriers
 
     @asynccontextmanager
+    async def between_checkpoints(self) -> AsyncIterator[None]:
+        """No checkpoint is taken within the block, and the log dir is not let go of."""
+        async with self._checkpointing:
+            yield
+
+    @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """No round is in flight and no checkpoint is taken within the block; it is not cancelled half-way.
+        """And no round is in flight; the block is not cancelled half-way.
 
         For `announce` and what it announces: a checkpoint in between would end the barrier before it took effect.
         """
         with trio.CancelScope(shield=True):
-            async with self._checkpointing, self.lane.between_rounds():
+            async with self.between_checkpoints(), self.lane.between_rounds():
                 yield
 
     async def announce(self, barriers: Sequence[Barrier]) -> None:

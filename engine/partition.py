@@ -40,7 +40,7 @@ from engine.log import Log, Mark, RollPolicy, StampedBatch
 from engine.log_dir import LogDir, index_key
 from engine.producer_state import ProducedBatch, ProducerTable
 from engine.reader import LogReader
-from engine.removal import move_log_start
+from engine.removal import Move, move_log_starts
 from engine.rounds import ACKS_ALL, Append, PartitionRound, Undo
 from engine.waiters import Watched
 
@@ -147,6 +147,10 @@ class Partition(Watched):
     def batch_size_max_bytes(self) -> int:
         return min(self.config.max_message_size_bytes, self.config.segment_size_bytes)
 
+    @property
+    def is_sound(self) -> bool:
+        return self._closed is None and self.log.damaged_from is None
+
     def check_open(self) -> None:
         """Raise what `close` was given."""
         if self._closed is not None:
@@ -235,7 +239,7 @@ class Partition(Watched):
             before_offset = self._high.offset
         if not 0 <= before_offset <= self._high.offset:
             raise OffsetOutOfRange(f"offset {before_offset} is not within [0, {self._high.offset}]")
-        await move_log_start(self.log_dir, self, before_offset, self.config.file_delete_delay_ms)
+        await move_log_starts(self.log_dir, [Move(self, before_offset)])
         self.check_open()
         return self.log.start_offset
 
@@ -342,6 +346,15 @@ class Partition(Watched):
         self.log_dir.index_later(self)
         self._reader.appended(part.chunks)
         self.announce_change()
+
+    def stage_roll(self) -> PartitionRound:
+        part = PartitionRound(self, self.log)
+        part.chunks = [self.log.stage_roll(self._rolls)]
+        return part
+
+    def rolled(self, part: PartitionRound) -> None:
+        self.log.commit(part.chunks)
+        self._advance(part)
 
     def _index_keys(self) -> None:
         if self.config.index_keys:

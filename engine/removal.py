@@ -1,10 +1,13 @@
-"""What makes a log shorter: a truncation at its end, and a log start that moves.
+"""What makes logs shorter: a truncation at the end, and log starts that move.
 
 Both are announced in the journal before they take effect (RULES J2), so that no replay brings back what is gone. What
 may go is decided by whoever asks for it.
 """
 
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain, repeat
+from typing import NamedTuple
 
 from engine.errors import OffsetOutOfRange, StorageError
 from engine.index import Stored
@@ -12,8 +15,11 @@ from engine.journal_format import Barrier, BarrierKind
 from engine.log import Log, Mark
 from engine.log_dir import LogDir, Resident, index_key
 from engine.recovery import LastKnown, open_log
-from engine.segment import Cut, cut_off, find_cut
+from engine.retention import Reason
+from engine.segment import Cut, Segment, cut_off, find_cut
 from engine.set_aside import set_aside
+
+SET_ASIDE_TOGETHER_MAX = 16  # logs, a job of a worker
 
 
 async def truncate(log_dir: LogDir, resident: Resident, offset: int) -> None:
@@ -58,25 +64,91 @@ async def _cut_at(log_dir: LogDir, log: Log, offset: int) -> Cut:
     raise OffsetOutOfRange(f"offset {offset} is not behind a batch that begins above {log.start_offset}")
 
 
-async def move_log_start(log_dir: LogDir, resident: Resident, offset: int, file_delete_delay_ms: int) -> None:
-    """Serve nothing of `resident` below `offset` any more, and remove the segments that end there or before.
+class Move(NamedTuple):
+    """Of a log start to `offset`; `reasons` has why each segment goes, as far as it is not because of the log start."""
 
-    Their files are set aside at once and deleted after the delay; readers in flight keep them open.
+    resident: Resident
+    offset: int
+    reasons: Sequence[Reason] = ()
+
+
+class _Gone(NamedTuple):
+    """Segments that are no part of a log any more."""
+
+    resident: Resident
+    directory: str
+    segments: Sequence[Segment]
+
+
+async def move_log_starts(log_dir: LogDir, moves: Sequence[Move]) -> None:
+    """Serve nothing below these offsets any more, and remove the segments that end there or before.
+
+    One barrier for all of them. The files are set aside behind it and deleted after the topic's delay; readers in
+    flight keep them open. An offset that the log has not got (any more) is left alone. Raises StorageError.
+    """
+    async with log_dir.alone():
+        moves = [one for one in moves if _can_move(log_dir, one)]
+        ahead = [one for one in moves if one.offset > one.resident.log.start_offset]
+        # A log that ends below its start would be taken for damaged.
+        await log_dir.flusher.flush([log for log, offset in _logs(ahead) if offset > log.durable_offset])
+        if ahead:
+            await log_dir.announce([_barrier(one) for one in ahead])
+        gone = [_drop(log_dir, one) for one in moves]
+    for start in range(0, len(gone), SET_ASIDE_TOGETHER_MAX):
+        await _set_aside(log_dir, [one for one in gone[start : start + SET_ASIDE_TOGETHER_MAX] if one.segments])
+
+
+def _can_move(log_dir: LogDir, move: Move) -> bool:
+    """It may have been deleted meanwhile, or truncated."""
+    resident = move.resident
+    return log_dir.partitions.get(resident.partition) is resident and move.offset <= resident.high_watermark
+
+
+def _logs(moves: Sequence[Move]) -> Iterator[tuple[Log, int]]:
+    return ((one.resident.log, one.offset) for one in moves)
+
+
+def _barrier(move: Move) -> Barrier:
+    partition = move.resident.partition
+    return Barrier(partition.topic_id, partition.partition, BarrierKind.LOG_START, move.offset)
+
+
+def _drop(log_dir: LogDir, move: Move) -> _Gone:
+    log = move.resident.log
+    segments = log.drop_below(max(move.offset, log.start_offset))
+    log_dir.caches.forget(segments)
+    reasons = chain(move.reasons, repeat(Reason.LOG_START))
+    for segment, reason in zip(segments, reasons, strict=False):
+        log_dir.stats.note_removed(reason, segment.size_bytes)
+    move.resident.announce_change()
+    return _Gone(move.resident, log.directory, segments)
+
+
+async def _set_aside(log_dir: LogDir, gone: Sequence[_Gone]) -> None:
+    """Appends go on meanwhile. What is left when the log dir is let go of is removed by whoever opens the log next."""
+    async with log_dir.between_checkpoints():
+        if log_dir.is_closing:
+            return
+        of = [(one.directory, [segment.base_offset for segment in one.segments]) for one in gone]
+        found = await log_dir.run(lambda: [set_aside(log_dir.filesystem, *one) for one in of])
+    for one, paths in zip(gone, found, strict=True):
+        sizes_bytes = [segment.size_bytes for segment in one.segments]
+        delay_ms = one.resident.config.file_delete_delay_ms
+        log_dir.set_aside.add(zip(paths, sizes_bytes, strict=False), delay_ms)
+        bases = [segment.base_offset for segment in one.segments]
+        await log_dir.index.forget(index_key(one.resident.partition), bases)
+
+
+async def roll(log_dir: LogDir, resident: Resident, end_offset: int) -> bool:
+    """Begin a segment at the end of a log, so that all before it may go; False if that is not `end_offset` any more.
+
     Raises StorageError.
     """
-    key = (resident.partition.topic_id, resident.partition.partition)
+    await log_dir.flusher.flush([resident.log])  # so that appends wait for little
     async with log_dir.alone():
-        log = resident.log
-        if offset <= log.start_offset:
-            return
-        if offset > log.durable_offset:  # a log that ends below its start would be taken for damaged
-            await log_dir.flusher.flush([log])
-        await log_dir.announce([Barrier(*key, BarrierKind.LOG_START, offset)])
-        gone = log.drop_below(offset)
-        resident.announce_change()
-        if gone:
-            bases = [segment.base_offset for segment in gone]
-            log_dir.caches.forget(gone)
-            paths = await log_dir.run(partial(set_aside, log_dir.filesystem, log.directory, bases))
-            log_dir.set_aside.add(paths, file_delete_delay_ms)
-            await log_dir.index.forget(index_key(resident.partition), bases)
+        if resident.log.end.offset != end_offset or log_dir.partitions.get(resident.partition) is not resident:
+            return False
+        part = resident.stage_roll()
+        await log_dir.run_alone(partial(part.log.perform, part.chunks))
+        resident.rolled(part)
+        return True

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import trio
 
@@ -24,6 +24,8 @@ from engine.journal import Journal, JournalWrite
 from engine.journal_format import JournalEntry
 from engine.log import Chunk, Log
 from engine.producer_state import Producer
+
+T = TypeVar("T")
 
 ACKS_ALL = -1
 INLINE_MAX_BYTES = 1024 * 1024  # a round up to this size is copied to the page cache by the loop: some 0.2 ms
@@ -315,6 +317,10 @@ class Lane:
             for part in parts:
                 part.log.journaled_offset = part.log.end.offset
         return write
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """File work between two rounds, with nobody else's before it."""
+        return await self._pool.run(self._number, job)
 
     async def write_journal(self, write: JournalWrite) -> None:
         """Write and sync a frame; for rounds, and for errands between them. Raises OSError."""

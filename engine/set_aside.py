@@ -4,7 +4,8 @@ Readers in flight keep them open whatever becomes of the name. The delay is Kafk
 leaves is deleted when its log is next opened (engine.recovery).
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ class _Due(NamedTuple):
 
     at_s: float
     path: str
+    size_bytes: int
 
 
 class SetAside:
@@ -32,10 +34,15 @@ class SetAside:
         self._run = run
         self._due: list[_Due] = []
 
-    def add(self, paths: Sequence[str], delay_ms: int) -> None:
-        """Delete these after the delay."""
+    @property
+    def size_bytes(self) -> int:
+        """The room there will be when all is deleted."""
+        return sum(one.size_bytes for one in self._due)
+
+    def add(self, files: Iterable[tuple[str, int]], delay_ms: int) -> None:
+        """Delete these (path, size) after the delay."""
         due_s = trio.current_time() + delay_ms / 1000
-        self._due += [_Due(due_s, path) for path in paths]
+        self._due += [_Due(due_s, path, size_bytes) for path, size_bytes in files]
 
     async def serve(self) -> None:
         """Delete what is due, until cancelled or the log dir is lost."""
@@ -44,26 +51,31 @@ class SetAside:
             now_s = trio.current_time()
             due = [one for one in self._due if one.at_s <= now_s]
             if due:
-                self._due = [one for one in self._due if one.at_s > now_s]
                 try:
                     await self._run(partial(_delete, self._filesystem, [one.path for one in due]))
                 except StorageError:
                     return
+                done = set(due)
+                self._due = [one for one in self._due if one not in done]
 
 
 def set_aside(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> list[str]:
-    """Rename segments, the oldest first, so that nobody opens them any more; returns what they are called now."""
-    names = []
-    for base_offset in base_offsets:
-        path = f"{directory}/{segment_name(base_offset)}"
-        filesystem.rename(path, path + DELETED_SUFFIX)
-        names.append(path + DELETED_SUFFIX)
-    filesystem.sync_dir(directory)
-    return names
+    """Rename segments, the oldest first, so that nobody opens them any more; returns what they are called now.
+
+    Their partition may be deleted meanwhile: then they are gone already.
+    """
+    paths = []
+    with suppress(FileNotFoundError):
+        for base_offset in base_offsets:
+            path = f"{directory}/{segment_name(base_offset)}"
+            filesystem.rename(path, path + DELETED_SUFFIX)
+            paths.append(path + DELETED_SUFFIX)
+        filesystem.sync_dir(directory)
+    return paths
 
 
 def _delete(filesystem: FileSystem, paths: Sequence[str]) -> None:
     """For good, as far as their partition was not deleted meanwhile."""
     for path in paths:
-        if filesystem.exists(path):
+        with suppress(FileNotFoundError):
             filesystem.unlink(path)

@@ -6,7 +6,7 @@ directory on disk whose partition nobody opens is left alone.
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
@@ -28,7 +28,9 @@ from engine.partition import Partition
 from engine.recently_used import SegmentCaches
 from engine.recovery import LastKnown
 from engine.removal import truncate
+from engine.retention_keeper import RetentionKeeper, RetentionOptions
 from engine.rounds import QueueBudget
+from engine.stats import StoreStats
 from engine.waiters import Waiter
 
 BATCH_MAX = 256  # partitions opened or deleted before somebody else has a turn
@@ -49,8 +51,8 @@ class StoreOptions:
     open_files_max: int = 4096  # segments, not counting those with bytes that are not durable in them
     loaded_indexes_max: int = 1024  # of finished segments, at most 24 KiB each if not dense
     dense_indexes_max: int = 128  # of any segments, at most 384 KiB each
-    disk_reject_ratio: float = 1.0  # of the disk's space in use: appends are refused from there on
     queue_max_bytes: int = 64 * 1024 * 1024
+    retention: RetentionOptions = field(default_factory=RetentionOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class SegmentStore:
         self._world = world
         self.producer_id_expiration_ms = options.producer_id_expiration_ms  # may be changed at any time
         self._partitions: dict[TopicPartition, Partition] = {}
+        self.stats = StoreStats()
         self._budget = QueueBudget(options.queue_max_bytes)
         self._changes = trio.Lock()
         self._serving = trio.CancelScope()
@@ -107,6 +110,7 @@ class SegmentStore:
             self._went_offline,
             world.on_problem,
             new_id,
+            self.stats,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -117,8 +121,10 @@ class SegmentStore:
         with self._serving:
             async with trio.open_nursery() as nursery:
                 for log_dir in self._dirs:
+                    retention = RetentionKeeper(log_dir, self._options.retention, self._world.now_ms)
                     nursery.start_soon(log_dir.keep_checkpoints)
-                    nursery.start_soon(log_dir.watch_space, self._options.disk_reject_ratio)
+                    nursery.start_soon(retention.watch_space)
+                    nursery.start_soon(retention.serve)
                     nursery.start_soon(log_dir.flusher.serve)
                     nursery.start_soon(log_dir.set_aside.serve)
                     nursery.start_soon(log_dir.index.serve)

@@ -8,12 +8,12 @@ time. Every operation that changes something is recorded, so that a test can reo
 
 import errno
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 from engine.filesystem import DiskFull, Usage
-from engine.testing_loss import EverythingUnsynced, Loss, Operation, RandomLoss
+from engine.testing_loss import EverythingUnsynced, Loss, MemoryLock, Operation, RandomLoss
 
 
 @dataclass(slots=True)
@@ -51,16 +51,17 @@ class _Inode:
         self.unsynced: list[Operation] = []
         self.is_cached = True
         self.allocated_bytes = 0
+        self.modified_ms = 0
 
     def change(self, operation: Operation) -> None:
         self.unsynced.append(operation)
-        _change(self.content, operation)
+        operation.apply_to(self.content)
         if operation.kind == "truncate":
             self.allocated_bytes = 0
 
     def sync(self) -> None:
         for operation in self.unsynced:
-            _change(self.durable, operation)
+            operation.apply_to(self.durable)
         self.unsynced.clear()
 
     def fail_sync(self) -> None:
@@ -74,18 +75,9 @@ class _Inode:
 
     def crash(self, loss: Loss) -> None:
         for operation in loss.survivors(self.unsynced):
-            _change(self.durable, operation)
+            operation.apply_to(self.durable)
         self.unsynced.clear()
         self.content = bytearray(self.durable)
-
-
-def _change(content: bytearray, operation: Operation) -> None:
-    position, data = operation.position, operation.data
-    if operation.kind == "truncate":
-        del content[position:]
-    if len(content) < position + len(data) or operation.kind == "truncate":
-        content.extend(bytes(max(0, position - len(content))))
-    content[position : position + len(data)] = data
 
 
 class _Directory:
@@ -194,17 +186,6 @@ class MemoryFile:
         self._filesystem.do(Operation(kind, self._inode.path, self._inode.number, position, data))
 
 
-class MemoryLock:
-    """Gone at a crash, as a process's locks are."""
-
-    def __init__(self, locks: set[str], path: str) -> None:
-        self._locks = locks
-        self._path = path
-
-    def release(self) -> None:
-        self._locks.discard(self._path)
-
-
 @dataclass
 class MemoryFileSystem:
     """See `engine.filesystem.FileSystem`; paths are absolute."""
@@ -213,6 +194,7 @@ class MemoryFileSystem:
     faults: list[Fault] = field(default_factory=list)
     crashes: int = 0
     capacity_bytes: int = 1 << 60  # what `usage` tells; a full disk is a Fault
+    now_ms: Callable[[], int] = lambda: 1 << 60  # nothing is old by its file unless a test says so
     _root: _Directory = field(default_factory=_Directory)
     _inodes: dict[int, _Inode] = field(default_factory=dict)
     _locks: set[str] = field(default_factory=set)
@@ -258,7 +240,9 @@ class MemoryFileSystem:
         getattr(self, f"_do_{operation.kind}")(operation)
 
     def _do_write(self, operation: Operation) -> None:
-        self._inodes[operation.inode].change(operation)
+        inode = self._inodes[operation.inode]
+        inode.change(operation)
+        inode.modified_ms = self.now_ms()
 
     _do_truncate = _do_write
 
@@ -340,11 +324,23 @@ class MemoryFileSystem:
     def size(self, path: str) -> int:
         return self.open(path).size()
 
+    def modified_ms(self, path: str) -> int:
+        node = self._node(path)
+        if not isinstance(node, _Inode):
+            raise FileNotFoundError(errno.ENOENT, path)
+        return node.modified_ms
+
+    def _check_exists(self, path: str) -> None:
+        if self._node(path) is None:
+            raise FileNotFoundError(errno.ENOENT, path)
+
     def rename(self, source: str, target: str) -> None:
+        self._check_exists(source)
         self.trip("rename", source)
         self.do(Operation("rename", source, target=target))
 
     def unlink(self, path: str) -> None:
+        self._check_exists(path)
         self.trip("unlink", path)
         self.do(Operation("unlink", path))
 

@@ -19,6 +19,14 @@ class Operation(NamedTuple):
     data: bytes = b""
     target: str = ""
 
+    def apply_to(self, content: bytearray) -> None:
+        """To that of its file."""
+        if self.kind == "truncate":
+            del content[self.position :]
+        if len(content) < self.position + len(self.data) or self.kind == "truncate":
+            content.extend(bytes(max(0, self.position - len(content))))
+        content[self.position : self.position + len(self.data)] = self.data
+
 
 class Loss(Protocol):
     """What a crash takes; asked file by file and directory by directory, from the root down."""
@@ -58,3 +66,14 @@ class RandomLoss:
 
     def keeps_names(self, _has_unsynced: bool) -> bool:
         return self.rng.random() >= 0.5
+
+
+class MemoryLock:
+    """Gone at a crash, as a process's locks are."""
+
+    def __init__(self, locks: set[str], path: str) -> None:
+        self._locks = locks
+        self._path = path
+
+    def release(self) -> None:
+        self._locks.discard(self._path)

@@ -34,6 +34,7 @@ from engine.errors import StoreRefused
 from engine.filesystem import FileSystem, PosixFileSystem
 from engine.index_store import LevelDbStore, OpenIndex
 from engine.io_workers import ThreadPool, WorkerPool
+from engine.retention_keeper import RetentionOptions
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 from kafkawire.config import Config
 from kafkawire.configs import COMPACTION, Configs
@@ -248,6 +249,15 @@ class Broker:
             else:
                 yield BrokerEndpoint(one.name, one.host, self.listeners[one.name].address[1])
 
+    def _retention(self) -> RetentionOptions:
+        config, window = self.config, self.config.cleanup_window
+        return RetentionOptions(
+            check_interval_ms=config.retention_check_interval_ms,
+            is_time=(lambda _now_ms: True) if window is None else window.holds_at,
+            disk_max_used_ratio=config.disk_max_used_ratio,
+            disk_reject_ratio=config.disk_reject_ratio,
+        )
+
     async def _start_store(self, nursery: trio.Nursery, cluster_id: str) -> SegmentStore:
         options = StoreOptions(
             log_dirs=tuple(str(path.absolute()) for path in self.config.log_dirs),
@@ -257,7 +267,7 @@ class Broker:
             producer_id_expiration_check_interval_ms=self.config.producer_id_expiration_check_interval_ms,
             reader_lanes=self.config.io_workers,
             open_files_max=self.world.open_segments_max,
-            disk_reject_ratio=self.config.disk_reject_ratio,
+            retention=self._retention(),
             journal_slot_size_bytes=self.config.journal_slot_size_bytes,
         )
         world = StoreWorld(
@@ -311,7 +321,7 @@ class Broker:
         from kafkawire.http.metrics import BrokerCollector
         from kafkawire.http.serve import serve_http
 
-        collector = BrokerCollector(self.metrics, self.stats, lambda: self.coordinator.image)
+        collector = BrokerCollector(self.metrics, self.stats, self.store.stats, lambda: self.coordinator.image)
         assert self._groups is not None
         groups = GroupMetrics(self._groups, self._high_watermark)
         app = build_app(lambda: self.is_live, collector, groups)

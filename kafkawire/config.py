@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kafkawire import config_values as read
 from kafkawire.config_keys import Key, Update
-from kafkawire.config_values import INT_MAX, PROTOCOLS, ConfigError, Listener, Reader
+from kafkawire.config_values import INT_MAX, PROTOCOLS, ConfigError, DailyWindow, Listener, Reader
 from kafkawire.topic_config import LOG_KEYS, MIB
 from kafkawire.unbuilt_config import HARMLESS_KEYS, UNBUILT_KEYS
 
@@ -84,6 +84,11 @@ class Config:
         "disk.reject.ratio", read.ratio(), "0.95",
         "The part of a disk's space in use from which on it takes no more records; 1 is never.",
     )  # fmt: skip
+    disk_max_used_ratio: float = setting(
+        "disk.max.used.ratio", read.ratio(), "1.0",
+        "The part of a disk's space in use above which the oldest segments of topics with cleanup.policy=delete go "
+        "before their time; 1 is never.",
+    )  # fmt: skip
     journal_slot_size_bytes: int = setting(
         "journal.slot.bytes", read.integer(64 * 1024), str(32 * MIB),
         "The size of each of the two files of a log dir's journal, where small appends to many partitions go first.",
@@ -91,6 +96,16 @@ class Config:
     io_workers: int = setting(
         "io.workers", read.integer(1, 64), "2", "How many threads read from the disks, besides one for each log dir."
     )
+
+    # Old segments
+    retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms", read.long(1), "300000",
+        "How often is looked for segments that retention.ms or retention.bytes lets go.",
+    )  # fmt: skip
+    cleanup_window: DailyWindow | None = setting(
+        "log.cleanup.window", read.daily_window, None,
+        "When in a day that may happen, such as 04:00-05:00 of local time. Not set, it is all day.",
+    )  # fmt: skip
 
     # Topics
     num_partitions: int = setting(

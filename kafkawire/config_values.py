@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -45,6 +46,21 @@ class Listener:
     name: str
     host: str
     port: int
+
+
+class DailyWindow(NamedTuple):
+    """From one minute of the day to another, the end not included; it may go over midnight."""
+
+    begin_minute: int
+    end_minute: int
+
+    def holds_at(self, now_ms: int) -> bool:
+        """By the machine's local time."""
+        moment = datetime.fromtimestamp(now_ms / 1000)  # local time is what it is configured in
+        minute = moment.hour * 60 + moment.minute
+        if self.begin_minute < self.end_minute:
+            return self.begin_minute <= minute < self.end_minute
+        return minute >= self.begin_minute or minute < self.end_minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +151,17 @@ def _whole_number(value: str) -> int:
     if re.fullmatch("[+-]?[0-9]{1,19}", value) is None:
         raise ValueError("must be a whole number")
     return int(value)
+
+
+def no_zero(reader: Reader) -> Reader:
+    """What the reader reads, but no zero: nothing at all is kept for no time."""
+
+    def parse(value: str) -> Any:
+        if not (found := reader.parse(value)):
+            raise ValueError("must be unlimited (-1) or, equal or greater than 1")
+        return found
+
+    return Reader(reader.type, parse)
 
 
 def optional(reader: Reader) -> Reader:
@@ -239,6 +266,19 @@ def _address(name: str, value: str) -> Listener:
     return Listener(name, host.strip("[]"), int(port))
 
 
+def _daily_window(value: str) -> DailyWindow | None:
+    if not value:
+        return None
+    found = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", value)
+    if found is None:
+        raise ValueError("must be HH:MM-HH:MM")
+    hours, minutes, end_hours, end_minutes = map(int, found.groups())
+    window = DailyWindow(hours * 60 + minutes, end_hours * 60 + end_minutes)
+    if window.begin_minute == window.end_minute:
+        raise ValueError("begins when it ends")
+    return window
+
+
 PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")  # Kafka's SecurityProtocol
 
 words = Reader(ConfigType.LIST, lambda value: tuple(elements(value)))
@@ -248,3 +288,4 @@ directories = Reader(ConfigType.LIST, _directories)  # each once
 listeners = Reader(ConfigType.LIST, _listeners)  # `NAME://host:port`, names and ports unique
 protocols = Reader(ConfigType.STRING, _protocols)  # `NAME:PROTOCOL`, by listener name
 http_address = Reader(ConfigType.STRING, _http_address)  # `http://host:port`, or nothing: then no HTTP is served
+daily_window = Reader(ConfigType.STRING, _daily_window)  # `HH:MM-HH:MM`, or nothing for all day

@@ -17,7 +17,7 @@ import structlog
 
 from coordinator.api import CLUSTER_DEFAULT, INTERNAL_TOPICS
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicRequest
-from engine.api import FlushPolicy, LogConfig
+from engine.api import CleanupPolicy, FlushPolicy, LogConfig
 from kafkawire.config import BROKER_KEYS, OLDER_NAMES, Config, ConfigError, load, read_value
 from kafkawire.config_keys import Key, TopicKey, Update
 from kafkawire.config_values import ConfigType
@@ -67,6 +67,7 @@ class Configs:
         fields = _fields({name: value for name, value in configs.items() if name in TOPIC_KEYS})
         if topic in INTERNAL_TOPICS:
             fields["flush_policy"] = FlushPolicy.SYNC
+            fields["cleanup_policy"] = frozenset({CleanupPolicy.COMPACT})  # whatever is retained elsewhere
         return replace(self._log_defaults, **fields)
 
     def _topic_default(self, key: TopicKey) -> str:

@@ -20,6 +20,7 @@ from kafkawire.config_values import (
     long,
     member,
     members,
+    no_zero,
     optional,
     ratio,
     words,
@@ -175,14 +176,15 @@ _RETENTION: Final = (
         Default("log.cleanup.policy", "delete"),
     ),
     _row(
-        "retention.ms", long(-1), None,
+        "retention.ms", long(-1), "retention_ms",
         "With cleanup.policy=delete: how long records are kept, by the largest timestamp of their segment; -1 is for "
         "ever.",
-        Default("log.retention.ms", None), Default("log.retention.minutes", None, optional(integer()), MINUTE_MS),
-        Default("log.retention.hours", "168", integer(), HOUR_MS),
+        Default("log.retention.ms", None, optional(no_zero(long(-1)))),
+        Default("log.retention.minutes", None, optional(no_zero(integer())), MINUTE_MS),
+        Default("log.retention.hours", "168", no_zero(integer()), HOUR_MS),
     ),
     _row(
-        "retention.bytes", long(), None,
+        "retention.bytes", long(), "retention_size_bytes",
         "With cleanup.policy=delete: the size a partition may have before its oldest segments are deleted; -1 is any.",
         Default("log.retention.bytes", "-1"),
     ),

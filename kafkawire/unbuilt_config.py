@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from kafkawire.config_keys import Key, Update
-from kafkawire.config_values import INT_MAX, boolean, integer, long, text, words
+from kafkawire.config_values import INT_MAX, boolean, integer, text, words
 
 _unbuilt = partial(Key, is_built=False)
 _cluster_wide = partial(_unbuilt, update=Update.CLUSTER_WIDE)
@@ -29,10 +29,6 @@ _KEYS: Final = (
     _unbuilt(
         "log.cleaner.enable", boolean, "true",
         "Whether compacted topics, those of committed offsets among them, are compacted.",
-    ),
-    _unbuilt(
-        "log.retention.check.interval.ms", long(1), "300000",
-        "How often is looked for segments that retention.ms or retention.bytes lets go.",
     ),
     _unbuilt(
         "remote.log.storage.system.enable", boolean, "false",

@@ -174,6 +174,42 @@ class Model:
         self.start = max(self.start, offset)
         self.open()
 
+    def retain(self, now_ms: int) -> None:
+        """The oldest segments go: what is below the log start, then what is too much, then what is too old."""
+        self.open()
+        limit_bytes, limit_ms = self.config.retention_size_bytes, self.config.retention_ms
+        while limit_bytes >= 0 and self._size_of(self.batches_in(self.segments[0])) <= self._excess_bytes(limit_bytes):
+            if not self._drop_first():
+                return
+        while limit_ms >= 0 and now_ms - self._latest_ms(self.batches_in(self.segments[0])) > limit_ms:
+            if not self._drop_first():
+                return
+
+    def _excess_bytes(self, limit_bytes: int) -> int:
+        return self._size_of([batch for batch in self.batches if batch.base_offset >= self.segments[0]]) - limit_bytes
+
+    @staticmethod
+    def _size_of(batches: Sequence[Batch]) -> int:
+        return sum(len(batch.sent) for batch in batches)
+
+    @staticmethod
+    def _latest_ms(batches: Sequence[Batch]) -> int:
+        return max((time_ms for batch in batches for time_ms in batch.times_ms), default=0)
+
+    def batches_in(self, base: int) -> list[Batch]:
+        """Of the segment that begins there."""
+        end = min((one for one in self.segments if one > base), default=self.end)
+        return [batch for batch in self.batches if base <= batch.base_offset < end]
+
+    def _drop_first(self) -> bool:
+        """An empty active segment takes the place of the last one; False: it does already."""
+        first, *others = self.segments
+        if not others and first == self.end:
+            return False
+        self.segments = others or [self.end]
+        self.start = max(self.start, self.segments[0])
+        return True
+
     def open(self) -> None:
         """A segment that ended below the log start only when the next one began is dropped by whoever looks next."""
         self.segments = self.opened(self.segments)

@@ -21,9 +21,10 @@ from engine.api import FlushPolicy, Isolation, LogConfig, OffsetSpec, PendingApp
 from engine.batch import parse_header
 from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
 from engine.partition import Partition
+from engine.retention_keeper import RetentionKeeper, RetentionOptions
 from engine.store import SegmentStore
 from engine.testing import Fault, MemoryFileSystem
-from engine.tests.helpers import NO_JOURNAL, ORDERS, HeldPool, bytes_of, open_orders, options, read, running
+from engine.tests.helpers import NO_JOURNAL, NOW_MS, ORDERS, HeldPool, bytes_of, open_orders, options, read, running
 from engine.tests.index_checks import check_index_equals_walk
 from engine.tests.log_model import Model, Send, key_of
 from engine.tests.stepwise import Stepwise
@@ -70,6 +71,8 @@ class LogMachine(RuleBasedStateMachine):
     @initialize(
         segment_size_bytes=st.sampled_from([5_000, 20_000]),
         segment_age_ms=st.sampled_from([1500, 1 << 40]),
+        retention_ms=st.sampled_from([-1, 0, 2500]),
+        retention_size_bytes=st.sampled_from([-1, 0, 12_000]),
         flush_policy=st.sampled_from(FlushPolicy),
         flush_messages=st.sampled_from([7, 1 << 40]),
         index_keys=st.booleans(),
@@ -81,6 +84,8 @@ class LogMachine(RuleBasedStateMachine):
         self,
         segment_size_bytes: int,
         segment_age_ms: int,
+        retention_ms: int,
+        retention_size_bytes: int,
         flush_policy: FlushPolicy,
         flush_messages: int,
         index_keys: bool,
@@ -91,6 +96,8 @@ class LogMachine(RuleBasedStateMachine):
         config = LogConfig(
             segment_size_bytes=segment_size_bytes,
             segment_age_ms=segment_age_ms,
+            retention_ms=retention_ms,
+            retention_size_bytes=retention_size_bytes,
             flush_policy=flush_policy,
             flush_messages=flush_messages,
             index_keys=index_keys,
@@ -98,7 +105,8 @@ class LogMachine(RuleBasedStateMachine):
             file_delete_delay_ms=1000,
         )
         self.model = Model(config)
-        base = options(journal_slot_size_bytes=slot_size_bytes)
+        never = RetentionOptions(is_time=lambda _: False)
+        base = dataclasses.replace(options(journal_slot_size_bytes=slot_size_bytes), retention=never)
         self.options = dataclasses.replace(base, open_files_max=open_max, loaded_indexes_max=open_max)
         self.loop.run(self._open)
 
@@ -229,6 +237,13 @@ class LogMachine(RuleBasedStateMachine):
             return
         self.model.truncate(offset)
         assert self.loop.run(lambda: self.store.truncate_partition(ORDERS, offset)) == self.model.end
+
+    @rule(after_ms=st.integers(0, 6000))
+    def retain(self, after_ms: int) -> None:
+        now_ms = NOW_MS + after_ms
+        self.model.retain(now_ms)
+        keeper = RetentionKeeper(self.log.log_dir, RetentionOptions(), lambda: now_ms)
+        self.loop.run(keeper.check)
 
     # What else happens
 

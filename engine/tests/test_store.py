@@ -20,7 +20,7 @@ from engine.errors import (
     UnknownPartition,
 )
 from engine.filesystem import PosixFileSystem
-from engine.log_dir import SPACE_CHECK_INTERVAL_S
+from engine.retention_keeper import SPACE_CHECK_INTERVAL_S, RetentionOptions
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import (
     NO_JOURNAL,
@@ -516,7 +516,8 @@ async def test_d1_whoever_still_knows_a_deleted_partition_does_not_keep_its_file
 
 async def test_d2_a_disk_that_is_nearly_full_takes_no_appends_until_there_is_room_again() -> None:
     filesystem = MemoryFileSystem(capacity_bytes=10_000)
-    almost = dataclasses.replace(options(journal_slot_size_bytes=NO_JOURNAL), disk_reject_ratio=0.9)
+    retention = RetentionOptions(disk_reject_ratio=0.9)
+    almost = dataclasses.replace(options(journal_slot_size_bytes=NO_JOURNAL), retention=retention)
     async with running(filesystem, almost) as store:
         log = await open_orders(store)
         await append(log, b"x" * 9000)

@@ -13,6 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from coordinator.api import ClusterImage
+from engine.retention import Reason
+from engine.stats import StoreStats
 from kafkawire.request_metrics import BUCKETS_MS, RequestMetrics
 from kafkawire.server_stats import ServerStats
 
@@ -20,9 +22,16 @@ from kafkawire.server_stats import ServerStats
 class BrokerCollector(Collector):
     """Turns counters into metrics at each scrape."""
 
-    def __init__(self, requests: RequestMetrics, server: ServerStats, image: Callable[[], ClusterImage]) -> None:
+    def __init__(
+        self,
+        requests: RequestMetrics,
+        server: ServerStats,
+        storage: StoreStats,
+        image: Callable[[], ClusterImage],
+    ) -> None:
         self._requests = requests
         self._server = server
+        self._storage = storage
         self._image = image
 
     def describe(self) -> list[Metric]:
@@ -34,6 +43,7 @@ class BrokerCollector(Collector):
         yield from self._of_requests()
         yield from self._of_connections()
         yield from self._of_cluster()
+        yield from self._of_storage()
 
     def _of_requests(self) -> Iterator[Metric]:
         counts = CounterMetricFamily("kafkawire_requests", "Requests begun.", labels=["request"])
@@ -74,3 +84,12 @@ class BrokerCollector(Collector):
         partitions = sum(len(topic.partitions) for topic in topics)
         yield GaugeMetricFamily("kafka_server_replicamanager_partitioncount", "Partitions of this broker.", partitions)
         yield GaugeMetricFamily("kafka_controller_kafkacontroller_globaltopiccount", "Topics.", len(topics))
+
+    def _of_storage(self) -> Iterator[Metric]:
+        stats = self._storage
+        segments = CounterMetricFamily("kafkawire_segments_removed", "Segments removed.", labels=["reason"])
+        removed = CounterMetricFamily("kafkawire_segments_removed_bytes", "Their sizes.", labels=["reason"])
+        for reason in Reason:
+            segments.add_metric([reason.value], stats.removed_segments[reason])
+            removed.add_metric([reason.value], stats.removed_bytes[reason])
+        yield from (segments, removed)

@@ -1,10 +1,13 @@
 """Configuration: what is accepted, what is refused and with which line."""
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from engine.api import CleanupPolicy
 from kafkawire.config import BROKER_KEYS, Config, ConfigError, Listener, load
+from kafkawire.configs import COMPACTION, Configs
 from kafkawire.properties import parse
 from kafkawire.unbuilt_config import HARMLESS_KEYS, UNBUILT_KEYS
 
@@ -206,3 +209,55 @@ def test_every_key_can_be_given_its_default_and_says_what_it_is_for(name: str) -
 def test_a_key_goes_before_its_older_name_wherever_they_stand() -> None:
     config, _ = load(properties("log.dirs=/new\nlog.dir=/old"))
     assert config.log_dirs == (Path("/new"),)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected_ms"),
+    [
+        ({}, 168 * 3_600_000),
+        ({"log.retention.ms": "1", "log.retention.minutes": "2", "log.retention.hours": "3"}, 1),
+        ({"log.retention.minutes": "2", "log.retention.hours": "3"}, 120_000),
+        ({"log.retention.ms": "-1", "log.retention.hours": "3"}, -1),
+        ({"log.retention.minutes": "-1"}, -1),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_retention_in_milliseconds_goes_before_minutes_before_hours(given: dict[str, str], expected_ms: int) -> None:
+    assert Configs(load(given)[0]).log_defaults.retention_ms == expected_ms
+
+
+def test_no_retention_at_all_is_no_retention() -> None:
+    for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        with pytest.raises(ConfigError, match=rf"{key}=0: must be unlimited \(-1\) or, equal or greater than 1"):
+            load({key: "0"})
+
+
+def at(time: str) -> int:
+    return round(datetime.fromisoformat(f"2026-11-21T{time}").timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("window", "within", "without"),
+    [
+        ("04:00-05:00", ["04:00:00", "04:59:59"], ["03:59:59", "05:00:00", "16:30:00"]),
+        ("22:30-01:00", ["22:30:00", "23:59:59", "00:59:59"], ["22:29:59", "01:00:00", "12:00:00"]),
+        ("00:00-00:01", ["00:00:59"], ["00:01:00", "23:59:59"]),
+    ],
+)
+def test_a_window_of_each_day(window: str, within: list[str], without: list[str]) -> None:
+    found = load({"log.cleanup.window": window})[0].cleanup_window
+    assert found is not None
+    assert all(found.holds_at(at(time)) for time in within)
+    assert not any(found.holds_at(at(time)) for time in without)
+
+
+@pytest.mark.parametrize("value", ["04:00", "4:00-5:00", "24:00-01:00", "04:60-05:00", "04:00-04:00", "always"])
+def test_a_window_that_is_none(value: str) -> None:
+    with pytest.raises(ConfigError, match=f"log.cleanup.window={value}: "):
+        load({"log.cleanup.window": value})
+
+
+def test_retention_leaves_internal_topics_alone() -> None:
+    configs = Configs(Config())
+    assert configs.log_config("__consumer_offsets", dict([COMPACTION])).cleanup_policy == {CleanupPolicy.COMPACT}
+    assert configs.log_config("orders", {}).cleanup_policy == {CleanupPolicy.DELETE}

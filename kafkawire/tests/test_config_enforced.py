@@ -7,8 +7,10 @@ docs/configs.md is made of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pytest
@@ -156,6 +158,73 @@ async def test_a_disk_that_is_nearly_full() -> None:
         world.filesystem.capacity_bytes = 10
         await trio.sleep(10)
         assert (await produce(client)).error_code == 56
+
+
+def clock_ms() -> int:
+    return EPOCH_MS + round(trio.current_time() * 1000)
+
+
+async def removed(
+    world: MemoryWorld, after_s: float, of_topic: Mapping[str, str] = MappingProxyType({}), /, **configs: str
+) -> list[int]:
+    """Which of the segments of a topic, of 1 MiB with records of 3, 2, 1 and 0 hours ago, are gone after that time."""
+    now_ms = clock_ms()
+    async with open_broker(world, log_segment_bytes=str(1 << 20), **configs) as opened:
+        client = opened.connect()
+        await create(client, **of_topic)
+        for hours in (3, 2, 1, 0):
+            await produce(client, bytes(700_000), now_ms - hours * HOUR_MS)
+        await trio.sleep(after_s)
+        names = [name for name in world.filesystem.list_dir("/data/t-0") if name.endswith(".log")]
+        return sorted({0, 1, 2, 3} - {int(name[:-4]) for name in names})
+
+
+@enforces("log.retention.ms")
+@enforces("log.retention.minutes")
+@enforces("log.retention.hours")
+@enforces("retention.ms")
+async def test_how_old_records_get() -> None:
+    for configs in (
+        {"log_retention_ms": str(HOUR_MS + HOUR_MS // 2), "log_retention_minutes": "1"},
+        {"log_retention_minutes": "90", "log_retention_hours": "1"},
+    ):
+        assert await removed(MemoryWorld(), 60, **configs) == [0, 1]
+    assert await removed(MemoryWorld(), 60, log_retention_hours="2") == [0, 1]
+    assert await removed(MemoryWorld(), 60, log_retention_hours="-1") == []
+    assert await removed(MemoryWorld(), 60, {"retention_ms": str(2 * HOUR_MS)}, log_retention_hours="1") == [0, 1]
+    assert await removed(MemoryWorld(), 60, log_retention_minutes="-2") == []
+
+
+@enforces("log.retention.bytes")
+@enforces("retention.bytes")
+async def test_how_large_a_partition_gets() -> None:
+    assert await removed(MemoryWorld(), 60, log_retention_bytes="1500000") == [0]
+    topic = {"retention_bytes": "1000000"}
+    assert await removed(MemoryWorld(), 60, topic, log_retention_bytes="1500000") == [0, 1]
+
+
+@enforces("log.retention.check.interval.ms")
+async def test_how_often_retention_looks() -> None:
+    configs = {"log_retention_hours": "4"}
+    assert await removed(MemoryWorld(), HOUR_MS / 1000 + 40, **configs, log_retention_check_interval_ms="30000") == [0]
+    assert await removed(MemoryWorld(), HOUR_MS / 1000 + 40, **configs, log_retention_check_interval_ms="7200000") == []
+
+
+@enforces("log.cleanup.window")
+async def test_when_retention_may_run() -> None:
+    for minutes, expected in ((50, list[int]()), (62, [0, 1])):
+        now = datetime.fromtimestamp(clock_ms() / 1000)
+        begin, end = now + timedelta(hours=1), now + timedelta(hours=2)
+        window = f"{begin:%H:%M}-{end:%H:%M}"
+        found = await removed(MemoryWorld(), minutes * 60, log_retention_minutes="150", log_cleanup_window=window)
+        assert found == expected
+
+
+@enforces("disk.max.used.ratio")
+async def test_a_disk_that_is_too_full_costs_old_records() -> None:
+    world = MemoryWorld()
+    world.filesystem.capacity_bytes = 4 << 20
+    assert await removed(world, 10, disk_max_used_ratio="0.6", journal_slot_bytes="65536") == [0]
 
 
 @enforces("journal.slot.bytes")

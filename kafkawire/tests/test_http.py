@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.api import ClusterImage
 from coordinator.groups.api import GroupCounters, GroupFigures, GroupState, TopicPartition
+from engine.retention import Reason
+from engine.stats import StoreStats
 from kafkawire.http.app import build_app
 from kafkawire.http.group_metrics import PORTION, GroupMetrics
 from kafkawire.http.metrics import BrokerCollector
@@ -40,7 +42,10 @@ def high_watermark(topic: str, partition: int) -> int | None:
 async def get(
     path: str, *, is_live: bool = True, requests: RequestMetrics | None = None, groups: GroupMetrics | None = None
 ) -> tuple[int, str]:
-    collector = BrokerCollector(requests or RequestMetrics(), ServerStats(), lambda: ClusterImage(1, "c"))
+    storage = StoreStats()
+    storage.note_removed(Reason.TIME, 100)
+    image = ClusterImage(1, "c")
+    collector = BrokerCollector(requests or RequestMetrics(), ServerStats(), storage, lambda: image)
     sent: list[dict[str, Any]] = []
     received: list[dict[str, Any]] = [{"type": "http.request", "body": b""}]
 
@@ -74,6 +79,7 @@ async def test_metrics_show_requests_and_their_latency() -> None:
     assert 'kafkawire_request_latency_seconds_bucket{le="0.0005",request="produce"} 1.0' in lines
     assert 'kafkawire_request_latency_seconds_bucket{le="+Inf",request="produce"} 2.0' in lines
     assert 'kafkawire_connections_closed_total{reason="protocol_violation"} 0.0' in lines
+    assert 'kafkawire_segments_removed_bytes_total{reason="time"} 100.0' in lines
 
 
 async def samples_of(groups: Groups, samples_max: int = 100_000) -> dict[str, list[tuple[dict[str, str], float]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import trio
@@ -26,10 +26,9 @@ INDEX_INTERVAL_RECORDS = 2
 OPTIONS = StoreOptions(
     ("/data",), "cluster", 1, journal_slot_size_bytes=5 * 4096, open_files_max=4, loaded_indexes_max=2
 )
-SYNC = LogConfig(segment_size_bytes=900, file_delete_delay_ms=1000)
-ASYNC = LogConfig(
-    segment_size_bytes=900, file_delete_delay_ms=1000, flush_policy=FlushPolicy.ASYNC, flush_interval_ms=2000
-)
+RETENTION_MS = 5000
+SYNC = LogConfig(segment_size_bytes=900, file_delete_delay_ms=1000, retention_ms=RETENTION_MS)
+ASYNC = replace(SYNC, flush_policy=FlushPolicy.ASYNC, flush_interval_ms=2000)
 
 
 def config_of(timeline: Timeline) -> LogConfig:

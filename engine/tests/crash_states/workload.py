@@ -1,20 +1,24 @@
 """A seeded run of the engine without any crash; all that it does to the disk is recorded, to be crashed afterwards.
 
 Several partitions, of sync topics and of an async one, idempotent producers with retries in flight, rolls, journal and
-file-sync rounds, checkpoints, snapshots, the index, DeleteRecords, truncations, deletions, clean stops and kills.
+file-sync rounds, checkpoints, snapshots, the index, DeleteRecords, retention, truncations, deletions, clean stops and
+kills.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from random import Random
 
 import trio
 
 from engine.api import PendingAppend, TopicPartition
-from engine.tests.crash_states.life import Life, living, run_seeded
-from engine.tests.crash_states.timeline import NEVER, Event, RecordingFileSystem, Timeline
+from engine.partition import Partition
+from engine.retention_keeper import RetentionKeeper, RetentionOptions
+from engine.tests.crash_states.life import NOW_MS, RETENTION_MS, Life, living, run_seeded
+from engine.tests.crash_states.timeline import NEVER, Content, Event, RecordingFileSystem, Timeline
 
 PARTITIONS = 4
 ASYNC_PARTITION = PARTITIONS - 1
@@ -78,7 +82,8 @@ class _Steps:
             lambda topic_id: any(one[-1].partition.topic_id == topic_id for one in self._workload.timelines)
         )
         await self._life.open_all([timelines[-1] for timelines in self._workload.timelines])
-        steps = [self._burst] * 6 + [self._wait] * 3 + [self._delete_records, self._truncate, self._delete]
+        steps = [self._burst] * 6 + [self._wait] * 3
+        steps += [self._delete_records, self._retain, self._truncate, self._delete]
         for _ in range(STEPS_PER_LIFE):
             await self._rng.choice(steps)()
 
@@ -120,6 +125,28 @@ class _Steps:
             await self._life.logs[timeline].delete_records(offset)
             self._workload.filesystem.look()
 
+    async def _retain(self) -> None:
+        """When something may be too old. What is expected knows nothing of segments but where they begin."""
+        await trio.sleep(0.2)  # everything is durable that will be
+        now_ms = NOW_MS + self._rng.choice((RETENTION_MS, RETENTION_MS + 400, RETENTION_MS + 700, RETENTION_MS + 1000))
+        expected = {}
+        for timelines in self._workload.timelines:
+            offset = _expired_to(self._log(timelines[-1]), timelines[-1].latest, now_ms)
+            expected[timelines[-1]] = max(offset, timelines[-1].latest_start)
+            if offset > timelines[-1].latest_start:
+                timelines[-1].starts.append((offset, self._life.now, NEVER))
+        [log_dir] = {self._log(timelines[-1]).log_dir for timelines in self._workload.timelines}
+        await RetentionKeeper(log_dir, RetentionOptions(), lambda: now_ms).check()
+        self._workload.filesystem.look()
+        for timeline, offset in expected.items():
+            found = self._log(timeline).log_start_offset
+            assert found == offset, f"retention has moved the log start to {found}, not to {offset}"
+
+    def _log(self, timeline: Timeline) -> Partition:
+        log = self._life.logs[timeline]
+        assert isinstance(log, Partition)
+        return log
+
     async def _truncate(self) -> None:
         timeline = self._draw()
         above = [batch for batch in timeline.latest if batch.base_offset > timeline.latest_start]
@@ -143,3 +170,13 @@ class _Steps:
         for timeline in doomed:
             timeline.delete_answered_at = self._life.now
         await self._life.open_all([new_timeline(self._workload, one.partition.partition) for one in doomed])
+
+
+def _expired_to(log: Partition, content: Content, now_ms: int) -> int:
+    """Up to where, from the oldest segment on, every record of a segment is too old."""
+    bases = [segment.base_offset for segment in log.log.segments]
+    for base, end in pairwise([*bases, log.log_end_offset]):
+        times_ms = [time for batch in content if base <= batch.base_offset < end for time in batch.timestamps_ms]
+        if not times_ms or now_ms - max(times_ms) <= RETENTION_MS:
+            return base
+    return log.log_end_offset

@@ -63,6 +63,7 @@ class Admin:
             history.troubles.append(f"{plan.name} is not created: {ErrorCode(row.error_code).name} {row.error_message}")
             return
         life = TopicLife(topic_id, plan.name, plan.is_sync, plan.partition_count, invoked, history.tick())
+        life.retention_ms = plan.retention_ms
         history.topics[topic_id] = life
         self.shared.topics[plan.name] = life
         history.note("created", plan.name, topic_id)

@@ -7,14 +7,15 @@ state of a partition is what the last complete read after the last restart found
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from kafkawire.tests.simulation.history import (
+    UNANSWERED,
     History,
     Lookup,
     Outcome,
@@ -304,10 +305,30 @@ def _marks(facts: Facts, place: Place) -> Iterator[Anomaly]:
         _Mark(one.invoked, one.completed, one.log_start_offset, False) for one in deletions if one.log_start_offset >= 0
     ]
     yield from _monotone(f"log start of {place}", starts, [])
+    expired_to = _expired_to(facts, place)
     for start in starts:
         asked = {0, *(one.offset for one in deletions if one.invoked < start.completed)}
-        if start.value > max(asked):
+        if start.value > max(*asked, expired_to(start.completed)):
             yield Anomaly("log start ahead", f"{place}: {start.value}, nobody asked for more than {max(asked)}")
+
+
+def _expired_to(facts: Facts, place: Place) -> Callable[[int], int]:
+    """Up to where retention may have moved the log start by a logical time: no record that was read and is young
+    enough lies below."""
+    history = facts.history
+    retention_ms = history.topics[place.topic_id].retention_ms
+    if retention_ms is None:
+        return lambda _: 0
+    records = [record for read in facts.reads[place] for batch in read.batches for record in batch.records]
+    records.sort(key=lambda record: record.timestamp_ms)
+    lowest_from = [*accumulate((record.offset for record in reversed(records)), min)][::-1]
+
+    def at(time: int) -> int:
+        wall_ms = history.times_ms[min(time, len(history.times_ms)) - 1]
+        young = bisect_left(records, wall_ms - retention_ms, key=lambda record: record.timestamp_ms)
+        return lowest_from[young] if young < len(records) else UNANSWERED
+
+    return at
 
 
 def _monotone(what: str, marks: list[_Mark], resets: list[tuple[int, int]]) -> Iterator[Anomaly]:
@@ -366,11 +387,12 @@ def _out_of_range(facts: Facts, place: Place) -> Iterator[Anomaly]:
         (read.completed, read.high_watermark) for read in facts.reads[place] if not read.error and facts.is_sync(place)
     )
     asked = [(one.invoked, one.offset) for one in facts.history.deletions if one.place == place]
+    expired_to = _expired_to(facts, place)
     for read in facts.reads[place]:
         if read.error != OUT_OF_RANGE:
             continue
         end = max((value for completed, value in sound if completed < read.invoked), default=0)
-        start = max((offset for invoked, offset in asked if invoked < read.completed), default=0)
+        start = max([expired_to(read.completed), *(offset for invoked, offset in asked if invoked < read.completed)])
         if start <= read.offset <= end:
             yield Anomaly("refused offset", f"{place}: {read.offset} is within [{start}, {end}]")
 

@@ -7,6 +7,7 @@ completions, so that "before" means before for everybody. UNANSWERED is the comp
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -42,6 +43,7 @@ class TopicLife:
     created: int
     deletion_invoked: int = UNANSWERED
     deleted: int = UNANSWERED
+    retention_ms: int | None = None  # None: longer than any run
 
 
 @dataclass(slots=True)
@@ -152,12 +154,15 @@ class History:
     troubles: list[str] = field(default_factory=list)  # what needs no checker: a broker that does not start, a hang
     operations: int = 0
     now: int = 0
+    now_ms: Callable[[], int] = lambda: 0
+    times_ms: list[int] = field(default_factory=list)  # the wall clock at each logical time
     life: int = 0
     trace: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def tick(self) -> int:
         """The next logical time."""
         self.now += 1
+        self.times_ms.append(self.now_ms())
         return self.now
 
     def note(self, *facts: object) -> None:

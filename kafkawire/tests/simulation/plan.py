@@ -67,6 +67,10 @@ class TopicPlan:
     def segment_size_bytes(self) -> int:
         return int(self.configs["segment.bytes"])
 
+    @property
+    def retention_ms(self) -> int | None:
+        return int(self.configs["retention.ms"]) if "retention.ms" in self.configs else None
+
 
 @dataclass(frozen=True)
 class WriterPlan:
@@ -101,6 +105,7 @@ def plan(seed: int) -> Plan:
     log_dirs = tuple(f"/disk{number}" for number in range(rng.choice((1, 1, 2, 3))))
     topics = [_topic(rng, number) for number in range(rng.randint(1, 3))]
     topics.append(_topic(rng, len(topics), is_volatile=True))
+    _forget_some(Random(f"{seed}/retention"), topics)
     return Plan(
         seed=seed,
         log_dirs=log_dirs,
@@ -124,6 +129,13 @@ def _topic(rng: Random, number: int, *, is_volatile: bool = False) -> TopicPlan:
         configs["message.timestamp.type"] = "LogAppendTime"
     name = "volatile" if is_volatile else f"topic-{number}"
     return TopicPlan(name, rng.randint(1, 3), configs, is_volatile)
+
+
+def _forget_some(rng: Random, topics: list[TopicPlan]) -> None:
+    """Topics whose records are removed when they are old, within a run."""
+    for topic in topics:
+        if rng.random() < 0.4:
+            topic.configs["retention.ms"] = rng.choice(("500", "2000", "5000"))
 
 
 def _writer(rng: Random, number: int, topics: list[TopicPlan]) -> WriterPlan:

@@ -39,6 +39,7 @@ FAULTS_MIN = 3
 FINISH_WITHIN_S = 600.0  # of the simulated time, once nothing fails any more
 WANDERER_PAUSE_S = 0.05
 CPU_TIME_MAX_S = 60
+NOT_NOW = "00:00-00:01"
 INDEX_INTERVAL_BYTES = 200
 INDEX_INTERVAL_RECORDS = 2
 
@@ -134,6 +135,7 @@ class _Run:
         groups = plan_groups(the_plan.seed, the_plan.topics)
         plans = {topic.name: topic for topic in the_plan.topics}
         self.shared = Shared(the_plan.seed, self.history, network, plans)
+        self.history.now_ms = world.disk.now_ms = self.shared.now_ms
         world.speed = DiskSpeed(self.shared.rng("disk"))
         properties = {
             "log.dirs": ",".join(the_plan.log_dirs),
@@ -141,6 +143,7 @@ class _Run:
             "listeners": "PLAINTEXT://memory:9092",
             "auto.create.topics.enable": "false",
             "journal.slot.bytes": str(the_plan.journal_slot_size_bytes),
+            "log.retention.check.interval.ms": "300",
             **groups.properties,
         }
         self.lives = Lives(self.shared, world, properties, loses_views=groups.loses_views)

@@ -275,6 +275,20 @@ def test_log_start_ahead() -> None:
     assert kinds(one) == {"log start ahead"}
 
 
+@pytest.mark.parametrize(("start", "expected"), [(1, set()), (2, {"log start ahead"})])
+def test_retention_moves_the_log_start_no_further_than_to_what_is_young(start: int, expected: set[str]) -> None:
+    one = history()
+    one.topics[HERE.topic_id].retention_ms = 100
+    one.now_ms = lambda: 1000
+    send(one, (1, 0), (1, 1), (1, 2), outcome=Outcome.UNKNOWN)
+    read(one, 0, batch(0, (1, 0), (1, 1), (1, 2), times=(899, 900, 100)))
+    read(one, start, mark=3, start=start, error=0).is_alone = False
+    read(one, 0, error=OUT_OF_RANGE)
+    read(one, 1, error=OUT_OF_RANGE)
+    assert kinds(one) == {*expected, "refused offset"}
+    assert check(one, {})[-1].detail.startswith(f"{HERE}: 1 is within")
+
+
 def test_leader_epoch_used_in_two_lives() -> None:
     one = history()
     send(one, (1, 0), offset=0, life=1)
