@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 IOV_MAX = 1024
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
-_ASIDE_SUFFIX = ".tmp"
+ASIDE_SUFFIX = ".tmp"
 _SPARE_MIN_BYTES = 64 * 1024  # less is not worth a trip to the disk, and may be the filesystem's own
 
 
@@ -127,7 +127,7 @@ def replace_small(filesystem: FileSystem, directory: str, name: str, content: by
 
 def write_aside(filesystem: FileSystem, directory: str, name: str, content: bytes) -> File:
     """The first half of `replace_small`, for who replaces many: to be synced before the second."""
-    file = filesystem.open(f"{directory}/{name}{_ASIDE_SUFFIX}", create=True)
+    file = filesystem.open(f"{directory}/{name}{ASIDE_SUFFIX}", create=True)
     file.truncate(0)
     file.write_at([content], 0)
     return file
@@ -135,7 +135,7 @@ def write_aside(filesystem: FileSystem, directory: str, name: str, content: byte
 
 def take_in_place(filesystem: FileSystem, directory: str, name: str) -> None:
     """The second half: `directory` is to be synced after it."""
-    filesystem.rename(f"{directory}/{name}{_ASIDE_SUFFIX}", f"{directory}/{name}")
+    filesystem.rename(f"{directory}/{name}{ASIDE_SUFFIX}", f"{directory}/{name}")
 
 
 def _find_fallocate() -> Callable[[int, int, int, int], int]:

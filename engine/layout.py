@@ -91,7 +91,7 @@ def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
         _check_meta(filesystem, path, identity)
         before = read_checkpoint(filesystem, path)
         is_clean = _take_clean_marker(filesystem, path)
-        names = [name for name in filesystem.list_dir(path) if _is_partition_name(name)]
+        names = [name for name in filesystem.list_dir(path) if is_partition_name(name)]
         _remove_trees(filesystem, path, [one for one in filesystem.list_dir(path) if one.endswith(DELETE_SUFFIX)])
         journal, checkpoint = prepare_journal(
             filesystem, path, before, lambda: _directories_by_owner(filesystem, path, names), is_clean=is_clean
@@ -109,7 +109,7 @@ def _directories_by_owner(filesystem: FileSystem, path: str, names: Sequence[str
     found = {}
     for name in names:
         with suppress(StorageError):
-            topic_id = _stored_topic_id(filesystem, f"{path}/{name}")
+            topic_id = stored_topic_id(filesystem, f"{path}/{name}")
             if topic_id is not None:
                 found[topic_id, int(name.rpartition("-")[2])] = f"{path}/{name}"
     return found
@@ -126,24 +126,42 @@ def _ensure_dir(filesystem: FileSystem, path: str) -> None:
             filesystem.sync_dir(parent or ("/" if path.startswith("/") else "."))
 
 
-def _is_partition_name(name: str) -> bool:
+def is_partition_name(name: str) -> bool:
+    """Kafka's topic-partition."""
     topic, dash, number = name.rpartition("-")
     return bool(topic) and bool(dash) and number.isdigit()
 
 
-def _check_meta(filesystem: FileSystem, path: str, identity: Identity) -> None:
+def identity_of(filesystem: FileSystem, path: str) -> Identity:
+    """What log dir `path` says. Raises StoreRefused."""
+    values = _meta_values(filesystem, path)
+    if values is None:
+        raise StoreRefused(f"{path} is no log dir: there is no {META}")
+    try:
+        return Identity(values["cluster.id"], int(values["broker.id"]))
+    except (KeyError, ValueError):
+        raise StoreRefused(f"{path}/{META} does not say whose it is") from None
+
+
+def _meta_values(filesystem: FileSystem, path: str) -> dict[str, str] | None:
     content = read_small(filesystem, f"{path}/{META}")
     if content is None:
-        if any(_is_partition_name(name) for name in filesystem.list_dir(path)):
-            raise StoreRefused(f"{path} holds partitions but no {META}: not a log dir of this broker")
-        text = f"{VERSION_LINE}\ncluster.id={identity.cluster_id}\nbroker.id={identity.broker_id}\n"
-        replace_small(filesystem, path, META, text.encode())
-        return
+        return None
     lines = content.decode("utf-8", "replace").splitlines()
     if not lines or lines[0] != VERSION_LINE:
         found = lines[0] if lines else "nothing"
         raise StoreRefused(f"{path}/{META} begins with {found!r}: written by another version or another program")
-    values = dict(line.partition("=")[::2] for line in lines[1:])
+    return dict(line.partition("=")[::2] for line in lines[1:])
+
+
+def _check_meta(filesystem: FileSystem, path: str, identity: Identity) -> None:
+    values = _meta_values(filesystem, path)
+    if values is None:
+        if any(is_partition_name(name) for name in filesystem.list_dir(path)):
+            raise StoreRefused(f"{path} holds partitions but no {META}: not a log dir of this broker")
+        text = f"{VERSION_LINE}\ncluster.id={identity.cluster_id}\nbroker.id={identity.broker_id}\n"
+        replace_small(filesystem, path, META, text.encode())
+        return
     for key, ours in (("cluster.id", identity.cluster_id), ("broker.id", str(identity.broker_id))):
         if values.get(key) != ours:
             raise StoreRefused(f"{path} belongs to {key} {values.get(key)}, this broker has {ours}")
@@ -190,7 +208,7 @@ def _open_partition_dir(
     name = directory_name(partition)
     directory = f"{path}/{name}"
     if filesystem.exists(directory):
-        owner = _stored_topic_id(filesystem, directory)
+        owner = stored_topic_id(filesystem, directory)
         if owner == partition.topic_id:
             return open_log(filesystem, directory, last_known)
         if owner is not None:
@@ -236,7 +254,8 @@ def _metadata(topic_id: bytes) -> bytes:
     return body + b"%s%08x\n" % (_METADATA_CRC, binascii.crc32(body))
 
 
-def _stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
+def stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
+    """Whose partition a directory says it is; None when it does not. Raises StorageError."""
     content = read_small(filesystem, f"{directory}/{PARTITION_METADATA}")
     if content is None:
         return None
@@ -256,7 +275,7 @@ def claim(filesystem: FileSystem, path: str, name: str) -> Claim:
     """How good the claim of log dir `path` to the partition directory `name` is."""
     directory = f"{path}/{name}"
     with suppress(StorageError):
-        if _stored_topic_id(filesystem, directory) is not None:
+        if stored_topic_id(filesystem, directory) is not None:
             has_data = segment_bases(filesystem, directory) != [0] or _has_data(filesystem, directory)
             return Claim.RECORDS if has_data else Claim.NAME
     return Claim.NONE
@@ -282,7 +301,7 @@ def remove_strays(
     strays = []
     for name in names:
         with suppress(StorageError):
-            topic_id = _stored_topic_id(filesystem, f"{path}/{name}")
+            topic_id = stored_topic_id(filesystem, f"{path}/{name}")
             if topic_id is not None and not is_known(topic_id):
                 strays.append((name, topic_id))
     _delete_dirs(filesystem, path, strays)

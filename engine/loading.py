@@ -5,11 +5,11 @@ read by the loop then finds it in the page cache. Plain values in and out; the o
 An index that was wrong is told, and its answer not used.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from engine.api import NO_TIMESTAMP_MS, ReadableFile
-from engine.batch import HEADER_SIZE_BYTES, MAGIC, Record, has_right_crc, parse_header, walk_records
+from engine.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, Record, has_right_crc, parse_header, walk_records
 from engine.codecs import decompress
 from engine.epochs import EpochHistory, EpochStart
 from engine.errors import CorruptMessage
@@ -84,11 +84,17 @@ def walk(file: ReadableFile, part: Part) -> list[Entry]:
     return entries
 
 
-def check(file: ReadableFile, first: Located, part: Part, size_bytes: int) -> tuple[int, int]:
+def check(
+    file: ReadableFile,
+    first: Located,
+    part: Part,
+    size_bytes: int,
+    note: Callable[[BatchHeader], None] = lambda _header: None,
+) -> tuple[int, int]:
     """(Position, offset) behind the last of the batches from `first` on, over `size_bytes` or more, that are all right.
 
     The CRC does not cover all of a header: the rest has to fit to what is known. CorruptMessage when the first batch is
-    not right.
+    not right. `note` is told of the others.
     """
     position, end_offset, limit = first.position, -1, part.end
     wanted_end = min(first.position + size_bytes, limit)
@@ -117,6 +123,7 @@ def check(file: ReadableFile, first: Located, part: Part, size_bytes: int) -> tu
             break  # asked of its last record: the epochs of a log that starts within the batch begin there
         position += batch_size_bytes
         end_offset = header.next_offset
+        note(header)
     if end_offset == -1:
         raise CorruptMessage(f"the batch at position {position} is not what was written")
     return position, end_offset

@@ -100,6 +100,7 @@ class LogDir:
         self.partitions: dict[TopicPartition, Resident] = {}
         self.names: set[str] = set()  # of partition directories, opened or not
         self.points: dict[PartitionKey, PartitionCheckpoint] = {}  # for the next checkpoint
+        self.want_seal: Callable[[Resident], None] = lambda _: None  # something of it may be finished
         self.is_closing = False
         self.is_nearly_full = False
         self.offline_reason: str | None = None
@@ -220,6 +221,7 @@ class LogDir:
         if resident.log.damaged_from is None:
             await self.index.take_stock(index_key(resident.partition), resident.log, last_known.stored)
         self.partitions[resident.partition] = resident
+        self.want_seal(resident)
         self.names.add(name)
         self._suspect.discard(name)
         if resident.log.damaged_from is None:

@@ -342,6 +342,7 @@ class Partition(Watched):
         if any(chunk.rolls for chunk in part.chunks):
             self.log_dir.note_unallocated(part.chunks[-1].unallocated)
             self.log_dir.want_checkpoint()
+            self.log_dir.want_seal(self)
             self._index_keys()
         self.log_dir.index_later(self)
         self._reader.appended(part.chunks)

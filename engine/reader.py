@@ -76,6 +76,8 @@ class LogReader:
     async def load(self, offset: int, max_size_bytes: int, limit: Mark) -> None:
         """Make the next read at `offset` find what it needs. CorruptMessage: the batch there is damaged."""
         segment = self.log.segment_of(offset)
+        if segment.is_condemned:
+            raise CorruptMessage(f"{self.log.path_of(segment.base_offset)} is not what was sealed")
         part = await self.part_from(segment, offset, limit)
         loaded = await self.run(segment, partial(load, self._log_dir.filesystem, part, offset, max_size_bytes))
         if loaded is not None and segment in self.log.segments:

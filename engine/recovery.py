@@ -7,13 +7,16 @@ recovery point; what was cut is told. Anywhere else acknowledged data may have b
 and marked as damaged, and nothing on disk is touched. Runs on a worker; changes no log that is in use.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from engine.batch import BatchHeader, has_right_crc
 from engine.checkpoints import PartitionCheckpoint
 from engine.errors import CorruptMessage
-from engine.filesystem import File, FileSystem
+from engine.filesystem import ASIDE_SUFFIX, File, FileSystem
+from engine.footer import SUFFIX as FOOTER_SUFFIX
+from engine.footer import FooterDamaged, footer_name, read_footer
 from engine.index import Stored
 from engine.log import Log
 from engine.producer_recovery import recover_producers
@@ -58,6 +61,7 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
         is_damaged = not _take_in(filesystem, log, sound, last_known)
         sound += 1
     del log.segments[sound:]
+    is_damaged = _note_footers(filesystem, log, bases, is_damaged=is_damaged)
     if not last_known.is_clean:
         filesystem.open(
             log.path_of(log.active.base_offset)
@@ -81,6 +85,30 @@ def _tidied(filesystem: FileSystem, directory: str, bases: list[int], start_offs
     if left or gone:
         filesystem.sync_dir(directory)
     return bases[len(gone) :]
+
+
+def _note_footers(filesystem: FileSystem, log: Log, bases: Sequence[int], *, is_damaged: bool) -> bool:
+    """Mark what is sealed; True when something is missing of it. What is appended to has no footer (any more)."""
+    names = [name for name in filesystem.list_dir(log.directory) if FOOTER_SUFFIX in name]
+    sealed = {int(name.partition(".")[0]) for name in names if name.endswith(FOOTER_SUFFIX)}
+    gone = [name for name in names if name.endswith(ASIDE_SUFFIX) or int(name.partition(".")[0]) not in bases]
+    for segment in log.segments:
+        segment.is_sealed = segment.base_offset in sealed
+    if log.active.is_sealed and not is_damaged:
+        name = footer_name(log.active.base_offset)
+        try:
+            footer = read_footer(filesystem, log.directory, log.active.base_offset)
+            is_damaged = footer.size_bytes != log.active.size_bytes
+        except FooterDamaged as damage:
+            log.problems.append(f"{log.directory}/{name}: {damage}")
+        if not is_damaged:
+            gone.append(name)
+            log.active.is_sealed = False
+    for name in gone:
+        filesystem.unlink(f"{log.directory}/{name}")
+    if gone:
+        filesystem.sync_dir(log.directory)
+    return is_damaged
 
 
 def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnown) -> bool:

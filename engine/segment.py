@@ -19,6 +19,8 @@ from engine.batch import (
 )
 from engine.errors import CorruptMessage, NotLoaded
 from engine.filesystem import File, FileSystem
+from engine.footer import SUFFIX as FOOTER_SUFFIX
+from engine.footer import Tally
 from engine.index import INTERVAL_BYTES, INTERVAL_RECORDS, Entry, SparseIndex, Summary
 
 MARKS_MAX = 16
@@ -31,6 +33,7 @@ _SMALL_BATCH_BYTES = 4 * 1024  # several lie in one window: where there is one t
 _GLANCE = struct.Struct(">qi4xb6xi")  # of a header: base offset, length, magic, last offset delta
 SUFFIX = ".log"
 DELETED_SUFFIX = ".deleted"
+QUARANTINED_SUFFIX = ".quarantined"  # cut off by an operator, and kept
 
 
 def segment_name(base_offset: int) -> str:
@@ -62,15 +65,18 @@ class Cut(NamedTuple):
 def cut_off(filesystem: FileSystem, directory: str, cut: Cut) -> None:
     """Remove, durably, what a partition has behind `cut`, also of files that are named by an offset as segments are.
 
-    The last one first, so that a crash leaves no gap; it may be done again. The segment of `cut` exists.
+    The last one first, so that a crash leaves no gap; it may be done again. The segment of `cut` exists, and is
+    finished no longer.
     """
+    base_offset = cut.segment_base_offset
+    first_gone = {SUFFIX: base_offset + 1, FOOTER_SUFFIX: base_offset}
     for name in reversed(filesystem.list_dir(directory)):
         offset, _, suffix = name.partition(".")
-        end = cut.segment_base_offset if f".{suffix}" == SUFFIX else cut.offset
-        if offset.isdigit() and int(offset) > end:
+        is_gone = offset.isdigit() and int(offset) >= first_gone.get(f".{suffix}", cut.offset + 1)
+        if is_gone and not name.endswith(QUARANTINED_SUFFIX):
             filesystem.unlink(f"{directory}/{name}")
     filesystem.sync_dir(directory)
-    file = filesystem.open(f"{directory}/{segment_name(cut.segment_base_offset)}")
+    file = filesystem.open(f"{directory}/{segment_name(base_offset)}")
     if file.size() > cut.position:
         file.truncate(cut.position)
     file.fdatasync()
@@ -95,10 +101,14 @@ class Segment:
         "file",
         "first_timestamp_ms",
         "index",
+        "is_condemned",
+        "is_damaged",
+        "is_sealed",
         "marks",
         "max_timestamp_ms",
         "size_bytes",
         "summarised_size_bytes",
+        "tally",
     )
 
     def __init__(self, base_offset: int, file: File | None = None) -> None:
@@ -115,6 +125,10 @@ class Segment:
         self.begun_ms = NO_TIMESTAMP_MS  # when this process first appended to it
         self.entries = 0  # given to the stored index
         self.summarised_size_bytes = 0  # as the stored index knows it
+        self.tally: Tally | None = None  # of all its batches, as long as it may be wanted for a footer
+        self.is_sealed = False  # it has a footer
+        self.is_damaged = False  # as a look at all of it has found
+        self.is_condemned = False  # nobody can tell what of it is right
         self._next_entry_offset = self._next_entry_position = 0
 
     def adopt(self, summary: Summary) -> None:
@@ -138,6 +152,9 @@ class Segment:
         position, offset = self.size_bytes, header.base_offset
         if not position:
             self.first_timestamp_ms = header.max_timestamp_ms
+            self.tally = Tally()
+        if self.tally is not None:
+            self.tally.add(header)
         self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp_ms)
         if self.index is None:
             self.index = SparseIndex(position)

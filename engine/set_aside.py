@@ -13,6 +13,7 @@ import trio
 
 from engine.errors import StorageError
 from engine.filesystem import FileSystem
+from engine.footer import footer_name
 from engine.segment import DELETED_SUFFIX, segment_name
 
 DELETE_INTERVAL_S = 1
@@ -62,7 +63,7 @@ class SetAside:
 def set_aside(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> list[str]:
     """Rename segments, the oldest first, so that nobody opens them any more; returns what they are called now.
 
-    Their partition may be deleted meanwhile: then they are gone already.
+    Their footers go behind them. Their partition may be deleted meanwhile: then they are gone already.
     """
     paths = []
     with suppress(FileNotFoundError):
@@ -70,6 +71,8 @@ def set_aside(filesystem: FileSystem, directory: str, base_offsets: Sequence[int
             path = f"{directory}/{segment_name(base_offset)}"
             filesystem.rename(path, path + DELETED_SUFFIX)
             paths.append(path + DELETED_SUFFIX)
+            with suppress(FileNotFoundError):
+                filesystem.unlink(f"{directory}/{footer_name(base_offset)}")
         filesystem.sync_dir(directory)
     return paths
 

@@ -12,6 +12,9 @@ class StoreStats:
 
     removed_segments: Counter[Reason] = field(default_factory=Counter)
     removed_bytes: Counter[Reason] = field(default_factory=Counter)
+    sealed_segments: int = 0
+    scrubbed_bytes: int = 0  # read to be sealed, or again
+    damage_found: int = 0  # by that
 
     def note_removed(self, reason: Reason, size_bytes: int) -> None:
         """A segment went."""

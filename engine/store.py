@@ -30,6 +30,7 @@ from engine.recovery import LastKnown
 from engine.removal import truncate
 from engine.retention_keeper import RetentionKeeper, RetentionOptions
 from engine.rounds import QueueBudget
+from engine.sealing import Sealer, SealingOptions
 from engine.stats import StoreStats
 from engine.waiters import Waiter
 
@@ -53,6 +54,7 @@ class StoreOptions:
     dense_indexes_max: int = 128  # of any segments, at most 384 KiB each
     queue_max_bytes: int = 64 * 1024 * 1024
     retention: RetentionOptions = field(default_factory=RetentionOptions)
+    sealing: SealingOptions = field(default_factory=SealingOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,10 @@ class SegmentStore:
                     nursery.start_soon(log_dir.keep_checkpoints)
                     nursery.start_soon(retention.watch_space)
                     nursery.start_soon(retention.serve)
+                    sealer = Sealer(log_dir, self._options.sealing)
+                    log_dir.want_seal = sealer.want
+                    nursery.start_soon(sealer.serve)
+                    nursery.start_soon(sealer.scrub)
                     nursery.start_soon(log_dir.flusher.serve)
                     nursery.start_soon(log_dir.set_aside.serve)
                     nursery.start_soon(log_dir.index.serve)

@@ -35,6 +35,7 @@ from engine.filesystem import FileSystem, PosixFileSystem
 from engine.index_store import LevelDbStore, OpenIndex
 from engine.io_workers import ThreadPool, WorkerPool
 from engine.retention_keeper import RetentionOptions
+from engine.sealing import SealingOptions
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 from kafkawire.config import Config
 from kafkawire.configs import COMPACTION, Configs
@@ -268,6 +269,7 @@ class Broker:
             reader_lanes=self.config.io_workers,
             open_files_max=self.world.open_segments_max,
             retention=self._retention(),
+            sealing=SealingOptions(self.config.scrub_bytes_per_s, self.config.scrub_interval_ms),
             journal_slot_size_bytes=self.config.journal_slot_size_bytes,
         )
         world = StoreWorld(

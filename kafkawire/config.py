@@ -107,6 +107,16 @@ class Config:
         "When in a day that may happen, such as 04:00-05:00 of local time. Not set, it is all day.",
     )  # fmt: skip
 
+    # Sealed segments
+    scrub_bytes_per_s: int = setting(
+        "scrub.bytes.per.second", read.long(0), str(4 * MIB),
+        "How much of finished segments each log dir reads in a second, to seal them or to check them again; 0 checks "
+        "nothing again.",
+    )  # fmt: skip
+    scrub_interval_ms: int = setting(
+        "scrub.interval.ms", read.long(1000), "86400000", "How long sealed segments are left alone between two checks."
+    )
+
     # Topics
     num_partitions: int = setting(
         "num.partitions", read.integer(1), "1", "The partitions of a topic that is created without a number of them."

@@ -11,6 +11,7 @@ import kafkawire
 COMMANDS = {
     "configs": "kafkawire.cli.configs",
     "groups": "kafkawire.cli.groups",
+    "segments": "kafkawire.cli.segments",
     "serve": "kafkawire.cli.serve",
     "topics": "kafkawire.cli.topics",
 }

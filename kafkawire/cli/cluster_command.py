@@ -54,7 +54,7 @@ def cluster_command(function: Callable[..., Work]) -> Callable[..., None]:
     @click.pass_context
     def run(context: click.Context, /, bootstrap_server: str, output: str, timeout_s: float, **arguments: Any) -> None:
         report = _ask(function(**arguments), bootstrap_server, timeout_s, context.obj)
-        _show(report, as_json=output == "json")
+        show(report, as_json=output == "json")
         if report.problems:
             context.exit(1)
 
@@ -86,7 +86,8 @@ async def ask(work: Work, bootstrap: str, timeout_s: float, connect: Connect | N
         raise ClientError(f"not done after {timeout_s:g} s, waiting for {cluster.waiting_for}")
 
 
-def _show(report: Report, *, as_json: bool) -> None:
+def show(report: Report, *, as_json: bool) -> None:
+    """Results to standard output, remarks and errors to standard error."""
     if as_json:
         click.echo(json.dumps(report.document, indent=2))
     else:

@@ -93,3 +93,7 @@ class BrokerCollector(Collector):
             segments.add_metric([reason.value], stats.removed_segments[reason])
             removed.add_metric([reason.value], stats.removed_bytes[reason])
         yield from (segments, removed)
+        yield CounterMetricFamily("kafkawire_segments_sealed", "Segments sealed.", stats.sealed_segments)
+        scrubbed = "Bytes of segments read to be sealed, or again."
+        yield CounterMetricFamily("kafkawire_scrubbed_bytes", scrubbed, stats.scrubbed_bytes)
+        yield CounterMetricFamily("kafkawire_damage_found", "What scrubbing found wrong.", stats.damage_found)

@@ -562,3 +562,28 @@ async def test_idle_connections_are_closed() -> None:
         started = trio.current_time()
         assert await is_closed(client)
         assert 5 <= trio.current_time() - started < 7
+
+
+async def scrubbed_bytes(world: MemoryWorld, after_s: float, **configs: str) -> int:
+    """Of a topic with two sealed segments of 700,000 bytes."""
+    async with open_broker(world, log_segment_bytes=str(1 << 20), log_retention_hours="-1", **configs) as opened:
+        client = opened.connect()
+        await create(client)
+        for _ in range(3):
+            await produce(client, bytes(700_000))
+        await trio.sleep(after_s)
+        return opened.broker.store.stats.scrubbed_bytes
+
+
+@enforces("scrub.interval.ms")
+async def test_how_often_segments_are_read_again() -> None:
+    assert await scrubbed_bytes(MemoryWorld(), 100) == 0
+    assert 1_400_000 < await scrubbed_bytes(MemoryWorld(), 100, scrub_interval_ms="60000") < 1_500_000
+    assert 2_800_000 < await scrubbed_bytes(MemoryWorld(), 150, scrub_interval_ms="60000") < 3_000_000
+
+
+@enforces("scrub.bytes.per.second")
+async def test_how_fast_segments_are_read_again() -> None:
+    configs = {"scrub_interval_ms": "10000", "scrub_bytes_per_second": "10000"}
+    assert 700_000 <= await scrubbed_bytes(MemoryWorld(), 60, **configs) < 1_400_000
+    assert await scrubbed_bytes(MemoryWorld(), 100, scrub_interval_ms="10000", scrub_bytes_per_second="0") == 0

@@ -55,7 +55,7 @@ def kind_of(path: Path) -> str:
     """Files that are read by the same code."""
     if path.parts[0] == "index":
         return f"index {path.suffix or path.name.partition('-')[0]}"
-    return path.suffix if path.suffix in {".log", ".snapshot", ".journal"} else path.name
+    return path.suffix if path.suffix in {".log", ".snapshot", ".journal", ".footer"} else path.name
 
 
 def draw(template: Template, rng: Random) -> Flip:

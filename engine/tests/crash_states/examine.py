@@ -14,9 +14,11 @@ import trio
 
 from engine.api import Isolation, PartitionLog
 from engine.batch import HEADER_SIZE_BYTES, parse_header
+from engine.checkpoints import PartitionCheckpoint
 from engine.errors import OutOfOrderSequence
 from engine.index import ENTRY, Entry, following, partition_key, read_entry, read_offset
 from engine.layout import directory_name
+from engine.offline import Partition, segment_files, verify
 from engine.segment import segment_name, walk_headers
 from engine.tests.crash_states.life import NOW_MS, OPTIONS, Life, living, next_sequence, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Batch, Content, Legal, RecordingFileSystem, Timeline
@@ -67,6 +69,7 @@ async def _examine(done: Examination, asked: Sequence[Asked], leader_epoch: int,
             done.timelines.append(await _check_opened(life, one))
         for timeline in done.timelines:
             _check_index(life, timeline)
+            _check_footers(life, timeline)
             await _check_answers(life, timeline)
             await _check_producers(life, timeline)
         await _leave(life, done.timelines)
@@ -155,6 +158,18 @@ def _entries_of(filesystem: RecordingFileSystem, path: str) -> Iterator[Entry]:
         yield Entry(at.header.base_offset, at.position, newest_ms)
 
 
+def _check_footers(life: Life, timeline: Timeline) -> None:
+    """Whatever is sealed is right; and nothing is sealed that is appended to."""
+    directory = f"{OPTIONS.log_dirs[0]}/{directory_name(timeline.partition)}"
+    partition = Partition(directory, timeline.partition, PartitionCheckpoint())
+    for segment in segment_files(life.filesystem, directory):
+        if segment.footer is None and segment.footer_problem is None:
+            continue
+        problem = verify(life.filesystem, partition, segment).problem
+        if problem is not None or segment.next_base_offset is None:
+            raise Anomaly(f"{directory}: the segment at {segment.base_offset} is sealed: {problem or 'it is the last'}")
+
+
 async def _check_answers(life: Life, timeline: Timeline) -> None:
     """What comes from the index is what a walk over everything gives."""
     log = life.logs[timeline]
@@ -216,5 +231,6 @@ async def _leave(life: Life, timelines: Sequence[Timeline]) -> None:
         await trio.sleep(2.5)
         for timeline in timelines:
             _check_index(life, timeline)
+            _check_footers(life, timeline)
     if way == 2:
         await life.store.close()

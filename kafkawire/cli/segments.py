@@ -1,0 +1,213 @@
+"""`kafkawire segments`: what lies in a log dir, on the machine that has it, while no broker runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kafkawire.cli.cluster_command import Report, printable, show
+
+if TYPE_CHECKING:
+    from engine.filesystem import FileSystem
+    from engine.offline import Partition, SegmentFile, Verdict
+
+_COLUMNS: Final = ("PARTITION", "BASE-OFFSET", "LAST-OFFSET", "BYTES", "BATCHES", "RECORDS", "MAX-TIMESTAMP", "STATE")
+_BATCH_COLUMNS: Final = (
+    "POSITION", "BASE-OFFSET", "LAST-OFFSET", "RECORDS", "BYTES", "EPOCH", "CODEC", "MAX-TIMESTAMP", "PRODUCER", "CRC",
+)  # fmt: skip
+Work = Callable[["FileSystem", str], Report]
+
+
+def log_dir_command(function: Callable[..., Work]) -> Callable[..., None]:
+    """The options, and doing what the command says with the log dir held."""
+
+    @click.option(
+        "--data-dir", "data_dir", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="One of the directories in log.dirs.",
+    )  # fmt: skip
+    @click.option(
+        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+        help="For people, or for programs.",
+    )  # fmt: skip
+    @click.pass_context
+    def run(context: click.Context, /, data_dir: Path, output: str, **arguments: Any) -> None:
+        from engine.errors import EngineError, StoreRefused
+        from engine.filesystem import PosixFileSystem
+
+        try:
+            report = function(**arguments)(PosixFileSystem(), str(data_dir.absolute()))
+        except (EngineError, StoreRefused, OSError) as error:
+            raise click.ClickException(printable(str(error))) from None
+        show(report, as_json=output == "json")
+        if report.problems:
+            context.exit(1)
+
+    return update_wrapper(run, function)
+
+
+_NAMES: Final = click.argument("names", nargs=-1, metavar="[TOPIC-PARTITION]...")
+
+
+@click.group("segments")
+def command() -> None:
+    """List, dump, verify, seal and repair the segments of a log dir on which no broker runs."""
+
+
+@command.command("list")
+@_NAMES
+@log_dir_command
+def list_segments(names: tuple[str, ...]) -> Work:
+    """Show the segments of all partitions, or of some, and whether they are sealed. No segment is read."""
+
+    def work(filesystem: FileSystem, path: str) -> Report:
+        return _report(filesystem, path, names, reads=False, seals=False)
+
+    return work
+
+
+@command.command("verify")
+@_NAMES
+@log_dir_command
+def verify_segments(names: tuple[str, ...]) -> Work:
+    """Read segments, and compare them with their CRCs and footers. Nothing is changed."""
+
+    def work(filesystem: FileSystem, path: str) -> Report:
+        return _report(filesystem, path, names, reads=True, seals=False)
+
+    return work
+
+
+@command.command("seal")
+@_NAMES
+@log_dir_command
+def seal_segments(names: tuple[str, ...]) -> Work:
+    """Read the finished segments, and give a footer to those that are right and have none."""
+
+    def work(filesystem: FileSystem, path: str) -> Report:
+        return _report(filesystem, path, names, reads=True, seals=True)
+
+    return work
+
+
+@command.command("dump")
+@click.argument("name", metavar="TOPIC-PARTITION")
+@click.argument("base_offset", type=click.IntRange(min=0))
+@log_dir_command
+def dump(name: str, base_offset: int) -> Work:
+    """Show the batches of the segment that begins at BASE_OFFSET."""
+
+    def work(filesystem: FileSystem, path: str) -> Report:
+        from engine.errors import CorruptMessage
+        from engine.offline import batches, held
+
+        rows: list[tuple[object, ...]] = []
+        problems = []
+        with held(filesystem, path):
+            [partition] = _chosen(filesystem, path, (name,))
+            try:
+                for at, is_right in batches(filesystem, partition.directory, base_offset):
+                    header, crc = at.header, "right" if is_right else "wrong"
+                    offsets = header.base_offset, header.next_offset - 1
+                    about = header.record_count, header.size_bytes, header.leader_epoch, header.codec_id
+                    newest = _time(header.max_timestamp_ms)
+                    rows.append((at.position, *offsets, *about, newest, header.producer_id, crc))
+                    if not is_right:
+                        problems.append(f"the batch at position {at.position} does not match its CRC")
+            except CorruptMessage as error:
+                problems.append(str(error))
+            except FileNotFoundError:
+                raise click.ClickException(f"{name} has no segment that begins at {base_offset}") from None
+        keys = [column.lower().replace("-", "_") for column in _BATCH_COLUMNS]
+        document = [dict(zip(keys, row, strict=True)) for row in rows]
+        return Report(document, _BATCH_COLUMNS, rows, problems=problems)
+
+    return work
+
+
+@command.command("repair")
+@click.option("--accept-loss", is_flag=True, help="Also where acknowledged records are lost by it.")
+@click.option("--drop-index", is_flag=True, help="Have the broker build its index anew.")
+@log_dir_command
+def repair(accept_loss: bool, drop_index: bool) -> Work:
+    """Cut torn tails, remove left-overs and write footers anew; and let a log go on that something is missing of."""
+
+    def work(filesystem: FileSystem, path: str) -> Report:
+        from engine import repair as repairs
+
+        outcome = repairs.repair(filesystem, path, accept_loss=accept_loss, drops_index=drop_index)
+        hint = [] if accept_loss or not outcome.left else ["--accept-loss gives up what is missing, and only that"]
+        document = {"done": outcome.done, "left": outcome.left}
+        return Report(document, (), [(line,) for line in outcome.done], remarks=hint, problems=list(outcome.left))
+
+    return work
+
+
+def _chosen(filesystem: FileSystem, path: str, names: tuple[str, ...]) -> list[Partition]:
+    from engine.offline import partitions
+
+    found = {one.directory.rpartition("/")[2]: one for one in partitions(filesystem, path)}
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise click.ClickException(f"there is no {', '.join(unknown)} in {path}")
+    return [found[name] for name in names or found]
+
+
+def _report(filesystem: FileSystem, path: str, names: tuple[str, ...], *, reads: bool, seals: bool) -> Report:
+    from engine.offline import held, seal, segment_files, verify
+
+    report = Report(document=[], columns=_COLUMNS)
+    rows, document = list[tuple[object, ...]](), list[dict[str, object]]()
+    with held(filesystem, path):
+        for partition in _chosen(filesystem, path, names):
+            for segment in segment_files(filesystem, partition.directory):
+                verdict = verify(filesystem, partition, segment) if reads else None
+                is_to_seal = segment.next_base_offset is not None and segment.footer is None
+                footer = segment.footer
+                if seals and is_to_seal and verdict is not None and verdict.problem is None:
+                    footer = seal(filesystem, partition, segment, verdict)
+                _add(report, partition, segment, verdict)
+                row, entry = _row(partition, segment._replace(footer=footer), verdict)
+                rows.append(row)
+                document.append(entry)
+    report.rows, report.document = rows, document
+    return report
+
+
+def _add(report: Report, partition: Partition, segment: SegmentFile, verdict: Verdict | None) -> None:
+    problem = segment.footer_problem if verdict is None else verdict.problem
+    if problem is None:
+        return
+    line = f"{partition.directory}/{segment.base_offset:020d}.log: {problem}"
+    if verdict is not None and verdict.is_torn:
+        report.remarks.append(f"{line}; behind what is known to be durable: cut off at the next start")
+    else:
+        report.problems.append(line)
+
+
+def _row(
+    partition: Partition, segment: SegmentFile, verdict: Verdict | None
+) -> tuple[tuple[object, ...], dict[str, object]]:
+    name, footer = partition.directory.rpartition("/")[2], segment.footer
+    state = "active" if segment.next_base_offset is None else "finished" if footer is None else "sealed"
+    known = verdict.tally if verdict is not None else footer
+    counts = (None,) * 3 if known is None else (known.last_offset, known.batches, known.records)
+    newest_ms = None if known is None else known.max_timestamp_ms
+    last_offset, batches, records = counts
+    row = (name, segment.base_offset, last_offset, segment.size_bytes, batches, records, _time(newest_ms), state)
+    entry = {column.lower().replace("-", "_"): cell for column, cell in zip(_COLUMNS, row, strict=True)}
+    digest = None if footer is None else footer.digest.hex()
+    return row, {**entry, "max_timestamp": newest_ms, "generation": footer and footer.generation, "digest": digest}
+
+
+def _time(at_ms: int | None) -> str | None:
+    if at_ms is None or at_ms < 0:
+        return None
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # clients send what they like
+        return str(at_ms)

@@ -1,0 +1,111 @@
+"""`kafkawire segments` on a directory that a broker left: what is printed, what is changed, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from click.testing import CliRunner, Result
+
+from engine.api import LogConfig
+from engine.filesystem import PosixFileSystem
+from engine.offline import held
+from engine.tests.helpers import append, open_orders, options, running
+from kafkawire.cli import main
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three segments of a partition `orders-0`, two of them sealed."""
+    directory = tmp_path / "data"
+
+    async def fill() -> None:
+        async with running(PosixFileSystem(), options(str(directory))) as store:
+            log = await open_orders(store, LogConfig(segment_size_bytes=200))
+            for _ in range(3):
+                await append(log, b"x" * 60, b"y" * 30)
+            await trio.sleep(1)  # of the mock clock: all is done when it jumps
+            await store.close()
+
+    trio.run(fill, clock=trio.testing.MockClock(autojump_threshold=0))
+    return directory
+
+
+def run(data: Path, command: str, *arguments: str) -> Result:
+    call = ["segments", command, "--data-dir", str(data), *arguments]
+    return CliRunner().invoke(main, call, catch_exceptions=False)
+
+
+def document(data: Path, command: str, *arguments: str) -> Any:
+    result = run(data, command, *arguments, "-o", "json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_list_shows_what_is_sealed(data: Path) -> None:
+    lines = [line.split() for line in run(data, "list").stdout.splitlines()]
+    assert [(line[0], line[1], line[-1]) for line in lines[1:]] == [
+        ("orders-0", "0", "sealed"), ("orders-0", "2", "sealed"), ("orders-0", "4", "active"),
+    ]  # fmt: skip
+    first = document(data, "list", "orders-0")[0]
+    assert (first["batches"], first["records"], first["last_offset"], first["generation"]) == (1, 2, 1, 0)
+    assert len(first["digest"]) == 64
+
+
+def test_verify_finds_a_flipped_bit(data: Path) -> None:
+    assert [one["records"] for one in document(data, "verify")] == [2, 2, 2]
+    segment = data / "orders-0" / f"{2:020d}.log"
+    content = bytearray(segment.read_bytes())
+    content[100] ^= 1
+    segment.write_bytes(content)
+    result = run(data, "verify")
+    assert result.exit_code == 1
+    assert f"Error: {segment}: the batch at position 0 is not what was written" in result.stderr
+    assert run(data, "list").exit_code == 0
+    dump = run(data, "dump", "orders-0", "2")
+    assert dump.exit_code == 1
+    assert "does not match its CRC" in dump.stderr
+
+
+def test_seal_writes_what_is_missing(data: Path) -> None:
+    footer = data / "orders-0" / f"{0:020d}.footer"
+    before = footer.read_bytes()
+    footer.unlink()
+    assert [one["state"] for one in document(data, "list")] == ["finished", "sealed", "active"]
+    assert [one["state"] for one in document(data, "seal")] == ["sealed", "sealed", "active"]
+    assert footer.read_bytes() == before
+
+
+def test_dump_shows_batches(data: Path) -> None:
+    [batch] = document(data, "dump", "orders-0", "4")
+    assert (batch["base_offset"], batch["last_offset"], batch["records"], batch["crc"]) == (4, 5, 2, "right")
+    assert run(data, "dump", "orders-0", "1").exit_code == 1
+
+
+def test_repair(data: Path) -> None:
+    assert document(data, "repair") == {"done": [], "left": []}
+    (data / "orders-0" / f"{2:020d}.log").unlink()
+    result = run(data, "repair")
+    assert result.exit_code == 1
+    assert "--accept-loss" in result.stderr
+    assert run(data, "repair", "--accept-loss").exit_code == 0
+    assert run(data, "repair", "--drop-index").exit_code == 0
+    assert [one["state"] for one in document(data, "list")] == ["active"]
+
+
+def test_what_is_not_there(data: Path, tmp_path: Path) -> None:
+    for result in (run(data, "list", "other-0"), run(tmp_path, "list")):
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: ")
+
+
+def test_not_while_somebody_has_it(data: Path) -> None:
+    with held(PosixFileSystem(), str(data)):
+        for command in ("list", "verify", "seal", "repair"):
+            result = run(data, command)
+            assert result.exit_code == 1
+            assert "is in use by" in result.stderr
