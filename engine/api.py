@@ -4,8 +4,8 @@ It holds no behaviour. All methods are called on the trio thread; a method that 
 disk write and may be called from any task. `engine.store.SegmentStore` implements `PartitionStore`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
@@ -170,6 +170,26 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
+class ActiveProducer(NamedTuple):
+    """An idempotent producer that a partition knows, by its last batch."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """One log dir: the space of its filesystem, and the size of the segments of each partition; offline, neither."""
+
+    path: str
+    is_online: bool
+    total_bytes: int = -1
+    usable_bytes: int = -1
+    partition_size_bytes: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
 class PendingAppend(Protocol):
     """An append on its way."""
 
@@ -291,6 +311,12 @@ class PartitionStore(Protocol):
         """Raises UnknownPartition, NotLeaderOrFollower or StorageError (log dir offline)."""
 
     def new_waiter(self) -> ReadyWaiter: ...
+
+    def active_producers(self, partition: TopicPartition) -> Sequence[ActiveProducer]:
+        """The producers it remembers the sequences of. Raises as `get` does."""
+
+    async def describe_log_dirs(self) -> Sequence[LogDirDescription]:
+        """All of them, in the order they were configured."""
 
     async def open_partitions(self, wanted: Sequence[Leadership]) -> Sequence[PartitionLog | EngineError]:
         """Open or create these, each named once, and lead them; in this order, with the error of each that fails.

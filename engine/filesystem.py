@@ -62,6 +62,7 @@ class File(Protocol):
 class Usage(NamedTuple):
     """Space of the filesystem that holds a directory, as an unprivileged program sees it."""
 
+    total_bytes: int  # with what is kept back for privileged ones
     used_bytes: int
     available_bytes: int
 
@@ -324,7 +325,8 @@ class PosixFileSystem:
 
     def usage(self, path: str) -> Usage:
         found = os.statvfs(path)
-        return Usage((found.f_blocks - found.f_bfree) * found.f_frsize, found.f_bavail * found.f_frsize)
+        sizes = (found.f_blocks, found.f_blocks - found.f_bfree, found.f_bavail)
+        return Usage(*(blocks * found.f_frsize for blocks in sizes))
 
     def lock(self, path: str) -> "PosixLock":
         return PosixLock(self.open(path, create=True))

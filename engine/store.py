@@ -12,7 +12,8 @@ from random import Random
 
 import trio
 
-from engine.api import Leadership, LogConfig, ReadyWaiter, TopicPartition
+from engine.api import ActiveProducer, Leadership, LogConfig, LogDirDescription, ReadyWaiter, TopicPartition
+from engine.descriptions import describe_log_dir, describe_producers
 from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
 from engine.filesystem import FileSystem
 from engine.homes import home_of, settle
@@ -175,6 +176,12 @@ class SegmentStore:
 
     def new_waiter(self) -> ReadyWaiter:
         return Waiter()
+
+    def active_producers(self, partition: TopicPartition) -> list[ActiveProducer]:
+        return describe_producers(self.get(partition).log.producers)
+
+    async def describe_log_dirs(self) -> list[LogDirDescription]:
+        return [await describe_log_dir(log_dir) for log_dir in self._dirs]
 
     async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
         """One of `open_partitions`; raises its error."""

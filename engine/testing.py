@@ -355,7 +355,7 @@ class MemoryFileSystem:
 
     def usage(self, path: str) -> Usage:
         used_bytes = self._root.size_bytes()
-        return Usage(used_bytes, max(0, self.capacity_bytes - used_bytes))
+        return Usage(self.capacity_bytes, used_bytes, max(0, self.capacity_bytes - used_bytes))
 
     def lock(self, path: str) -> MemoryLock:
         self.open(path, create=True)

@@ -191,6 +191,10 @@ class Config:
     max_fetch_size_bytes: int = setting(
         "fetch.max.bytes", read.integer(1024), str(55 * MIB), "How much a fetch is answered with at most."
     )
+    max_request_partitions: int = setting(
+        "max.request.partition.size.limit", read.integer(1), "2000",
+        "How many partitions a request for topics' partitions is answered with at most.",
+    )  # fmt: skip
     fetch_session_slots: int = setting(
         "max.incremental.fetch.session.cache.slots", read.integer(0), "1000",
         "How many clients can be remembered what they fetch, so that they need not say it again.",

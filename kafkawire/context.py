@@ -110,6 +110,8 @@ class HandlerConfig(Protocol):
     def num_partitions(self) -> int: ...
     @property
     def max_fetch_size_bytes(self) -> int: ...
+    @property
+    def max_request_partitions(self) -> int: ...
 
 
 class ConfigSource(IntEnum):
@@ -120,6 +122,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
 
 
 @dataclass(frozen=True, slots=True)

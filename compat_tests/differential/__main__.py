@@ -27,7 +27,9 @@ DOCUMENT = ROOT / "docs" / "differences.md"
 # Apache Kafka has the delay of the harness.
 ONE_PARTITION = {"offsets.topic.num.partitions": "1"}
 THEIRS = {**ONE_PARTITION, "transaction.state.log.num.partitions": "1"}
-OURS = {**ONE_PARTITION, "group.initial.rebalance.delay.ms": "0"}
+# What the harness gives Apache Kafka, and where a value comes from can be seen.
+GIVEN = {"node.id": "1", "offsets.topic.replication.factor": "1"}
+OURS = {**ONE_PARTITION, **GIVEN, "group.initial.rebalance.delay.ms": "0"}
 GROUPS, TRANSACTIONS = 0, 1  # kinds of coordinators
 READY_TIMEOUT_S = 20
 

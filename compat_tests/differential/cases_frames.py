@@ -31,6 +31,11 @@ def sample(side: Side, api: str, version: int) -> dict[str, Any]:
     member = {"group_id": TOPIC, "member_id": "nobody", "group_instance_id": None}
     kind = {"protocol_type": "consumer", "protocol_name": "range"}
     no_partition = {**both, "partitions": [{"partition_index": 9}], "partition_indexes": [9]}
+    flushed = {"name": "flush.ms", "value": "1", "config_operation": 0}
+    no_change = {
+        "resources": [{"resource_type": 2, "resource_name": TOPIC, "configs": [flushed]}],
+        "validate_only": True,
+    }
     samples: dict[str, dict[str, Any]] = {
         "produce": {"timeout": 1_000, **produce},
         "fetch": {"replica_id": -1, "max_bytes": 1 << 20, "topics": [{**both, "partitions": [fetch_row]}]},
@@ -57,6 +62,16 @@ def sample(side: Side, api: str, version: int) -> dict[str, Any]:
         "list_groups": {"states_filter": ["Dead"], "types_filter": ["classic"]},
         "delete_groups": {"groups_names": [TOPIC]},
         "describe_cluster": {},
+        "create_partitions": {"topics": [{"name": TOPIC, "count": 0, "assignments": None}]},
+        "describe_configs": {
+            "resources": [{"resource_type": 2, "resource_name": TOPIC, "configuration_keys": [TOPIC]}]
+        },
+        "alter_configs": no_change,
+        "incremental_alter_configs": no_change,
+        "list_config_resources": {"resource_types": [4]},
+        "describe_log_dirs": {"topics": [{"topic": TOPIC, "partitions": [7]}]},
+        "describe_producers": {"topics": [{"name": TOPIC, "partition_indexes": [7]}]},
+        "describe_topic_partitions": {"topics": [{"name": TOPIC}], "cursor": None},
     }
     return samples[api]
 

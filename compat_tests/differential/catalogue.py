@@ -34,6 +34,14 @@ VERSIONS = {
     "describe_groups": range(7),
     "list_groups": range(6),
     "delete_groups": range(3),
+    "describe_configs": range(1, 5),
+    "alter_configs": range(3),
+    "describe_log_dirs": range(1, 6),
+    "create_partitions": range(4),
+    "incremental_alter_configs": range(2),
+    "describe_producers": range(1),
+    "list_config_resources": range(2),
+    "describe_topic_partitions": range(1),
 }
 
 

@@ -77,9 +77,23 @@ NOT_BUILT = (
         path=r"retention[.]ms=-1[.].*",
     ),
     Explanation(
+        "Levels of loggers cannot be changed",
+        "One logger stands for all; its level is shown, and refused to be changed.",
+        case="describe_configs[.]of_other_things .*",
+        path=r"logger\.results\[0\]\.configs\.root\.(read_only|documentation)",
+    ),
+    Explanation(
+        "Broker keys that nothing here obeys are not shown",
+        "docs/configs.md lists those that are; of Kafka's, a key that is not known is a warning at the start.",
+        case="describe_configs[.]everything_of_a_broker .*",
+        path=r"all\.results\[0\]\.configs\..*",
+        kafka=r"\(present\)",
+        ours=r"\(absent\)",
+    ),
+    Explanation(
         "Compacted topics are not built",
-        "cleanup.policy=compact is refused at creation.",
-        case="produce[.]compacted_topic .*",
+        "cleanup.policy=compact is refused.",
+        case="(produce[.]compacted_topic|incremental_alter_configs[.]lists) .*",
     ),
 )
 STRICTER = (
@@ -182,6 +196,32 @@ KINDER = (
         path=r"(level (2|-1)|(partition )?limit -1|both partitions -1)(, \w+)?[.].*",
     ),
     Explanation(
+        "An operation on configs that does not exist is the client's fault",
+        "Kafka fails with UNKNOWN_SERVER_ERROR.",
+        case="incremental_alter_configs[.]refused .*",
+        path=r"unknown operation\.responses\[0\]\..*",
+    ),
+    Explanation(
+        "A tagged field that comes twice in the header of a request for configs is ignored twice",
+        "Kafka fails with UNKNOWN_SERVER_ERROR. Requests of other kinds it takes.",
+        case="(incremental_)?alter_configs[.]tagged_fields .*",
+        path="in the header: one twice[.].*",
+    ),
+    Explanation(
+        "A resource named twice in AlterConfigs gets an answer",
+        "Kafka never answers; the client waits until it gives up. We refuse both, as both do in "
+        "IncrementalAlterConfigs.",
+        case="alter_configs[.]replaced .*",
+        path="same resource twice",
+        kafka="open, no reply",
+    ),
+    Explanation(
+        "DescribeTopicPartitions of a topic without a name refuses that name alone",
+        "Kafka fails with UNKNOWN_SERVER_ERROR for all topics of the request.",
+        case="describe_topic_partitions[.]pages .*",
+        path="no name[.].*",
+    ),
+    Explanation(
         "A partition named twice in Produce is appended twice",
         "Kafka keeps the last of them and drops the others without a word.",
         case="produce[.]several_partitions .*",
@@ -192,9 +232,25 @@ DETAILS = (
     Explanation(
         "min.insync.replicas has its default from the topic's defaults",
         "In Kafka it is a dynamic setting of the cluster, made when it was formatted; the value is the same.",
-        path=r".*\.configs\[\d+\]\.config_source",
-        kafka="3",
-        ours="5",
+        path=r".*\.configs(\[\d+\]|\.min\.insync\.replicas)(\.config_source|\.synonyms)?",
+        kafka=r"3|\(present\)|\(\d rows\)",
+        ours=r"5|\(absent\)|\(\d rows\)",
+    ),
+    Explanation(
+        "Keys of our own are shown",
+        "As all others.",
+        case="describe_configs[.]everything_of_a_broker .*",
+        path=r"all\.results\[0\]\.configs\..*",
+        kafka=r"\(absent\)",
+        ours=r"\(present\)",
+    ),
+    Explanation(
+        "Some broker keys have other defaults",
+        "There are no controllers to name and no group protocols but the classic one yet, node.id and log.dirs have "
+        "defaults, and a bound of queued.max.request.bytes is better than none.",
+        case="describe_configs[.](everything_)?of_a_broker .*",
+        path=r"(all|synonyms)\.results\[0\]\.configs\.(controller\.listener\.names|log\.dirs|node\.id|"
+        r"group\.coordinator\.rebalance\.protocols|queued\.max\.request\.bytes)\..*",
     ),
     Explanation(
         "Texts of errors come with other codes",

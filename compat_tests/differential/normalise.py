@@ -19,6 +19,7 @@ ZERO_ID = bytes(16)
 # Above the timestamps that scenarios write (2023), below any that a broker takes from its clock.
 CLOCK_FROM_MS = 1_750_000_000_000
 LOG_APPEND_TIME = 0b1000
+TOPIC = 2  # a type of resources that have configs
 # Arrays that are sets: a broker may list their rows in any order, and clients look them up by these fields.
 SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("metadata", "topics"): ("name", "topic_id"),
@@ -49,15 +50,34 @@ SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("describe_groups", "members"): ("member_metadata", "member_id"),
     ("list_groups", "groups"): ("group_id",),
     ("delete_groups", "results"): ("group_id",),
+    ("create_partitions", "results"): ("name",),
+    ("describe_log_dirs", "topics"): ("name",),
+    ("describe_log_dirs", "partitions"): ("partition_index",),
+    ("describe_producers", "active_producers"): ("producer_id",),
+    ("list_config_resources", "config_resources"): ("resource_type", "resource_name"),
 }
 # Apache Kafka makes them when it first looks for a coordinator.
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
-# Scenarios leave groups behind; those of ListGroups begin with this.
+# Scenarios leave groups and topics behind; what is listed in scenarios begins with this.
 LISTED = "listed-"
 # Keys of topics that Apache Kafka does not have.
 OWN_TOPIC_KEYS = ("flush.policy", "index.keys")
+# Configs that say where a broker lives.
+ADDRESSES = (
+    "advertised.listeners",
+    "controller.quorum.voters",
+    "http.listeners",
+    "listeners",
+    "log.dir",
+    "log.dirs",
+    "metadata.log.dir",
+)
 # Arrays that are maps: a row that one side lacks must not shift the others.
-KEYED_BY = {("api_versions", "api_keys"): "api_key", ("api_versions", "finalized_features"): "name"}
+KEYED_BY = {
+    ("api_versions", "api_keys"): "api_key",
+    ("api_versions", "finalized_features"): "name",
+    ("describe_configs", "configs"): "name",
+}
 # Fields whose value is the broker's own affair, and what is not a value at all.
 WORDS: Mapping[str, tuple[object, ...]] = {
     "cluster_id": (None, ""),
@@ -66,6 +86,10 @@ WORDS: Mapping[str, tuple[object, ...]] = {
     "session_id": (0,),
     "producer_id": (-1,),
     "finalized_features_epoch": (-1,),
+    "documentation": (None,),
+    "log_dir": ("",),
+    "total_bytes": (-1,),
+    "usable_bytes": (-1,),
 }
 DROPPED = {"throttle_time"}
 MEMBER_ID = re.compile(r"(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -98,18 +122,22 @@ class Normaliser:
         return self._value(name, value)
 
     def _array(self, api: str, name: str, rows: list[Any]) -> Any:
-        if (api, name) == ("metadata", "topics"):
+        if (api, name) in (("metadata", "topics"), ("describe_topic_partitions", "topics")):
             rows = [row for row in rows if row["name"] not in INTERNAL_TOPICS]
         if (api, name) == ("list_groups", "groups"):
             rows = [row for row in rows if row["group_id"].startswith(LISTED)]
-        if (api, name) == ("create_topics", "configs"):
+        if (api, name) in (("create_topics", "configs"), ("describe_configs", "configs")):
             rows = [row for row in rows if row["name"] not in OWN_TOPIC_KEYS]
+        if (api, name) == ("describe_configs", "configs"):
+            rows = [without_address(row) for row in rows]
+        if (api, name) == ("list_config_resources", "config_resources"):
+            rows = [row for row in rows if row.get("resource_type") != TOPIC or row["resource_name"].startswith(LISTED)]
         shown = [self._field(api, name, row) for row in rows]
         keys = SORTED_BY.get((api, name))
         if keys is not None:
             shown.sort(key=lambda row: [(row.get(key) is None, row.get(key)) for key in keys])
         by = KEYED_BY.get((api, name))
-        return shown if by is None else {row[by]: row for row in shown}
+        return shown if by is None else {row[by]: row for row in sorted(shown, key=lambda row: row[by])}
 
     def _value(self, name: str, value: Any) -> Any:
         if name == "topic_id":
@@ -138,6 +166,15 @@ class Normaliser:
         if value is None or value == ZERO_ID:
             return "(none)"
         return next((f"(id of {name})" for name, known in self._topic_ids.items() if known == value), "(other id)")
+
+
+def without_address(config: dict[str, Any]) -> dict[str, Any]:
+    """A config with a word in place of an address, in its synonyms too."""
+    if config["name"] not in ADDRESSES:
+        return config
+    word = f"({config['name']})"
+    synonyms = [{**one, "value": word} for one in config["synonyms"]]
+    return {**config, "value": word, "synonyms": synonyms}
 
 
 def split_batches(records: bytes) -> list[bytes]:

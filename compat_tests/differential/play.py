@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.differential import (
+    cases_configs,
     cases_fetch,
     cases_frames,
     cases_group_admin,
@@ -13,6 +14,7 @@ from compat_tests.differential import (
     cases_log_start,
     cases_metadata,
     cases_offsets,
+    cases_partitions,
     cases_produce,
     cases_producer_ids,
     cases_topics,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 MODULES = (
     cases_metadata,
     cases_topics,
+    cases_configs,
+    cases_partitions,
     cases_produce,
     cases_producer_ids,
     cases_fetch,

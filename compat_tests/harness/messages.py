@@ -46,9 +46,17 @@ API_KEYS = {
     "delete_records": 21,
     "init_producer_id": 22,
     "offset_for_leader_epoch": 23,
+    "describe_configs": 32,
+    "alter_configs": 33,
+    "describe_log_dirs": 35,
+    "create_partitions": 37,
     "delete_groups": 42,
+    "incremental_alter_configs": 44,
     "offset_delete": 47,
     "describe_cluster": 60,
+    "describe_producers": 61,
+    "list_config_resources": 74,
+    "describe_topic_partitions": 75,
 }
 CLIENT_ID = b"compat"
 ZERO_OF_TYPE = {"string": "", "bytes": b"", "records": b"", "bool": False, "float64": 0.0, "uuid": None}

@@ -210,4 +210,4 @@ def test_usage_is_what_an_unprivileged_program_sees(tmp_path: Path) -> None:
     usage = PosixFileSystem().usage(str(tmp_path))
     assert usage.used_bytes > 0
     assert 0 < usage.ratio <= 1
-    assert Usage(95, 5).ratio == 0.95
+    assert Usage(110, 95, 5).ratio == 0.95

@@ -25,11 +25,12 @@ from engine.io_workers import LoopPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 from engine.testing import MemoryFileSystem
 from engine.testing_index import MemoryIndex
-from kafkawire.context import Authorizer, BrokerInterfaces, ConfigEntry, ConfigSource, allow_all
+from kafkawire.context import Authorizer, BrokerInterfaces, allow_all
 from kafkawire.dispatch import Dispatched, Dispatcher
 from kafkawire.fetch_sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE, Api
 from kafkawire.request_metrics import RequestMetrics
+from kafkawire.tests.fake_configs import FakeConfigs
 from kafkawire.tests.fake_groups import FakeGroups
 from kafkawire.wire.connection import ConnectionInfo
 from kafkawire.wire.versions import decode_response, encode_request
@@ -48,6 +49,7 @@ class Settings:
     delete_topic_enable: bool = True
     num_partitions: int = 2
     max_fetch_size_bytes: int = 55 * 1024 * 1024
+    max_request_partitions: int = 2_000
 
 
 @dataclass
@@ -77,21 +79,6 @@ def log_config(configs: Mapping[str, str]) -> LogConfig:
         timestamp_type=TimestampType(configs.get("message.timestamp.type", "CreateTime")),
         min_insync_replicas=int(configs.get("min.insync.replicas", "1")),
     )
-
-
-class Catalogue:
-    """What the tests look at of the configs in effect."""
-
-    def topic(self, name: str, configs: Mapping[str, str]) -> list[ConfigEntry]:
-        shown = {"retention.ms": ConfigEntry("retention.ms", "604800000", ConfigSource.DEFAULT)}
-        shown.update({name: ConfigEntry(name, value, ConfigSource.TOPIC) for name, value in configs.items()})
-        return list(shown.values())
-
-    def broker(self) -> list[ConfigEntry]:
-        return []
-
-    def cluster_default(self) -> list[ConfigEntry]:
-        return []
 
 
 @dataclass
@@ -203,7 +190,7 @@ async def open_handlers(
         cluster=cluster,
         groups=groups,
         config=chosen,
-        configs=Catalogue(),
+        configs=FakeConfigs(),
         fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
         metrics=RequestMetrics(),
         now_ms=lambda: NOW_MS,

@@ -12,19 +12,24 @@ import pytest
 from coordinator.groups.api import GroupListing, GroupState
 from kafkawire.context import CLUSTER_NAME, Operation, ResourceType
 from kafkawire.handlers import API_TABLE
+from kafkawire.messages import alter_configs, describe_producers, describe_topic_partitions, incremental_alter_configs
 from kafkawire.messages.api_versions import ApiVersionsRequest
+from kafkawire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
+from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
+from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.join_group import JoinGroupRequest
 from kafkawire.messages.leave_group import LeaveGroupRequest
+from kafkawire.messages.list_config_resources import ListConfigResourcesRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -53,6 +58,7 @@ TOPIC = ResourceType.TOPIC
 GROUP = ResourceType.GROUP
 CLUSTER = (ResourceType.CLUSTER, CLUSTER_NAME)
 DENIED = 29
+BROKER_LOGGERS = 8
 
 
 @dataclass
@@ -93,6 +99,15 @@ def of_reply(response: Any) -> int:
 
 
 OFFSET = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition_index=0)])
+# Of a resource: its type and name, the right it takes, and the code without it.
+CONFIGS_OF: list[tuple[int, str, tuple[ResourceType, str], int]] = [
+    (2, "t", (TOPIC, "t"), DENIED),
+    (4, "1", CLUSTER, 31),
+    (4, "", CLUSTER, 31),
+    (8, "1", CLUSTER, 31),
+    (16, "m", CLUSTER, 31),
+    (32, "g", (GROUP, "g"), 30),
+]
 # API, request, version, the right it takes, and where the code is.
 ABOUT_A_GROUP: list[tuple[str, Callable[[], Any], int, Operation, Callable[[Any], int]]] = [
     ("join_group", partial(JoinGroupRequest, group_id="g"), 9, Operation.READ, of_reply),
@@ -293,6 +308,98 @@ CASES = [
         lambda response: response.error_code,
         53,
     ),
+    Case(
+        "create_partitions",
+        lambda: CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=5)], timeout_ms=1_000),
+        3,
+        {(Operation.ALTER, TOPIC, "t")},
+        lambda response: response.results[0].error_code,
+    ),
+    *(
+        Case(
+            "describe_configs",
+            partial(
+                DescribeConfigsRequest,
+                resources=[DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)],
+            ),
+            4,
+            {(Operation.DESCRIBE_CONFIGS, *asked)},
+            lambda response: response.results[0].error_code,
+            code,
+        )
+        for kind, name, asked, code in CONFIGS_OF
+    ),
+    *(
+        Case(
+            "incremental_alter_configs",
+            partial(
+                incremental_alter_configs.IncrementalAlterConfigsRequest,
+                resources=[incremental_alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name)],
+            ),
+            1,
+            {(Operation.ALTER_CONFIGS, *asked)},
+            lambda response: response.responses[0].error_code,
+            code,
+        )
+        for kind, name, asked, code in CONFIGS_OF
+    ),
+    *(
+        Case(
+            "alter_configs",
+            partial(
+                alter_configs.AlterConfigsRequest,
+                resources=[alter_configs.AlterConfigsResource(resource_type=kind, resource_name=name)],
+            ),
+            2,
+            {(Operation.ALTER_CONFIGS, *asked)},
+            lambda response: response.responses[0].error_code,
+            code,
+        )
+        for kind, name, asked, code in CONFIGS_OF
+        if kind != BROKER_LOGGERS
+    ),
+    Case(
+        "list_config_resources",
+        ListConfigResourcesRequest,
+        1,
+        {(Operation.DESCRIBE_CONFIGS, *CLUSTER)},
+        lambda response: response.error_code,
+        31,
+    ),
+    Case(
+        "describe_log_dirs",
+        lambda: DescribeLogDirsRequest(topics=None),
+        5,
+        {(Operation.DESCRIBE, *CLUSTER)},
+        lambda response: response.error_code + len(response.results),
+        31,
+    ),
+    Case(
+        "describe_producers",
+        lambda: describe_producers.DescribeProducersRequest(
+            topics=[describe_producers.TopicRequest(name="t", partition_indexes=[0])]
+        ),
+        0,
+        {(Operation.READ, TOPIC, "t")},
+        lambda response: response.topics[0].partitions[0].error_code,
+    ),
+    Case(
+        "describe_topic_partitions",
+        lambda: describe_topic_partitions.DescribeTopicPartitionsRequest(
+            topics=[describe_topic_partitions.TopicRequest(name="t")]
+        ),
+        0,
+        {(Operation.DESCRIBE, TOPIC, "t")},
+        lambda response: response.topics[0].error_code,
+    ),
+    Case(
+        "describe_topic_partitions",
+        lambda: describe_topic_partitions.DescribeTopicPartitionsRequest(topics=[]),
+        0,
+        {(Operation.DESCRIBE, TOPIC, "t")},
+        lambda response: len(response.topics),
+        0,
+    ),
     # Asks nobody: a client learns from it how it can prove who it is.
     Case(
         "api_versions",
@@ -319,7 +426,7 @@ async def test_who_may_nothing_gets_nothing(case: Case) -> None:
         response = await real.reconfigured(authorizer=authorizer).ask(case.request(), case.version)
         assert case.asked <= authorizer.asked
         assert case.code(response) == case.expected
-        assert set(real.cluster.image.topics) == {"t"}
+        assert {name: len(topic.partitions) for name, topic in real.cluster.image.topics.items()} == {"t": 1}
         assert real.log("t").log_end_offset == 1
         assert {call[0] for call in real.groups.calls} <= {"list_groups"}
 

@@ -23,6 +23,7 @@ from kafkawire.broker import Surroundings
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -511,6 +512,15 @@ async def test_fetch_sessions(slots: str, has_session: bool) -> None:
         await create(client)
         reply = await ask(client, fetch_request(session_epoch=0, max_wait_ms=0), 12)
         assert bool(reply.session_id) is has_session
+
+
+@enforces("max.request.partition.size.limit")
+async def test_partitions_of_a_page() -> None:
+    async with open_broker(max_request_partition_size_limit="2") as opened:
+        client = opened.connect()
+        await create(client, 3)
+        [row] = (await ask(client, DescribeTopicPartitionsRequest(topics=[]), 0)).topics
+        assert [one.partition_index for one in row.partitions] == [0, 1]
 
 
 @enforces("socket.request.max.bytes")

@@ -53,7 +53,7 @@ KAFKA_TOPIC_KEYS = {
 OURS = {"flush.policy", "index.keys"}
 HOUR_MS = 3_600_000
 
-TOPIC, BROKER, ALL, STATIC, DEFAULT = ConfigSource
+TOPIC, BROKER, ALL, STATIC, DEFAULT = list(ConfigSource)[:5]
 
 
 def configs(static: Mapping[str, str] | None = None, dynamic: Mapping[str, Mapping[str, str]] | None = None) -> Configs:

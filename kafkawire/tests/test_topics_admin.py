@@ -16,6 +16,7 @@ from kafkawire.messages.create_topics import (
 )
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
+from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.tests.harness import NODE_ID, Broker, Settings, open_handlers
 from kafkawire.wire.primitives import ZERO_UUID
 
@@ -187,6 +188,24 @@ async def test_a_topic_is_deleted_by_its_id() -> None:
         topic_id = await broker.create("t")
         rows = await delete(broker, topic_id, b"?" * 16)
         assert [(row.name, row.error_code) for row in rows] == [("t", 0), (None, 100)]
+
+
+async def test_a_topic_made_again_under_its_name_is_another_one() -> None:
+    async with open_handlers() as broker:
+        old = await broker.create("t", 2)
+        await broker.append("t", b"old")
+        await delete(broker, old)
+        new = await broker.create("t")
+        assert new != old
+        asked = [MetadataRequestTopic(name=None, topic_id=one) for one in (old, new)]
+        gone, found = (await broker.ask(MetadataRequest(topics=asked), 12)).topics
+        assert (gone.error_code, gone.topic_id) == (100, old)
+        assert (found.error_code, found.name, len(found.partitions)) == (0, "t", 1)
+        [row] = (await broker.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)).topics
+        assert row.topic_id == new
+        assert broker.log("t").log_end_offset == 0
+        assert [(row.name, row.error_code) for row in await delete(broker, old)] == [(None, 100)]
+        assert "t" in broker.cluster.image.topics
 
 
 async def test_a_topic_named_twice_stays() -> None:

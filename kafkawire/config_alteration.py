@@ -1,0 +1,121 @@
+"""Changes configs of any resource for AlterConfigs and IncrementalAlterConfigs, which differ in their messages alone.
+
+What the request itself gets wrong is found here, in the order of Kafka's ConfigAdminManager; the rest the control plane
+decides. Every resource is answered by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
+from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicRequest
+from kafkawire.config_resources import DENIED, ROOT_LOGGER, ConfigResourceType, broker_id_of, denial
+from kafkawire.context import Operation
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.unbuilt_resources import check_unbuilt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkawire.context import RequestContext
+
+
+class AskedChange(NamedTuple):
+    """One key of a request, as it came."""
+
+    operation: int
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """One resource of a request. With `replaces` nothing stays that is not named."""
+
+    resource_type: int
+    resource_name: str
+    changes: Sequence[AskedChange]
+    replaces: bool = False
+
+
+class Outcome(NamedTuple):
+    """The error of a resource and its text, if any."""
+
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+async def alter(context: RequestContext, asked: Sequence[Alteration], *, validate_only: bool) -> list[Outcome]:
+    """Changes one after the other; one that is named twice not at all."""
+    times_named = Counter((one.resource_type, one.resource_name) for one in asked)
+    outcomes = []
+    for one in asked:
+        if times_named[one.resource_type, one.resource_name] > 1:
+            outcomes.append(Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."))
+            continue
+        try:
+            outcomes.append(await _alter_one(context, one, validate_only=validate_only))
+        except CoordinatorError as error:
+            outcomes.append(Outcome(error_code_of(error), str(error) or None))
+    return outcomes
+
+
+async def _alter_one(context: RequestContext, asked: Alteration, *, validate_only: bool) -> Outcome:
+    changes = _changes(asked.changes)
+    kind, name = _kind(asked), asked.resource_name
+    refused = denial(context, Operation.ALTER_CONFIGS, kind, name)
+    if refused is not None:
+        return Outcome(refused, DENIED[refused])
+    cluster, replaces = context.broker.cluster, asked.replaces
+    if kind is ConfigResourceType.TOPIC:
+        await cluster.alter_topic_configs(name, changes, replace=replaces, validate_only=validate_only)
+    elif kind is ConfigResourceType.BROKER:
+        broker = _broker(context, name)
+        await cluster.alter_broker_configs(broker, changes, replace=replaces, validate_only=validate_only)
+    elif kind is ConfigResourceType.BROKER_LOGGER:
+        _refuse_levels(changes)
+    else:
+        check_unbuilt(kind, name, changes)
+    return Outcome()
+
+
+def _refuse_levels(changes: Sequence[ConfigChange]) -> None:
+    for change in changes:
+        if change.key != ROOT_LOGGER:
+            raise InvalidConfig(f"Logger {change.key} does not exist!")
+        raise InvalidConfig("The level of a logger cannot be changed while the broker runs.")
+
+
+def _changes(asked: Sequence[AskedChange]) -> list[ConfigChange]:
+    if len({one.key for one in asked}) < len(asked):
+        raise InvalidTopicRequest("Error due to duplicate config keys")
+    without = [one.key for one in asked if one.value is None and one.operation != ConfigOperation.DELETE]
+    if without:
+        raise InvalidTopicRequest(f"Null value not supported for : {', '.join(without)}")
+    unknown = [one.operation for one in asked if one.operation not in set(ConfigOperation)]
+    if unknown:
+        raise InvalidTopicRequest(f"Unknown operations type {unknown[0]}")
+    return [ConfigChange(ConfigOperation(one.operation), one.key, one.value or "") for one in asked]
+
+
+def _kind(asked: Alteration) -> ConfigResourceType:
+    """Levels of loggers are never replaced as a whole."""
+    kinds = set(ConfigResourceType) - ({ConfigResourceType.BROKER_LOGGER} if asked.replaces else set())
+    if asked.resource_type not in kinds:
+        raise InvalidTopicRequest(f"Unknown resource type {asked.resource_type}")
+    return ConfigResourceType(asked.resource_type)
+
+
+def _broker(context: RequestContext, name: str) -> str:
+    """A broker is told of by itself alone: what it cannot do another may."""
+    if name == CLUSTER_DEFAULT:
+        return name
+    broker_id, node_id = broker_id_of(name), context.broker.config.node_id
+    if broker_id is None:
+        raise InvalidTopicRequest(f"Node id must be an integer, but it is: {name}")
+    if broker_id != node_id:
+        raise InvalidTopicRequest(f"Unexpected broker id, expected {node_id}, but received {name}")
+    return str(node_id)

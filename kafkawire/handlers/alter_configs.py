@@ -1,0 +1,43 @@
+"""AlterConfigs, key 33: replace all configs of a resource; what is not named goes back to its default.
+
+Behavior:
+- Older than IncrementalAlterConfigs, and as there but for that: of two clients that read, change and write, one undoes
+  what the other did. Levels of loggers are not known to it. After Kafka's ConfigAdminManager.
+
+Version notes: 2 flexible.
+"""
+
+from __future__ import annotations
+
+from coordinator.api import ConfigOperation
+from kafkawire.config_alteration import Alteration, AskedChange, alter
+from kafkawire.context import RequestContext
+from kafkawire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    """Replaces the configs of one resource after the other."""
+    asked = [
+        Alteration(
+            one.resource_type,
+            one.resource_name,
+            [AskedChange(ConfigOperation.SET, config.name, config.value) for config in one.configs],
+            replaces=True,
+        )
+        for one in request.resources
+    ]
+    outcomes = await alter(context, asked, validate_only=request.validate_only)
+    rows = [
+        AlterConfigsResourceResponse(
+            error_code=outcome.code,
+            error_message=outcome.message,
+            resource_type=one.resource_type,
+            resource_name=one.resource_name,
+        )
+        for one, outcome in zip(asked, outcomes, strict=True)
+    ]
+    return AlterConfigsResponse(responses=rows)

@@ -1,0 +1,146 @@
+"""DescribeConfigs, key 32: the configs in effect for topics and brokers, and where each value comes from.
+
+Behavior:
+- A topic, this broker by its id, the brokers' default under the empty name, this broker's loggers, a group, clients'
+  metrics. Each is answered by itself; of a type that there is none of, the whole request is INVALID_REQUEST.
+- All keys unless some are named; a key that does not exist is left out without a word. Values of passwords are null.
+- Another broker is not asked: its configs are its own. After Kafka's ConfigHelper.
+
+Version notes: 1 source and synonyms (KIP-226), 3 type and documentation (KIP-569), 4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from coordinator.errors import InvalidTopicRequest
+from kafkawire.config_resources import DENIED, ROOT_LOGGER, ConfigResourceType, broker_id_of, denial
+from kafkawire.context import ConfigEntry, ConfigSource, Operation
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from kafkawire.topic_lookup import is_legal_topic_name
+from kafkawire.unbuilt_resources import describe_unbuilt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkawire.context import RequestContext
+
+LOGGER: Final = ConfigEntry(ROOT_LOGGER, "INFO", ConfigSource.DYNAMIC_BROKER_LOGGER, is_read_only=True)
+RESOURCES_PER_TURN: Final = 20
+
+
+async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Describes one resource after the other."""
+    if any(one.resource_type not in set(ConfigResourceType) for one in request.resources):
+        text = "This most likely occurs because of a request being malformed by the client library."
+        return DescribeConfigsResponse(
+            results=[_refused(one, ErrorCode.INVALID_REQUEST, text) for one in request.resources]
+        )
+    response = DescribeConfigsResponse(results=[])
+    rows = _Rows(request)
+    for count, asked in enumerate(request.resources, 1):
+        response.results.append(_describe(context, rows, asked))
+        if count % RESOURCES_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
+    return response
+
+
+class _Rows:
+    """Entries as they are told, each made once: of what topics do not set the catalogue has one entry for all."""
+
+    def __init__(self, request: DescribeConfigsRequest) -> None:
+        self._request = request
+        # By identity: comparing them costs what is saved. An entry that is kept here keeps its id.
+        self._made: dict[int, tuple[ConfigEntry, DescribeConfigsResourceResult]] = {}
+
+    def of(self, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+        made = self._made.get(id(entry))
+        if made is None:
+            made = self._made[id(entry)] = entry, _row(self._request, entry)
+        return made[1]
+
+
+def _describe(context: RequestContext, rows: _Rows, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+    kind = ConfigResourceType(asked.resource_type)
+    refused = denial(context, Operation.DESCRIBE_CONFIGS, kind, asked.resource_name)
+    if refused is not None:
+        return _refused(asked, refused, DENIED[refused])
+    try:
+        found = _entries(context, kind, asked.resource_name)
+    except InvalidTopicRequest as error:
+        return _refused(asked, ErrorCode.INVALID_REQUEST, str(error))
+    if isinstance(found, ErrorCode):
+        return _refused(asked, found, "")
+    keys = asked.configuration_keys
+    return DescribeConfigsResult(
+        error_message="",
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[rows.of(entry) for entry in found if not keys or entry.name in keys],
+    )
+
+
+def _entries(context: RequestContext, kind: ConfigResourceType, name: str) -> Sequence[ConfigEntry] | ErrorCode:
+    """Raises InvalidTopicRequest for a resource that cannot be."""
+    if kind is ConfigResourceType.TOPIC:
+        topic = context.broker.cluster.image.topics.get(name)
+        if topic is not None:
+            return context.broker.configs.topic(name, topic.configs)
+        known = is_legal_topic_name(name)
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known else ErrorCode.INVALID_TOPIC_EXCEPTION
+    if kind is ConfigResourceType.BROKER:
+        if not name:
+            return context.broker.configs.cluster_default()
+        _check_broker(context, name, "or empty string, ")
+        return context.broker.configs.broker()
+    if kind is ConfigResourceType.BROKER_LOGGER:
+        if not name:
+            raise InvalidTopicRequest("Broker id must not be empty")
+        _check_broker(context, name, "")
+        return [LOGGER]
+    if not name:
+        group = kind is ConfigResourceType.GROUP
+        raise InvalidTopicRequest(f"{'Group' if group else 'Client metrics subscription'} name must not be empty")
+    return describe_unbuilt(kind)
+
+
+def _check_broker(context: RequestContext, name: str, alternative: str) -> None:
+    broker_id, node_id = broker_id_of(name), context.broker.config.node_id
+    if broker_id is None:
+        raise InvalidTopicRequest(f"Broker id must be an integer, but it is: {name}")
+    if broker_id != node_id:
+        raise InvalidTopicRequest(f"Unexpected broker id, expected {node_id} {alternative}but received {name}")
+
+
+def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in synonyms],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+def _refused(asked: DescribeConfigsResource, code: ErrorCode, message: str) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[],
+    )

@@ -1,0 +1,56 @@
+"""DescribeLogDirs, key 35: the log dirs of this broker, their space, and what lies on them (KIP-113, KIP-827).
+
+Behavior:
+- Null as topics means all partitions; else those named that are here. What is not here is left out without a word.
+- A log dir that is offline is a row with KAFKA_STORAGE_ERROR and nothing else.
+- Who may not describe the cluster gets no rows; the code is told from version 3 on.
+- The size is that of the segments. The lag is 0: what is here is led here. There are no future replicas, which moves
+  between log dirs would make, and no log dir is ever cordoned. After ReplicaManager.describeLogDirs.
+
+Version notes: 2 flexible, 3 top-level error, 4 space (KIP-827), 5 cordoned (KIP-1066).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from engine.api import LogDirDescription
+
+
+async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """Looks at every log dir."""
+    if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+    found = await context.broker.store.describe_log_dirs()
+    return DescribeLogDirsResponse(results=[_result(one, wanted) for one in found])
+
+
+def _result(log_dir: LogDirDescription, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+    if not log_dir.is_online:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir.path, topics=[])
+    topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
+    for partition, size_bytes in log_dir.partition_size_bytes.items():
+        if wanted is None or (partition.topic, partition.partition) in wanted:
+            row = DescribeLogDirsPartition(partition_index=partition.partition, partition_size=size_bytes)
+            topics[partition.topic].append(row)
+    return DescribeLogDirsResult(
+        log_dir=log_dir.path,
+        topics=[DescribeLogDirsTopic(name=name, partitions=rows) for name, rows in topics.items()],
+        total_bytes=log_dir.total_bytes,
+        usable_bytes=log_dir.usable_bytes,
+    )

@@ -1,0 +1,77 @@
+"""DescribeProducers, key 61: the idempotent producers that partitions remember (KIP-664).
+
+Behavior:
+- Each partition is answered by itself. A name that no topic can have is INVALID_TOPIC_EXCEPTION, before the right to
+  read is asked for. A partition that is led elsewhere is NOT_LEADER_OR_FOLLOWER.
+- No transaction can be open yet, so none tells where it starts or who coordinates it. After
+  KafkaApis.handleDescribeProducersRequest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from engine.api import TopicPartition
+from engine.errors import EngineError
+from kafkawire.context import Operation, RequestContext
+from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from kafkawire.topic_lookup import find_topic, is_legal_topic_name
+
+if TYPE_CHECKING:
+    from coordinator.api import TopicInfo
+
+NO_TRANSACTION: Final = -1
+TEXTS: Final = {
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "The request attempted to perform an operation on an invalid topic.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+}
+
+
+def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """Looks at one partition after the other."""
+    rows = []
+    for topic in request.topics:
+        found = _find_topic(context, topic.name)
+        partitions = [_describe(context, found, partition) for partition in topic.partition_indexes]
+        rows.append(TopicResponse(name=topic.name, partitions=partitions))
+    return DescribeProducersResponse(topics=rows)
+
+
+def _find_topic(context: RequestContext, name: str) -> TopicInfo | ErrorCode:
+    if not is_legal_topic_name(name):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return find_topic(context, context.broker.cluster.image, Operation.READ, name)
+
+
+def _describe(context: RequestContext, topic: TopicInfo | ErrorCode, partition: int) -> PartitionResponse:
+    row = PartitionResponse(partition_index=partition)
+    if isinstance(topic, ErrorCode):
+        row.error_code, row.error_message = topic, TEXTS[topic]
+    elif not 0 <= partition < len(topic.partitions):
+        row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        try:
+            found = context.broker.store.active_producers(TopicPartition(topic.topic_id, topic.name, partition))
+        except EngineError as error:
+            row.error_code = error_code_of(error)
+        else:
+            row.active_producers = [
+                ProducerState(
+                    producer_id=one.producer_id,
+                    producer_epoch=one.epoch,
+                    last_sequence=one.last_sequence,
+                    last_timestamp=one.last_timestamp_ms,
+                    coordinator_epoch=NO_TRANSACTION,
+                    current_txn_start_offset=NO_TRANSACTION,
+                )
+                for one in found
+            ]
+    return row

@@ -1,0 +1,43 @@
+"""IncrementalAlterConfigs, key 44: set, delete, append to and subtract from single configs (KIP-339).
+
+Behavior:
+- Each resource is answered by itself: a topic, this broker, or the default of all brokers. Its changes are made
+  together or not at all, on what is set at that moment; they last.
+- What is not obeyed is refused: see docs/configs.md. After Kafka's ConfigAdminManager and
+  ConfigurationControlManager.
+
+Version notes: 1 flexible.
+"""
+
+from __future__ import annotations
+
+from kafkawire.config_alteration import Alteration, AskedChange, alter
+from kafkawire.context import RequestContext
+from kafkawire.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    """Changes one resource after the other."""
+    asked = [
+        Alteration(
+            one.resource_type,
+            one.resource_name,
+            [AskedChange(config.config_operation, config.name, config.value) for config in one.configs],
+        )
+        for one in request.resources
+    ]
+    outcomes = await alter(context, asked, validate_only=request.validate_only)
+    rows = [
+        AlterConfigsResourceResponse(
+            error_code=outcome.code,
+            error_message=outcome.message,
+            resource_type=one.resource_type,
+            resource_name=one.resource_name,
+        )
+        for one, outcome in zip(asked, outcomes, strict=True)
+    ]
+    return IncrementalAlterConfigsResponse(responses=rows)

@@ -1,0 +1,55 @@
+"""ListConfigResources, key 74: what has configs that can be described (KIP-1142).
+
+Behavior:
+- No types asked for: all that the version knows, which in version 0 are clients' metrics alone. A type that is not
+  among them is UNSUPPORTED_VERSION.
+- There are topics and brokers, each broker with its loggers; no group and no client's metrics have configs here. After
+  KafkaApis.handleListConfigResources.
+
+Version notes: 0 is the former ListClientMetricsResources (KIP-714), 1 has types.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafkawire.config_resources import ConfigResourceType
+from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+FIRST_VERSION_WITH_TYPES: Final = 1
+ALL_TYPES: Final = frozenset(map(int, ConfigResourceType))
+
+
+def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    """Answers from the current image."""
+    if not context.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
+        return _refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if context.api_version < FIRST_VERSION_WITH_TYPES:
+        return ListConfigResourcesResponse(config_resources=[])
+    asked = set(request.resource_types) or ALL_TYPES
+    if not asked <= ALL_TYPES:
+        return _refuse(ErrorCode.UNSUPPORTED_VERSION)
+    image = context.broker.cluster.image
+    brokers = [str(broker_id) for broker_id in image.brokers]
+    names = {
+        ConfigResourceType.TOPIC: list(image.topics),
+        ConfigResourceType.BROKER: brokers,
+        ConfigResourceType.BROKER_LOGGER: brokers,
+    }
+    found = [
+        ConfigResource(resource_name=name, resource_type=kind)
+        for kind, of_kind in names.items()
+        if kind in asked
+        for name in of_kind
+    ]
+    return ListConfigResourcesResponse(config_resources=found)
+
+
+def _refuse(code: ErrorCode) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(error_code=code, config_resources=[])
