@@ -319,7 +319,7 @@ def _expired_to(facts: Facts, place: Place) -> Callable[[int], int]:
     retention_ms = history.topics[place.topic_id].retention_ms
     if retention_ms is None:
         return lambda _: 0
-    records = [record for read in facts.reads[place] for batch in read.batches for record in batch.records]
+    records = list(_kept_records(facts, place))
     records.sort(key=lambda record: record.timestamp_ms)
     lowest_from = [*accumulate((record.offset for record in reversed(records)), min)][::-1]
 
@@ -329,6 +329,14 @@ def _expired_to(facts: Facts, place: Place) -> Callable[[int], int]:
         return lowest_from[young] if young < len(records) else UNANSWERED
 
     return at
+
+
+def _kept_records(facts: Facts, place: Place) -> Iterator[StoredRecord]:
+    """All that were read, but for those that a power cut took later: others may stand in their place."""
+    cuts = facts.cuts(place)
+    for read in facts.reads[place]:
+        end = min((cut.cut_ends[place] for cut in cuts if cut.at > read.completed), default=UNANSWERED)
+        yield from (record for batch in read.batches for record in batch.records if record.offset < end)
 
 
 def _monotone(what: str, marks: list[_Mark], resets: list[tuple[int, int]]) -> Iterator[Anomaly]:
