@@ -23,7 +23,7 @@ INITIAL_DELAY_S = 30  # as log.initial.task.delay.ms of Kafka
 WINDOW_CHECK_S = 60
 SPACE_CHECK_INTERVAL_S = 5
 TURN = 64  # partitions looked at before somebody else has a turn
-MOVED_TOGETHER_MAX = 256
+MOVED_TOGETHER_MAX = 64
 JUST_NOW_MS = 2**63 - 1
 
 
