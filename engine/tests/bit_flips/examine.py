@@ -1,17 +1,25 @@
-"""Opens a copy of the template with one bit wrong: no wrong byte may come out, and what is missing must be told."""
+"""Opens a copy of the template with one bit wrong: no wrong byte may come out, and what is missing must be told.
+
+What nobody asks for is read again in the background, and told if it is not what was sealed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import trio
 
 from engine.api import Isolation, PartitionLog
 from engine.batch import parse_header
 from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError, StoreRefused
 from engine.filesystem import PosixFileSystem
+from engine.sealing import SealingOptions
 from engine.store import SegmentStore
 from engine.tests.bit_flips.template import CONFIG, LIVES, PRODUCER_ID, SLOT_SIZE_BYTES, Expected, StoredBatch, Template
 from engine.tests.helpers import MAX_BYTES, NOW_MS, append, bytes_of, options, read, running
+
+SCRUB_S = 10
+SCRUBBING = SealingOptions(scrub_bytes_per_s=1 << 30, scrub_interval_ms=SCRUB_S * 1000)
 
 
 @dataclass
@@ -35,7 +43,7 @@ async def examine(directory: Path, template: Template) -> Findings:
         try:
             async with running(
                 PosixFileSystem(),
-                options(str(directory), journal_slot_size_bytes=SLOT_SIZE_BYTES),
+                replace(options(str(directory), journal_slot_size_bytes=SLOT_SIZE_BYTES), sealing=SCRUBBING),
                 problems=findings.reported,
                 fatal=fatal,
             ) as store:
@@ -43,6 +51,7 @@ async def examine(directory: Path, template: Template) -> Findings:
                 await store.remove_strays(known.__contains__)
                 for expected in template.partitions:
                     await _look(store, expected, life, findings)
+                await trio.sleep(SCRUB_S + 1)
                 await store.close()
         except* StoreRefused as refused:
             findings.reported += map(str, refused.exceptions)
