@@ -84,7 +84,7 @@ CHECK = [
     pytest_stage("unit tests", 480, "-m", "not fuzz"),
     pytest_stage("planted bugs, as patches", 120, "compat_tests/exam", "-k", "there or applies"),
 ]
-CLIENTS = ("compat_tests/kcat", "compat_tests/confluent", "compat_tests/cli", "compat_tests/restart")
+CLIENTS = tuple(f"compat_tests/{name}" for name in ("kcat", "confluent", "kafka_python", "cli", "restart"))
 TEST = [
     *CHECK,
     pytest_stage("hostile input", 240, "-m", "fuzz"),
@@ -94,7 +94,7 @@ TEST = [
     pytest_stage("clients", 240, "compat_tests/serve", *CLIENTS),
     pytest_stage("groups of stock clients", 300, "compat_tests/groups"),
     pytest_stage("kills, power cuts, failing disks", 480, "compat_tests/chaos"),
-    pytest_stage("java tools", 180, "compat_tests/java"),
+    pytest_stage("java tools", 360, "compat_tests/java"),
     pytest_stage("differential", 180, "compat_tests/differential"),
     pytest_stage("spark", 240, "compat_tests/spark"),
     pytest_stage("benchmarks at toy size", 180, "benchmarks"),

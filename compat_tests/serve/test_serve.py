@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import TopicPartition
 
-from compat_tests.confluent.clients import create_topic, flush, new_consumer, producer, read
+from compat_tests.confluent.clients import create_topic, flush, new_consumer, producer, read, wait_until
 from compat_tests.harness.broker import BrokerFailedError, free_port
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
+from kafkawire.tests.test_config import COMBINED_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,6 +132,44 @@ def test_a_properties_file_counts_and_an_override_counts_more(tmp_path: Path) ->
         process.terminate()
         process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+def test_the_file_apache_kafka_comes_with_starts_a_broker(tmp_path: Path) -> None:
+    """With the environment before the file, and the command line before both; a controller is not opened."""
+    port, controller_port = free_port(), free_port()
+    file = tmp_path / "server.properties"
+    file.write_text(COMBINED_FILE)
+    listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}"
+    environment = {**os.environ, "KAFKA_LISTENERS": listeners, "KAFKA_ADVERTISED_LISTENERS": listeners}
+    environment |= {"KAFKA_LOG_DIRS": "/nowhere", "KAFKA_HEAP_OPTS": "-Xmx1g"}
+    command = [str(KAFKAWIRE), "serve", str(file), "--set", f"log.dirs={tmp_path / 'data'}", "--set", "http.listeners="]
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    try:
+        wait_until(lambda: "kafkawire ready" in log.read_text(), "the broker is not ready")
+        with socket.create_connection(("127.0.0.1", port), timeout=10):
+            pass
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", controller_port), timeout=10)
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    said = log.read_text()
+    assert process.returncode == 0, said
+    assert f"listener CONTROLLER://127.0.0.1:{controller_port} is not opened" in said
+    assert f"{file}, line 2: process.roles has no effect here" in said
+    assert "HEAP" not in said
+
+
+def test_a_bad_line_is_refused_by_its_number(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=1\n\nnum.partitions=many\n")
+    done = subprocess.run([str(KAFKAWIRE), "serve", str(file)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"Error: {file}, line 3: num.partitions=many: must be a whole number\n",
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

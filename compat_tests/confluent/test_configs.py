@@ -1,0 +1,94 @@
+"""confluent-kafka's AdminClient on configs: what is set is what is read, and what is applied again changes nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+
+from compat_tests.confluent.clients import TIMEOUT_S, create_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from compat_tests.harness.broker import Broker
+
+
+@pytest.fixture
+def admin(broker: Broker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
+
+
+def resource(topic: str) -> ConfigResource:
+    return ConfigResource(ResourceType.TOPIC, topic)
+
+
+def describe(admin: AdminClient, asked: ConfigResource) -> dict[str, ConfigEntry]:
+    (found,) = admin.describe_configs([asked]).values()
+    entries: dict[str, ConfigEntry] = found.result(TIMEOUT_S)
+    return entries
+
+
+def alter(
+    admin: AdminClient, asked: ConfigResource, changes: Mapping[str, tuple[AlterConfigOpType, str | None]]
+) -> None:
+    for key, (operation, value) in changes.items():
+        asked.add_incremental_config(ConfigEntry(key, value, incremental_operation=operation))
+    (done,) = admin.incremental_alter_configs([asked]).values()
+    done.result(TIMEOUT_S)
+
+
+def set_keys(admin: AdminClient, topic: str) -> dict[str, str]:
+    """What a tool that keeps a state file reads back: what was set for the topic itself."""
+    source = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {key: one.value for key, one in describe(admin, resource(topic)).items() if one.source == source}
+
+
+def test_a_plan_that_is_applied_twice_changes_nothing(broker: Broker, admin: AdminClient, topic: str) -> None:
+    """Read, compare, write what differs, read: as infrastructure tools do, there is no drift."""
+    create_topic(broker, topic)
+    plan = {"max.message.bytes": "2000000", "segment.ms": "100000", "preallocate": "true", "cleanup.policy": "delete"}
+    for expected in (plan, {}, {}):
+        missing = {key: value for key, value in plan.items() if set_keys(admin, topic).get(key) != value}
+        assert missing == expected
+        if missing:
+            alter(admin, resource(topic), {key: (AlterConfigOpType.SET, value) for key, value in missing.items()})
+    del plan["segment.ms"]
+    alter(admin, resource(topic), {"segment.ms": (AlterConfigOpType.DELETE, None)})
+    assert set_keys(admin, topic) == plan
+
+
+def test_lists_grow_and_shrink(broker: Broker, admin: AdminClient, topic: str) -> None:
+    create_topic(broker, topic)
+    alter(admin, resource(topic), {"cleanup.policy": (AlterConfigOpType.APPEND, "delete")})
+    assert describe(admin, resource(topic))["cleanup.policy"].value == "delete"
+    with pytest.raises(KafkaException) as refused:
+        alter(admin, resource(topic), {"segment.ms": (AlterConfigOpType.APPEND, "1")})
+    assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+
+
+def test_every_key_says_where_its_value_comes_from(broker: Broker, admin: AdminClient, topic: str) -> None:
+    create_topic(broker, topic)
+    found = describe(admin, resource(topic))
+    assert len(found) >= 33
+    one = found["max.message.bytes"]
+    assert (one.value, one.is_read_only, one.is_sensitive) == ("1048588", False, False)
+    assert [(other.name, other.value) for other in one.synonyms.values()] == [("message.max.bytes", "1048588")]
+    of_broker = describe(admin, ConfigResource(ResourceType.BROKER, "1"))
+    assert of_broker["node.id"].is_read_only
+    assert of_broker["log.roll.ms"].value is None
+
+
+def test_a_topic_that_there_is_not(admin: AdminClient, topic: str) -> None:
+    with pytest.raises(KafkaException) as refused:
+        describe(admin, resource(topic))
+    assert refused.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
