@@ -27,15 +27,19 @@ if TYPE_CHECKING:
 
 OUR_TOPIC_KEYS = {"flush.policy", "index.keys"}
 OUR_BROKER_KEYS = {
+    "disk.max.used.ratio",
     "disk.reject.ratio",
     "http.listeners",
     "io.workers",
     "journal.slot.bytes",
+    "log.cleanup.window",
     "log.flush.policy",
     "log.index.keys",
     "offsets.view.flush.interval.ms",
     "offsets.view.mode",
     "producer.id.expiration.check.interval.ms",  # Kafka has it and does not show it
+    "scrub.bytes.per.second",
+    "scrub.interval.ms",
     "zookeeper.connect",
 }
 

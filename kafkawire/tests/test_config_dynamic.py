@@ -102,6 +102,23 @@ async def test_timestamps() -> None:
         assert (await produce(client, timestamp_ms=1)).log_append_time_ms >= EPOCH_MS
 
 
+@enforces("log.retention.ms")
+@enforces("log.retention.bytes")
+@pytest.mark.parametrize("key", ["log.retention.ms", "log.retention.bytes"])
+async def test_how_long_and_how_much_is_kept(key: str) -> None:
+    world = MemoryWorld()
+    async with open_broker(world, log_index_size_max_bytes="4") as opened:
+        client = opened.connect()
+        await create(client)
+        for _ in range(3):
+            assert (await produce(client)).error_code == 0
+        await trio.sleep(301)
+        assert segments(world) == 3
+        await configure(opened, {}, {key: "1"})
+        await trio.sleep(301)
+        assert segments(world) == 1
+
+
 @enforces("max.connections")
 @enforces("max.connections.per.ip")
 @pytest.mark.parametrize("key", ["max.connections", "max.connections.per.ip"])
