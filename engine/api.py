@@ -163,6 +163,35 @@ class OffsetAtTimestamp:
     leader_epoch: int
 
 
+class RecordFilter(NamedTuple):
+    """Which records: those with this key, if one is given, and a timestamp in [from_ms, to_ms)."""
+
+    key: bytes | None = None
+    from_ms: int = NO_TIMESTAMP_MS
+    to_ms: int = 2**63 - 1
+
+    def fits(self, record: "FoundRecord") -> bool:
+        return self.from_ms <= record.timestamp_ms < self.to_ms and self.key in (None, record.key)
+
+
+class FoundRecord(NamedTuple):
+    """A record as it was produced, and where it lies; header keys may repeat."""
+
+    offset: int
+    timestamp_ms: int
+    is_log_append_time: bool
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[bytes, bytes | None]]
+
+
+class FoundRecords(NamedTuple):
+    """What one step of a search found, ascending, and the offset to go on from: the high watermark when it is over."""
+
+    records: list[FoundRecord]
+    next_offset: int
+
+
 class EpochEnd(NamedTuple):
     """The greatest leader epoch up to the one asked for, and where its records end; both -1 when it is not known."""
 
@@ -231,6 +260,10 @@ class PartitionLog(Protocol):
     def batch_size_max_bytes(self) -> int:
         """Larger ones are refused."""
 
+    @property
+    def has_key_index(self) -> bool:
+        """Whether `find_records` finds keys without reading everything."""
+
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless it is ours; -1 means the caller does not say."""
 
@@ -277,10 +310,11 @@ class PartitionLog(Protocol):
         Segments that are wholly below it are removed. Raises OffsetOutOfRange above the high watermark.
         """
 
-    async def offsets_for_key(self, key: bytes, limit: int) -> list[int]:
-        """The first `limit` offsets of records with this key, ascending, below the high watermark.
+    async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
+        """One step of a search, from `offset` or the log start on: at most so many records, of a few MiB read.
 
-        Exact whether or not the topic has `index.keys`; without it, the whole log is read. Raises as `read` does.
+        Exact, whatever is indexed: the records that a scan would find, in the order of their offsets. Found by key
+        quickly only with the topic's `index.keys`. Raises CorruptMessage, NotLeaderOrFollower, StorageError.
         """
 
 
@@ -304,6 +338,13 @@ class ReadyWaiter(Protocol):
     def close(self) -> None: ...
 
 
+class LogDirState(NamedTuple):
+    """A log dir, and why it is offline if it is."""
+
+    path: str
+    offline_reason: str | None = None
+
+
 class PartitionStore(Protocol):
     """All partitions of this broker, over one log dir or several."""
 
@@ -317,6 +358,9 @@ class PartitionStore(Protocol):
 
     async def describe_log_dirs(self) -> Sequence[LogDirDescription]:
         """All of them, in the order they were configured."""
+
+    def log_dirs(self) -> Sequence[LogDirState]:
+        """As they are now, in the order of the configuration."""
 
     async def open_partitions(self, wanted: Sequence[Leadership]) -> Sequence[PartitionLog | EngineError]:
         """Open or create these, each named once, and lead them; in this order, with the error of each that fails.

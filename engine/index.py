@@ -56,6 +56,7 @@ class Stored(NamedTuple):
 
     indexed_to: int = 0
     summaries: Mapping[int, Summary] = MappingProxyType({})
+    keys_to: int = 0
 
 
 class SparseIndex:

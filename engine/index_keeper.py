@@ -6,7 +6,7 @@ walked from the segments.
 """
 
 import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TypeVar
@@ -46,6 +46,7 @@ from engine.segment import Segment
 T = TypeVar("T")
 
 TOPIC_ID_SIZE_BYTES = 16
+PORTION = 10_000  # of a long scan
 PENDING_MAX = 100_000  # entries not yet written; what does not fit is left out
 GATHERING_S = 0.1  # a hand-over to a worker costs a busy loop more than the write; memory answers meanwhile
 
@@ -115,7 +116,7 @@ class IndexKeeper:
     async def take_stock(self, partition: bytes, log: Log, stored: Stored) -> None:
         """A log was opened: bring what is stored in line with it before anything is appended."""
         bases = {segment.base_offset for segment in log.segments}
-        if stored.indexed_to > log.end.offset:
+        if max(stored.indexed_to, stored.keys_to) > log.end.offset:
             await self._cut(partition, log)
         gone = [base for base in stored.summaries if base not in bases]
         if gone:
@@ -286,9 +287,14 @@ def _stored_partitions(store: IndexStore) -> dict[bytes, Stored]:
     summaries: dict[bytes, dict[int, Summary]] = {}
     for key, value in store.scan(SUMMARY, following(SUMMARY)):
         summaries.setdefault(key[1 : 1 + PARTITION_SIZE_BYTES], {})[read_offset(key)] = read_summary(value)
-    indexed_to = {key[1:]: read_offset(value) for key, value in store.scan(INDEXED_TO, following(INDEXED_TO))}
-    partitions = dict.fromkeys([*summaries, *indexed_to])
-    return {one: Stored(indexed_to.get(one, 0), summaries.get(one, {})) for one in partitions}
+    indexed_to, keys_to = _offsets(store, INDEXED_TO), _offsets(store, KEYS_TO)
+    partitions = dict.fromkeys([*summaries, *indexed_to, *keys_to])
+    return {one: Stored(indexed_to.get(one, 0), summaries.get(one, {}), keys_to.get(one, 0)) for one in partitions}
+
+
+def _offsets(store: IndexStore, kind: bytes) -> dict[bytes, int]:
+    """By partition."""
+    return {key[1:]: read_offset(value) for key, value in store.scan(kind, following(kind))}
 
 
 def _entries(store: IndexStore, partition: bytes, base_offset: int) -> list[Entry]:
@@ -299,13 +305,20 @@ def _entries(store: IndexStore, partition: bytes, base_offset: int) -> list[Entr
 def _cut(store: IndexStore, partition: bytes, end_offset: int, last_base_offset: int) -> None:
     doomed = []
     for kind in (ENTRY, SUMMARY, KEY):
-        found = store.scan(segment_key(kind, partition, last_base_offset), following(kind + partition))
-        doomed += [key for key, _ in found if kind == SUMMARY or read_offset(key) >= end_offset]
+        keys = _keys_within(store, segment_key(kind, partition, last_base_offset), following(kind + partition))
+        doomed += [key for key in keys if kind == SUMMARY or read_offset(key) >= end_offset]
     puts = [
         indexed_to_pair(partition, end_offset),
         keys_to_pair(partition, min(_keys_to(store, partition), end_offset)),
     ]
     store.write(puts, doomed, sync=True)
+
+
+def _keys_within(store: IndexStore, start: bytes, stop: bytes) -> Iterator[bytes]:
+    """Read a portion at a time: a segment may have millions."""
+    while found := store.scan(start, stop, PORTION):
+        yield from (key for key, _ in found)
+        start = found[-1][0] + b"\0"
 
 
 def _keys_to(store: IndexStore, partition: bytes) -> int:

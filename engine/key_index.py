@@ -1,7 +1,6 @@
-"""Which records have a key: built behind the appends, one finished segment after the other, and looked up.
+"""Builds the index of which records have a key, behind the appends: finished segments, and the active one as it grows.
 
-Looking up is exact whatever is built: places the stored index names are verified record by record, and what it does
-not cover is scanned. Costs follow: a key of a topic without `index.keys` is looked for in the whole log.
+What is left uncovered is a tail, which look-ups read (engine.search); so it is kept short enough to be read quickly.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import trio
 
 from engine.errors import EngineError
 from engine.index_keeper import IndexKeeper
-from engine.keys import collect_keys, hash_of, match_key, scan_for_key
+from engine.keys import collect_keys
 
 if TYPE_CHECKING:
     from engine.log import Mark
     from engine.reader import LogReader
-    from engine.segment import Segment
 
-PLACES_MAX = 256  # of one key, verified in one job
+TAIL_BYTES = 1024 * 1024  # of the active segment, not covered at least
 
 
 class KeyIndexer:
@@ -29,86 +27,49 @@ class KeyIndexer:
 
     def __init__(self, index: IndexKeeper) -> None:
         self._index = index
-        self._readers: dict[LogReader, None] = {}
-        self._wanted = trio.Event()
+        self._wanted: dict[LogReader, Mark] = {}
+        self._is_wanted = trio.Event()
+        self._at_work: LogReader | None = None
 
-    def want(self, reader: LogReader) -> None:
-        """Some segment of its log may be finished and not covered yet."""
-        self._readers[reader] = None
-        self._wanted.set()
+    def want(self, reader: LogReader, limit: Mark) -> None:
+        """Its log is durable up to `limit`, and may not be covered yet."""
+        self._wanted[reader] = limit
+        self._is_wanted.set()
+
+    def abandon(self, reader: LogReader) -> None:
+        """Its log is about to be cut: what was collected of it and not yet stored may not be true."""
+        self._wanted.pop(reader, None)
+        if self._at_work is reader:
+            self._at_work = None
 
     async def serve(self) -> None:
         """Build, until cancelled. What is damaged is left to look-ups to tell."""
         while True:
-            await self._wanted.wait()
-            self._wanted = trio.Event()
-            while self._readers:
-                reader = next(iter(self._readers))
-                del self._readers[reader]
+            await self._is_wanted.wait()
+            self._is_wanted = trio.Event()
+            while self._wanted:
+                reader = next(iter(self._wanted))
+                limit = self._wanted.pop(reader)
+                self._at_work = reader
                 with suppress(EngineError):
-                    while await self._build_slice(reader):
+                    while await self._build_slice(reader, limit):
                         pass
 
-    async def _build_slice(self, reader: LogReader) -> bool:
+    async def _build_slice(self, reader: LogReader, limit: Mark) -> bool:
         """False when there is nothing (more) to do."""
         log = reader.log
         covered_to = await self._index.keys_to(reader.index_key)
         if covered_to is None or not log.segments:
             return False
         offset = max(covered_to, log.start_offset)
-        segment = log.segment_of(offset)
-        if segment is log.active:
+        if offset >= limit.offset:
             return False
-        part = await reader.part_from(segment, offset, log.end)
+        segment = log.segment_of(offset)
+        part = await reader.part_from(segment, offset, limit)
+        if segment is log.active and part.end - (0 if part.start is None else part.start[1]) < TAIL_BYTES:
+            return False
         found = await reader.run(segment, partial(collect_keys, reader.filesystem, part, offset))
-        if found is None or segment not in log.segments:
+        if found is None or segment not in log.segments or self._at_work is not reader:
             return False
         places = [(segment.base_offset, *one) for one in found.places]
         return await self._index.add_keys(reader.index_key, places, covered_to, found.end_offset)
-
-
-async def offsets_for_key(index: IndexKeeper, reader: LogReader, key: bytes, count: int, limit: Mark) -> list[int]:
-    """The first `count` offsets below `limit` of records with this key, ascending."""
-    found: list[int] = []
-    start_offset = reader.log.start_offset
-    for segment in list(reader.log.segments):
-        if len(found) >= count or segment.base_offset > limit.segment_base_offset:
-            break
-        if segment.end_offset > start_offset:
-            found += await _offsets_in(index, reader, segment, key, count - len(found), limit)
-    return found[:count]
-
-
-async def _offsets_in(
-    index: IndexKeeper, reader: LogReader, segment: Segment, key: bytes, count: int, limit: Mark
-) -> list[int]:
-    """At least `count`, if there are so many."""
-    offset = max(segment.base_offset, reader.log.start_offset)
-    end_offset = min(segment.end_offset, limit.offset)
-    found: list[int] = []
-    after = -1
-    while len(found) < count:
-        covered_to, places = await index.key_places(
-            reader.index_key, segment.base_offset, hash_of(key), after, PLACES_MAX
-        )
-        if places:
-            part = await reader.part_from(segment, offset, limit)
-            verified = await reader.run(segment, partial(match_key, reader.filesystem, part, places, key))
-            if verified is None:
-                return found
-            if verified.is_index_wrong:
-                await reader.distrust_index(segment)
-                found, covered_to = [], 0
-            found += [one for one in verified.offsets if one >= offset]
-        if len(places) < PLACES_MAX or not covered_to:
-            offset = max(offset, covered_to)
-            break
-        after = places[-1][0]
-    while len(found) < count and offset < end_offset:
-        part = await reader.part_from(segment, offset, limit)
-        scanned = await reader.run(segment, partial(scan_for_key, reader.filesystem, part, offset, key))
-        if scanned is None:
-            break
-        found += scanned.offsets
-        offset = scanned.end_offset
-    return found

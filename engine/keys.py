@@ -1,15 +1,15 @@
-"""Keys of records: hashed for the stored index, and looked for in batches. For a worker, but for the hash.
+"""Keys of records, hashed for the stored index. For a worker, but for the hash.
 
 Work is cut into slices, so that neither memory nor the time of a job grows with a segment. Nothing is answered that was
 not read from the record itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
 from engine.api import ReadableFile
-from engine.batch import HEADER_SIZE_BYTES, Record, parse_header
+from engine.batch import Record
 from engine.errors import CorruptMessage
 from engine.filesystem import FileSystem
 from engine.index import START
@@ -35,20 +35,6 @@ class KeySlice(NamedTuple):
     end_offset: int
 
 
-class Verified(NamedTuple):
-    """Offsets of records with a key, in batches the index named; none if one of them is not there."""
-
-    offsets: list[int]
-    is_index_wrong: bool
-
-
-class KeyMatches(NamedTuple):
-    """Offsets of records with a key, in the batches up to `end_offset`."""
-
-    offsets: list[int]
-    end_offset: int
-
-
 def hash_of(key: bytes) -> bytes:
     """What stands for a key in the index; two keys may share it."""
     return blake2b(key, digest_size=HASH_SIZE_BYTES).digest()
@@ -62,31 +48,6 @@ def collect_keys(filesystem: FileSystem, part: Part, offset: int) -> KeySlice:
         places += [KeyPlace(key_hash, at.header.base_offset, at.position) for key_hash in hashes]
         end_offset = at.header.next_offset
     return KeySlice(places, end_offset)
-
-
-def scan_for_key(filesystem: FileSystem, part: Part, offset: int, key: bytes) -> KeyMatches:
-    """Among the records at or behind `offset`. Errors as above."""
-    offsets, end_offset = [], offset
-    for at, records in _slice(part.opened(filesystem), part, offset):
-        offsets += [one for one in _matches(at, records, key) if one >= offset]
-        end_offset = at.header.next_offset
-    return KeyMatches(offsets, end_offset)
-
-
-def match_key(filesystem: FileSystem, part: Part, places: Sequence[tuple[int, int]], key: bytes) -> Verified:
-    """In the batches at these (offset, position). Errors as above."""
-    file, offsets = part.opened(filesystem), list[int]()
-    for offset, position in places:
-        stored = file.read_at(position, min(HEADER_SIZE_BYTES, part.end - position)) if position < part.end else b""
-        if len(stored) < HEADER_SIZE_BYTES or parse_header(stored).base_offset != offset:
-            return Verified([], is_index_wrong=True)
-        at = BatchAt(position, parse_header(stored))
-        offsets += _matches(at, records_of(file, at), key)
-    return Verified(offsets, is_index_wrong=False)
-
-
-def _matches(at: BatchAt, records: Iterator[Record], key: bytes) -> list[int]:
-    return [at.header.base_offset + one.offset_delta for one in records if one.key == key]
 
 
 def _slice(file: ReadableFile, part: Part, offset: int) -> Iterator[tuple[BatchAt, Iterator[Record]]]:

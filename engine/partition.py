@@ -16,11 +16,13 @@ from engine.api import (
     AppendResult,
     EpochEnd,
     FlushPolicy,
+    FoundRecords,
     Isolation,
     LogConfig,
     OffsetAtTimestamp,
     PendingAppend,
     ReadResult,
+    RecordFilter,
     TimestampType,
     TopicPartition,
 )
@@ -35,13 +37,14 @@ from engine.errors import (
     UnknownLeaderEpoch,
 )
 from engine.flusher import FLUSH_BEHIND_BYTES
-from engine.key_index import offsets_for_key
+from engine.key_index import TAIL_BYTES
 from engine.log import Log, Mark, RollPolicy, StampedBatch
 from engine.log_dir import LogDir, index_key
 from engine.producer_state import ProducedBatch, ProducerTable
 from engine.reader import LogReader
 from engine.removal import Move, move_log_starts
 from engine.rounds import ACKS_ALL, Append, PartitionRound, Undo
+from engine.search import find_records
 from engine.waiters import Watched
 
 UP_TO_HIGH_WATERMARK = -1  # of DeleteRecords
@@ -109,6 +112,7 @@ class Partition(Watched):
             self.announce_change()
 
     def retreat(self, end: Mark) -> None:
+        self.log_dir.keys.abandon(self._reader)
         self._high = min(self._high, end)
         self.announce_change()
 
@@ -142,6 +146,10 @@ class Partition(Watched):
     @property
     def last_stable_offset(self) -> int:
         return self._high.offset  # no transaction can be open yet
+
+    @property
+    def has_key_index(self) -> bool:
+        return self.config.index_keys
 
     @property
     def batch_size_max_bytes(self) -> int:
@@ -243,11 +251,11 @@ class Partition(Watched):
         self.check_open()
         return self.log.start_offset
 
-    async def offsets_for_key(self, key: bytes, limit: int) -> list[int]:
+    async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         self.check_open()
         if self.log.damaged_from is not None:
             raise CorruptMessage(f"the log is damaged from offset {self.log.damaged_from} on")
-        return await offsets_for_key(self.log_dir.index, self._reader, key, limit, self._high)
+        return await find_records(self.log_dir.index, self._reader, wanted, offset, count_max, self._high)
 
     # What the lane calls
 
@@ -336,14 +344,18 @@ class Partition(Watched):
 
     def _advance(self, part: PartitionRound) -> None:
         """The high watermark goes to the durable end, which `part` has moved."""
-        end = self.log.end
-        assert end.offset >= self._high.offset, "the high watermark never goes back"
+        before, end = self._high, self.log.end
+        assert end.offset >= before.offset, "the high watermark never goes back"
         self._high = end
+        if (
+            before.position // TAIL_BYTES != end.position // TAIL_BYTES
+            or before.segment_base_offset != end.segment_base_offset
+        ):
+            self._index_keys()
         if any(chunk.rolls for chunk in part.chunks):
             self.log_dir.note_unallocated(part.chunks[-1].unallocated)
             self.log_dir.want_checkpoint()
             self.log_dir.want_seal(self)
-            self._index_keys()
         self.log_dir.index_later(self)
         self._reader.appended(part.chunks)
         self.announce_change()
@@ -359,7 +371,7 @@ class Partition(Watched):
 
     def _index_keys(self) -> None:
         if self.config.index_keys:
-            self.log_dir.keys.want(self._reader)
+            self.log_dir.keys.want(self._reader, self._high)
 
     def _flush_later(self) -> None:
         if self.log.unflushed_bytes >= FLUSH_BEHIND_BYTES:

@@ -9,7 +9,17 @@ from typing import TypeVar
 
 import trio
 
-from engine.api import AppendResult, FileRange, Isolation, LogConfig, PartitionLog, ReadResult, TopicPartition
+from engine.api import (
+    AppendResult,
+    FileRange,
+    FoundRecord,
+    Isolation,
+    LogConfig,
+    PartitionLog,
+    ReadResult,
+    RecordFilter,
+    TopicPartition,
+)
 from engine.batch import BatchHeader, Codec, Record, build_batch, parse_header, seal_batch, walk_records
 from engine.codecs import compress, decompress
 from engine.errors import NotLoaded
@@ -161,3 +171,18 @@ async def read_all(log: PartitionLog, values: dict[int, bytes | None] | None = N
 
 async def open_orders(store: SegmentStore, config: LogConfig | None = None, leader_epoch: int = 0) -> PartitionLog:
     return await store.open_partition(ORDERS, config or LogConfig(), leader_epoch)
+
+
+async def found(log: PartitionLog, wanted: RecordFilter, count_max: int = 1000) -> list[FoundRecord]:
+    """What a search finds, step after step."""
+    records: list[FoundRecord] = []
+    offset = 0
+    while offset < log.high_watermark and len(records) < count_max:
+        step = await log.find_records(wanted, offset, count_max - len(records))
+        records += step.records
+        offset = step.next_offset
+    return records
+
+
+async def offsets_for_key(log: PartitionLog, key: bytes, count_max: int = 1000) -> list[int]:
+    return [record.offset for record in await found(log, RecordFilter(key), count_max)]

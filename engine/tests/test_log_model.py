@@ -24,7 +24,18 @@ from engine.partition import Partition
 from engine.retention_keeper import RetentionKeeper, RetentionOptions
 from engine.store import SegmentStore
 from engine.testing import Fault, MemoryFileSystem
-from engine.tests.helpers import NO_JOURNAL, NOW_MS, ORDERS, HeldPool, bytes_of, open_orders, options, read, running
+from engine.tests.helpers import (
+    NO_JOURNAL,
+    NOW_MS,
+    ORDERS,
+    HeldPool,
+    bytes_of,
+    offsets_for_key,
+    open_orders,
+    options,
+    read,
+    running,
+)
 from engine.tests.index_checks import check_index_equals_walk
 from engine.tests.log_model import Model, Send, key_of
 from engine.tests.stepwise import Stepwise
@@ -217,7 +228,7 @@ class LogMachine(RuleBasedStateMachine):
     def look_up_a_key(self, time: int, limit: int) -> None:
         key = key_of(time)
         expected = [offset for offset, time_ms, _ in self.model.records() if key_of(time_ms) == key]
-        assert self.loop.run(lambda: self.log.offsets_for_key(key, limit)) == expected[:limit]
+        assert self.loop.run(lambda: offsets_for_key(self.log, key, limit)) == expected[:limit]
 
     # What makes it shorter
 

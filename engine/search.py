@@ -1,0 +1,147 @@
+"""Records that fit a filter, found one bounded step at a time: by key through the key index, by time through the times
+of segments and their indexes.
+
+What is found is what a scan of the whole log would find: places the index names are verified record by record, and what
+it does not cover is read. Costs follow: a topic without `index.keys` is read from end to end for a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.api import FoundRecord, FoundRecords, RecordFilter
+from engine.batch import HEADER_SIZE_BYTES, BatchHeader, parse_header
+from engine.errors import CorruptMessage
+from engine.index import START
+from engine.keys import hash_of
+from engine.loading import Part, records_of
+from engine.segment import BatchAt, find_batch, walk_headers
+
+if TYPE_CHECKING:
+    from engine.api import ReadableFile
+    from engine.filesystem import FileSystem
+    from engine.index_keeper import IndexKeeper
+    from engine.log import Mark
+    from engine.reader import LogReader
+    from engine.segment import Segment
+
+STEP_BYTES = 4 * 1024 * 1024  # of batches read, and of records found
+PLACES_MAX = 256  # of one key, verified in one step
+
+
+class _Ask(NamedTuple):
+    """What a worker is to look for in one segment: records from `offset` on; all is seen at `end_offset`."""
+
+    wanted: RecordFilter
+    offset: int
+    count_max: int
+    end_offset: int
+
+
+class _IndexIsWrong(Exception):
+    """A place it names is not where such a batch begins."""
+
+
+async def find_records(
+    index: IndexKeeper, reader: LogReader, wanted: RecordFilter, offset: int, count_max: int, limit: Mark
+) -> FoundRecords:
+    """One step from `offset` on, below `limit`. CorruptMessage: what would have to be read is damaged."""
+    log = reader.log
+    offset = max(offset, log.start_offset)
+    for segment in log.may_hold(wanted.from_ms, limit):
+        end_offset = min(segment.end_offset, limit.offset)
+        if end_offset > offset:
+            ask = _Ask(wanted, max(offset, segment.base_offset), count_max, end_offset)
+            return await _find_in(index, reader, segment, ask, limit)
+    return FoundRecords([], max(offset, limit.offset))
+
+
+async def _find_in(index: IndexKeeper, reader: LogReader, segment: Segment, ask: _Ask, limit: Mark) -> FoundRecords:
+    part = await reader.part_from(segment, ask.offset, limit)
+    covered_to, places = await _places(index, reader, segment, ask, part)
+    if covered_to > ask.offset:
+        job = partial(_verify, reader.filesystem, part, places, ask._replace(end_offset=covered_to))
+    else:
+        late = None if segment.index is None else segment.index.before_timestamp(ask.wanted.from_ms)
+        job = partial(_scan, reader.filesystem, part, late, ask)
+    try:
+        found = await reader.run(segment, job)
+    except _IndexIsWrong:
+        await reader.distrust_index(segment)
+        found = None
+    return found or FoundRecords([], ask.offset)  # deleted meanwhile, or to be scanned: with the next step
+
+
+async def _places(
+    index: IndexKeeper, reader: LogReader, segment: Segment, ask: _Ask, part: Part
+) -> tuple[int, list[tuple[int, int]]]:
+    """Batches that may have the key, as (offset, position), and up to which offset they are all."""
+    if ask.wanted.key is None:
+        return 0, []
+    after = -1 if part.start is None else max(-1, part.start[0] - 1)
+    key_hash = hash_of(ask.wanted.key)
+    covered_to, places = await index.key_places(reader.index_key, segment.base_offset, key_hash, after, PLACES_MAX)
+    covered_to = min(covered_to, ask.end_offset)
+    if len(places) == PLACES_MAX:
+        last_offset, _ = places.pop()
+        covered_to = min(covered_to, last_offset)
+    return covered_to, [place for place in places if place[0] < covered_to]
+
+
+def _verify(filesystem: FileSystem, part: Part, places: Sequence[tuple[int, int]], ask: _Ask) -> FoundRecords:
+    """In the batches at these places, and in no others."""
+    file = part.opened(filesystem)
+    return _collect(file, _batches_at(file, part, places), ask)
+
+
+def _scan(filesystem: FileSystem, part: Part, late: tuple[int, int] | None, ask: _Ask) -> FoundRecords:
+    """In every batch; `late` is a place before which no record is late enough."""
+    file = part.opened(filesystem)
+    try:
+        position = find_batch(file.read_at, part.start or START, part.end, ask.offset).position
+    except CorruptMessage:
+        position = find_batch(file.read_at, START, part.end, ask.offset).position
+    if late is not None and late[1] > position:
+        with suppress(CorruptMessage):  # an index that is wrong: all that is lost is a shorter way
+            position = find_batch(file.read_at, late, part.end, late[0]).position
+    return _collect(file, walk_headers(file, position, part.end), ask)
+
+
+def _batches_at(file: ReadableFile, part: Part, places: Sequence[tuple[int, int]]) -> Iterator[BatchAt]:
+    for offset, position in places:
+        stored = file.read_at(position, min(HEADER_SIZE_BYTES, part.end - position)) if position < part.end else b""
+        if len(stored) < HEADER_SIZE_BYTES or parse_header(stored).base_offset != offset:
+            raise _IndexIsWrong
+        yield BatchAt(position, parse_header(stored))
+
+
+def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> FoundRecords:
+    """What fits, until there is enough of it or enough was read."""
+    found: list[FoundRecord] = []
+    read_bytes = found_bytes = 0
+    for at in batches:
+        header = at.header
+        read_bytes += HEADER_SIZE_BYTES
+        if header.next_offset > ask.offset and header.max_timestamp_ms >= ask.wanted.from_ms:
+            read_bytes += header.size_bytes
+            for record in _records(file, at, header):
+                if record.offset >= ask.offset and ask.wanted.fits(record):
+                    found.append(record)
+                    found_bytes += len(record.key or b"") + len(record.value or b"")
+                    if len(found) == ask.count_max or found_bytes >= STEP_BYTES:
+                        return FoundRecords(found, record.offset + 1)
+        if read_bytes >= STEP_BYTES:
+            return FoundRecords(found, header.next_offset)
+    return FoundRecords(found, ask.end_offset)
+
+
+def _records(file: ReadableFile, at: BatchAt, header: BatchHeader) -> Iterator[FoundRecord]:
+    """Of a batch, checked; control records are nobody's to see."""
+    if not header.is_control:
+        is_append_time = header.is_log_append_time
+        for one in records_of(file, at):
+            offset = header.base_offset + one.offset_delta
+            yield FoundRecord(offset, one.timestamp_ms, is_append_time, one.key, one.value, one.headers)
