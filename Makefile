@@ -42,13 +42,14 @@ long: $(VENV)/.spark jars  ## what is too long for CI; appends to docs/ledger.md
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.test kafka-jars  ## the benchmarks against Apache Kafka, full size (hours)
-	set -e; for each in wire_load start connections partitions cold_seek loop_lag groups growth; do \
+	set -e; for each in wire_load start connections partitions cold_seek loop_lag groups growth key_lookup; do \
 	  $(BIN)/python -m benchmarks.$$each; done
 
 generate: install-test  ## write the generated files: messages, docs/protocol.md, docs/configs.md
 	$(BIN)/python tools/generate_messages.py
 	$(BIN)/python tools/generate_protocol_doc.py
 	$(BIN)/python tools/generate_config_doc.py
+	$(BIN)/python tools/generate_dashboard.py
 
 jars: kafka-jars spark-jars
 kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import cold_seek, connections, groups, growth, loop_lag, partitions, start, wire_load
+from benchmarks import cold_seek, connections, groups, growth, key_lookup, loop_lag, partitions, start, wire_load
 from compat_tests.harness.requirements import need_java, need_kafka_jars
 
 if TYPE_CHECKING:
@@ -23,8 +23,17 @@ def test_wire_load() -> None:
 
 @pytest.mark.parametrize(
     "main",
-    [cold_seek.main, connections.main, groups.main, growth.main, loop_lag.main, partitions.main, start.main],
-    ids=["cold seek", "connections", "groups", "growth", "loop lag", "partitions", "start"],
+    [
+        cold_seek.main,
+        connections.main,
+        groups.main,
+        growth.main,
+        key_lookup.main,
+        loop_lag.main,
+        partitions.main,
+        start.main,
+    ],
+    ids=["cold seek", "connections", "groups", "growth", "key lookup", "loop lag", "partitions", "start"],
 )
 def test_against_kafkawire_alone(main: Callable[[Sequence[str]], None]) -> None:
     need_java()

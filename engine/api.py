@@ -338,13 +338,6 @@ class ReadyWaiter(Protocol):
     def close(self) -> None: ...
 
 
-class LogDirState(NamedTuple):
-    """A log dir, and why it is offline if it is."""
-
-    path: str
-    offline_reason: str | None = None
-
-
 class PartitionStore(Protocol):
     """All partitions of this broker, over one log dir or several."""
 
@@ -358,9 +351,6 @@ class PartitionStore(Protocol):
 
     async def describe_log_dirs(self) -> Sequence[LogDirDescription]:
         """All of them, in the order they were configured."""
-
-    def log_dirs(self) -> Sequence[LogDirState]:
-        """As they are now, in the order of the configuration."""
 
     async def open_partitions(self, wanted: Sequence[Leadership]) -> Sequence[PartitionLog | EngineError]:
         """Open or create these, each named once, and lead them; in this order, with the error of each that fails.
@@ -381,42 +371,3 @@ class PartitionStore(Protocol):
 
     async def close(self) -> None:
         """Refuse further appends, finish what is queued, sync, write the clean-shutdown marker."""
-
-
-# Joints of the replicated and the tiered broker; joined in kafkawire.broker as those parts arrive.
-
-
-class SealedSegment(Protocol):
-    """An immutable segment, verified on its replicas (RULES S2); offsets [base_offset, end_offset)."""
-
-    @property
-    def partition(self) -> TopicPartition: ...
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int: ...
-    @property
-    def digest(self) -> bytes: ...
-    @property
-    def contents(self) -> FileRange: ...
-
-
-class ColdTier(Protocol):
-    """Where sealed segments live when they are no longer on a local disk; `tiering` supplies it."""
-
-    async def upload(self, segment: SealedSegment) -> None: ...
-    async def read(self, partition: TopicPartition, offset: int, max_size_bytes: int) -> bytes: ...
-
-
-class IsrPublisher(Protocol):
-    """Makes an ISR change durable in the cluster's metadata; `coordinator` supplies it (RULES R3)."""
-
-    async def publish(self, partition: TopicPartition, leader_epoch: int, isr: Sequence[int]) -> bool:
-        """True when the compare-and-set is confirmed, False when refused. An unknown outcome raises."""
-
-
-class LeaderLink(Protocol):
-    """A follower's way to its leader; `kafkawire.replica_link` supplies it (RULES R1)."""
-
-    async def fetch(self, positions: Sequence[tuple[TopicPartition, int, int]]) -> Sequence[bytes]:
-        """Records for each (partition, leader epoch, fetch offset); the offset is the follower's durable end."""

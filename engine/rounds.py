@@ -24,6 +24,7 @@ from engine.journal import Journal, JournalWrite
 from engine.journal_format import JournalEntry
 from engine.log import Chunk, Log
 from engine.producer_state import Producer
+from engine.stats import LaneStatistics
 
 T = TypeVar("T")
 
@@ -196,6 +197,7 @@ class Lane:
         self._queue: deque[Append] = deque()
         self._in_flight = False
         self._slow_until_s = 0.0
+        self.statistics = LaneStatistics()
         self._work = trio.lowlevel.ParkingLot()
         self._pause = trio.lowlevel.ParkingLot()
 
@@ -251,6 +253,7 @@ class Lane:
         return by_owner, size_bytes
 
     async def _round(self, taken: dict[Owner, list[Append]], size_bytes: int) -> None:
+        begun_s = trio.current_time()
         parts = [part for owner, appends in taken.items() if (part := owner.stage(appends)) is not None]
         try:
             await self._write(parts, size_bytes)
@@ -264,6 +267,7 @@ class Lane:
             return
         for part in waiting:
             part.owner.durable(part)
+        self.statistics.rounds.note(trio.current_time() - begun_s)
 
     async def _write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
         is_open = all(chunk.file is not None for part in parts for chunk in part.chunks)
@@ -292,6 +296,7 @@ class Lane:
         """One trip for the whole round; the segments it rolled away from already are durable (`Log.perform`)."""
         if not parts:
             return
+        begun_s = trio.current_time()
         write = self._reserve(parts)
         if write is None:
             await self._pool.sync(self._number, [part.log.active_file for part in parts], is_urgent=True)
@@ -299,6 +304,7 @@ class Lane:
                 part.log.note_flushed(part.log.end)
         else:
             await self.write_journal(write)
+        self.statistics.syncs.note(trio.current_time() - begun_s)
 
     def _reserve(self, parts: Sequence[PartitionRound]) -> JournalWrite | None:
         """A place in the journal, if the round suits it: bytes are written twice there, but synced at once."""

@@ -1,9 +1,17 @@
-"""Plain counters of what the engine does by itself, for whoever shows them."""
+"""What the engine counts, as plain numbers that its hot paths can afford; whoever shows them reads."""
 
+from __future__ import annotations
+
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.retention import Reason
+
+if TYPE_CHECKING:
+    from engine.log_dir import LogDir
+    from engine.partition import Partition
 
 
 @dataclass(slots=True)
@@ -20,3 +28,63 @@ class StoreStats:
         """A segment went."""
         self.removed_segments[reason] += 1
         self.removed_bytes[reason] += size_bytes
+
+
+# Upper bounds of the buckets; the last bucket has none.
+BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+@dataclass(slots=True)
+class Durations:
+    """How long something took, since the start. `in_bucket[i]` counts those up to BUCKETS_S[i], not cumulated."""
+
+    sum_s: float = 0.0
+    in_bucket: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+
+    def note(self, duration_s: float) -> None:
+        self.sum_s += duration_s
+        self.in_bucket[bisect_left(BUCKETS_S, duration_s)] += 1
+
+
+@dataclass(slots=True)
+class LaneStatistics:
+    """Of the rounds of a log dir: from taking the appends to answering them, and of that for making them durable."""
+
+    rounds: Durations = field(default_factory=Durations)
+    syncs: Durations = field(default_factory=Durations)
+
+
+class LogDirStatistics(NamedTuple):
+    """What a log dir holds and does. `unflushed_size_bytes` are in segment files and not synced there: those of topics
+    that sync lie in the journal meanwhile, those of others may be lost by a power cut."""
+
+    path: str
+    offline_reason: str | None
+    partition_count: int
+    unflushed_size_bytes: int
+    lane: LaneStatistics
+
+    @classmethod
+    def of(cls, log_dir: LogDir) -> LogDirStatistics:
+        logs = [resident.log for resident in log_dir.partitions.values()]
+        unflushed_bytes = sum(log.unflushed_bytes for log in logs)
+        return cls(log_dir.path, log_dir.offline_reason, len(logs), unflushed_bytes, log_dir.lane.statistics)
+
+
+class PartitionStatistics(NamedTuple):
+    """How much of a partition there is."""
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    segment_count: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, one: Partition) -> PartitionStatistics:
+        segments = one.log.segments
+        size_bytes = sum(segment.size_bytes for segment in segments)
+        offsets = one.log_start_offset, one.log_end_offset, one.high_watermark
+        return cls(one.partition.topic, one.partition.partition, *offsets, len(segments), size_bytes)

@@ -4,7 +4,7 @@ It routes and orchestrates; what a partition does is in `partition`, what a log 
 directory on disk whose partition nobody opens is left alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +32,7 @@ from engine.removal import truncate
 from engine.retention_keeper import RetentionKeeper, RetentionOptions
 from engine.rounds import QueueBudget
 from engine.sealing import Sealer, SealingOptions
-from engine.stats import StoreStats
+from engine.stats import LogDirStatistics, PartitionStatistics, StoreStats
 from engine.waiters import Waiter
 
 BATCH_MAX = 256  # partitions opened or deleted before somebody else has a turn
@@ -182,6 +182,13 @@ class SegmentStore:
 
     async def describe_log_dirs(self) -> list[LogDirDescription]:
         return [await describe_log_dir(log_dir) for log_dir in self._dirs]
+
+    def statistics(self) -> list[LogDirStatistics]:
+        return [LogDirStatistics.of(one) for one in self._dirs]
+
+    def partition_statistics(self) -> Iterator[PartitionStatistics]:
+        """Of every partition that is open now, as they are when they are asked for."""
+        return map(PartitionStatistics.of, list(self._partitions.values()))
 
     async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
         """One of `open_partitions`; raises its error."""

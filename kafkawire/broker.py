@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
-from coordinator.api import BrokerEndpoint
+from coordinator.api import BrokerEndpoint, ClusterImage
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.errors import CannotStart
 from coordinator.groups.entry import OffsetSettings
@@ -39,7 +40,7 @@ from engine.sealing import SealingOptions
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 from kafkawire.config import Config
 from kafkawire.configs import COMPACTION, Configs
-from kafkawire.context import BrokerInterfaces
+from kafkawire.context import BrokerInterfaces, allow_all
 from kafkawire.dispatch import Dispatcher
 from kafkawire.fetch_sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
@@ -53,6 +54,10 @@ from kafkawire.transport import Listener, open_listener
 from kafkawire.wire.connection import ConnectionLimits
 from kafkawire.wire.plans import warm
 from kafkawire.wire.versions import response_class
+
+if TYPE_CHECKING:  # imported when there is an HTTP listener
+    from kafkawire.http.app import App
+    from kafkawire.loop_watch import LoopWatch
 
 _log = structlog.get_logger(__name__)
 
@@ -314,24 +319,41 @@ class Broker:
         await serve(listeners, dispatcher, self._limits, stop=self.stop, stats=self.stats, task_status=task_status)
         self.drained.set()
 
+    def _current_image(self) -> ClusterImage:
+        return self.coordinator.image
+
     def _high_watermark(self, topic: str, partition: int) -> int | None:
         return high_watermark(self.store, self.coordinator.image, topic, partition)
 
     async def _start_http(self, nursery: trio.Nursery, host: str, port: int) -> None:
-        from kafkawire.http.app import build_app
-        from kafkawire.http.group_metrics import GroupMetrics
-        from kafkawire.http.metrics import BrokerCollector
         from kafkawire.http.serve import serve_http
+        from kafkawire.loop_watch import LoopWatch
 
-        collector = BrokerCollector(self.metrics, self.stats, self.store.stats, lambda: self.coordinator.image)
-        assert self._groups is not None
-        groups = GroupMetrics(self._groups, self._high_watermark)
-        app = build_app(lambda: self.is_live, collector, groups)
+        watch = LoopWatch()
+        nursery.start_soon(watch.run)
         try:
-            self.http_urls = await nursery.start(serve_http, app, host, port)
+            self.http_urls = await nursery.start(serve_http, self.http_app(watch), host, port)
         except OSError as error:
             reason = error.strerror or error
             raise StartError(f"http.listeners: cannot bind http://{host}:{port}: {reason}") from error
+
+    def http_app(self, watch: LoopWatch) -> App:
+        """What the HTTP listener serves."""
+        from kafkawire.http.app import build_app
+        from kafkawire.http.group_metrics import GroupMetrics
+        from kafkawire.http.health import Health
+        from kafkawire.http.log_metrics import LogMetrics
+        from kafkawire.http.messages import MessageSearch
+        from kafkawire.http.metrics import BrokerCollector
+
+        assert self._groups is not None
+        store, image, me = self.store, self._current_image, self.config.node_id
+        health = Health(lambda: self.is_live, image, store, store.statistics, me)
+        messages = MessageSearch(self.coordinator, store, allow_all)
+        collector = BrokerCollector(self.metrics, self.stats, store.stats, watch, image, store.statistics, me)
+        logs = LogMetrics(self.metrics.by_topic, store.partition_statistics, image)
+        groups = GroupMetrics(self._groups, self._high_watermark)
+        return build_app([*health.routes(), *messages.routes()], collector, [logs.portions, groups.portions])
 
 
 async def run_broker(

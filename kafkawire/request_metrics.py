@@ -30,8 +30,28 @@ class ApiCounters:
 
 
 @dataclass(slots=True)
+class TopicCounters:
+    """What clients wrote to and read from a topic that exists."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    failed_produces: int = 0
+    failed_fetches: int = 0
+
+
+class TopicTable(dict[str, TopicCounters]):
+    """A row for each topic when it is first asked for: of topics that exist. Who deletes one takes its row away."""
+
+    def __missing__(self, topic: str) -> TopicCounters:
+        found = self[topic] = TopicCounters()
+        return found
+
+
+@dataclass(slots=True)
 class RequestMetrics:
     """All counters of one broker. `by_api` has a row per served API, so it cannot grow with what clients send."""
 
     by_api: dict[int, ApiCounters] = field(default_factory=dict)
+    by_topic: TopicTable = field(default_factory=TopicTable)
     protocol_violations: int = 0

@@ -10,6 +10,7 @@ import kafkawire
 
 COMMANDS = {
     "configs": "kafkawire.cli.configs",
+    "find": "kafkawire.cli.find",
     "groups": "kafkawire.cli.groups",
     "segments": "kafkawire.cli.segments",
     "serve": "kafkawire.cli.serve",

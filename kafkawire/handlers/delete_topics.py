@@ -93,6 +93,7 @@ async def _delete(context: RequestContext, asked: DeleteTopicState) -> Deletable
         deleted = await context.broker.cluster.delete_topic(asked.topic_id if asked.name is None else asked.name)
     except CoordinatorError as error:
         return _row(asked, error_code_of(error), str(error) or None)
+    context.broker.metrics.by_topic.pop(deleted.name, None)
     return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id)
 
 

@@ -198,6 +198,8 @@ class _Fetch:
     def _row(self, target: FetchTarget, outcome: ReadResult | ErrorCode, response: FetchResponse) -> PartitionData:
         if isinstance(outcome, ErrorCode):
             return self._error_row(target, outcome, response)
+        if outcome.size_bytes:
+            self._context.broker.metrics.by_topic[target.topic].bytes_out += outcome.size_bytes
         aborted = outcome.aborted
         assert len(outcome.records) <= 1, "a read ends with its segment, as in Kafka"
         return PartitionData(
@@ -214,6 +216,8 @@ class _Fetch:
 
     def _error_row(self, target: FetchTarget, code: ErrorCode, response: FetchResponse) -> PartitionData:
         version = self._context.api_version
+        if code not in UNRESOLVED and target.topic:
+            self._context.broker.metrics.by_topic[target.topic].failed_fetches += 1
         if code is ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_VERSION_WITH_STORAGE_ERROR:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         row = _empty_row(target, code)

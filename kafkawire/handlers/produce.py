@@ -68,6 +68,7 @@ class _Waiting(NamedTuple):
     append: PendingAppend
     log_start_offset: int
     topic: str
+    size_bytes: int
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
@@ -136,7 +137,7 @@ class ProduceReply(Countdown):
         except EngineError as error:
             self._refuse(row, topic.name, error, log.log_start_offset)
             return
-        self._waiting.append(_Waiting(row, pending, log.log_start_offset, topic.name))
+        self._waiting.append(_Waiting(row, pending, log.log_start_offset, topic.name, len(data.records)))
         self.count(pending)
 
     def _check(self, data: PartitionProduceData) -> ErrorCode:
@@ -180,7 +181,8 @@ class ProduceReply(Countdown):
         return None
 
     def _settle(self) -> None:
-        for row, append, log_start_offset, topic in self._waiting:
+        by_topic = self._context.broker.metrics.by_topic
+        for row, append, log_start_offset, topic, size_bytes in self._waiting:
             if not append.is_settled:
                 row.error_code = ErrorCode.REQUEST_TIMED_OUT
                 continue
@@ -192,9 +194,13 @@ class ProduceReply(Countdown):
             row.base_offset = result.base_offset
             row.log_append_time_ms = result.log_append_time_ms
             row.log_start_offset = result.log_start_offset
+            counters = by_topic[topic]
+            counters.bytes_in += size_bytes
+            counters.messages_in += result.last_offset - result.base_offset + 1
 
     def _refuse(self, row: PartitionProduceResponse, topic: str, error: EngineError, log_start_offset: int) -> None:
         row.error_code = error_code_of(error)
+        self._context.broker.metrics.by_topic[topic].failed_produces += 1
         if isinstance(error, _LOG_ERRORS):
             row.log_start_offset = log_start_offset
         if isinstance(error, _VALIDATION_ERRORS):

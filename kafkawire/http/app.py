@@ -1,8 +1,11 @@
-"""The HTTP application: `/health/live` and `/metrics`. It reads the broker's counters and changes nothing."""
+"""The HTTP application: routes of the modules beside this one, and `/metrics` from what they count.
+
+It reads and changes nothing; a route that changes something has to be on a loopback address (there is no security yet).
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import chain
 
 import trio
@@ -10,26 +13,23 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
 
-from kafkawire.http.group_metrics import GroupMetrics
+App = Starlette
+Portions = Callable[[], Iterator[bytes]]  # text of metrics, in pieces that cost little each
 
 
-def build_app(is_live: Callable[[], bool], collector: Collector, groups: GroupMetrics) -> Starlette:
-    """The routes. `is_live` tells whether the broker serves, the others what it counted; all are asked each time."""
+def build_app(routes: Sequence[BaseRoute], collector: Collector, portions: Sequence[Portions]) -> App:
+    """`collector` has what is few, `portions` what may be many; all are asked at each scrape."""
     registry = CollectorRegistry()
     registry.register(collector)
 
-    async def live(request: Request) -> Response:
-        alive = is_live()
-        return JSONResponse({"status": "live" if alive else "stopping"}, status_code=200 if alive else 503)
-
     async def metrics(request: Request) -> Response:
-        text = chain([generate_latest(registry)], groups.portions())
+        text = chain([generate_latest(registry)], *(portion() for portion in portions))
         return StreamingResponse(_InTurns(text), media_type=CONTENT_TYPE_LATEST)
 
-    return Starlette(routes=[Route("/health/live", live), Route("/metrics", metrics)])
+    return App(routes=[Route("/metrics", metrics), *routes])
 
 
 class _InTurns(AsyncIterator[bytes]):

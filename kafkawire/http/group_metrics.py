@@ -4,9 +4,7 @@ Names are those that dashboards know: of Kafka's GroupCoordinatorMetrics through
 and of Redpanda. Lag is the high watermark less the committed offset, never below zero; where this broker does not know
 the high watermark there is none.
 
-A broker may keep a hundred thousand offsets: they are written down here, because prometheus_client takes many times
-as long, and in portions of about a millisecond, for other tasks to run in between. Beyond `SAMPLES_MAX` groups are left
-out and counted.
+A broker may keep a hundred thousand offsets. Beyond `SAMPLES_MAX` groups are left out and counted.
 """
 
 from __future__ import annotations
@@ -15,14 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UnknownMetricFamily
-from prometheus_client.registry import Collector
 
 from coordinator.groups.api import CLASSIC, GroupFigures, GroupState, GroupStatistics
+from kafkawire.http.exposition import PORTION, escaped, lines, text_of
 
 SAMPLES_MAX: Final = 100_000  # groups and their offsets
-PORTION: Final = 1_000
 
 HighWatermark = Callable[[str, int], int | None]  # of a topic's partition
 
@@ -73,12 +69,12 @@ class GroupMetrics:
             else:
                 found.left_out += 1
                 yield b""
-        yield _text(self._of_counts(found))
+        yield text_of(self._of_counts(found))
         for name, documentation, labels, samples in _families(found):
-            yield from _lines(name, documentation, labels, samples)
+            yield from lines(name, documentation, "gauge", labels, samples)
 
     def _look_at(self, figures: GroupFigures, found: _Found) -> Iterator[bytes]:
-        group = _escaped(figures.group_id)
+        group = escaped(figures.group_id)
         found.members.append((group, figures.member_count))
         lags: list[int] = []
         for number, ((topic, partition), offset) in enumerate(figures.offsets):
@@ -126,30 +122,3 @@ def _families(found: _Found) -> Iterable[tuple[str, str, str, Sequence[_OfGroup]
     yield f"{_REDPANDA}committed_offset", "Committed offset.", _REDPANDA_PARTITION, found.committed
     yield f"{_REDPANDA}lag_sum", "Lag of a group over its partitions.", _REDPANDA_GROUP, found.lag_sums
     yield f"{_REDPANDA}lag_max", "Greatest lag of a group in a partition.", _REDPANDA_GROUP, found.lag_maxima
-
-
-def _lines(
-    name: str, documentation: str, labels: str, samples: Sequence[_OfGroup] | Sequence[_OfPartition]
-) -> Iterator[bytes]:
-    """One family, in Prometheus' text format."""
-    yield f"# HELP {name} {documentation}\n# TYPE {name} gauge\n".encode()
-    line = f"{name}{{{labels}}} %d\n"
-    for start in range(0, len(samples), PORTION):
-        yield "".join([line % sample for sample in samples[start : start + PORTION]]).encode()
-
-
-def _escaped(label: str) -> str:
-    """A topic's name needs none of it; what a group is called is its clients' choice."""
-    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-class _Given(Collector):
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
-
-
-def _text(families: Iterable[Metric]) -> bytes:
-    return generate_latest(_Given(families))

@@ -1,38 +1,43 @@
 """`/metrics`: the broker's plain counters as Prometheus metrics, read when they are asked for.
 
-Names follow the JMX exporter's where dashboards know one (Kafka's BrokerTopicMetrics and RequestMetrics); the others
-begin with `kafkawire_`.
+Names follow the JMX exporter's where dashboards know one (Kafka's BrokerTopicMetrics, RequestMetrics, ReplicaManager …)
+and Redpanda's; the others begin with `kafkawire_`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coordinator.api import ClusterImage
+from coordinator.api import NO_LEADER, ClusterImage
 from engine.retention import Reason
-from engine.stats import StoreStats
+from engine.stats import BUCKETS_S, Durations, LogDirStatistics, StoreStats
 from kafkawire.request_metrics import BUCKETS_MS, RequestMetrics
 from kafkawire.server_stats import ServerStats
 
+if TYPE_CHECKING:
+    from kafkawire.loop_watch import LoopWatch
 
+# What Redpanda's dashboards ask for: its names of the two that matter most.
+REDPANDA_REQUESTS: Final = {"produce": "produce", "fetch": "consume"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BrokerCollector(Collector):
     """Turns counters into metrics at each scrape."""
 
-    def __init__(
-        self,
-        requests: RequestMetrics,
-        server: ServerStats,
-        storage: StoreStats,
-        image: Callable[[], ClusterImage],
-    ) -> None:
-        self._requests = requests
-        self._server = server
-        self._storage = storage
-        self._image = image
+    requests: RequestMetrics
+    server: ServerStats
+    storage: StoreStats
+    loop: LoopWatch
+    image: Callable[[], ClusterImage]
+    log_dirs: Callable[[], Sequence[LogDirStatistics]]
+    broker_id: int
 
     def describe(self) -> list[Metric]:
         """Nothing up front: registering must not scrape."""
@@ -43,28 +48,31 @@ class BrokerCollector(Collector):
         yield from self._of_requests()
         yield from self._of_connections()
         yield from self._of_cluster()
+        yield from self._of_log_dirs()
+        yield from self._of_loop()
         yield from self._of_storage()
 
     def _of_requests(self) -> Iterator[Metric]:
         counts = CounterMetricFamily("kafkawire_requests", "Requests begun.", labels=["request"])
         failures = CounterMetricFamily("kafkawire_request_failures", "Requests that hit a bug.", labels=["request"])
-        latency = HistogramMetricFamily(
-            "kafkawire_request_latency_seconds", "From the request's last byte to its reply.", labels=["request"]
-        )
-        for api in self._requests.by_api.values():
+        text = "From the request's last byte to its reply."
+        latency = HistogramMetricFamily("kafkawire_request_latency_seconds", text, labels=["request"])
+        redpanda = HistogramMetricFamily("redpanda_kafka_request_latency_seconds", text, labels=["redpanda_request"])
+        for api in self.requests.by_api.values():
             counts.add_metric([api.name], api.requests)
             failures.add_metric([api.name], api.failures)
-            bounds = [*(str(bound / 1000) for bound in BUCKETS_MS), "+Inf"]
-            buckets = list(zip(bounds, accumulate(api.in_bucket), strict=True))
+            buckets = _buckets((bound / 1000 for bound in BUCKETS_MS), api.in_bucket)
             latency.add_metric([api.name], buckets, api.latency_sum_ms / 1000)
+            if api.name in REDPANDA_REQUESTS:
+                redpanda.add_metric([REDPANDA_REQUESTS[api.name]], buckets, api.latency_sum_ms / 1000)
         violations = CounterMetricFamily(
             "kafkawire_protocol_violations", "Connections closed for bytes that are no request."
         )
-        violations.add_metric([], self._requests.protocol_violations)
-        yield from (counts, failures, latency, violations)
+        violations.add_metric([], self.requests.protocol_violations)
+        yield from (counts, failures, latency, redpanda, violations)
 
     def _of_connections(self) -> Iterator[Metric]:
-        stats = self._server
+        stats = self.server
         yield GaugeMetricFamily("kafkawire_connections_open", "Open connections.", stats.connections_open)
         yield CounterMetricFamily("kafkawire_connections_accepted", "Accepted connections.", stats.connections_accepted)
         refused = CounterMetricFamily("kafkawire_connections_refused", "Refused connections.", labels=["limit"])
@@ -80,13 +88,60 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily("kafkawire_in_flight_bytes", "Request bytes held.", stats.in_flight_size_bytes)
 
     def _of_cluster(self) -> Iterator[Metric]:
-        topics = self._image().topics.values()
-        partitions = sum(len(topic.partitions) for topic in topics)
-        yield GaugeMetricFamily("kafka_server_replicamanager_partitioncount", "Partitions of this broker.", partitions)
-        yield GaugeMetricFamily("kafka_controller_kafkacontroller_globaltopiccount", "Topics.", len(topics))
+        image = self.image()
+        states = [state for topic in image.topics.values() for state in topic.partitions]
+        led = [state for state in states if state.leader == self.broker_id]
+        hosted = sum(self.broker_id in state.replicas for state in states)
+        under_replicated = sum(len(state.isr) < len(state.replicas) for state in led)
+        leaderless = sum(state.leader == NO_LEADER or state.leader not in image.brokers for state in states)
+        is_controller = image.controller_id == self.broker_id
+        for name, documentation, value in (
+            ("kafka_server_replicamanager_partitioncount", "Partitions of this broker.", hosted),
+            ("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.", len(led)),
+            (
+                "kafka_server_replicamanager_underreplicatedpartitions",
+                "Partitions led here with replicas that are not in sync.",
+                under_replicated,
+            ),
+            ("kafka_controller_kafkacontroller_activecontrollercount", "1 on the controller.", int(is_controller)),
+            ("kafka_controller_kafkacontroller_activebrokercount", "Brokers.", len(image.brokers)),
+            ("kafka_controller_kafkacontroller_globaltopiccount", "Topics.", len(image.topics)),
+            ("kafka_controller_kafkacontroller_globalpartitioncount", "Partitions.", len(states)),
+            ("kafka_controller_kafkacontroller_offlinepartitionscount", "Partitions without a leader.", leaderless),
+            ("redpanda_cluster_brokers", "Brokers.", len(image.brokers)),
+            ("redpanda_cluster_topics", "Topics.", len(image.topics)),
+            ("redpanda_cluster_partitions", "Partitions.", len(states)),
+            ("redpanda_cluster_unavailable_partitions", "Partitions without a leader.", leaderless),
+        ):
+            yield GaugeMetricFamily(name, documentation, value)
+
+    def _of_log_dirs(self) -> Iterator[Metric]:
+        dirs = self.log_dirs()
+        offline = sum(one.offline_reason is not None for one in dirs)
+        name = "kafka_log_logmanager_offlinelogdirectorycount"
+        yield GaugeMetricFamily(name, "Log dirs that are offline.", offline)
+        online = GaugeMetricFamily("kafkawire_log_dir_online", "1 while a log dir is online.", labels=["dir"])
+        partitions = GaugeMetricFamily("kafkawire_log_dir_partitions", "Partitions of a log dir.", labels=["dir"])
+        unflushed = GaugeMetricFamily(
+            "kafkawire_unflushed_bytes", "In segment files, not synced there; synced topics have them in the journal.",
+            labels=["dir"],
+        )  # fmt: skip
+        rounds = HistogramMetricFamily(
+            "kafkawire_write_latency_seconds", "A round: from taking appends to answering them.", labels=["dir"]
+        )
+        syncs = HistogramMetricFamily(
+            "kafkawire_sync_latency_seconds", "Making a round durable, which is part of it.", labels=["dir"]
+        )
+        for one in dirs:
+            online.add_metric([one.path], int(one.offline_reason is None))
+            partitions.add_metric([one.path], one.partition_count)
+            unflushed.add_metric([one.path], one.unflushed_size_bytes)
+            rounds.add_metric([one.path], _buckets(BUCKETS_S, one.lane.rounds.in_bucket), one.lane.rounds.sum_s)
+            syncs.add_metric([one.path], _buckets(BUCKETS_S, one.lane.syncs.in_bucket), one.lane.syncs.sum_s)
+        yield from (online, partitions, unflushed, rounds, syncs)
 
     def _of_storage(self) -> Iterator[Metric]:
-        stats = self._storage
+        stats = self.storage
         segments = CounterMetricFamily("kafkawire_segments_removed", "Segments removed.", labels=["reason"])
         removed = CounterMetricFamily("kafkawire_segments_removed_bytes", "Their sizes.", labels=["reason"])
         for reason in Reason:
@@ -97,3 +152,18 @@ class BrokerCollector(Collector):
         scrubbed = "Bytes of segments read to be sealed, or again."
         yield CounterMetricFamily("kafkawire_scrubbed_bytes", scrubbed, stats.scrubbed_bytes)
         yield CounterMetricFamily("kafkawire_damage_found", "What scrubbing found wrong.", stats.damage_found)
+
+    def _of_loop(self) -> Iterator[Metric]:
+        yield _histogram("kafkawire_event_loop_lag_seconds", "How late the event loop came.", self.loop.lag)
+        name = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"
+        yield GaugeMetricFamily(name, "How much of the time the event loop rests, of 1.", self.loop.idle_ratio)
+        busy = "CPU time of the event loop."
+        yield CounterMetricFamily("redpanda_cpu_busy_seconds", busy, self.loop.busy_s)
+
+
+def _histogram(name: str, documentation: str, durations: Durations) -> Metric:
+    return HistogramMetricFamily(name, documentation, _buckets(BUCKETS_S, durations.in_bucket), durations.sum_s)
+
+
+def _buckets(bounds_s: Iterable[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    return list(zip([*map(str, bounds_s), "+Inf"], accumulate(counts), strict=True))

@@ -1,22 +1,36 @@
-"""Health and metrics, asked over ASGI without a socket."""
+"""Metrics, asked over ASGI without a socket."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
 
 import trio
+import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
 
 from coordinator.api import ClusterImage
 from coordinator.groups.api import GroupCounters, GroupFigures, GroupState, TopicPartition
+from engine.batch import Record, build_batch
 from engine.retention import Reason
-from engine.stats import StoreStats
+from engine.stats import LaneStatistics, LogDirStatistics, StoreStats
 from kafkawire.http.app import build_app
-from kafkawire.http.group_metrics import PORTION, GroupMetrics
+from kafkawire.http.exposition import PORTION
+from kafkawire.http.group_metrics import GroupMetrics
+from kafkawire.http.log_metrics import LogMetrics
 from kafkawire.http.metrics import BrokerCollector
+from kafkawire.loop_watch import LOOK_EVERY_S, WORK_OVER_S, LoopWatch
+from kafkawire.messages.delete_topics import DeleteTopicsRequest
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.request_metrics import ApiCounters, RequestMetrics
 from kafkawire.server_stats import ServerStats
+from kafkawire.testing import open_broker
+from kafkawire.tests.asgi import NoMetrics, asked
+
+DOCKER = Path(__file__).parent.parent.parent / "docker"
 
 
 class Groups:
@@ -39,33 +53,14 @@ def high_watermark(topic: str, partition: int) -> int | None:
     return 100 if topic == "orders" else None
 
 
-async def get(
-    path: str, *, is_live: bool = True, requests: RequestMetrics | None = None, groups: GroupMetrics | None = None
-) -> tuple[int, str]:
+async def get(path: str, *, requests: RequestMetrics) -> tuple[int, str]:
+    image, dirs = ClusterImage(1, "c"), [LogDirStatistics("/data", None, 0, 0, LaneStatistics())]
     storage = StoreStats()
     storage.note_removed(Reason.TIME, 100)
-    image = ClusterImage(1, "c")
-    collector = BrokerCollector(requests or RequestMetrics(), ServerStats(), storage, lambda: image)
-    sent: list[dict[str, Any]] = []
-    received: list[dict[str, Any]] = [{"type": "http.request", "body": b""}]
-
-    async def receive() -> dict[str, Any]:
-        if not received:
-            await trio.sleep_forever()
-        return received.pop()
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b"", "root_path": ""}
-    app = build_app(lambda: is_live, collector, groups or GroupMetrics(Groups(), high_watermark))
-    await app(scope, receive, send)
-    return sent[0]["status"], b"".join(one.get("body", b"") for one in sent).decode()
-
-
-async def test_live_until_told_to_stop() -> None:
-    assert await get("/health/live") == (200, '{"status":"live"}')
-    assert await get("/health/live", is_live=False) == (503, '{"status":"stopping"}')
+    collector = BrokerCollector(
+        requests, ServerStats(), storage, LoopWatch(), lambda: image, lambda: dirs, broker_id=1
+    )
+    return await asked(build_app([], collector, []), path)
 
 
 async def test_metrics_show_requests_and_their_latency() -> None:
@@ -82,9 +77,9 @@ async def test_metrics_show_requests_and_their_latency() -> None:
     assert 'kafkawire_segments_removed_bytes_total{reason="time"} 100.0' in lines
 
 
-async def samples_of(groups: Groups, samples_max: int = 100_000) -> dict[str, list[tuple[dict[str, str], float]]]:
+async def scraped(app: Starlette) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Labels and values by name; a family that is not in one piece is met twice."""
-    status, text = await get("/metrics", groups=GroupMetrics(groups, high_watermark, samples_max))
+    status, text = await asked(app, "/metrics")
     assert status == 200
     families = list(text_string_to_metric_families(text))
     assert len({family.name for family in families}) == len(families)
@@ -93,6 +88,86 @@ async def samples_of(groups: Groups, samples_max: int = 100_000) -> dict[str, li
         for sample in family.samples:
             found.setdefault(sample.name, []).append((sample.labels, sample.value))
     return found
+
+
+async def test_what_is_written_read_and_kept() -> None:
+    async with open_broker() as opened:
+        broker = opened.broker
+        topic = await broker.coordinator.create_topic("orders", partition_count=2)
+        client = opened.connect()
+        records = bytes(build_batch([Record(None, b"value")] * 3))
+        data = PartitionProduceData(index=1, records=memoryview(bytearray(records)))
+        produce = ProduceRequest(
+            acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="orders", partition_data=[data])]
+        )
+        await client.call(produce, version=9)
+        fetched = FetchTopic(topic="orders", partitions=[FetchPartition(partition=1, partition_max_bytes=1 << 20)])
+        await client.call(FetchRequest(max_bytes=1 << 20, topics=[fetched]), version=4)
+        found = await scraped(broker.http_app(LoopWatch()))
+        of_topic, of_partition = {"topic": "orders"}, {"topic": "orders", "partition": "1"}
+        counted = "kafka_server_brokertopicmetrics_"
+        assert found[f"{counted}messagesin_total"] == [(of_topic, 3)]
+        assert found[f"{counted}bytesin_total"] == [(of_topic, len(records))]
+        assert found[f"{counted}bytesout_total"] == [(of_topic, len(records))]
+        assert found["redpanda_kafka_records_produced_total"] == [({"redpanda_topic": "orders"}, 3)]
+        moved = {labels["redpanda_request"]: value for labels, value in found["redpanda_kafka_request_bytes_total"]}
+        assert moved == {"produce": len(records), "consume": len(records)}
+        for name, value in (("logendoffset", 3), ("logstartoffset", 0), ("numlogsegments", 1), ("size", len(records))):
+            assert (of_partition, value) in found[f"kafka_log_log_{name}"]
+        assert (of_partition, 3) in found["kafka_topic_partition_current_offset"]
+        assert ({"redpanda_topic": "orders", "redpanda_partition": "1"}, 3) in found["redpanda_kafka_max_offset"]
+        assert found["kafkawire_write_latency_seconds_count"][0][1] == 1
+        assert found["kafka_server_replicamanager_leadercount"] == [({}, 2)]
+        assert found["kafka_controller_kafkacontroller_activecontrollercount"] == [({}, 1)]
+        await client.call(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), version=1)
+        assert "orders" not in broker.metrics.by_topic
+        assert topic.topic_id not in broker.coordinator.image.topics_by_id
+
+
+async def test_partitions_that_are_too_many_are_left_out_and_counted() -> None:
+    async with open_broker() as opened:
+        broker = opened.broker
+        await broker.coordinator.create_topic("orders", partition_count=5)
+        logs = LogMetrics({}, broker.store.partition_statistics, lambda: broker.coordinator.image, partitions_max=3)
+        found = await scraped(build_app([], NoMetrics(), [logs.portions]))
+    assert len(found["kafka_log_log_size"]) == 3
+    assert found["kafkawire_partitions_left_out"] == [({}, 2)]
+
+
+async def test_alerts_and_dashboard_ask_for_what_there_is() -> None:
+    async with open_broker() as opened:
+        await opened.broker.coordinator.create_topic("orders", partition_count=1)
+        found = set(await scraped(opened.broker.http_app(LoopWatch())))
+        _, text = await asked(opened.broker.http_app(LoopWatch()), "/metrics")
+    declared = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    known = found | declared | {f"{name}_bucket" for name in declared}
+    for name in ("alerts.yaml", "grafana-dashboard.json"):
+        asked_for = re.findall(r"\b(?:kafka|kafkawire|redpanda)_[a-z_]+", (DOCKER / name).read_text())
+        assert asked_for
+        assert set(asked_for) <= known
+
+
+async def test_a_late_loop_and_a_busy_one_are_seen() -> None:
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, trio.testing.MockClock)
+    worked_s = 0.0
+    watch = LoopWatch(lambda: worked_s)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.run)
+        await trio.sleep(LOOK_EVERY_S * 1.5)
+        clock.jump(2.0)
+        await trio.sleep(WORK_OVER_S)
+        worked_s = WORK_OVER_S / 4
+        await trio.sleep(2 * WORK_OVER_S)
+        nursery.cancel_scope.cancel()
+    assert watch.lag.in_bucket[-3] == 1
+    assert watch.busy_s == worked_s
+    assert 0.7 < watch.idle_ratio <= 1.0
+
+
+async def samples_of(groups: Groups, samples_max: int = 100_000) -> dict[str, list[tuple[dict[str, str], float]]]:
+    portions = GroupMetrics(groups, high_watermark, samples_max).portions
+    return await scraped(build_app([], NoMetrics(), [portions]))
 
 
 async def test_what_the_group_coordinators_count() -> None:
@@ -159,4 +234,4 @@ async def test_others_have_their_turn_while_offsets_are_written_down() -> None:
 
 
 async def test_no_other_route() -> None:
-    assert (await get("/"))[0] == 404
+    assert (await get("/", requests=RequestMetrics()))[0] == 404

@@ -1,0 +1,95 @@
+"""`kafkawire find`: records by key, time or offset, asked from a broker's HTTP listener."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from kafkawire.cli.cluster_command import table
+
+DEFAULT_URL: Final = "http://127.0.0.1:9644"
+PAGE_MAX: Final = 1_000  # as many as the broker gives at once
+TIMEOUT_S: Final = 30.0
+VALUE_SHOWN_MAX: Final = 80  # of a value in a table
+COLUMNS: Final = ("PARTITION", "OFFSET", "TIME", "KEY", "VALUE")
+
+
+@click.command("find")
+@click.argument("topic")
+@click.option("--key", help="Records with this key; the topic needs index.keys=true.")
+@click.option("--from", "from_time", metavar="TIME", help="Not before: ISO 8601, or milliseconds since 1970.")
+@click.option("--to", "to_time", metavar="TIME", help="Before.")
+@click.option("--offset", type=click.IntRange(min=0), help="From this offset of a partition on.")
+@click.option("--partition", type=click.IntRange(min=0), help="In this partition only.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@click.option(
+    "--http", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="The broker's HTTP listener."
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+    help="For people, or a JSON object per line.",
+)  # fmt: skip
+def command(topic: str, limit: int, url: str, output: str, **given: Any) -> None:
+    """Find records of TOPIC by key, by time or by offset."""
+    names = {"key": "key", "from_time": "from", "to_time": "to", "offset": "offset", "partition": "partition"}
+    asked = {names[name]: str(value) for name, value in given.items() if value is not None}
+    found = _pages(f"{url.rstrip('/')}/v1/topics/{topic}/messages", asked, limit)
+    if output == "json":
+        for message in found:
+            click.echo(json.dumps(message))
+        return
+    for line in table(COLUMNS, [_row(message) for message in found]):
+        click.echo(line)
+
+
+def _pages(url: str, asked: dict[str, str], count_max: int) -> Iterator[dict[str, Any]]:
+    """Messages, until there are enough or no more."""
+    while count_max:
+        answer = _get(url, asked | {"limit": str(min(count_max, PAGE_MAX))})
+        yield from answer["messages"]
+        count_max -= len(answer["messages"])
+        if answer["next"] is None:
+            return
+        asked["after"] = answer["next"]
+
+
+def _get(url: str, query: dict[str, str]) -> Any:
+    from urllib.error import HTTPError, URLError
+    from urllib.parse import quote, urlencode
+    from urllib.request import urlopen
+
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"{url} is no http address")
+    try:
+        with urlopen(f"{quote(url, safe=':/')}?{urlencode(query)}", timeout=TIMEOUT_S) as answer:  # noqa: S310
+            return json.load(answer)
+    except HTTPError as error:
+        with error:
+            raise click.ClickException(_reason(error)) from None
+    except (URLError, TimeoutError) as error:
+        raise click.ClickException(f"{url} does not answer: {getattr(error, 'reason', error)}") from None
+
+
+def _reason(error: Any) -> str:
+    try:
+        return str(json.load(error)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"the broker answers {error.code} {error.reason}"
+
+
+def _row(message: dict[str, Any]) -> tuple[object, ...]:
+    from datetime import UTC, datetime
+
+    when = datetime.fromtimestamp(message["timestamp"] / 1000, UTC).isoformat(timespec="milliseconds")
+    key, value = (_shown(message[name]) for name in ("key", "value"))
+    return message["partition"], message["offset"], when, key, value
+
+
+def _shown(data: str | dict[str, str] | None) -> str | None:
+    if data is None:
+        return None
+    text = data if isinstance(data, str) else f"base64:{data['base64']}"
+    return text if len(text) <= VALUE_SHOWN_MAX else text[:VALUE_SHOWN_MAX] + "…"

@@ -1,0 +1,121 @@
+"""Whether the broker lives, is ready for clients, and what ails the cluster, for probes and for people.
+
+`/health/live` tells whether to restart it, `/health/ready` whether to send it clients, `/health/cluster` what an
+operator should look at. Each but the first says why not; `/health/ready` has others' names, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from coordinator.api import NO_CONTROLLER, NO_LEADER
+from engine.api import TopicPartition
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from coordinator.api import ClusterImage
+    from engine.api import PartitionStore
+    from engine.stats import LogDirStatistics
+
+NAMED_MAX: Final = 20  # partitions; the others are counted
+READY_ALIASES: Final = ("/v1/status/ready", "/actuator/health")  # of Redpanda's probes and of Kafbat's
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Asked at each request. `is_live`: serving, or about to; not any more once told to stop."""
+
+    is_live: Callable[[], bool]
+    image: Callable[[], ClusterImage]
+    store: PartitionStore
+    log_dirs: Callable[[], Sequence[LogDirStatistics]]
+    broker_id: int
+
+    def routes(self) -> list[Route]:
+        ready = [Route(path, self._ready) for path in ("/health/ready", *READY_ALIASES)]
+        return [Route("/health/live", self._live), *ready, Route("/health/cluster", self._cluster)]
+
+    async def _live(self, request: Request) -> Response:
+        alive = self.is_live()
+        return JSONResponse({"status": "live" if alive else "stopping"}, status_code=200 if alive else 503)
+
+    async def _ready(self, request: Request) -> Response:
+        reasons = self._why_not_ready()
+        return _told({"status": "ready" if not reasons else "not ready", "reasons": reasons}, is_well=not reasons)
+
+    def _why_not_ready(self) -> list[str]:
+        image = self.image()
+        if not self.is_live():
+            return ["the broker is stopping"]
+        if self.broker_id not in image.brokers:
+            return ["the broker is not registered: the metadata store does not answer"]
+        if image.controller_id == NO_CONTROLLER:
+            return ["there is no controller"]
+        dirs = self.log_dirs()
+        return ["every log dir is offline"] if all(one.offline_reason for one in dirs) else []
+
+    async def _cluster(self, request: Request) -> Response:
+        image = self.image()
+        offline = list(self._offline(image))
+        reasons = [
+            *self._why_not_ready(),
+            *(
+                f"log dir {one.path} is offline: {one.offline_reason}"
+                for one in self.log_dirs()
+                if one.offline_reason
+            ),
+            *_named("has no leader", _leaderless(image)),
+            *_named("is offline", offline),
+            *_named("has fewer replicas in sync than it should", _under_replicated(image)),
+        ]
+        document: dict[str, Any] = {
+            "status": "healthy" if not reasons else "ailing",
+            "reasons": reasons,
+            "cluster_id": image.cluster_id,
+            "controller": image.controller_id,
+            "brokers": sorted(image.brokers),
+            "topics": len(image.topics),
+            "partitions": sum(len(topic.partitions) for topic in image.topics.values()),
+        }
+        return _told(document, is_well=not reasons)
+
+    def _offline(self, image: ClusterImage) -> Iterable[str]:
+        """Partitions that this broker leads and cannot serve."""
+        for topic in image.topics.values():
+            for number, state in enumerate(topic.partitions):
+                if state.leader == self.broker_id:
+                    try:
+                        self.store.get(TopicPartition(topic.topic_id, topic.name, number))
+                    except EngineError:
+                        yield f"{topic.name}-{number}"
+
+
+def _told(document: dict[str, Any], *, is_well: bool) -> Response:
+    return JSONResponse(document, status_code=200 if is_well else 503)
+
+
+def _leaderless(image: ClusterImage) -> Iterable[str]:
+    for topic in image.topics.values():
+        for number, state in enumerate(topic.partitions):
+            if state.leader == NO_LEADER or state.leader not in image.brokers:
+                yield f"{topic.name}-{number}"
+
+
+def _under_replicated(image: ClusterImage) -> Iterable[str]:
+    for topic in image.topics.values():
+        for number, state in enumerate(topic.partitions):
+            if len(state.isr) < len(state.replicas):
+                yield f"{topic.name}-{number}"
+
+
+def _named(what: str, partitions: Iterable[str]) -> list[str]:
+    every = list(partitions)
+    named = [f"{one} {what}" for one in every[:NAMED_MAX]]
+    return named if len(every) <= NAMED_MAX else [*named, f"{len(every) - NAMED_MAX:,} more: {what}"]

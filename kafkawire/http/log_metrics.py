@@ -1,0 +1,97 @@
+"""Topics and partitions at `/metrics`: what came in and went out, and how much is kept.
+
+Names are those of Kafka's BrokerTopicMetrics and Log through the JMX exporter, of kafka_exporter, and of Redpanda.
+Beyond `PARTITIONS_MAX` partitions are left out and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import GaugeMetricFamily
+
+from kafkawire.http.exposition import PORTION, lines, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coordinator.api import ClusterImage
+    from engine.stats import PartitionStatistics
+    from kafkawire.request_metrics import TopicCounters
+
+PARTITIONS_MAX: Final = 20_000
+
+_TOPIC: Final = 'topic="%s"'
+_PARTITION: Final = 'partition="%d",topic="%s"'
+_REDPANDA_TOPIC: Final = 'redpanda_topic="%s"'
+_REDPANDA_REQUEST: Final = 'redpanda_request="%s",redpanda_topic="%s"'
+_REDPANDA_PARTITION: Final = 'redpanda_partition="%d",redpanda_topic="%s"'
+_BROKER_TOPIC: Final = "kafka_server_brokertopicmetrics_"
+_OF_PARTITIONS: Final[tuple[tuple[str, str, str, Callable[[PartitionStatistics], int]], ...]] = (
+    ("kafka_log_log_logendoffset", "End of a log.", _PARTITION, lambda one: one.log_end_offset),
+    ("kafka_log_log_logstartoffset", "Start of a log.", _PARTITION, lambda one: one.log_start_offset),
+    ("kafka_log_log_numlogsegments", "Segments of a log.", _PARTITION, lambda one: one.segment_count),
+    ("kafka_log_log_size", "Bytes of a log.", _PARTITION, lambda one: one.size_bytes),
+    ("kafka_topic_partition_current_offset", "End of a partition.", _PARTITION, lambda one: one.high_watermark),
+    ("kafka_topic_partition_oldest_offset", "Start of a partition.", _PARTITION, lambda one: one.log_start_offset),
+    ("redpanda_kafka_max_offset", "End of a partition.", _REDPANDA_PARTITION, lambda one: one.high_watermark),
+)
+
+
+class LogMetrics:
+    """Of the topics in the image, and of the partitions that are open here."""
+
+    def __init__(
+        self,
+        by_topic: Mapping[str, TopicCounters],
+        partitions: Callable[[], Iterator[PartitionStatistics]],
+        image: Callable[[], ClusterImage],
+        partitions_max: int = PARTITIONS_MAX,
+    ) -> None:
+        self._by_topic = by_topic
+        self._partitions = partitions
+        self._image = image
+        self._partitions_max = partitions_max
+
+    def portions(self) -> Iterator[bytes]:
+        """The text, in pieces that cost little each."""
+        yield from self._of_topics()
+        found: list[PartitionStatistics] = []
+        left_out = 0
+        for number, one in enumerate(self._partitions()):
+            if number % PORTION == 0:
+                yield b""
+            if number < self._partitions_max:
+                found.append(one)
+            else:
+                left_out += 1
+        for name, documentation, labels, value in _OF_PARTITIONS:
+            samples = [(one.partition, one.topic, value(one)) for one in found]
+            yield from lines(name, documentation, "gauge", labels, samples)
+        yield text_of(
+            [GaugeMetricFamily("kafkawire_partitions_left_out", "Partitions not shown one by one.", left_out)]
+        )
+
+    def _of_topics(self) -> Iterator[bytes]:
+        image = self._image()
+        counted = [(topic, one) for topic, one in self._by_topic.items() if topic in image.topics]
+        of_all = (
+            ("messagesin", "Records written.", [(topic, one.messages_in) for topic, one in counted]),
+            ("bytesin", "Bytes of records written.", [(topic, one.bytes_in) for topic, one in counted]),
+            ("bytesout", "Bytes of records read.", [(topic, one.bytes_out) for topic, one in counted]),
+            ("failedproducerequests", "Batches refused.", [(topic, one.failed_produces) for topic, one in counted]),
+            ("failedfetchrequests", "Reads refused.", [(topic, one.failed_fetches) for topic, one in counted]),
+        )
+        for name, documentation, samples in of_all:
+            yield from lines(f"{_BROKER_TOPIC}{name}_total", documentation, "counter", _TOPIC, samples)
+        produced = [(topic, one.messages_in) for topic, one in counted]
+        name = "redpanda_kafka_records_produced_total"
+        yield from lines(name, "Records written.", "counter", _REDPANDA_TOPIC, produced)
+        moved = [
+            sample
+            for topic, one in counted
+            for sample in (("produce", topic, one.bytes_in), ("consume", topic, one.bytes_out))
+        ]
+        name = "redpanda_kafka_request_bytes_total"
+        yield from lines(name, "Bytes of records written and read.", "counter", _REDPANDA_REQUEST, moved)

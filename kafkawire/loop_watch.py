@@ -1,0 +1,47 @@
+"""Watches the event loop: how late it comes to what is due, and how much of the time it works.
+
+A loop that is busy for long keeps every client waiting. It samples; nothing on a request's way is touched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from engine.stats import Durations
+
+LOOK_EVERY_S: Final = 0.1
+WORK_OVER_S: Final = 10.0
+
+
+class LoopWatch:
+    """Counters of the loop. `thread_time_s` is the CPU time of the thread that runs it."""
+
+    def __init__(self, thread_time_s: Callable[[], float] = time.thread_time) -> None:
+        self._thread_time_s = thread_time_s
+        self._begun = (0.0, 0.0)
+        self.lag = Durations()
+        self.busy_s = 0.0
+        self.idle_ratio = 1.0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._begun = (trio.current_time(), self._thread_time_s())
+        due_s = trio.current_time()
+        while True:
+            due_s += LOOK_EVERY_S
+            await trio.sleep_until(due_s)
+            now_s = trio.current_time()
+            self.lag.note(now_s - due_s)
+            due_s = max(due_s, now_s)
+            self._count_work(now_s)
+
+    def _count_work(self, now_s: float) -> None:
+        begun_s, busy_s = self._begun
+        self.busy_s = self._thread_time_s()
+        if now_s - begun_s >= WORK_OVER_S:
+            self.idle_ratio = max(0.0, 1.0 - (self.busy_s - busy_s) / (now_s - begun_s))
+            self._begun = (now_s, self.busy_s)

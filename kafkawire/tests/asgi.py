@@ -1,0 +1,45 @@
+"""Asks an ASGI application without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import trio
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+
+
+async def asked(app: Starlette, path: str, /, **query: object) -> tuple[int, str]:
+    """The status and the body of the answer to a GET."""
+    sent: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = [{"type": "http.request", "body": b""}]
+
+    async def receive() -> dict[str, Any]:
+        if not received:
+            await trio.sleep_forever()
+        return received.pop()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "headers": [],
+        "query_string": urlencode(query).encode(),
+        "root_path": "",
+        "client": ("127.0.0.1", 50_000),
+    }
+    await app(scope, receive, send)
+    return sent[0]["status"], b"".join(one.get("body", b"") for one in sent).decode()
+
+
+class NoMetrics(Collector):
+    """For applications that are asked for something else."""
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(())

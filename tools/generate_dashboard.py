@@ -1,0 +1,97 @@
+"""Writes docker/grafana-dashboard.json: one panel per question an operator asks first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+TARGET = Path(__file__).parent.parent / "docker" / "grafana-dashboard.json"
+BY = "sum by (instance)"
+
+
+def p99(histogram: str, label: str) -> str:
+    return f"histogram_quantile(0.99, sum by ({label}, le) (rate({histogram}_bucket[1m])))"
+
+
+def rate(counter: str, by: str = "") -> str:
+    return f"sum{by and f' by ({by}) '}(rate({counter}[1m]))"
+
+
+PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
+    ("Records written", "ops", (("{{topic}}", rate("kafka_server_brokertopicmetrics_messagesin_total", "topic")),)),
+    (
+        "Bytes written and read", "Bps",
+        (
+            ("written", rate("kafka_server_brokertopicmetrics_bytesin_total")),
+            ("read", rate("kafka_server_brokertopicmetrics_bytesout_total")),
+        ),
+    ),
+    (
+        "Latency of requests, p99", "s",
+        (("{{request}}", p99("kafkawire_request_latency_seconds", "request")),),
+    ),
+    (
+        "Writing and syncing, p99", "s",
+        (
+            ("write {{instance}}", p99("kafkawire_write_latency_seconds", "instance")),
+            ("sync {{instance}}", p99("kafkawire_sync_latency_seconds", "instance")),
+        ),
+    ),
+    ("Lag of groups", "short", (("{{consumergroup}}", "sum by (consumergroup) (kafka_consumergroup_lag)"),)),
+    ("Bytes kept", "bytes", (("{{topic}}", "sum by (topic) (kafka_log_log_size)"),)),
+    (
+        "What should be none", "short",
+        (
+            ("partitions offline", "max(kafka_controller_kafkacontroller_offlinepartitionscount)"),
+            ("partitions under-replicated", "sum(kafka_server_replicamanager_underreplicatedpartitions)"),
+            ("log dirs offline", "sum(kafka_log_logmanager_offlinelogdirectorycount)"),
+            ("requests failed", "sum(increase(kafkawire_request_failures_total[5m]))"),
+        ),
+    ),
+    (
+        "Event loop", "percentunit",
+        (("rests {{instance}}", "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"),),
+    ),
+    (
+        "Event loop comes late by, p99", "s",
+        (("{{instance}}", p99("kafkawire_event_loop_lag_seconds", "instance")),),
+    ),
+    ("Connections", "short", (("{{instance}}", f"{BY} (kafkawire_connections_open)"),)),
+    ("Not synced to segment files", "bytes", (("{{instance}}", f"{BY} (kafkawire_unflushed_bytes)"),)),
+)  # fmt: skip
+
+
+def panel(number: int, title: str, unit: str, queries: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """A graph; two stand side by side."""
+    return {
+        "id": number + 1,
+        "title": title,
+        "type": "timeseries",
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "gridPos": {"h": 8, "w": 12, "x": 12 * (number % 2), "y": 8 * (number // 2)},
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + at), "expr": query, "legendFormat": legend}
+            for at, (legend, query) in enumerate(queries)
+        ],
+    }
+
+
+def dashboard() -> str:
+    """As Grafana imports it; it asks which Prometheus to read."""
+    document = {
+        "title": "kafkawire",
+        "uid": "kafkawire",
+        "schemaVersion": 39,
+        "timezone": "browser",
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}]},
+        "panels": [panel(number, *one) for number, one in enumerate(PANELS)],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(dashboard(), encoding="utf-8")
