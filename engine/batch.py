@@ -249,11 +249,12 @@ def build_batch(
 ) -> bytearray:
     """A valid uncompressed batch of `records`, offset deltas counted up; `producer` is (id, epoch, sequence)."""
     base_timestamp_ms = records[0].timestamp_ms
-    body = bytearray()
-    for offset_delta, record in enumerate(records):
-        encoded = _encode_record(record, offset_delta, record.timestamp_ms - base_timestamp_ms)
-        _put_varint(body, len(encoded))
-        body += encoded
+    body = b"".join(
+        [
+            _encode_record(record, offset_delta, record.timestamp_ms - base_timestamp_ms)
+            for offset_delta, record in enumerate(records)
+        ]
+    )
     return seal_batch(
         body,
         record_count=len(records),
@@ -285,34 +286,44 @@ def seal_batch(
     return batch
 
 
-def _encode_record(record: Record, offset_delta: int, timestamp_delta_ms: int) -> bytearray:
-    out = bytearray(1)  # attributes: unused
-    _put_varint(out, timestamp_delta_ms)
-    _put_varint(out, offset_delta)
-    _put_bytes(out, record.key)
-    _put_bytes(out, record.value)
-    _put_varint(out, len(record.headers))
+def _encode_record(record: Record, offset_delta: int, timestamp_delta_ms: int) -> bytes:
+    """With its length before it."""
+    parts = [
+        b"\0",  # attributes: unused
+        _varint(timestamp_delta_ms),
+        _varint(offset_delta),
+        *_bytes_field(record.key),
+        *_bytes_field(record.value),
+        _varint(len(record.headers)),
+    ]
     for header in record.headers:
-        _put_bytes(out, header.key)
-        _put_bytes(out, header.value)
-    return out
+        parts += _bytes_field(header.key)
+        parts += _bytes_field(header.value)
+    encoded = b"".join(parts)
+    return _varint(len(encoded)) + encoded
 
 
-def _put_bytes(out: bytearray, value: bytes | None) -> None:
-    if value is None:
-        _put_varint(out, -1)
-    else:
-        _put_varint(out, len(value))
-        out += value
+def _bytes_field(value: bytes | None) -> tuple[bytes, bytes]:
+    return (_NULL_LENGTH, b"") if value is None else (_varint(len(value)), value)
 
 
-def _put_varint(out: bytearray, value: int) -> None:
+def _varint(value: int) -> bytes:
+    return _SMALL_VARINTS[value] if 0 <= value < len(_SMALL_VARINTS) else _long_varint(value)
+
+
+def _long_varint(value: int) -> bytes:
     """Zigzag, then seven bits a byte, as in protocol buffers."""
+    out = bytearray()
     rest = (value << 1) if value >= 0 else (-value << 1) - 1
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7
     out.append(rest)
+    return bytes(out)
+
+
+_SMALL_VARINTS = tuple(map(_long_varint, range(1024)))  # lengths and deltas, mostly
+_NULL_LENGTH = _long_varint(-1)
 
 
 def walk_records(header: BatchHeader, body: bytes | memoryview) -> Iterator[Record]:

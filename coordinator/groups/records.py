@@ -24,6 +24,7 @@ _INT32 = Struct(">i")
 _INT64 = Struct(">q")
 _OFFSET_3 = Struct(">hqi")  # version, offset, leader epoch
 _OFFSET_1 = Struct(">hq")
+_PLAIN_OFFSET_3 = Struct(">hqihq")  # without metadata
 _TIMES = Struct(">qq")
 _OFFSET_TYPE = _INT16.pack(OFFSET_TYPES[-1])
 _GROUP_TYPE = _INT16.pack(GROUP_TYPE)
@@ -144,8 +145,21 @@ class _Reader:
 
 def encode_key(key: Key) -> bytes:
     if isinstance(key, OffsetKey):
-        return b"".join((_OFFSET_TYPE, _string(key.group_id), _string(key.topic), _INT32.pack(key.partition)))
+        return offset_key_prefix(key.group_id, key.topic) + _INT32.pack(key.partition)
     return _GROUP_TYPE + _string(key.group_id)
+
+
+def offset_key_prefix(group_id: str, topic: str) -> bytes:
+    """What the keys of a group's offsets of one topic begin with."""
+    return b"".join((_OFFSET_TYPE, _string(group_id), _string(topic)))
+
+
+def encode_offset(prefix: bytes, partition: int, value: CommittedOffset) -> tuple[bytes, bytes]:
+    """Key and value; a commit may have thousands."""
+    key = prefix + _INT32.pack(partition)
+    if value.metadata or value.expires_ms != NO_EXPIRY_MS:
+        return key, _encode_offset(value)
+    return key, _PLAIN_OFFSET_3.pack(3, value.offset, value.leader_epoch, 0, value.committed_ms)
 
 
 def decode_key(data: memoryview) -> Key:

@@ -298,10 +298,10 @@ class Shard:
 
 
 def _batches(records: Sequence[StateRecord], state_log: StateLog) -> Iterator[Sequence[StateRecord]]:
-    first, size_bytes = 0, state_log.batch_overhead_bytes
+    first, size_bytes, size_max_bytes = 0, state_log.batch_overhead_bytes, state_log.batch_size_max_bytes
     for number, record in enumerate(records):
         record_size_bytes = state_log.size_of(record)
-        if number > first and size_bytes + record_size_bytes > state_log.batch_size_max_bytes:
+        if number > first and size_bytes + record_size_bytes > size_max_bytes:
             yield records[first:number]
             first, size_bytes = number, state_log.batch_overhead_bytes
         size_bytes += record_size_bytes

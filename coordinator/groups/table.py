@@ -44,6 +44,8 @@ from coordinator.groups.records import (
     Value,
     decode_key,
     decode_value,
+    encode_offset,
+    offset_key_prefix,
 )
 from coordinator.groups.turn import Turn
 from coordinator.state_log import StateRecord
@@ -173,13 +175,15 @@ class GroupTable(Generic[AskerT]):
         expires_ms = NO_EXPIRY_MS if retention_ms == DEFAULT_RETENTION_MS else wall_ms + retention_ms
         outcomes: list[GroupError | None] = []
         records: list[StateRecord] = []
+        prefixes: dict[str, bytes] = {}
         for one in offsets:
             if len(one.metadata) > self._offset_settings.metadata_max_length:
                 outcomes.append(OffsetMetadataTooLarge(f"{len(one.metadata)} characters"))
                 continue
             committed = CommittedOffset(one.offset, one.leader_epoch, one.metadata, wall_ms, expires_ms)
             entry.offsets.put(one.topic, one.partition, committed)
-            records.append(record_of_value(OffsetKey(group_id, one.topic, one.partition), committed))
+            prefix = prefixes.get(one.topic) or prefixes.setdefault(one.topic, offset_key_prefix(group_id, one.topic))
+            records.append(StateRecord(*encode_offset(prefix, one.partition, committed)))
             outcomes.append(None)
         self.counters.commits += len(records)
         return Effects(entry, [(asker, outcomes)], records)

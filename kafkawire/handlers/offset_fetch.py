@@ -33,7 +33,7 @@ from kafkawire.messages.offset_fetch import (
 from kafkawire.pending_reply import PendingReply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from coordinator.groups.api import CommittedOffset, FetchedOffset, Pending
 
@@ -44,16 +44,19 @@ NO_OFFSET: Final = -1
 NO_TOPIC_ID: Final = bytes(16)
 
 
-# The rows of versions before 8 and since then are of two classes with the same fields.
+# Of versions before 8, and since then: classes with the same fields.
 _Row = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
+_Topic = OffsetFetchResponseTopic | OffsetFetchResponseTopics
 
 
 class _Asked(NamedTuple):
-    """One group's part of the reply, and what it waits for. Without `rows` it is of all that was committed."""
+    """One group's part of the reply, what it waits for, and the topics that this fills. `all` that was committed: none
+    are named."""
 
     group: OffsetFetchResponseGroup
-    rows: Sequence[_Row] | None
     pending: Pending[Any] | None
+    to_fill: Sequence[tuple[_Topic, Sequence[int]]] = ()
+    all: bool = False
 
 
 def handle(context: RequestContext, request: OffsetFetchRequest) -> PendingReply[OffsetFetchResponse]:
@@ -72,24 +75,24 @@ def _ask(
 ) -> _Asked:
     group = OffsetFetchResponseGroup(group_id=group_id, topics=[])
     wanted: list[tuple[str, Sequence[int]]] = []
-    rows: list[_Row] = []
+    to_fill: list[tuple[_Topic, Sequence[int]]] = []
     for topic in topics or ():
         topic_id = topic.topic_id if isinstance(topic, OffsetFetchRequestTopics) else NO_TOPIC_ID
         name = _find_name(context, topic.name, topic_id)
-        answers: list[Any] = [_row(context, index) for index in topic.partition_indexes]
-        group.topics.append(_topic(context, topic.name, topic_id, answers))
+        answer = _topic(context, topic.name, topic_id)
+        group.topics.append(answer)
         if isinstance(name, ErrorCode):
-            for row in answers:
-                row.error_code = name
+            answer.partitions = _rows(context, topic.partition_indexes, name)
         else:
-            rows += answers
             wanted.append((name, topic.partition_indexes))
+            to_fill.append((answer, topic.partition_indexes))
     if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, group_id):
-        _refuse(context, group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return _Asked(group, rows, None)
+        one = _Asked(group, None, to_fill)
+        _refuse(context, one, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return one
     if topics is None:
-        return _Asked(group, None, context.broker.groups.fetch_all_offsets(group_id))
-    return _Asked(group, rows, context.broker.groups.fetch_offsets(group_id, wanted))
+        return _Asked(group, context.broker.groups.fetch_all_offsets(group_id), all=True)
+    return _Asked(group, context.broker.groups.fetch_offsets(group_id, wanted), to_fill)
 
 
 def _find_name(context: RequestContext, name: str, topic_id: bytes) -> str | ErrorCode:
@@ -105,30 +108,47 @@ def _may_describe(context: RequestContext, topic: str) -> bool:
     return context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
-def _topic(context: RequestContext, name: str, topic_id: bytes, rows: list[Any]) -> Any:
+def _topic(context: RequestContext, name: str, topic_id: bytes) -> Any:
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=rows)
-    return OffsetFetchResponseTopic(name=name, partitions=rows)
+        return OffsetFetchResponseTopics(name=name, topic_id=topic_id)
+    return OffsetFetchResponseTopic(name=name)
 
 
-def _row(context: RequestContext, partition: int) -> _Row:
-    if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
-        return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=NO_OFFSET, metadata="")
-    return OffsetFetchResponsePartition(partition_index=partition, committed_offset=NO_OFFSET, metadata="")
+def _row_class(context: RequestContext) -> type[Any]:
+    is_of_many = context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS
+    return OffsetFetchResponsePartitions if is_of_many else OffsetFetchResponsePartition
 
 
-def _tell(row: _Row, committed: CommittedOffset) -> None:
-    row.committed_offset = committed.offset
-    row.committed_leader_epoch = committed.leader_epoch
-    row.metadata = committed.metadata
+def _rows(context: RequestContext, partitions: Iterable[int], code: ErrorCode) -> list[Any]:
+    """Of which nothing is told but an error."""
+    new = _row_class(context)
+    return [new(partition_index=each, committed_offset=NO_OFFSET, metadata="", error_code=code) for each in partitions]
 
 
-def _refuse(context: RequestContext, group: OffsetFetchResponseGroup, code: ErrorCode) -> None:
+def _committed_rows(context: RequestContext, found: Iterable[tuple[int, CommittedOffset | None]]) -> list[Any]:
+    """There may be thousands."""
+    new = _row_class(context)
+    return [
+        new(partition_index=partition, committed_offset=NO_OFFSET, metadata="")
+        if committed is None
+        else new(
+            partition_index=partition,
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+        )
+        for partition, committed in found
+    ]
+
+
+def _refuse(context: RequestContext, one: _Asked, code: ErrorCode) -> None:
     if context.api_version >= FIRST_VERSION_WITH_GROUP_ERROR:
-        group.error_code = code
-        group.topics = []
+        one.group.error_code = code
+        one.group.topics = []
         return
-    for topic in group.topics:
+    for topic, partitions in one.to_fill:
+        topic.partitions = _rows(context, partitions, code)
+    for topic in one.group.topics:
         for row in topic.partitions:
             row.error_code = code
 
@@ -136,45 +156,40 @@ def _refuse(context: RequestContext, group: OffsetFetchResponseGroup, code: Erro
 def _respond(context: RequestContext, asked: Sequence[_Asked]) -> OffsetFetchResponse:
     for one in asked:
         if one.pending is not None:
-            _settle(context, one.group, one.rows, one.pending)
+            _settle(context, one, one.pending)
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
         return OffsetFetchResponse(groups=[one.group for one in asked])
     group: Any = asked[0].group  # with topics of the older class
     return OffsetFetchResponse(error_code=group.error_code, topics=group.topics)
 
 
-def _settle(
-    context: RequestContext,
-    group: OffsetFetchResponseGroup,
-    rows: Sequence[_Row] | None,
-    pending: Pending[Any],
-) -> None:
+def _settle(context: RequestContext, one: _Asked, pending: Pending[Any]) -> None:
     try:
         fetched = pending.result()
     except CoordinatorNotAvailable:
-        _refuse(context, group, ErrorCode.NOT_COORDINATOR)
+        _refuse(context, one, ErrorCode.NOT_COORDINATOR)
     except GroupError as error:
-        _refuse(context, group, error_code_of(error))
+        _refuse(context, one, error_code_of(error))
     else:
-        if rows is None:
-            group.topics = _all(context, fetched)
+        if one.all:
+            one.group.topics = _all(context, fetched)
         else:
-            for row, committed in zip(rows, fetched, strict=True):
-                if committed is not None:
-                    _tell(row, committed)
+            remaining = iter(fetched)
+            for topic, partitions in one.to_fill:
+                topic.partitions = _committed_rows(context, zip(partitions, remaining))  # noqa: B905 - of the rest
 
 
 def _all(context: RequestContext, fetched: Sequence[FetchedOffset]) -> list[Any]:
     """A topic that is gone has no id to tell it by."""
     topics = context.broker.cluster.image.topics
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
-    by_name: dict[str, list[Any]] = {}
+    by_name: dict[str, list[tuple[int, CommittedOffset | None]]] = {}
     for one in fetched:
-        row = _row(context, one.partition)
-        _tell(row, one.committed)
-        by_name.setdefault(one.topic, []).append(row)
-    return [
-        _topic(context, name, topics[name].topic_id if by_id else NO_TOPIC_ID, rows)
-        for name, rows in by_name.items()
-        if _may_describe(context, name) and (not by_id or name in topics)
-    ]
+        by_name.setdefault(one.topic, []).append((one.partition, one.committed))
+    told = []
+    for name, found in by_name.items():
+        if _may_describe(context, name) and (not by_id or name in topics):
+            topic = _topic(context, name, topics[name].topic_id if by_id else NO_TOPIC_ID)
+            topic.partitions = _committed_rows(context, found)
+            told.append(topic)
+    return told
