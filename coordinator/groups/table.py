@@ -177,7 +177,7 @@ class GroupTable(Generic[AskerT]):
         records: list[StateRecord] = []
         prefixes: dict[str, bytes] = {}
         for one in offsets:
-            if len(one.metadata) > self._offset_settings.metadata_max_length:
+            if self._is_too_long(one.metadata):
                 outcomes.append(OffsetMetadataTooLarge(f"{len(one.metadata)} characters"))
                 continue
             committed = CommittedOffset(one.offset, one.leader_epoch, one.metadata, wall_ms, expires_ms)
@@ -187,6 +187,11 @@ class GroupTable(Generic[AskerT]):
             outcomes.append(None)
         self.counters.commits += len(records)
         return Effects(entry, [(asker, outcomes)], records)
+
+    def _is_too_long(self, metadata: str) -> bool:
+        """Counted as Java counts: in units of UTF-16, of which a character has one or two."""
+        longest = self._offset_settings.metadata_max_length
+        return 2 * len(metadata) > longest and len(metadata.encode("utf-16-le")) > 2 * longest
 
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], asker: AskerT

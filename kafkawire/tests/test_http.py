@@ -57,9 +57,7 @@ async def get(path: str, *, requests: RequestMetrics) -> tuple[int, str]:
     image, dirs = ClusterImage(1, "c"), [LogDirStatistics("/data", None, 0, 0, LaneStatistics())]
     storage = StoreStats()
     storage.note_removed(Reason.TIME, 100)
-    collector = BrokerCollector(
-        requests, ServerStats(), storage, LoopWatch(), lambda: image, lambda: dirs, broker_id=1
-    )
+    collector = BrokerCollector(requests, ServerStats(), storage, LoopWatch(), lambda: image, lambda: dirs, broker_id=1)
     return await asked(build_app([], collector, []), path)
 
 

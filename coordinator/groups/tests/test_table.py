@@ -170,8 +170,9 @@ def test_all_of_a_group_is_fetched(script: Script) -> None:
     assert script.fetch_all("unknown") == []
 
 
-def test_long_metadata_is_refused_alone(script: Script) -> None:
-    offsets = [OffsetToCommit("t", 0, 1, -1, "m" * 4_097), OffsetToCommit("t", 1, 2, -1, "m" * 4_096)]
+@pytest.mark.parametrize(("short", "long"), [("m" * 4_096, "m" * 4_097), ("🐙" * 2_048, "🐙" * 2_048 + "m")])
+def test_long_metadata_is_refused_alone(script: Script, short: str, long: str) -> None:
+    offsets = [OffsetToCommit("t", 0, 1, -1, long), OffsetToCommit("t", 1, 2, -1, short)]
     first, second = each_of(script.take(script.table.commit(script.moment, "g", NOBODY, offsets, -1, "x")))
     assert isinstance(first, OffsetMetadataTooLarge)
     assert second is None
