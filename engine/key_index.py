@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 TAIL_BYTES = 1024 * 1024  # of the active segment, not covered at least
 
 
+def outgrows_tail(before: Mark, end: Mark) -> bool:
+    """Whether there is more to cover at `end` than there may have been at `before`."""
+    if before.segment_base_offset != end.segment_base_offset:
+        return True
+    return before.position // TAIL_BYTES != end.position // TAIL_BYTES
+
+
 class KeyIndexer:
     """Builds the key index of the partitions of a log dir that want it, one at a time."""
 

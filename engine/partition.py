@@ -37,7 +37,7 @@ from engine.errors import (
     UnknownLeaderEpoch,
 )
 from engine.flusher import FLUSH_BEHIND_BYTES
-from engine.key_index import TAIL_BYTES
+from engine.key_index import outgrows_tail
 from engine.log import Log, Mark, RollPolicy, StampedBatch
 from engine.log_dir import LogDir, index_key
 from engine.producer_state import ProducedBatch, ProducerTable
@@ -253,8 +253,6 @@ class Partition(Watched):
 
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         self.check_open()
-        if self.log.damaged_from is not None:
-            raise CorruptMessage(f"the log is damaged from offset {self.log.damaged_from} on")
         return await find_records(self.log_dir.index, self._reader, wanted, offset, count_max, self._high)
 
     # What the lane calls
@@ -347,10 +345,7 @@ class Partition(Watched):
         before, end = self._high, self.log.end
         assert end.offset >= before.offset, "the high watermark never goes back"
         self._high = end
-        if (
-            before.position // TAIL_BYTES != end.position // TAIL_BYTES
-            or before.segment_base_offset != end.segment_base_offset
-        ):
+        if outgrows_tail(before, end):
             self._index_keys()
         if any(chunk.rolls for chunk in part.chunks):
             self.log_dir.note_unallocated(part.chunks[-1].unallocated)

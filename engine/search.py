@@ -50,6 +50,8 @@ async def find_records(
 ) -> FoundRecords:
     """One step from `offset` on, below `limit`. CorruptMessage: what would have to be read is damaged."""
     log = reader.log
+    if log.damaged_from is not None:
+        raise CorruptMessage(f"the log is damaged from offset {log.damaged_from} on")
     offset = max(offset, log.start_offset)
     for segment in log.may_hold(wanted.from_ms, limit):
         end_offset = min(segment.end_offset, limit.offset)

@@ -55,7 +55,6 @@ steps = st.lists(
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "SLICE_BYTES", 150)
     monkeypatch.setattr(key_index, "TAIL_BYTES", 100)
-    monkeypatch.setattr("engine.partition.TAIL_BYTES", 100)
     monkeypatch.setattr(search, "STEP_BYTES", 150)
     monkeypatch.setattr(search, "PLACES_MAX", 2)
 

@@ -70,7 +70,6 @@ def test_a_search_equals_a_scan(
         patch.setattr(search, "STEP_BYTES", 150)
         patch.setattr(search, "PLACES_MAX", 2)
         patch.setattr("engine.key_index.TAIL_BYTES", 100)
-        patch.setattr("engine.partition.TAIL_BYTES", 100)
         trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
