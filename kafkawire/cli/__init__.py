@@ -10,6 +10,7 @@ import kafkawire
 
 COMMANDS = {
     "configs": "kafkawire.cli.configs",
+    "doctor": "kafkawire.cli.doctor",
     "find": "kafkawire.cli.find",
     "groups": "kafkawire.cli.groups",
     "segments": "kafkawire.cli.segments",

@@ -66,11 +66,7 @@ class Health:
         offline = list(self._offline(image))
         reasons = [
             *self._why_not_ready(),
-            *(
-                f"log dir {one.path} is offline: {one.offline_reason}"
-                for one in self.log_dirs()
-                if one.offline_reason
-            ),
+            *(f"log dir {one.path} is offline: {one.offline_reason}" for one in self.log_dirs() if one.offline_reason),
             *_named("has no leader", _leaderless(image)),
             *_named("is offline", offline),
             *_named("has fewer replicas in sync than it should", _under_replicated(image)),

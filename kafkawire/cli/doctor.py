@@ -1,0 +1,125 @@
+"""`kafkawire doctor`: what would trouble a broker here, and the records it has, if they are to be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kafkawire.cli.cluster_command import Report, printable, show
+
+if TYPE_CHECKING:
+    from engine.filesystem import FileSystem
+    from kafkawire.config import Config
+    from kafkawire.doctor import DirFacts, Finding
+
+COLUMNS: Final = ("", "ABOUT", "FINDING", "ADVICE")
+
+
+@click.command("doctor")
+@click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A property; may be repeated.")
+@click.option("--scan", is_flag=True, help="Read all records and compare them with their CRCs.")
+@click.option(
+    "--accept-loss", is_flag=True,
+    help="Let logs go on that records are missing of, without these records. Takes --scan along.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+    help="For people, or for programs.",
+)  # fmt: skip
+@click.pass_context
+def command(
+    context: click.Context,
+    properties: Path | None,
+    settings: tuple[str, ...],
+    scan: bool,
+    accept_loss: bool,
+    output: str,
+) -> None:
+    """Examine the configuration that `serve` would run with, its directories and this machine.
+
+    The exit code is 1 when there is a problem: something that keeps a broker from starting, or records that are lost.
+    """
+    from kafkawire import machine_facts
+    from kafkawire.config import ConfigError, load
+    from kafkawire.doctor import Finding, Severity, examine
+    from kafkawire.properties import gather
+
+    findings: list[Finding] = []
+    try:
+        given = gather(properties, os.environ, settings)
+        config, warnings = load(given.values, given.origins)
+    except ConfigError as error:
+        findings.append(Finding(Severity.PROBLEM, "configuration", str(error), "a broker does not start with it"))
+    else:
+        findings += [Finding(Severity.NOTE, "configuration", warning) for warning in warnings]
+        dirs = [machine_facts.log_dir(path) for path in config.log_dirs]
+        findings += examine(config, machine_facts.machine(), dirs)
+        if scan or accept_loss:
+            findings += _scan(config, dirs, accept_loss=accept_loss)
+    show(_report(findings), as_json=output == "json")
+    if any(one.severity is Severity.PROBLEM for one in findings):
+        context.exit(1)
+
+
+def _scan(config: Config, dirs: Sequence[DirFacts], *, accept_loss: bool) -> list[Finding]:
+    from engine.errors import EngineError, StoreRefused
+    from engine.filesystem import PosixFileSystem
+    from kafkawire.doctor import Finding, Severity
+
+    findings: list[Finding] = []
+    filesystem = PosixFileSystem()
+    for one in dirs:
+        if one.exists and not one.is_in_use and one.owner is not None:
+            try:
+                if accept_loss:
+                    findings += _repair(filesystem, one)
+                findings += _damage(filesystem, one)
+            except (EngineError, StoreRefused, OSError) as error:
+                findings.append(Finding(Severity.PROBLEM, f"log dir {one.path}", str(error)))
+    return findings
+
+
+def _repair(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
+    from engine.repair import repair
+    from kafkawire.doctor import Finding, Severity
+
+    outcome = repair(filesystem, one.path, accept_loss=True)
+    return [Finding(Severity.NOTE, f"log dir {one.path}", line) for line in outcome.done]
+
+
+def _damage(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
+    """As `kafkawire segments verify` finds it."""
+    from engine.offline import held, partitions, segment_files, verify
+    from kafkawire.doctor import Finding, Severity
+
+    findings: list[Finding] = []
+    with held(filesystem, one.path):
+        for partition in partitions(filesystem, one.path):
+            for segment in segment_files(filesystem, partition.directory):
+                verdict = verify(filesystem, partition, segment)
+                if verdict.problem is not None:
+                    name = f"{partition.directory.rpartition('/')[2]}/{segment.base_offset:020d}.log"
+                    severity = Severity.NOTE if verdict.is_torn else Severity.PROBLEM
+                    advice = (
+                        "behind what is known to be durable: the next start cuts it off"
+                        if verdict.is_torn
+                        else "nobody is served it; restore the file, or --accept-loss"
+                    )
+                    findings.append(Finding(severity, name, verdict.problem, advice))
+    return findings
+
+
+def _report(findings: Sequence[Finding]) -> Report:
+    rows = [(one.severity.value, one.subject, one.text, one.advice or None) for one in findings]
+    document = [dict(zip(("severity", "about", "finding", "advice"), row, strict=True)) for row in rows]
+    remarks = [] if findings else ["nothing to complain about"]
+    return Report(document, COLUMNS, [tuple(map(_cell, row)) for row in rows] or (), remarks=remarks)
+
+
+def _cell(text: str | None) -> str | None:
+    return None if text is None else printable(text)
