@@ -81,7 +81,7 @@ def test_nothing_is_written_outside_the_log_dir(tmp_path: Path) -> None:
     [
         ("num.partitions", "many"),
         ("num.partitions", "0"),
-        ("log.retention.check.interval.ms", "7"),
+        ("remote.log.storage.system.enable", "true"),
         ("listeners", "SASL_SSL://127.0.0.1:9"),
         ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     ],
