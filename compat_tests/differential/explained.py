@@ -70,13 +70,6 @@ NOT_BUILT = (
         ours="42|-1|",
     ),
     Explanation(
-        "Topic settings that are not built are refused",
-        "A key that is accepted is enforced. One that Kafka knows and we do not enforce yet is shown with its default, "
-        "and any other value gets INVALID_CONFIG with the key's name.",
-        case="create_topics[.]configured .*",
-        path=r"retention[.]ms=-1[.].*",
-    ),
-    Explanation(
         "Levels of loggers cannot be changed",
         "One logger stands for all; its level is shown, and refused to be changed.",
         case="describe_configs[.]of_other_things .*",
