@@ -88,6 +88,7 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = 2**63 - 1
     min_cleanable_dirty_ratio: float = 0.5
+    requires_keys: bool = False  # of every record: those of a compacted topic that clients write
 
 
 class Leadership(NamedTuple):

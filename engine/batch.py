@@ -39,11 +39,12 @@ _LENGTH = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
-_CODEC_MASK = 0b111
+CODEC_MASK = 0b111
 _RECORD_SIZE_MIN_BYTES = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
 _LOG_APPEND_TIME_BIT = 1 << 3
 _TRANSACTIONAL_BIT = 1 << 4
 _CONTROL_BIT = 1 << 5
+DELETE_HORIZON_BIT = 1 << 6
 
 
 class Codec(IntEnum):
@@ -87,7 +88,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec_id(self) -> int:
-        return self.attributes & _CODEC_MASK
+        return self.attributes & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:
@@ -100,6 +101,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & _CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on its tombstones may go (KIP-534), if that is known; it stands in for the base timestamp."""
+        return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
 def check_produced(records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool) -> BatchHeader:
     """The stateless checks of what a client sent (RULES W4), in Kafka's order; raises `engine.errors`."""
     header = _single_batch(records)
-    codec_id = header.attributes & _CODEC_MASK
+    codec_id = header.attributes & CODEC_MASK
     if codec_id > Codec.ZSTD:
         raise InvalidRecord(f"unknown compression codec {codec_id}")
     if codec_id == Codec.ZSTD and not allow_zstd:
@@ -275,12 +281,14 @@ def seal_batch(
     attributes: int,
     timestamps_ms: tuple[int, int],
     producer: tuple[int, int, int],
+    last_offset_delta: int | None = None,
 ) -> bytearray:
-    """Put a header with the right CRC before the (possibly compressed) records section."""
+    """Put a header with the right CRC before the (possibly compressed) records section; some may be missing there."""
     batch = bytearray(HEADER_SIZE_BYTES)
     batch += body
     length = len(batch) - LENGTH_PREFIX_SIZE_BYTES
-    fields = (attributes, record_count - 1, *timestamps_ms, *producer, record_count)
+    last_delta = record_count - 1 if last_offset_delta is None else last_offset_delta
+    fields = (attributes, last_delta, *timestamps_ms, *producer, record_count)
     HEADER.pack_into(batch, 0, base_offset, length, leader_epoch, MAGIC, 0, *fields)
     _UINT32.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[_ATTRIBUTES_POSITION:]))
     return batch
@@ -290,24 +298,24 @@ def _encode_record(record: Record, offset_delta: int, timestamp_delta_ms: int) -
     """With its length before it."""
     parts = [
         b"\0",  # attributes: unused
-        _varint(timestamp_delta_ms),
-        _varint(offset_delta),
+        varint(timestamp_delta_ms),
+        varint(offset_delta),
         *_bytes_field(record.key),
         *_bytes_field(record.value),
-        _varint(len(record.headers)),
+        varint(len(record.headers)),
     ]
     for header in record.headers:
         parts += _bytes_field(header.key)
         parts += _bytes_field(header.value)
     encoded = b"".join(parts)
-    return _varint(len(encoded)) + encoded
+    return varint(len(encoded)) + encoded
 
 
 def _bytes_field(value: bytes | None) -> tuple[bytes, bytes]:
-    return (_NULL_LENGTH, b"") if value is None else (_varint(len(value)), value)
+    return (_NULL_LENGTH, b"") if value is None else (varint(len(value)), value)
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     return _SMALL_VARINTS[value] if 0 <= value < len(_SMALL_VARINTS) else _long_varint(value)
 
 
@@ -331,7 +339,7 @@ def walk_records(header: BatchHeader, body: bytes | memoryview) -> Iterator[Reco
     position = 0
     try:
         for _ in range(header.record_count):
-            length, position = _get_varint(body, position)
+            length, position = get_varint(body, position)
             end = position + length
             if length < 0 or end > len(body):
                 raise CorruptMessage("a record reaches beyond its batch")
@@ -344,11 +352,11 @@ def walk_records(header: BatchHeader, body: bytes | memoryview) -> Iterator[Reco
 
 
 def _decode_record(header: BatchHeader, body: bytes | memoryview) -> Record:
-    timestamp_delta_ms, position = _get_varint(body, 1)
-    offset_delta, position = _get_varint(body, position)
+    timestamp_delta_ms, position = get_varint(body, 1)
+    offset_delta, position = get_varint(body, position)
     key, position = _get_bytes(body, position)
     value, position = _get_bytes(body, position)
-    count, position = _get_varint(body, position)
+    count, position = get_varint(body, position)
     headers = []
     for _ in range(count):
         header_key, position = _get_bytes(body, position)
@@ -363,7 +371,7 @@ def _decode_record(header: BatchHeader, body: bytes | memoryview) -> Record:
 
 
 def _get_bytes(body: bytes | memoryview, position: int) -> tuple[bytes | None, int]:
-    length, position = _get_varint(body, position)
+    length, position = get_varint(body, position)
     if length < 0:
         return None, position
     end = position + length
@@ -372,7 +380,8 @@ def _get_bytes(body: bytes | memoryview, position: int) -> tuple[bytes | None, i
     return bytes(body[position:end]), end
 
 
-def _get_varint(body: bytes | memoryview, position: int) -> tuple[int, int]:
+def get_varint(body: bytes | memoryview, position: int) -> tuple[int, int]:
+    """And where the next field begins. IndexError at the end of the bytes, CorruptMessage when it is too long."""
     raw = shift = 0
     while True:
         byte = body[position]

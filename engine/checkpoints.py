@@ -16,6 +16,7 @@ CHECKPOINT = "checkpoint"
 OLDER_NAME = "recovery-points"  # version 1 had this name and nothing but the recovery points
 _VERSION_1 = "version=1"
 _VERSION_2 = "version=2"
+_VERSION_3 = "version=3"
 _LOST = " damaged"
 
 PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and created anew is another one
@@ -24,12 +25,15 @@ PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and cre
 class PartitionCheckpoint(NamedTuple):
     """One partition. Below `recovery_point` everything is durable in its segment files; no record below
     `log_start_offset` is served; no producer has left state before `producers_from`; `epochs` tells which leader epoch
-    began where, as far as the recovery point."""
+    began where, as far as the recovery point. Below `compacted_to` offsets may have gaps; below `clean_to` every record
+    is the newest of its key there."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
     producers_from: int = 0
     epochs: tuple[EpochStart, ...] = ()
+    compacted_to: int = 0
+    clean_to: int = 0
 
 
 class Checkpoint(NamedTuple):
@@ -44,10 +48,10 @@ class Checkpoint(NamedTuple):
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    lines = [_VERSION_2, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
+    lines = [_VERSION_3, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
     for (topic_id, number), one in sorted(checkpoint.partitions.items()):
         epochs = ",".join(f"{start.epoch}:{start.start_offset}" for start in one.epochs)
-        offsets = f"{one.recovery_point} {one.log_start_offset} {one.producers_from}"
+        offsets = f"{one.recovery_point} {one.log_start_offset} {one.producers_from} {one.compacted_to} {one.clean_to}"
         lines.append(f"{topic_id.hex()} {number} {offsets} {epochs or '-'}")
     body = "\n".join(lines).encode() + b"\n"
     return body + b"crc32=%08x\n" % crc32(body)
@@ -61,18 +65,19 @@ def decode(content: bytes, path: str) -> Checkpoint:
     lines = body.decode().splitlines()
     if lines[:1] == [_VERSION_1]:
         return Checkpoint(0, dict(_partition_of_version_1(line) for line in lines[1:]))
-    if lines[:1] != [_VERSION_2]:
+    if lines[:1] not in ([_VERSION_2], [_VERSION_3]):
         raise StoreRefused(f"{path} was written by another version")
     sequence = lines[1].removeprefix("journal ").removesuffix(_LOST)
     return Checkpoint(int(sequence), dict(_partition(line) for line in lines[2:]), lines[1].endswith(_LOST))
 
 
 def _partition(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:
-    topic_id, number, recovery_point, log_start, producers_from, chain = line.split(" ")
+    """Of version 2, or 3, which has two offsets more."""
+    topic_id, number, recovery_point, log_start, producers_from, *compaction, chain = line.split(" ")
     pairs = [] if chain == "-" else [pair.split(":") for pair in chain.split(",")]
     epochs = tuple(EpochStart(int(epoch), int(start)) for epoch, start in pairs)
     return (bytes.fromhex(topic_id), int(number)), PartitionCheckpoint(
-        int(recovery_point), int(log_start), int(producers_from), epochs
+        int(recovery_point), int(log_start), int(producers_from), epochs, *map(int, compaction)
     )
 
 

@@ -1,8 +1,7 @@
 """Decompression of a batch's records, streamed and bounded: a small batch must not become a large allocation.
 
-The one door to compression libraries. Compressing is done by clients (and by tests, here, so that both directions
-stay side by side). Formats: gzip, LZ4 frames, zstd frames, and snappy in the framing of xerial's snappy-java, as
-Kafka's Java clients write it, or as one raw block.
+The one door to compression libraries. What compresses, but for clients, is compaction. Formats: gzip, LZ4 frames, zstd
+frames, and snappy in the framing of xerial's snappy-java, as Kafka's Java clients write it, or as one raw block.
 """
 
 import struct

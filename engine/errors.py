@@ -4,6 +4,9 @@ The façade maps each class to a Kafka error code in one table; the engine knows
 answer: two situations a client must tell apart never share a class.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 
 class EngineError(Exception):
     """Base of everything the engine raises on purpose."""
@@ -20,6 +23,21 @@ class CorruptMessage(EngineError):
 
 class InvalidRecord(EngineError):
     """Well-formed bytes that mean something not allowed: old magic, wrong count, control batch from a client."""
+
+
+class RecordError(NamedTuple):
+    """A record, by its place in the batch, and what is wrong with it."""
+
+    number: int
+    message: str
+
+
+class RecordsRefused(EngineError):
+    """Records that mean something not allowed in this topic: without a key in a compacted one."""
+
+    def __init__(self, message: str, errors: Sequence[RecordError]) -> None:
+        super().__init__(message)
+        self.errors = errors
 
 
 class InvalidTimestamp(EngineError):

@@ -151,6 +151,17 @@ class IndexKeeper:
         prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, SUMMARY, KEY)]
         await self._ask(partial(_delete, prefixes=prefixes))
 
+    async def give_up(self, partition: bytes, base_offsets: Sequence[int]) -> None:
+        """Others take the place of these segments: forget them durably, and have their keys stored anew."""
+        await self.write_pending()
+        await self._ask(partial(_give_up, partition=partition, base_offsets=base_offsets))
+
+    def note_segment(self, partition: bytes, log: Log, segment: Segment, entries: Sequence[Entry]) -> None:
+        """Store soon all there is to know of one that is finished."""
+        segment.summarised_size_bytes = segment.size_bytes
+        self._pending.append(summary_pair(partition, segment.base_offset, log.summary_of(segment)))
+        self.note_entries(partition, segment.base_offset, entries)
+
     async def forget_partitions(self, partitions: Collection[bytes]) -> None:
         """They are no more."""
         await self.write_pending()
@@ -319,6 +330,15 @@ def _keys_within(store: IndexStore, start: bytes, stop: bytes) -> Iterator[bytes
     while found := store.scan(start, stop, PORTION):
         yield from (key for key, _ in found)
         start = found[-1][0] + b"\0"
+
+
+def _give_up(store: IndexStore, partition: bytes, base_offsets: Sequence[int]) -> None:
+    prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, SUMMARY, KEY)]
+    doomed = [key for prefix in prefixes for key in _keys_within(store, prefix, following(prefix))]
+    puts = [(FORMAT_KEY, FORMAT)]  # there must be something to sync: what was deleted before may not be
+    if _keys_to(store, partition) > base_offsets[0]:
+        puts.append(keys_to_pair(partition, base_offsets[0]))
+    store.write(puts, doomed, sync=True)
 
 
 def _keys_to(store: IndexStore, partition: bytes) -> int:

@@ -53,9 +53,9 @@ def collect_keys(filesystem: FileSystem, part: Part, offset: int) -> KeySlice:
 def _slice(file: ReadableFile, part: Part, offset: int) -> Iterator[tuple[BatchAt, Iterator[Record]]]:
     """The batches from the one that holds `offset`, until enough bytes of records were read."""
     try:
-        start = find_batch(file.read_at, part.start or START, part.end, offset)
+        start = find_batch(file.read_at, part.start or START, part.end, offset, part.compacted_to)
     except CorruptMessage:
-        start = find_batch(file.read_at, START, part.end, offset)
+        start = find_batch(file.read_at, START, part.end, offset, part.compacted_to)
     read_bytes = 0
     for at in walk_headers(file, start.position, part.end):
         yield at, (iter(()) if at.header.is_control else records_of(file, at))

@@ -15,14 +15,15 @@ from engine.epochs import EpochHistory, EpochStart
 from engine.errors import CorruptMessage
 from engine.filesystem import File, FileSystem
 from engine.index import START, Entry
-from engine.segment import BatchAt, Located, Segment, find_batch, walk_headers
+from engine.segment import BatchAt, Located, Segment, find_batch, may_follow, walk_headers
 
 READ_AHEAD_BYTES = 1024 * 1024  # at least so much is checked at once, and as much again announced to the kernel
 
 
 class Part(NamedTuple):
     """A segment file up to `end`, behind which readers see nothing, and a batch to start from: (offset or -1,
-    position). Without one the whole of it has to be walked. `epochs` are those of its batches."""
+    position). Without one the whole of it has to be walked. `epochs` are those of its batches; below `compacted_to`
+    there may be gaps between them."""
 
     path: str
     file: File | None
@@ -30,6 +31,7 @@ class Part(NamedTuple):
     end: int
     start: tuple[int, int] | None
     epochs: Sequence[EpochStart] = ()
+    compacted_to: int = 0
 
     def opened(self, filesystem: FileSystem) -> File:
         return self.file or filesystem.open(self.path)
@@ -57,12 +59,12 @@ def load(filesystem: FileSystem, part: Part, offset: int, size_bytes: int) -> Lo
     walked, is_index_wrong, found = None, False, None
     if part.start is not None:
         try:
-            found = find_batch(file.read_at, part.start, part.end, offset)
+            found = find_batch(file.read_at, part.start, part.end, offset, part.compacted_to)
         except CorruptMessage:
             is_index_wrong = part.start != START
     if found is None:
         walked = walk(file, part)
-        found = find_batch(file.read_at, START, part.end, offset)
+        found = find_batch(file.read_at, START, part.end, offset, part.compacted_to)
     size_bytes = max(size_bytes, READ_AHEAD_BYTES)
     end, end_offset = check(file, found, part, size_bytes)
     is_cut_short = end < min(found.position + size_bytes, part.end)
@@ -117,7 +119,7 @@ def check(
         batch = window[at : at + batch_size_bytes]
         if len(batch) < batch_size_bytes or not has_right_crc(batch, header):
             break
-        if header.magic != MAGIC or end_offset not in (-1, header.base_offset):
+        if header.magic != MAGIC or not may_follow(header.base_offset, end_offset, part.compacted_to):
             break
         if header.leader_epoch != epochs.epoch_of(header.next_offset - 1):
             break  # asked of its last record: the epochs of a log that starts within the batch begin there
@@ -153,7 +155,7 @@ def search_timestamp(filesystem: FileSystem, part: Part, timestamp_ms: int, star
     is_index_wrong = False
     if start != START:
         try:
-            find_batch(file.read_at, start, part.end, start[0])
+            find_batch(file.read_at, start, part.end, start[0], part.compacted_to)
         except CorruptMessage:
             start, is_index_wrong = START, True
     for at in walk_headers(file, start[1], part.end):
@@ -169,11 +171,13 @@ def greatest_timestamp(filesystem: FileSystem, part: Part, start_offset: int) ->
     file, greatest_ms = part.opened(filesystem), NO_TIMESTAMP_MS
     for at in walk_headers(file, 0, part.end):
         header = at.header
+        if not header.record_count:
+            continue
         if header.base_offset >= start_offset:
             greatest_ms = max(greatest_ms, header.max_timestamp_ms)
         elif header.next_offset > start_offset:
             records = [one for one in records_of(file, at) if header.base_offset + one.offset_delta >= start_offset]
-            greatest_ms = max(greatest_ms, *(one.timestamp_ms for one in records))
+            greatest_ms = max(greatest_ms, *(one.timestamp_ms for one in records), NO_TIMESTAMP_MS)
     return greatest_ms
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
-from engine.api import NO_TIMESTAMP_MS, FileRange, LogConfig
+from engine.api import NO_TIMESTAMP_MS, CleanupPolicy, FileRange, LogConfig
 from engine.batch import HEADER_SIZE_BYTES, BatchHeader
 from engine.epochs import EpochHistory
 from engine.errors import CorruptMessage, NotLoaded
@@ -39,7 +39,12 @@ class RollPolicy(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig) -> "RollPolicy":
-        sizes = config.segment_size_bytes, config.segment_age_ms, config.segment_jitter_ms
+        age_ms = config.segment_age_ms
+        if (
+            CleanupPolicy.COMPACT in config.cleanup_policy
+        ):  # a record is compacted only when its segment is full (KIP-354)
+            age_ms = min(age_ms, config.max_compaction_lag_ms)
+        sizes = config.segment_size_bytes, age_ms, config.segment_jitter_ms
         return cls(*sizes, config.segment_index_size_bytes, config.preallocate)
 
 
@@ -90,6 +95,9 @@ class Log:
         self.epochs = EpochHistory()
         self.start_offset = start_offset
         self.damaged_from: int | None = None
+        self.compacted_to = 0  # below it offsets may have gaps
+        self.clean_to = 0  # every record below it is the newest of its key there
+        self.replacements = 0  # of segments, so far
         self.journaled_offset = 0  # the journal has appends up to here
         self.producers = ProducerTable()
         self.problems: list[str] = []  # found when it was opened, for the operator
@@ -201,6 +209,15 @@ class Log:
         del self.segments[: len(gone)], self._bases[: len(gone)]
         self.epochs = self.epochs.since(self._bases[0])  # batches below the log start share a segment with it
         return gone
+
+    def replace(self, gone: Sequence[Segment], fresh: Segment) -> None:
+        """`fresh` takes the place of these consecutive segments, from the base of the first to the end of the last."""
+        first = self.segments.index(gone[0])
+        assert self.segments[first : first + len(gone)] == list(gone)
+        assert (fresh.base_offset, fresh.end_offset) == (gone[0].base_offset, gone[-1].end_offset)
+        self.segments[first : first + len(gone)] = [fresh]
+        self._bases[first : first + len(gone)] = [fresh.base_offset]
+        self.replacements += 1
 
     def perform(self, chunks: Sequence[Chunk]) -> None:
         """Write them. DiskFull: nothing was written, the log is as before. Any other OSError: nobody can tell."""
@@ -318,7 +335,7 @@ class Log:
             raise NotLoaded
         end = self.end_in(segment, limit)
         try:
-            position, first_size_bytes = find_batch(_cached(file), start, end, offset, GLANCES_MAX)
+            position, first_size_bytes = find_batch(_cached(file), start, end, offset, self.compacted_to, GLANCES_MAX)
         except CorruptMessage:
             raise NotLoaded from None  # a worker finds out who is wrong
         if max_size_bytes < first_size_bytes and not at_least_one:

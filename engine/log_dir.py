@@ -188,6 +188,21 @@ class LogDir:
             async with self.between_checkpoints(), self.lane.between_rounds():
                 yield
 
+    @asynccontextmanager
+    async def replacing(self) -> AsyncIterator[None]:
+        """No checkpoint is taken, and no log made shorter, within the block; rounds go on.
+
+        Once begun it is not cancelled half-way.
+        """
+        async with self._checkpointing:
+            with trio.CancelScope(shield=True):
+                yield
+
+    async def settled(self) -> None:
+        """Return when nobody is within `replacing`."""
+        async with self._checkpointing:
+            pass
+
     async def announce(self, barriers: Sequence[Barrier]) -> None:
         """Make it durable that this will happen, before it does (RULES J2); within `alone`. Raises StorageError.
 
@@ -302,7 +317,8 @@ class LogDir:
                 recovery_point = max(before.recovery_point, log.flushed_offset)
                 epochs = log.epochs.below(recovery_point)
                 producers_from = log.producers.needed_from(recovery_point, before.producers_from)
-                self.points[key] = PartitionCheckpoint(recovery_point, log.start_offset, producers_from, epochs)
+                offsets = recovery_point, log.start_offset, producers_from
+                self.points[key] = PartitionCheckpoint(*offsets, epochs, log.compacted_to, log.clean_to)
             else:
                 self.points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))
         return dict(self.points)

@@ -16,7 +16,7 @@ from engine.errors import CorruptMessage, StorageError, StoreRefused
 from engine.filesystem import FileSystem, replace_small
 from engine.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
 from engine.layout import LOCK, META, is_partition_name, stored_topic_id
-from engine.segment import BatchAt, segment_bases, segment_name, walk_headers
+from engine.segment import BatchAt, may_follow, segment_bases, segment_name, walk_headers
 
 
 class Partition(NamedTuple):
@@ -102,14 +102,14 @@ def batches(filesystem: FileSystem, directory: str, base_offset: int) -> Iterato
 
 def verify(filesystem: FileSystem, partition: Partition, segment: SegmentFile) -> Verdict:
     """Read all of a segment: its batches against their CRCs, their offsets, and all of it against its footer."""
-    examined = _examine(filesystem, partition.directory, segment)
+    examined = _examine(filesystem, partition, segment)
     if examined.problem is not None:
         end_offset = max(examined.tally.last_offset + 1, segment.base_offset)
         is_torn = segment.next_base_offset is None and end_offset >= partition.checkpoint.recovery_point
         return examined._replace(is_torn=is_torn)
     end_offset = max(examined.tally.last_offset + 1, segment.base_offset)
     generation = 0 if segment.footer is None else segment.footer.generation
-    if segment.next_base_offset is not None and end_offset != segment.next_base_offset and not generation:
+    if segment.next_base_offset is not None and end_offset != segment.next_base_offset:
         problem = f"it ends with offset {end_offset - 1}, the next segment begins with {segment.next_base_offset}"
         return examined._replace(problem=problem)
     footer = examined.tally.footer(partition.identity, segment.base_offset, segment.size_bytes, generation)
@@ -120,14 +120,14 @@ def verify(filesystem: FileSystem, partition: Partition, segment: SegmentFile) -
     return examined
 
 
-def _examine(filesystem: FileSystem, directory: str, segment: SegmentFile) -> Verdict:
-    file = filesystem.open(f"{directory}/{segment_name(segment.base_offset)}")
-    has_gaps = segment.footer is not None and segment.footer.generation > 0
+def _examine(filesystem: FileSystem, partition: Partition, segment: SegmentFile) -> Verdict:
+    file = filesystem.open(f"{partition.directory}/{segment_name(segment.base_offset)}")
+    compacted_to = partition.checkpoint.compacted_to
     tally, position, next_offset, epoch = Tally(), 0, segment.base_offset, NO_EPOCH
     try:
         for at in walk_headers(file, 0, segment.size_bytes):
             header = at.header
-            if header.base_offset < next_offset or (header.base_offset > next_offset and not has_gaps):
+            if not may_follow(header.base_offset, next_offset, compacted_to):
                 raise CorruptMessage(f"offset {header.base_offset} follows {next_offset - 1} at position {at.position}")
             if header.leader_epoch < epoch or not _is_right(file, at):
                 raise CorruptMessage(f"the batch at position {at.position} is not what was written")
@@ -146,6 +146,7 @@ def _is_right(file: ReadableFile, at: BatchAt) -> bool:
 def seal(filesystem: FileSystem, partition: Partition, segment: SegmentFile, verdict: Verdict) -> Footer:
     """Write the footer of a finished segment that was found to be right."""
     filesystem.open(f"{partition.directory}/{segment_name(segment.base_offset)}").fdatasync()
-    footer = verdict.tally.footer(partition.identity, segment.base_offset, segment.size_bytes)
+    generation = int(segment.base_offset < partition.checkpoint.compacted_to)
+    footer = verdict.tally.footer(partition.identity, segment.base_offset, segment.size_bytes, generation)
     replace_small(filesystem, partition.directory, footer_name(segment.base_offset), encode(footer))
     return footer

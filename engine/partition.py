@@ -5,7 +5,7 @@ L2). `append` does what needs no state and queues; `stage`, called by the lane a
 in one step. On a single broker the high watermark is the durable end (L1).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import trio
@@ -40,11 +40,13 @@ from engine.flusher import FLUSH_BEHIND_BYTES
 from engine.key_index import outgrows_tail
 from engine.log import Log, Mark, RollPolicy, StampedBatch
 from engine.log_dir import LogDir, index_key
-from engine.producer_state import ProducedBatch, ProducerTable
+from engine.producer_state import ProducedBatch
 from engine.reader import LogReader
+from engine.record_checks import key_check
 from engine.removal import Move, move_log_starts
-from engine.rounds import ACKS_ALL, Append, PartitionRound, Undo
+from engine.rounds import ACKS_ALL, Append, PartitionRound, Undo, producers_before
 from engine.search import find_records
+from engine.segment import Segment
 from engine.waiters import Watched
 
 UP_TO_HIGH_WATERMARK = -1  # of DeleteRecords
@@ -56,12 +58,12 @@ class Partition(Watched):
 
     __slots__ = (
         "_closed",
-        "_high",
         "_limits",
         "_now_ms",
         "_reader",
         "_rolls",
         "config",
+        "high_mark",
         "leader_epoch",
         "log",
         "log_dir",
@@ -75,7 +77,7 @@ class Partition(Watched):
         self.log_dir = log_dir
         self.leader_epoch = NO_EPOCH
         self._now_ms = now_ms
-        self._high = log.end
+        self.high_mark = log.end  # the high watermark, and where it lies
         self._reader = LogReader(log, log_dir, index_key(partition))
         self._closed: Callable[[], EngineError] | None = None
         self._set_config(LogConfig())
@@ -113,7 +115,7 @@ class Partition(Watched):
 
     def retreat(self, end: Mark) -> None:
         self.log_dir.keys.abandon(self._reader)
-        self._high = min(self._high, end)
+        self.high_mark = min(self.high_mark, end)
         self.announce_change()
 
     def resume(self, log: Log) -> None:
@@ -121,9 +123,14 @@ class Partition(Watched):
         self.log = log
         self._reader = LogReader(log, self.log_dir, index_key(self.partition))
         self._index_keys()
-        self._high = log.end
+        self.high_mark = log.end
         log.epochs.note(self.leader_epoch, log.end.offset)
         self.announce_change()
+
+    def adopt(self, fresh: Segment) -> None:
+        """It took the place of others in the log."""
+        self._reader.adopt(fresh)
+        self._index_keys()
 
     def expire_producers(self, before_ms: int) -> None:
         """Forget producers that wrote nothing since."""
@@ -141,11 +148,11 @@ class Partition(Watched):
 
     @property
     def high_watermark(self) -> int:
-        return self._high.offset
+        return self.high_mark.offset
 
     @property
     def last_stable_offset(self) -> int:
-        return self._high.offset  # no transaction can be open yet
+        return self.high_mark.offset  # no transaction can be open yet
 
     @property
     def has_key_index(self) -> bool:
@@ -181,6 +188,8 @@ class Partition(Watched):
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
         append = Append(self, records, header, acks)
+        if self.config.requires_keys:
+            append.doubt = key_check(self.partition, records, header)
         try:
             self._submit(append)
         except EngineError:
@@ -194,38 +203,37 @@ class Partition(Watched):
         self.log_dir.lane.submit(append)
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
-        log = self.log
         self._check_readable(offset)
         try:
-            found = log.read(offset, max_size_bytes, self._high, at_least_one=at_least_one)
+            found = self.log.read(offset, max_size_bytes, self.high_mark, at_least_one=at_least_one)
         except OSError as error:
             self.log_dir.fail(error)
             raise StorageError(f"the log dir is offline: {error}") from error
         return ReadResult(
             records=[] if found is None else [found],
             size_bytes=0 if found is None else found.size_bytes,
-            high_watermark=self._high.offset,
-            last_stable_offset=self._high.offset,
-            log_start_offset=log.start_offset,
+            high_watermark=self.high_mark.offset,
+            last_stable_offset=self.high_mark.offset,
+            log_start_offset=self.log.start_offset,
             aborted=[] if isolation == Isolation.READ_COMMITTED else None,
         )
 
     def _check_readable(self, offset: int) -> None:
         self.check_open()
-        log = self.log
-        if log.damaged_from is not None and offset >= log.damaged_from:
-            raise CorruptMessage(f"the log is damaged from offset {log.damaged_from} on")
-        if not log.start_offset <= offset <= self._high.offset:
-            raise OffsetOutOfRange(f"offset {offset} is not within [{log.start_offset}, {self._high.offset}]")
+        start_offset, damaged_from = self.log.start_offset, self.log.damaged_from
+        if damaged_from is not None and offset >= damaged_from:
+            raise CorruptMessage(f"the log is damaged from offset {damaged_from} on")
+        if not start_offset <= offset <= self.high_mark.offset:
+            raise OffsetOutOfRange(f"offset {offset} is not within [{start_offset}, {self.high_mark.offset}]")
 
     async def load(self, offset: int, max_size_bytes: int) -> None:
         self._check_readable(offset)
-        if offset < self._high.offset:
-            await self._reader.load(offset, max_size_bytes, self._high)
+        if offset < self.high_mark.offset:
+            await self._reader.load(offset, max_size_bytes, self.high_mark)
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         self.check_open()
-        return await self._reader.offset_for_timestamp(timestamp_ms, self._high)
+        return await self._reader.offset_for_timestamp(timestamp_ms, self.high_mark)
 
     def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
         end = self.end_offset_for_epoch(last_epoch)
@@ -244,16 +252,16 @@ class Partition(Watched):
     async def delete_records(self, before_offset: int) -> int:
         self.check_open()
         if before_offset == UP_TO_HIGH_WATERMARK:
-            before_offset = self._high.offset
-        if not 0 <= before_offset <= self._high.offset:
-            raise OffsetOutOfRange(f"offset {before_offset} is not within [0, {self._high.offset}]")
+            before_offset = self.high_mark.offset
+        if not 0 <= before_offset <= self.high_mark.offset:
+            raise OffsetOutOfRange(f"offset {before_offset} is not within [0, {self.high_mark.offset}]")
         await move_log_starts(self.log_dir, [Move(self, before_offset)])
         self.check_open()
         return self.log.start_offset
 
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         self.check_open()
-        return await find_records(self.log_dir.index, self._reader, wanted, offset, count_max, self._high)
+        return await find_records(self.log_dir.index, self._reader, wanted, offset, count_max, self.high_mark)
 
     # What the lane calls
 
@@ -262,10 +270,8 @@ class Partition(Watched):
             for append in appends:
                 append.fail(self._closed())
             return None
-        part = PartitionRound(self, self.log)
-        now_ms = self._now_ms()
-        offset = self.log.end.offset
-        batches = []
+        part, batches = PartitionRound(self, self.log), []
+        now_ms, offset = self._now_ms(), self.log.end.offset
         for append in appends:
             if self._is_new(append, part):
                 header = append.header = self._stamp(append, offset, now_ms)
@@ -279,7 +285,7 @@ class Partition(Watched):
         part.chunks = self.log.stage(batches, self._rolls, now_ms)
         for chunk in part.chunks:
             if chunk.rolls:
-                chunk.producers = self._producers_before(chunk.base_offset, part.undo)
+                chunk.producers = producers_before(self.log.producers, chunk.base_offset, part.undo)
         part.must_sync = self._must_sync(offset)
         return part
 
@@ -293,7 +299,7 @@ class Partition(Watched):
                 return False
             if original is not None:
                 answer = self._result_of_duplicate(original)
-                if original.last_offset < self._high.offset:
+                if original.last_offset < self.high_mark.offset:
                     append.succeed(answer)
                 else:  # it came in the same round
                     append.acks = ACKS_ALL
@@ -302,13 +308,6 @@ class Partition(Watched):
                 return False
         part.appends.append(append)
         return True
-
-    def _producers_before(self, offset: int, undo: Sequence[Undo]) -> ProducerTable:
-        table = ProducerTable(self.log.producers)
-        for base_offset, producer_id, before in reversed(undo):
-            if base_offset >= offset:
-                table.restore(producer_id, before)
-        return table
 
     def _must_sync(self, end_offset: int) -> bool:
         """Whether a round that takes the log to `end_offset` counts only once it is synced (as UnifiedLog.append)."""
@@ -342,9 +341,9 @@ class Partition(Watched):
 
     def _advance(self, part: PartitionRound) -> None:
         """The high watermark goes to the durable end, which `part` has moved."""
-        before, end = self._high, self.log.end
+        before, end = self.high_mark, self.log.end
         assert end.offset >= before.offset, "the high watermark never goes back"
-        self._high = end
+        self.high_mark = end
         if outgrows_tail(before, end):
             self._index_keys()
         if any(chunk.rolls for chunk in part.chunks):
@@ -366,7 +365,7 @@ class Partition(Watched):
 
     def _index_keys(self) -> None:
         if self.config.index_keys:
-            self.log_dir.keys.want(self._reader, self._high)
+            self.log_dir.keys.want(self._reader, self.high_mark)
 
     def _flush_later(self) -> None:
         if self.log.unflushed_bytes >= FLUSH_BEHIND_BYTES:

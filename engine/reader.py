@@ -5,7 +5,7 @@ and keeps what came back with the segment. Files that a worker does not find wer
 and the caller's next look says so.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -45,6 +45,11 @@ class LogReader:
         self._log_dir.caches.files.use(self, self.log.active)
         begun = sum(chunk.rolls for chunk in chunks)
         self._keep_indexes(self.log.segments[-1 - begun :])
+
+    def adopt(self, fresh: Segment) -> None:
+        """It took the place of others."""
+        self._log_dir.caches.files.use(self, fresh)
+        self._keep_indexes([fresh])
 
     def _keep_indexes(self, segments: Sequence[Segment]) -> None:
         caches = self._log_dir.caches
@@ -109,13 +114,13 @@ class LogReader:
         if timestamp_ms == OffsetSpec.LATEST_TIERED:
             return NOT_FOUND
         if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
-            timestamp_ms = await self._greatest_timestamp(limit)
+            timestamp_ms = await self.undisturbed(partial(self._greatest_timestamp, limit))
         if timestamp_ms < 0:
             return NOT_FOUND
-        found = await self.find_timestamp(timestamp_ms, limit)
+        found = await self.undisturbed(partial(self._find_timestamp, timestamp_ms, limit))
         return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
 
-    async def find_timestamp(self, timestamp_ms: int, limit: Mark) -> TimestampFound | None:
+    async def _find_timestamp(self, timestamp_ms: int, limit: Mark) -> TimestampFound | None:
         """First record below `limit` that is as late. CorruptMessage: what would have to be searched is damaged."""
         for segment in self.log.may_hold(timestamp_ms, limit):
             if _start_for_timestamp(segment, timestamp_ms) is None:
@@ -123,7 +128,7 @@ class LogReader:
             part = self._part(segment, _start_for_timestamp(segment, timestamp_ms), limit)
             job = partial(search_timestamp, self._log_dir.filesystem, part, timestamp_ms, self.log.start_offset)
             searched = await self.run(segment, job)
-            if searched is not None and searched.is_index_wrong:
+            if searched is not None and searched.is_index_wrong and segment in self.log.segments:
                 await self.distrust_index(segment)
             if searched is not None and searched.found is not None:
                 return searched.found
@@ -132,9 +137,9 @@ class LogReader:
     async def _greatest_timestamp(self, limit: Mark) -> int:
         """Of the records that are left above the log start; -1 without any. CorruptMessage as above.
 
-        Known as records come; what a moved log start took away makes it look at the rest.
+        Known as records come; what a moved log start, or compaction, took away makes it look at the rest.
         """
-        if not self.log.start_offset:
+        if not self.log.start_offset and not self.log.compacted_to:
             return limit.max_timestamp_ms
         start_offset, greatest_ms = self.log.start_offset, NO_TIMESTAMP_MS
         for segment in self.log.may_hold(NO_TIMESTAMP_MS, limit):
@@ -145,6 +150,14 @@ class LogReader:
                 found_ms = await self.run(segment, job)
                 greatest_ms = greatest_ms if found_ms is None else max(greatest_ms, found_ms)
         return greatest_ms
+
+    async def undisturbed(self, look: Callable[[], Awaitable[T]]) -> T:
+        """What `look` finds while no segment is replaced: it looks again as often as that happens."""
+        while True:
+            before = self.log.replacements
+            found = await look()
+            if self.log.replacements == before:
+                return found
 
     @property
     def filesystem(self) -> FileSystem:
@@ -159,7 +172,8 @@ class LogReader:
     def _part(self, segment: Segment, start: tuple[int, int] | None, limit: Mark) -> Part:
         log, base_offset = self.log, segment.base_offset
         epochs = log.epochs.below(segment.end_offset)
-        return Part(log.path_of(base_offset), segment.file, base_offset, log.end_in(segment, limit), start, epochs)
+        path, end = log.path_of(base_offset), log.end_in(segment, limit)
+        return Part(path, segment.file, base_offset, end, start, epochs, log.compacted_to)
 
     async def _complete_index(self, segment: Segment) -> None:
         """From the stored index, as far as it knows."""
@@ -182,10 +196,10 @@ class LogReader:
         """On a worker; None when the segment is no more, or the job says so. CorruptMessage, reported once."""
         try:
             found = await self._log_dir.run(partial(_unless_deleted, job))
-            if found is None and segment in self.log.segments:
+            if found is None and await self.is_there(segment):
                 raise CorruptMessage("the file is gone")
         except CorruptMessage as error:
-            if segment not in self.log.segments:
+            if not await self.is_there(segment):
                 return None  # its epochs are forgotten with it: nothing in it looks right any more
             segment.doubt()
             if segment.base_offset not in self._reported:
@@ -193,6 +207,11 @@ class LogReader:
                 self._log_dir.on_problem(f"{self.log.path_of(segment.base_offset)} is damaged: {error}")
             raise
         return found
+
+    async def is_there(self, segment: Segment) -> bool:
+        """Not if it is being replaced just now: its name belongs to another file then, or to none."""
+        await self._log_dir.settled()
+        return segment in self.log.segments
 
 
 def _start_for_timestamp(segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:

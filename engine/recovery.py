@@ -20,7 +20,8 @@ from engine.footer import FooterDamaged, footer_name, read_footer
 from engine.index import Stored
 from engine.log import Log
 from engine.producer_recovery import recover_producers
-from engine.segment import DELETED_SUFFIX, Segment, segment_bases, segment_name, walk_headers
+from engine.segment import DELETED_SUFFIX, Segment, may_follow, segment_bases, segment_name, walk_headers
+from engine.swap import finish_swaps
 
 
 class LastKnown(NamedTuple):
@@ -40,6 +41,7 @@ def create_log(filesystem: FileSystem, directory: str) -> Log:
 
 def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> Log:
     """The log as far as it can be served; `damaged_from` is set when that is not all there should be."""
+    finish_swaps(filesystem, directory)
     bases = segment_bases(filesystem, directory)
     if not bases:
         log = create_log(filesystem, directory)
@@ -55,6 +57,10 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
     bases = _tidied(filesystem, directory, bases, start_offset)
     segments = [Segment(base) for base in bases]
     log = Log(filesystem, directory, segments, start_offset)
+    log.compacted_to, log.clean_to = last_known.checkpoint.compacted_to, last_known.checkpoint.clean_to
+    for one in last_known.checkpoint.epochs:
+        if one.start_offset < log.compacted_to:  # their first batches may be gone
+            log.epochs.note(*one)
     sound = 0
     is_damaged = False
     while sound < len(segments) and not is_damaged:
@@ -165,7 +171,7 @@ def _scan(log: Log, segment: Segment, file: File, indexed_to: int, *, verify: bo
     """Add batch after batch; False at the first bytes that are not the next one."""
     try:
         for at in walk_headers(file, 0, file.size()):
-            if not _continues(segment, log.epochs.latest, at.header):
+            if not _continues(log, segment, at.header):
                 return False
             if verify:
                 stored = file.read_at(at.position, at.header.size_bytes)
@@ -182,9 +188,15 @@ def _scan(log: Log, segment: Segment, file: File, indexed_to: int, *, verify: bo
     return True
 
 
-def _continues(segment: Segment, epoch: int, header: BatchHeader) -> bool:
+def _continues(log: Log, segment: Segment, header: BatchHeader) -> bool:
+    if header.next_offset <= log.compacted_to:
+        return (
+            may_follow(header.base_offset, segment.end_offset, log.compacted_to)
+            and 0 <= header.record_count <= header.last_offset_delta + 1
+            and header.leader_epoch == log.epochs.epoch_of(header.next_offset - 1)
+        )
     return (
         header.base_offset == segment.end_offset
         and header.record_count == header.last_offset_delta + 1 > 0
-        and header.leader_epoch >= epoch
+        and header.leader_epoch >= log.epochs.latest
     )

@@ -143,8 +143,11 @@ def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) ->
     else:
         epochs = tuple(start for start in point.epochs if start.start_offset < barrier.offset)
         # What producers did last may be cut: what they did before, below where they were looked for, counts again.
-        points[key] = PartitionCheckpoint(
-            min(point.recovery_point, barrier.offset), point.log_start_offset, producers_from=0, epochs=epochs
+        points[key] = point._replace(
+            recovery_point=min(point.recovery_point, barrier.offset),
+            producers_from=0,
+            epochs=epochs,
+            clean_to=min(point.clean_to, barrier.offset),
         )
 
 

@@ -23,7 +23,7 @@ from engine.io_workers import WorkerPool
 from engine.journal import Journal, JournalWrite
 from engine.journal_format import JournalEntry
 from engine.log import Chunk, Log
-from engine.producer_state import Producer
+from engine.producer_state import Producer, ProducerTable
 from engine.stats import LaneStatistics
 
 T = TypeVar("T")
@@ -47,6 +47,7 @@ class Append:
         "_result",
         "_wake_up",
         "acks",
+        "doubt",
         "duplicate_result",
         "header",
         "owner",
@@ -59,6 +60,7 @@ class Append:
         self.records: memoryview | None = records
         self.header = header
         self.acks = acks
+        self.doubt: Callable[[], EngineError | None] | None = None  # a look at its records that it has to stand first
         self.size_bytes = len(records)
         self.duplicate_result: AppendResult | None = None  # for a batch that the log has already
         self._result: AppendResult | None = None
@@ -111,6 +113,15 @@ class Undo(NamedTuple):
     base_offset: int
     producer_id: int
     before: Producer | None
+
+
+def producers_before(table: ProducerTable, offset: int, undo: Sequence[Undo]) -> ProducerTable:
+    """As they were before the batches from `offset` on."""
+    before = ProducerTable(table)
+    for base_offset, producer_id, one in reversed(undo):
+        if base_offset >= offset:
+            before.restore(producer_id, one)
+    return before
 
 
 class PartitionRound:
@@ -195,6 +206,7 @@ class Lane:
         self.journal: Journal | None = None
         self.has_too_many_files_open: Callable[[], bool] = lambda: False
         self._queue: deque[Append] = deque()
+        self._doubtful = 0  # in the queue
         self._in_flight = False
         self._slow_until_s = 0.0
         self.statistics = LaneStatistics()
@@ -205,6 +217,7 @@ class Lane:
         """Raises Overloaded."""
         self._budget.take(append.size_bytes)
         self._queue.append(append)
+        self._doubtful += append.doubt is not None
         self._work.unpark()
 
     @asynccontextmanager
@@ -252,8 +265,22 @@ class Lane:
             by_owner.setdefault(append.owner, []).append(append)
         return by_owner, size_bytes
 
+    async def _examine(self, taken: dict[Owner, list[Append]]) -> None:
+        """Let a worker look at the records of doubtful appends (RULES W4); those refused are no part of the round."""
+        doubtful = [append for appends in taken.values() for append in appends if append.doubt is not None]
+        self._doubtful -= len(doubtful)
+        doubts = [append.doubt for append in doubtful if append.doubt is not None]
+        errors = await self._pool.run(self._number, lambda: [doubt() for doubt in doubts])
+        for append, error in zip(doubtful, errors, strict=True):
+            append.doubt = None
+            if error is not None:
+                append.fail(error)
+                taken[append.owner].remove(append)
+
     async def _round(self, taken: dict[Owner, list[Append]], size_bytes: int) -> None:
         begun_s = trio.current_time()
+        if self._doubtful:
+            await self._examine(taken)
         parts = [part for owner, appends in taken.items() if (part := owner.stage(appends)) is not None]
         try:
             await self._write(parts, size_bytes)

@@ -18,7 +18,7 @@ from engine.filesystem import File, FileSystem, replace_small
 from engine.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
 from engine.loading import Part, check
 from engine.log_dir import LogDir, Resident
-from engine.segment import Located, Segment
+from engine.segment import Located, Segment, may_follow
 
 T = TypeVar("T")
 
@@ -85,7 +85,8 @@ class Sealer:
         tally = segment.tally or await self._read(resident, segment)
         if tally is None:
             return
-        footer = tally.footer(resident.partition, segment.base_offset, segment.size_bytes)
+        generation = int(segment.base_offset < resident.log.compacted_to)
+        footer = tally.footer(resident.partition, segment.base_offset, segment.size_bytes, generation)
         async with self._log_dir.between_checkpoints():
             self._check_there(resident, segment)
             assert resident.log.flushed_offset >= segment.end_offset, "a footer comes after its segment is durable"
@@ -115,7 +116,7 @@ class Sealer:
         """All of it, checked; None when something is wrong with it."""
         log, filesystem, end = resident.log, self._log_dir.filesystem, segment.size_bytes
         path, epochs = log.path_of(segment.base_offset), log.epochs.below(segment.end_offset)
-        part, position = Part(path, None, segment.base_offset, end, None, epochs), 0
+        part, position = Part(path, None, segment.base_offset, end, None, epochs, log.compacted_to), 0
         tally = Tally()
         try:
             file = await self._run(resident, segment, partial(_open, filesystem, path))
@@ -124,7 +125,8 @@ class Sealer:
                 job = partial(check, file, Located(position, 0), part, SLICE_BYTES, tally.add)
                 position, _ = await self._run(resident, segment, job)
                 await self._keep_to_rate(position - before)
-            if end and (tally.first_offset, tally.last_offset) != (segment.base_offset, segment.end_offset - 1):
+            begins_right = may_follow(tally.first_offset, segment.base_offset, log.compacted_to)
+            if end and (not begins_right or tally.last_offset != segment.end_offset - 1):
                 raise CorruptMessage(f"it ends with offset {tally.last_offset}, not with {segment.end_offset - 1}")
         except CorruptMessage as error:
             self._damaged(resident, segment, str(error))

@@ -72,7 +72,8 @@ async def _find_in(index: IndexKeeper, reader: LogReader, segment: Segment, ask:
     try:
         found = await reader.run(segment, job)
     except _IndexIsWrong:
-        await reader.distrust_index(segment)
+        if await reader.is_there(segment):
+            await reader.distrust_index(segment)
         found = None
     return found or FoundRecords([], ask.offset)  # deleted meanwhile, or to be scanned: with the next step
 
@@ -103,12 +104,12 @@ def _scan(filesystem: FileSystem, part: Part, late: tuple[int, int] | None, ask:
     """In every batch; `late` is a place before which no record is late enough."""
     file = part.opened(filesystem)
     try:
-        position = find_batch(file.read_at, part.start or START, part.end, ask.offset).position
+        position = find_batch(file.read_at, part.start or START, part.end, ask.offset, part.compacted_to).position
     except CorruptMessage:
-        position = find_batch(file.read_at, START, part.end, ask.offset).position
+        position = find_batch(file.read_at, START, part.end, ask.offset, part.compacted_to).position
     if late is not None and late[1] > position:
         with suppress(CorruptMessage):  # an index that is wrong: all that is lost is a shorter way
-            position = find_batch(file.read_at, late, part.end, late[0]).position
+            position = find_batch(file.read_at, late, part.end, late[0], part.compacted_to).position
     return _collect(file, walk_headers(file, position, part.end), ask)
 
 

@@ -155,7 +155,8 @@ class Segment:
             self.tally = Tally()
         if self.tally is not None:
             self.tally.add(header)
-        self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp_ms)
+        if header.record_count:  # none: all that it had was compacted
+            self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp_ms)
         if self.index is None:
             self.index = SparseIndex(position)
         if position >= self.index.next_position:
@@ -214,14 +215,26 @@ class Located(NamedTuple):
     size_bytes: int
 
 
+def may_follow(base_offset: int, end_offset: int, compacted_to: int) -> bool:
+    """Whether a batch may begin there behind one that ended at `end_offset`, or -1: behind any."""
+    return end_offset in (base_offset, -1) or end_offset < base_offset < compacted_to
+
+
 def find_batch(
-    read: Callable[[int, int], bytes], start: tuple[int, int], end: int, offset: int, headers_max: int = 2**63 - 1
+    read: Callable[[int, int], bytes],
+    start: tuple[int, int],
+    end: int,
+    offset: int,
+    compacted_to: int = 0,
+    headers_max: int = 2**63 - 1,
 ) -> Located:
-    """Walk from `start` to the batch that holds `offset`; NotLoaded after `headers_max` others.
+    """Walk from `start` to the batch that holds `offset`, or, where there is a gap, the next one; NotLoaded after
+    `headers_max` others.
 
     Every step costs a fraction of a full header. CorruptMessage: something that is not the batch it should be.
     """
     expected_offset, position = start
+    gaps_to = 0  # the batch to start from has exactly the offset that is known of it
     window, window_start = b"", position
     wanted_bytes = _GLANCE_WINDOW_BYTES if expected_offset in (offset, -1) else _FIRST_WINDOW_BYTES
     while position < end:
@@ -232,16 +245,18 @@ def find_batch(
                 break
         base_offset, length, magic, last_delta = _GLANCE.unpack_from(window, at)
         size_bytes = length + LENGTH_PREFIX_SIZE_BYTES
-        if magic != MAGIC or size_bytes < HEADER_SIZE_BYTES or position + size_bytes > end or base_offset > offset:
+        if magic != MAGIC or size_bytes < HEADER_SIZE_BYTES or position + size_bytes > end:
             break
-        if expected_offset not in (base_offset, -1):
+        if expected_offset != base_offset and not may_follow(base_offset, expected_offset, gaps_to):
+            break
+        if base_offset > offset >= compacted_to:
             break
         if base_offset + last_delta >= offset:
             return Located(position, size_bytes)
         if not headers_max:
             raise NotLoaded
         headers_max -= 1
-        expected_offset = base_offset + last_delta + 1
+        expected_offset, gaps_to = base_offset + last_delta + 1, compacted_to
         position += size_bytes
         wanted_bytes = _WALK_WINDOW_BYTES if size_bytes <= _SMALL_BATCH_BYTES else _GLANCE_WINDOW_BYTES
     raise CorruptMessage(f"the batch at position {position} is not the one on the way to offset {offset}")
@@ -266,8 +281,13 @@ def walk_headers(file: ReadableFile, position: int, end: int) -> Iterator[BatchA
 
 
 def find_cut(file: ReadableFile, base_offset: int, size_bytes: int, offset: int) -> Cut:
-    """Before the batch that holds `offset`, which lies within this segment. For a worker."""
+    """Before the batch that holds `offset`, which lies within this segment, or the next one, but behind the one before.
+
+    For a worker.
+    """
+    end_offset = base_offset
     for at in walk_headers(file, 0, size_bytes):
         if at.header.next_offset > offset:
-            return Cut(at.header.base_offset, base_offset, at.position)
+            return Cut(end_offset, base_offset, at.position)
+        end_offset = at.header.next_offset
     raise CorruptMessage(f"no batch holds offset {offset} of segment {segment_name(base_offset)}")

@@ -13,6 +13,8 @@ from random import Random
 import trio
 
 from engine.api import ActiveProducer, Leadership, LogConfig, LogDirDescription, ReadyWaiter, TopicPartition
+from engine.cleaner import Cleaner
+from engine.cleaning_pass import CleanerOptions
 from engine.descriptions import describe_log_dir, describe_producers
 from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
 from engine.filesystem import FileSystem
@@ -56,6 +58,7 @@ class StoreOptions:
     queue_max_bytes: int = 64 * 1024 * 1024
     retention: RetentionOptions = field(default_factory=RetentionOptions)
     sealing: SealingOptions = field(default_factory=SealingOptions)
+    cleaner: CleanerOptions = field(default_factory=CleanerOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class SegmentStore:
         self._readers = Lanes(world.pool, range(2 * count, 2 * count + options.reader_lanes))
         self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max, options.dense_indexes_max)
         self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
+        self.cleaner = Cleaner(options.cleaner, self._partitions.values, world.now_ms, world.on_problem)
 
     def _new_dir(self, number: int, path: str) -> LogDir:
         """Lanes of the pool: one for the rounds of each log dir, one for the index of each, and shared ones to read."""
@@ -138,6 +142,7 @@ class SegmentStore:
                     nursery.start_soon(log_dir.keys.serve)
                     nursery.start_soon(log_dir.lane.serve)
                 nursery.start_soon(self._expire_producers)
+                nursery.start_soon(self.cleaner.run)
                 task_status.started()
 
     async def _possess(self, log_dir: LogDir) -> None:

@@ -44,7 +44,7 @@ from kafkawire.context import BrokerInterfaces, allow_all
 from kafkawire.dispatch import Dispatcher
 from kafkawire.fetch_sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
-from kafkawire.partition_host import EngineHost
+from kafkawire.partition_host import EngineHost, cleaner_options
 from kafkawire.request_metrics import RequestMetrics
 from kafkawire.server import ServerLimits, serve
 from kafkawire.server_stats import ServerStats
@@ -212,6 +212,7 @@ class Broker:
         self._limits.max_connections = config.max_connections
         self._limits.max_connections_per_ip = config.max_connections_per_ip
         self.store.producer_id_expiration_ms = config.producer_id_expiration_ms
+        self.store.cleaner.configure(cleaner_options(config))
 
     async def _start_groups(self, nursery: trio.Nursery) -> None:
         config = self.config
@@ -276,6 +277,7 @@ class Broker:
             retention=self._retention(),
             sealing=SealingOptions(self.config.scrub_bytes_per_s, self.config.scrub_interval_ms),
             journal_slot_size_bytes=self.config.journal_slot_size_bytes,
+            cleaner=cleaner_options(self.config),
         )
         world = StoreWorld(
             filesystem=self.world.filesystem,

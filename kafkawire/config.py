@@ -141,6 +141,36 @@ class Config:
         "How often is looked for producers that can be forgotten.",
     )  # fmt: skip
 
+    # Compaction
+    cleaner_enable: bool = setting(
+        "log.cleaner.enable", read.boolean, "true",
+        "Whether compacted topics, those of committed offsets among them, are compacted.",
+    )  # fmt: skip
+    cleaner_threads: int = setting(
+        "log.cleaner.threads", read.integer(0), "1", "How many logs are compacted at once.", Update.CLUSTER_WIDE
+    )
+    cleaner_dedupe_buffer_size_bytes: int = setting(
+        "log.cleaner.dedupe.buffer.size", read.long(), str(128 * MIB),
+        "The memory for keys while logs are compacted, at 160 bytes a key; what does not fit takes another pass.",
+        Update.CLUSTER_WIDE,
+    )  # fmt: skip
+    cleaner_dedupe_buffer_load_factor: float = setting(
+        "log.cleaner.io.buffer.load.factor", read.double(), "0.9",
+        "The part of log.cleaner.dedupe.buffer.size that is used.", Update.CLUSTER_WIDE,
+    )  # fmt: skip
+    cleaner_io_buffer_size_bytes: int = setting(
+        "log.cleaner.io.buffer.size", read.integer(0), str(512 * 1024),
+        "How much of a log is read, and compacted, before others have their turn.", Update.CLUSTER_WIDE,
+    )  # fmt: skip
+    cleaner_io_max_bytes_per_s: float = setting(
+        "log.cleaner.io.max.bytes.per.second", read.double(), "1.7976931348623157E308",
+        "How much compaction reads and writes in a second, at most and over all logs.", Update.CLUSTER_WIDE,
+    )  # fmt: skip
+    cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms", read.long(0), "15000",
+        "After what time the cleaner looks again, when there was nothing to compact.", Update.CLUSTER_WIDE,
+    )  # fmt: skip
+
     # Groups
     group_session_timeout_min_ms: int = setting(
         "group.min.session.timeout.ms", read.integer(1), "6000",

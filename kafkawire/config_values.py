@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,7 +83,7 @@ class Reader:
             case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
                 return str(int(text)) if text else text
             case ConfigType.DOUBLE:
-                return str(float(text))
+                return _java_double(float(text))
             case ConfigType.LIST:
                 return ",".join(elements(text))
         return text
@@ -182,6 +183,29 @@ def ratio(*, is_zero_allowed: bool = False) -> Reader:
         return number
 
     return Reader(ConfigType.DOUBLE, parse)
+
+
+def double() -> Reader:
+    """Any number."""
+
+    def parse(value: str) -> float:
+        try:
+            return float(value)
+        except ValueError:
+            raise ValueError("must be a number") from None
+
+    return Reader(ConfigType.DOUBLE, parse)
+
+
+def _java_double(number: float) -> str:
+    """As Java's Double.toString writes it."""
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return str(number)
+    sign, digits, exponent = Decimal(repr(number)).as_tuple()
+    assert isinstance(exponent, int)
+    figures = "".join(map(str, digits))
+    fraction = figures[1:].rstrip("0") or "0"
+    return f"{'-' if sign else ''}{figures[0]}.{fraction}E{len(digits) + exponent - 1}"
 
 
 def choice(*allowed: str) -> Reader:

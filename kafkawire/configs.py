@@ -68,7 +68,9 @@ class Configs:
         if topic in INTERNAL_TOPICS:
             fields["flush_policy"] = FlushPolicy.SYNC
             fields["cleanup_policy"] = frozenset({CleanupPolicy.COMPACT})  # whatever is retained elsewhere
-        return replace(self._log_defaults, **fields)
+        found = replace(self._log_defaults, **fields)
+        is_compacted = CleanupPolicy.COMPACT in found.cleanup_policy
+        return replace(found, requires_keys=is_compacted and topic not in INTERNAL_TOPICS)
 
     def _topic_default(self, key: TopicKey) -> str:
         """A topic key's value where the topic sets none."""
@@ -158,11 +160,15 @@ class Configs:
     def validate(self, topic: str, configs: Texts) -> None:
         """Raises InvalidConfig, naming the key, unless every key is one of topics and its value may be had."""
         for name, value in configs.items():
-            if topic in INTERNAL_TOPICS and (name, value) == COMPACTION:
-                continue  # of state that the broker writes and reads itself the newest of each key is enough
             if name not in TOPIC_KEYS:
                 raise InvalidConfig(f"Unknown topic config name: {name}")
             self._validate_topic_key(TOPIC_KEYS[name], value)
+        config = self.log_config(topic, configs)
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            raise InvalidConfig(
+                f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
+                f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
+            )
 
     def _validate_topic_key(self, key: TopicKey, value: str) -> None:
         try:

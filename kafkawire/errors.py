@@ -157,6 +157,7 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     log.CorruptMessage: ErrorCode.CORRUPT_MESSAGE,
     log.InvalidRecord: ErrorCode.INVALID_RECORD,
     log.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    log.RecordsRefused: ErrorCode.INVALID_RECORD,
     log.InvalidTxnState: ErrorCode.INVALID_TXN_STATE,
     log.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     log.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,

@@ -170,7 +170,7 @@ _MESSAGES: Final = (
 
 _RETENTION: Final = (
     _row(
-        "cleanup.policy", members(CleanupPolicy), None,
+        "cleanup.policy", members(CleanupPolicy), "cleanup_policy",
         "What becomes of old records: delete removes segments by age and size, compact keeps the newest record of "
         "each key, both do both, none keeps everything.",
         Default("log.cleanup.policy", "delete"),
@@ -189,23 +189,23 @@ _RETENTION: Final = (
         Default("log.retention.bytes", "-1"),
     ),
     _row(
-        "delete.retention.ms", long(0), None,
+        "delete.retention.ms", long(0), "delete_retention_ms",
         "How long a compacted topic keeps the record without a value that deletes a key: the time a reader that "
         "began at the start has to see it.",
         Default("log.cleaner.delete.retention.ms", "86400000"),
     ),
     _row(
-        "min.compaction.lag.ms", long(0), None,
+        "min.compaction.lag.ms", long(0), "min_compaction_lag_ms",
         "How long a record of a compacted topic is safe from compaction.",
         Default("log.cleaner.min.compaction.lag.ms", "0"),
     ),
     _row(
-        "max.compaction.lag.ms", long(1), None,
+        "max.compaction.lag.ms", long(1), "max_compaction_lag_ms",
         "How long a record of a compacted topic may stay before it must be looked at by compaction.",
         Default("log.cleaner.max.compaction.lag.ms", NO_LIMIT),
     ),
     _row(
-        "min.cleanable.dirty.ratio", ratio(is_zero_allowed=True), None,
+        "min.cleanable.dirty.ratio", ratio(is_zero_allowed=True), "min_cleanable_dirty_ratio",
         "How much of a compacted log must be new before compaction is worth its work: a part between 0 and 1.",
         Default("log.cleaner.min.cleanable.ratio", "0.5"),
     ),

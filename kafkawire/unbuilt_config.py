@@ -27,10 +27,6 @@ _KEYS: Final = (
     ),
     _unbuilt("zookeeper.connect", text, "", "The ZooKeeper ensemble that coordinates a cluster."),
     _unbuilt(
-        "log.cleaner.enable", boolean, "true",
-        "Whether compacted topics, those of committed offsets among them, are compacted.",
-    ),
-    _unbuilt(
         "remote.log.storage.system.enable", boolean, "false",
         "Whether topics may have finished segments in remote storage.",
     ),

@@ -83,11 +83,6 @@ NOT_BUILT = (
         kafka=r"\(present\)",
         ours=r"\(absent\)",
     ),
-    Explanation(
-        "Compacted topics are not built",
-        "cleanup.policy=compact is refused.",
-        case="(produce[.]compacted_topic|incremental_alter_configs[.]lists) .*",
-    ),
 )
 STRICTER = (
     Explanation(

@@ -109,6 +109,27 @@ def batch(*values: bytes, timestamps_ms: Sequence[int] | None = None) -> bytearr
     return build_batch([Record(b"k", value, time) for value, time in zip(values, times, strict=True)])
 
 
+def keyed_batch(
+    *records: tuple[bytes | None, bytes | None],
+    codec: Codec = Codec.NONE,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    timestamps_ms: Sequence[int] | None = None,
+) -> bytearray:
+    """Of keys and values."""
+    times = timestamps_ms or [NOW_MS] * len(records)
+    plain = build_batch([Record(key, value, time) for (key, value), time in zip(records, times, strict=True)])
+    header = parse_header(plain)
+    return seal_batch(
+        compress(codec, bytes(plain[61:])),
+        record_count=len(records),
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=codec,
+        timestamps_ms=(header.base_timestamp_ms, header.max_timestamp_ms),
+        producer=producer,
+    )
+
+
 def compressed_batch(codec: Codec, records: Sequence[Record]) -> bytearray:
     plain = build_batch(records)
     header = parse_header(plain)
@@ -167,6 +188,18 @@ async def read_all(log: PartitionLog, values: dict[int, bytes | None] | None = N
             for record in records:
                 values[header.base_offset + record.offset_delta] = record.value
             position = header.next_offset
+
+
+async def records_in(log: PartitionLog) -> dict[int, Record]:
+    """Everything a consumer can read, by offset; its batches come in order."""
+    found: dict[int, Record] = {}
+    position = log.log_start_offset
+    while position < log.high_watermark:
+        for header, records in batches_in(bytes_of((await read(log, position)).records)):
+            assert header.next_offset > position
+            found |= {header.base_offset + one.offset_delta: one for one in records}
+            position = header.next_offset
+    return {offset: one for offset, one in found.items() if offset >= log.log_start_offset}
 
 
 async def open_orders(store: SegmentStore, config: LogConfig | None = None, leader_epoch: int = 0) -> PartitionLog:

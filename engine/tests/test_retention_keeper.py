@@ -242,7 +242,8 @@ async def test_a_partition_deleted_meanwhile_harms_nobody() -> None:
 async def test_d2_a_disk_too_full_costs_the_oldest_segments_of_all_logs() -> None:
     filesystem, problems = MemoryFileSystem(), list[str]()
     config = LogConfig(segment_size_bytes=11_000, retention_ms=-1, file_delete_delay_ms=20_000)
-    compacted = dataclasses.replace(config, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+    policy = frozenset({CleanupPolicy.COMPACT})
+    compacted = dataclasses.replace(config, cleanup_policy=policy, min_cleanable_dirty_ratio=1.0)
     async with running(filesystem, checking(disk_max_used_ratio=0.9), problems=problems) as store:
         first, second = await _open(store, 0, config), await _open(store, 1, config)
         kept = await _open(store, 2, compacted)

@@ -6,6 +6,7 @@ Behavior:
   the order of its requests, and the next request starts while this one waits for its acks.
 - acks=0 gets no reply. An error closes the connection, the only way to tell such a client (KafkaApis).
 - A time-out (acks=all) answers REQUEST_TIMED_OUT; what was appended stays.
+- Records without a key are refused in compacted topics, each by its place in the batch.
 - No transaction can be open: a transactional batch gets INVALID_TXN_STATE.
 - Internal topics are written by the broker alone (INVALID_TOPIC_EXCEPTION), Kafka's admin tools excepted.
 
@@ -27,6 +28,7 @@ from engine.errors import EngineError
 from kafkawire.context import Operation, RequestContext, ResourceType
 from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -57,7 +59,7 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 
 # What Kafka's LogValidator finds is told with a text: a client can show it. The log start goes with what the log finds.
-_VALIDATION_ERRORS: Final = (log_errors.InvalidRecord, log_errors.InvalidTimestamp)
+_VALIDATION_ERRORS: Final = (log_errors.InvalidRecord, log_errors.InvalidTimestamp, log_errors.RecordsRefused)
 _LOG_ERRORS: Final = (*_VALIDATION_ERRORS, log_errors.OutOfOrderSequence, log_errors.InvalidProducerEpoch)
 
 
@@ -205,6 +207,11 @@ class ProduceReply(Countdown):
             row.log_start_offset = log_start_offset
         if isinstance(error, _VALIDATION_ERRORS):
             row.error_message = str(error) or None
+        if isinstance(error, log_errors.RecordsRefused):
+            row.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=one.number, batch_index_error_message=one.message)
+                for one in error.errors
+            ]
         self._hint(row, topic)
 
     def _hint(self, row: PartitionProduceResponse, topic: str) -> None:

@@ -10,7 +10,7 @@ import trio.testing
 
 from kafkawire.config import ConfigError
 from kafkawire.errors import ErrorCode
-from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
@@ -157,15 +157,6 @@ async def test_segments_of_the_topic_of_offsets() -> None:
         await connected(opened)
         configs = opened.broker.coordinator.image.topics[OFFSETS_TOPIC].configs
         assert configs == {"cleanup.policy": "compact", "segment.bytes": "2097152"}
-
-
-async def test_other_topics_are_not_compacted_yet() -> None:
-    async with open_broker(**FEW) as opened:
-        client = opened.connect()
-        configs = [CreatableTopicConfig(name="cleanup.policy", value="compact")]
-        topic = CreatableTopic(name="c", num_partitions=1, replication_factor=1, configs=configs)
-        reply = await ask(client, CreateTopicsRequest(topics=[topic], timeout_ms=1_000), 6)
-        assert reply.topics[0].error_code == ErrorCode.INVALID_CONFIG
 
 
 async def test_offsets_of_a_deleted_topic_are_gone() -> None:

@@ -13,12 +13,13 @@ from functools import partial
 import trio
 
 from engine.api import Isolation, PartitionLog
-from engine.batch import HEADER_SIZE_BYTES, parse_header
+from engine.batch import HEADER_SIZE_BYTES, parse_header, walk_records
 from engine.checkpoints import PartitionCheckpoint
 from engine.errors import OutOfOrderSequence
 from engine.index import ENTRY, Entry, following, partition_key, read_entry, read_offset
 from engine.layout import directory_name
 from engine.offline import Partition, segment_files, verify
+from engine.partition import Partition as LivePartition
 from engine.segment import segment_name, walk_headers
 from engine.tests.crash_states.life import NOW_MS, OPTIONS, Life, living, next_sequence, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Batch, Content, Legal, RecordingFileSystem, Timeline
@@ -80,14 +81,14 @@ async def _examine(done: Examination, asked: Sequence[Asked], leader_epoch: int,
 
 async def _check_opened(life: Life, asked: Asked) -> Timeline:
     old, legal = asked.timeline, asked.legal
-    timeline = Timeline(old.partition, old.is_async, NEVER, before=asked.after_power_cut)
+    timeline = Timeline(old.partition, old.is_async, NEVER, before=asked.after_power_cut, is_compacted=old.is_compacted)
     log = await life.open(timeline)
     where = f"{old.partition.topic}-{old.partition.partition}"
     if log.log_start_offset not in legal.starts:
         raise Anomaly(f"{where}: log start {log.log_start_offset}, not in {legal.starts}")
     stored = await _read_all(log)
     for content in legal.contents:
-        if _matches(stored, content, log):
+        if (_is_compaction_of if old.is_compacted else _matches)(stored, content, log):
             break
     else:
         counts = [len(content) for content in legal.contents]
@@ -108,6 +109,35 @@ def _matches(stored: Sequence[bytes], content: Content, log: PartitionLog) -> bo
         and len(stored) == len(visible)
         and all(_is_same(one, batch) for one, batch in zip(stored, visible, strict=True))
     )
+
+
+def resident_of(log: PartitionLog) -> LivePartition:
+    assert isinstance(log, LivePartition)
+    return log
+
+
+def _is_compaction_of(stored: Sequence[bytes], content: Content, log: PartitionLog) -> bool:
+    """Nothing but what was sent, the newest record of each key, and all that compaction has not come to."""
+    compacted_to = resident_of(log).log.compacted_to
+    start, end = log.log_start_offset, max(content[-1].next_offset if content else 0, log.log_start_offset)
+    found = {offset: one for offset, one in _records(stored).items() if offset >= start}
+    sent = {
+        batch.base_offset + number: one
+        for batch in content
+        for number, one in enumerate(batch.keyed)
+        if batch.base_offset + number >= start
+    }
+    newest = {key: offset for offset, (key, _) in sent.items()}
+    needed = {*newest.values(), *(offset for offset in sent if offset >= compacted_to)}
+    return log.high_watermark == log.log_end_offset == end and found.items() <= sent.items() and needed <= found.keys()
+
+
+def _records(stored: Sequence[bytes]) -> dict[int, tuple[bytes, bytes | None]]:
+    return {
+        parse_header(batch).base_offset + one.offset_delta: (one.key or b"", one.value)
+        for batch in stored
+        for one in walk_records(parse_header(batch), batch[HEADER_SIZE_BYTES:])
+    }
 
 
 def _is_same(stored: bytes, batch: Batch) -> bool:
@@ -154,14 +184,16 @@ def _entries_of(filesystem: RecordingFileSystem, path: str) -> Iterator[Entry]:
     """Of all its batches."""
     newest_ms = -1
     for at in walk_headers(filesystem.open(path), 0, filesystem.size(path)):
-        newest_ms = max(newest_ms, at.header.max_timestamp_ms)
+        if at.header.record_count:
+            newest_ms = max(newest_ms, at.header.max_timestamp_ms)
         yield Entry(at.header.base_offset, at.position, newest_ms)
 
 
 def _check_footers(life: Life, timeline: Timeline) -> None:
     """Whatever is sealed is right; and nothing is sealed that is appended to."""
     directory = f"{OPTIONS.log_dirs[0]}/{directory_name(timeline.partition)}"
-    partition = Partition(directory, timeline.partition, PartitionCheckpoint())
+    compacted_to = resident_of(life.logs[timeline]).log.compacted_to
+    partition = Partition(directory, timeline.partition, PartitionCheckpoint(compacted_to=compacted_to))
     for segment in segment_files(life.filesystem, directory):
         if segment.footer is None and segment.footer_problem is None:
             continue
@@ -179,6 +211,9 @@ async def _check_answers(life: Life, timeline: Timeline) -> None:
         for number, time in enumerate(batch.timestamps_ms)
         if batch.base_offset + number >= timeline.start
     ]
+    if timeline.is_compacted:
+        there = _records(await _read_all(log))
+        records = [(offset, time) for offset, time in records if offset in there]
     for timestamp_ms in (NOW_MS, NOW_MS + life.rng.randrange(1000), NOW_MS + 1000):
         answer = await log.offset_for_timestamp(timestamp_ms, EVERYTHING)
         expected = next((offset for offset, time in records if time >= timestamp_ms), -1)
@@ -205,7 +240,13 @@ async def _check_producers(life: Life, timeline: Timeline) -> None:
             raise Anomaly(f"the retry of the batch at {batch.base_offset} went to {result.base_offset}")
         await _send(life, timeline, producer_id)
         skipped = life.next_batch(timeline, producer_id)
-        ahead = Timeline(timeline.partition, timeline.is_async, 0, content=(*timeline.latest, skipped))
+        ahead = Timeline(
+            timeline.partition,
+            timeline.is_async,
+            0,
+            content=(*timeline.latest, skipped),
+            is_compacted=timeline.is_compacted,
+        )
         gap = life.next_batch(ahead, producer_id)
         assert gap.sequence == next_sequence(ahead, producer_id)
         try:

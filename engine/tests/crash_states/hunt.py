@@ -138,7 +138,7 @@ def _look_again(done: Examination, end: End, leader_epoch: int, seed: int) -> No
     asked = []
     for one in done.timelines:
         legal = one.legal(now, power_cut=True)
-        asked.append(Asked(Timeline(one.partition, one.is_async, NEVER), legal, legal))
+        asked.append(Asked(Timeline(one.partition, one.is_async, NEVER, is_compacted=one.is_compacted), legal, legal))
     try:
         examine(image, asked, leader_epoch, seed + 2)
     except Exception as error:

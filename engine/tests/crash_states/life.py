@@ -12,8 +12,9 @@ import trio.testing
 
 import engine.index
 import engine.segment
-from engine.api import FlushPolicy, Leadership, LogConfig, PartitionLog, PendingAppend
+from engine.api import CleanupPolicy, FlushPolicy, Leadership, LogConfig, PartitionLog, PendingAppend
 from engine.batch import Record, build_batch
+from engine.cleaning_pass import CleanerOptions
 from engine.errors import EngineError
 from engine.io_workers import LoopPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
@@ -24,15 +25,30 @@ NOW_MS = 1_700_000_000_000
 INDEX_INTERVAL_BYTES = 200  # segments are small: an index of their first batches only could not be wrong
 INDEX_INTERVAL_RECORDS = 2
 OPTIONS = StoreOptions(
-    ("/data",), "cluster", 1, journal_slot_size_bytes=5 * 4096, open_files_max=4, loaded_indexes_max=2
+    ("/data",),
+    "cluster",
+    1,
+    journal_slot_size_bytes=5 * 4096,
+    open_files_max=4,
+    loaded_indexes_max=2,
+    cleaner=CleanerOptions(io_buffer_size_bytes=500, backoff_ms=10_000),
 )
 RETENTION_MS = 5000
 SYNC = LogConfig(segment_size_bytes=900, file_delete_delay_ms=1000, retention_ms=RETENTION_MS)
 ASYNC = replace(SYNC, flush_policy=FlushPolicy.ASYNC, flush_interval_ms=2000)
 
 
+COMPACTED = replace(
+    SYNC,
+    cleanup_policy=frozenset({CleanupPolicy.COMPACT}),
+    min_cleanable_dirty_ratio=0.01,
+    delete_retention_ms=1,  # and the clock stands still
+    requires_keys=True,
+)
+
+
 def config_of(timeline: Timeline) -> LogConfig:
-    return ASYNC if timeline.is_async else SYNC
+    return COMPACTED if timeline.is_compacted else ASYNC if timeline.is_async else SYNC
 
 
 def schedule_by(seed: int) -> None:
@@ -101,11 +117,17 @@ class Life:
         count = self.rng.choice((1, 1, 2, 5))
         times = tuple(NOW_MS + self.rng.randrange(1000) for _ in range(count))
         sequence = next_sequence(timeline, producer_id) if producer_id >= 0 else -1
-        sent = build_batch(
-            [Record(None, self.rng.randbytes(self.rng.choice((3, 40, 150))), time) for time in times],
-            producer=(producer_id, 0 if producer_id >= 0 else -1, sequence),
-        )
-        return Batch(timeline.end_offset, times, bytes(sent), self.leader_epoch, producer_id, sequence)
+        records = [Record(None, self.rng.randbytes(self.rng.choice((3, 40, 150))), time) for time in times]
+        if timeline.is_compacted:
+            records = [self._keyed(one) for one in records]
+        sent = build_batch(records, producer=(producer_id, 0 if producer_id >= 0 else -1, sequence))
+        keyed = tuple((one.key or b"", one.value) for one in records)
+        return Batch(timeline.end_offset, times, bytes(sent), self.leader_epoch, producer_id, sequence, keyed)
+
+    def _keyed(self, record: Record) -> Record:
+        """Few keys, some of them deleted."""
+        key = b"key %d" % self.rng.randrange(4)
+        return record._replace(key=key, value=None if self.rng.random() < 0.2 else record.value)
 
 
 def next_sequence(timeline: Timeline, producer_id: int) -> int:

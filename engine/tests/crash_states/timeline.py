@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from engine.api import PendingAppend, TopicPartition
 from engine.journal import DIRECTORY as JOURNAL
 from engine.journal_format import PAGE_SIZE_BYTES, SLOT_ID_SIZE_BYTES, Barrier, BarrierKind, frames
+from engine.swap import SWAP_SUFFIX
 from engine.testing import MemoryFileSystem
 from engine.testing_loss import Operation
 
@@ -28,6 +29,7 @@ class Batch(NamedTuple):
     leader_epoch: int
     producer_id: int = -1
     sequence: int = -1
+    keyed: tuple[tuple[bytes, bytes | None], ...] = ()  # in a compacted topic
 
     @property
     def next_offset(self) -> int:
@@ -83,6 +85,7 @@ class Timeline:
     delete_asked_at: int = NEVER
     delete_answered_at: int = NEVER
     log: SeenLog | None = None
+    is_compacted: bool = False
 
     @property
     def latest(self) -> Content:
@@ -151,11 +154,15 @@ class RecordingFileSystem(MemoryFileSystem):
     """Tells the timelines before each change what number it has."""
 
     timelines: list[Timeline] = field(default_factory=list)
-    barriers_at: set[int] = field(default_factory=set)  # the numbers of operations after which there is a new one
+    barriers_at: set[int] = field(
+        default_factory=set
+    )  # the numbers of operations after which there is a new one, or a swap
 
     def do(self, operation: Operation) -> None:
         self.look()
         super().do(operation)
+        if operation.path.endswith(SWAP_SUFFIX):
+            self.barriers_at.add(len(self.operations))
         if self.timelines and operation.kind == "fdatasync" and f"/{JOURNAL}/" in operation.path:
             for barrier in self._barriers_synced(operation):
                 self.barriers_at.add(len(self.operations))

@@ -1,8 +1,8 @@
 """A seeded run of the engine without any crash; all that it does to the disk is recorded, to be crashed afterwards.
 
 Several partitions, of sync topics and of an async one, idempotent producers with retries in flight, rolls, journal and
-file-sync rounds, checkpoints, snapshots, the index, DeleteRecords, retention, truncations, deletions, clean stops and
-kills.
+file-sync rounds, checkpoints, snapshots, the index, DeleteRecords, retention, compaction, truncations, deletions, clean
+stops and kills.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine.tests.crash_states.timeline import NEVER, Content, Event, RecordingF
 
 PARTITIONS = 4
 ASYNC_PARTITION = PARTITIONS - 1
+COMPACTED_PARTITION = PARTITIONS - 2
 LIVES = 3
 STEPS_PER_LIFE = 12
 
@@ -46,7 +47,9 @@ def new_timeline(workload: Workload, number: int) -> Timeline:
     generation = len(workload.timelines[number])
     partition = TopicPartition(bytes([number, generation] * 8), f"topic{number}", number)
     is_async = number == ASYNC_PARTITION
-    timeline = Timeline(partition, is_async, len(workload.filesystem.operations))
+    timeline = Timeline(
+        partition, is_async, len(workload.filesystem.operations), is_compacted=number == COMPACTED_PARTITION
+    )
     workload.timelines[number].append(timeline)
     workload.filesystem.timelines.append(timeline)
     return timeline
@@ -131,6 +134,8 @@ class _Steps:
         now_ms = NOW_MS + self._rng.choice((RETENTION_MS, RETENTION_MS + 400, RETENTION_MS + 700, RETENTION_MS + 1000))
         expected = {}
         for timelines in self._workload.timelines:
+            if timelines[-1].is_compacted:
+                continue
             offset = _expired_to(self._log(timelines[-1]), timelines[-1].latest, now_ms)
             expected[timelines[-1]] = max(offset, timelines[-1].latest_start)
             if offset > timelines[-1].latest_start:
@@ -150,7 +155,7 @@ class _Steps:
     async def _truncate(self) -> None:
         timeline = self._draw()
         above = [batch for batch in timeline.latest if batch.base_offset > timeline.latest_start]
-        if not above:
+        if not above or timeline.is_compacted:  # what gave way to newer records would be missed once those are cut
             return
         first = self._rng.choice((above[-1], self._rng.choice(above)))  # the last ones may be in the journal alone
         offset = self._rng.randrange(first.base_offset, first.next_offset)

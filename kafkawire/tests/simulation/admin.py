@@ -64,6 +64,7 @@ class Admin:
             return
         life = TopicLife(topic_id, plan.name, plan.is_sync, plan.partition_count, invoked, history.tick())
         life.retention_ms = plan.retention_ms
+        life.is_compacted = plan.is_compacted
         history.topics[topic_id] = life
         self.shared.topics[plan.name] = life
         history.note("created", plan.name, topic_id)

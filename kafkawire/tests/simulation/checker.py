@@ -25,6 +25,7 @@ from kafkawire.tests.simulation.history import (
     Send,
     StoredRecord,
     Value,
+    key_of,
 )
 
 ALL_ACKS = -1
@@ -52,6 +53,10 @@ class Facts:
     def is_sync(self, place: Place) -> bool:
         return self.history.topics[place.topic_id].is_sync
 
+    def is_compacted(self, place: Place) -> bool:
+        topic = self.history.topics.get(place.topic_id)
+        return topic is not None and topic.is_compacted
+
     def cuts(self, place: Place) -> list[Restart]:
         """Restarts after a power cut, with the end of this partition."""
         return [one for one in self.history.restarts if place in one.cut_ends]
@@ -64,7 +69,7 @@ def check(history: History, final: Mapping[Place, Mapping[int, StoredRecord]]) -
     """All anomalies. `final` has, for each partition that must be readable in the end, its records by offset."""
     facts = _sort(history)
     found = [Anomaly("trouble", text) for text in history.troubles]
-    found += [one for read in history.reads for one in _check_read(read)]
+    found += [one for read in history.reads for one in _check_read(read, may_have_gaps=facts.is_compacted(read.place))]
     for place in facts.places():
         found += _lost_writes(facts, place, final.get(place))
         found += _changed_offsets(facts, place)
@@ -102,7 +107,7 @@ def _may_be_lost(facts: Facts, place: Place, send: Send) -> bool:
     return any(cut.at > send.completed and cut.cut_ends[place] <= last for cut in facts.cuts(place))
 
 
-def _check_read(read: Read) -> Iterator[Anomaly]:
+def _check_read(read: Read, *, may_have_gaps: bool) -> Iterator[Anomaly]:
     """What a single answer shows."""
     if read.damage:
         yield Anomaly("wrong bytes", f"{read.place} at {read.offset}: {read.damage}")
@@ -112,9 +117,10 @@ def _check_read(read: Read) -> Iterator[Anomaly]:
         return
     expected = None
     for batch in read.batches:
-        if expected is None and not batch.base_offset <= read.offset <= batch.last_offset:
+        is_behind = may_have_gaps and batch.base_offset > (read.offset if expected is None else expected)
+        if expected is None and not (is_behind or batch.base_offset <= read.offset <= batch.last_offset):
             yield Anomaly("wrong place", f"{read.place}: {batch.base_offset} for offset {read.offset}")
-        if expected is not None and batch.base_offset != expected:
+        if expected is not None and not is_behind and batch.base_offset != expected:
             yield Anomaly("gap", f"{read.place}: {batch.base_offset} after {expected - 1}")
         expected = batch.last_offset + 1
     if expected is not None and expected > read.high_watermark:
@@ -127,11 +133,14 @@ def _lost_writes(facts: Facts, place: Place, final: Mapping[int, StoredRecord] |
     if final is None:
         return
     start = _known_start(facts, place)
+    newest = {key_of(one.value): offset for offset, one in sorted(final.items())} if facts.is_compacted(place) else {}
     for send in facts.acked[place]:
         if _may_be_lost(facts, place, send):
             continue
         for offset, value in enumerate(send.values, send.offset):
             there = final.get(offset)
+            if there is None and newest.get(key_of(value), -1) > offset:
+                continue  # it gave way to that
             if offset >= start and (there is None or there.value != value):
                 what = "nothing" if there is None else f"{there.value}"
                 yield Anomaly("lost write", f"{place}: {value} acked (acks={send.acks}) at {offset}, there is {what}")
@@ -319,6 +328,8 @@ def _expired_to(facts: Facts, place: Place) -> Callable[[int], int]:
     retention_ms = history.topics[place.topic_id].retention_ms
     if retention_ms is None:
         return lambda _: 0
+    if facts.is_compacted(place):  # what was young may have given way
+        return lambda _: UNANSWERED
     records = list(_kept_records(facts, place))
     records.sort(key=lambda record: record.timestamp_ms)
     lowest_from = [*accumulate((record.offset for record in reversed(records)), min)][::-1]
@@ -367,7 +378,8 @@ def _epochs(facts: Facts, place: Place) -> Iterator[Anomaly]:
     for read in facts.reads[place]:
         before = -1
         for batch in read.batches:
-            epoch_at[batch.base_offset, batch.records[0].value] = batch.leader_epoch
+            if batch.records:
+                epoch_at[batch.records[0].offset, batch.records[0].value] = batch.leader_epoch
             if batch.leader_epoch < before:
                 yield Anomaly("epoch went back", f"{place} at {batch.base_offset}: {batch.leader_epoch}")
             before = batch.leader_epoch
@@ -406,11 +418,13 @@ def _out_of_range(facts: Facts, place: Place) -> Iterator[Anomaly]:
 
 
 def _lookups(facts: Facts, final: Mapping[Place, Mapping[int, StoredRecord]]) -> Iterator[Anomaly]:
-    """Searches by timestamp give what a linear scan gives, of what was readable then."""
+    """Searches by timestamp give what a linear scan gives of what was readable then, if that is known."""
     scans: dict[Place, _Scan] = {}
     for lookup in facts.history.lookups:
         place = lookup.place
         if place not in final or not facts.is_sync(place) or lookup.timestamp_ms in (EARLIEST, LATEST):
+            continue
+        if facts.is_compacted(place):
             continue
         if place not in scans:
             scans[place] = _Scan(final[place])

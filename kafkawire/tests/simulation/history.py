@@ -14,6 +14,12 @@ from typing import NamedTuple
 
 UNANSWERED = 1 << 62
 Value = tuple[int, int]  # writer, number within the writer
+KEYS = 7  # of the records of a compacted topic
+
+
+def key_of(value: Value) -> int:
+    """Of a record in a compacted topic."""
+    return sum(value) % KEYS
 
 
 class Place(NamedTuple):
@@ -44,6 +50,7 @@ class TopicLife:
     deletion_invoked: int = UNANSWERED
     deleted: int = UNANSWERED
     retention_ms: int | None = None  # None: longer than any run
+    is_compacted: bool = False
 
 
 @dataclass(slots=True)

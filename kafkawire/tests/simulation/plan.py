@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 from typing import NamedTuple
@@ -64,6 +64,10 @@ class TopicPlan:
         return self.configs.get("flush.policy") != "async"
 
     @property
+    def is_compacted(self) -> bool:
+        return "cleanup.policy" in self.configs
+
+    @property
     def segment_size_bytes(self) -> int:
         return int(self.configs["segment.bytes"])
 
@@ -106,6 +110,8 @@ def plan(seed: int) -> Plan:
     topics = [_topic(rng, number) for number in range(rng.randint(1, 3))]
     topics.append(_topic(rng, len(topics), is_volatile=True))
     _forget_some(Random(f"{seed}/retention"), topics)
+    compacting = Random(f"{seed}/compaction")
+    topics = [_compacted(one) if compacting.random() < 0.4 else one for one in topics]
     return Plan(
         seed=seed,
         log_dirs=log_dirs,
@@ -136,6 +142,12 @@ def _forget_some(rng: Random, topics: list[TopicPlan]) -> None:
     for topic in topics:
         if rng.random() < 0.4:
             topic.configs["retention.ms"] = rng.choice(("500", "2000", "5000"))
+
+
+def _compacted(topic: TopicPlan) -> TopicPlan:
+    policy = "compact,delete" if "retention.ms" in topic.configs else "compact"
+    configs = {**topic.configs, "cleanup.policy": policy, "min.cleanable.dirty.ratio": "0.01"}
+    return replace(topic, configs=configs)
 
 
 def _writer(rng: Random, number: int, topics: list[TopicPlan]) -> WriterPlan:

@@ -144,6 +144,8 @@ class _Run:
             "auto.create.topics.enable": "false",
             "journal.slot.bytes": str(the_plan.journal_slot_size_bytes),
             "log.retention.check.interval.ms": "300",
+            "log.cleaner.backoff.ms": "500",
+            "log.cleaner.io.buffer.size": "4096",
             **groups.properties,
         }
         self.lives = Lives(self.shared, world, properties, loses_views=groups.loses_views)

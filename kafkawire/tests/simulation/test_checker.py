@@ -6,6 +6,7 @@ import pytest
 
 from kafkawire.tests.simulation.checker import ALL_ACKS, CORRUPT, OUT_OF_RANGE, check
 from kafkawire.tests.simulation.history import (
+    KEYS,
     DirFailure,
     History,
     Lookup,
@@ -25,9 +26,10 @@ HERE = Place(b"topic-id-one", 0)
 Final = dict[Place, dict[int, StoredRecord]]
 
 
-def history(*, is_sync: bool = True) -> History:
+def history(*, is_sync: bool = True, is_compacted: bool = False) -> History:
     found = History()
     found.topics[HERE.topic_id] = TopicLife(HERE.topic_id, "orders", is_sync, 1, found.tick(), found.tick())
+    found.topics[HERE.topic_id].is_compacted = is_compacted
     return found
 
 
@@ -360,3 +362,20 @@ def test_index_differs_from_a_scan(timestamp_ms: int, offset: int, found_ms: int
     read(one, 0, stored)
     one.lookups.append(Lookup(HERE, timestamp_ms, one.tick(), one.tick(), offset, found_ms))
     assert kinds(one, final(stored)) == {"index"}
+
+
+def test_a_compacted_topic_may_lack_what_gave_way_and_nothing_else() -> None:
+    old, same_key, other_key = (1, 0), (1, KEYS), (1, 1)
+    one = history(is_compacted=True)
+    send(one, old, offset=0)
+    send(one, other_key, offset=1)
+    send(one, same_key, offset=2)
+    read(one, 0, batch(1, other_key), batch(2, same_key))
+    there = {HERE: {1: StoredRecord(1, other_key, 0), 2: StoredRecord(2, same_key, 0)}}
+    assert kinds(one, there) == set()
+    del there[HERE][1]
+    assert kinds(one, there) == {"lost write"}
+    there = {HERE: {0: StoredRecord(0, old, 0), 1: StoredRecord(1, other_key, 0)}}
+    assert kinds(one, there) == {"lost write"}
+    read(one, 2, batch(1, other_key))
+    assert "wrong place" in kinds(one)

@@ -22,7 +22,7 @@ from kafkawire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from kafkawire.tests.simulation.history import Outcome, Send
+from kafkawire.tests.simulation.history import Outcome, Send, key_of
 from kafkawire.tests.simulation.network import ANSWER_WITHIN_S, LOST, Connection
 from kafkawire.tests.simulation.plan import Target, TopicPlan, WriterPlan
 from kafkawire.tests.simulation.shared import Shared
@@ -150,7 +150,7 @@ class Writer:
         now_ms = self.shared.now_ms()
         records = [
             Record(
-                None,
+                b"%d" % key_of(value) if topic.is_compacted else None,
                 b"%d:%d:" % value + rng.randbytes(min(room, 40)).ljust(room, b"."),
                 now_ms + rng.randint(-3000, 3000),
             )
