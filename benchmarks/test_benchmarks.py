@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import cold_seek, connections, groups, growth, key_lookup, loop_lag, partitions, start, wire_load
+from benchmarks import (
+    cold_seek,
+    compaction,
+    connections,
+    groups,
+    growth,
+    key_lookup,
+    loop_lag,
+    partitions,
+    start,
+    wire_load,
+)
 from compat_tests.harness.requirements import need_java, need_kafka_jars
 
 if TYPE_CHECKING:
@@ -25,6 +36,7 @@ def test_wire_load() -> None:
     "main",
     [
         cold_seek.main,
+        compaction.main,
         connections.main,
         groups.main,
         growth.main,
@@ -33,7 +45,7 @@ def test_wire_load() -> None:
         partitions.main,
         start.main,
     ],
-    ids=["cold seek", "connections", "groups", "growth", "key lookup", "loop lag", "partitions", "start"],
+    ids=["cold seek", "compaction", "connections", "groups", "growth", "key lookup", "loop lag", "partitions", "start"],
 )
 def test_against_kafkawire_alone(main: Callable[[Sequence[str]], None]) -> None:
     need_java()

@@ -84,7 +84,9 @@ CHECK = [
     pytest_stage("unit tests", 480, "-m", "not fuzz"),
     pytest_stage("planted bugs, as patches", 120, "compat_tests/exam", "-k", "there or applies"),
 ]
-CLIENTS = tuple(f"compat_tests/{name}" for name in ("kcat", "confluent", "kafka_python", "cli", "restart"))
+CLIENTS = tuple(
+    f"compat_tests/{name}" for name in ("kcat", "confluent", "kafka_python", "cli", "restart", "compaction")
+)
 TEST = [
     *CHECK,
     pytest_stage("hostile input", 240, "-m", "fuzz"),

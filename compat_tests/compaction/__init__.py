@@ -1,0 +1,1 @@
+"""Compacted topics, by stock clients and Kafka's own tools."""
