@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from coordinator.state_log import PendingWrite, StateLog, StateLogFailed, StateLogs, StateRecord
-from engine.api import LogConfig
+from engine.api import CleanupPolicy, LogConfig
 from engine.batch import Codec, Record, RecordHeader, build_batch, seal_batch
 from engine.store import SegmentStore
 from engine.testing import Fault, MemoryFileSystem
@@ -59,6 +59,37 @@ async def test_what_is_appended_comes_back_in_order() -> None:
         assert await log.read(0) == ([A, B, GONE], 3, 4)
         assert await log.read(1) == ([B, GONE], 3, 4)
         assert await log.read(3) == ([], 3, -1)
+
+
+async def test_a_log_that_is_compacted_comes_to_the_same() -> None:
+    compacted = LogConfig(
+        segment_size_bytes=300,
+        cleanup_policy=frozenset({CleanupPolicy.COMPACT}),
+        min_cleanable_dirty_ratio=0.01,
+        delete_retention_ms=0,
+    )
+    filesystem = MemoryFileSystem()
+    expected: dict[bytes, bytes | None] = {}
+    async with running(filesystem) as store:
+        log = await state_log(store, compacted)
+        for number in range(60):
+            record = StateRecord(b"key %d" % (number % 5), None if number % 5 == 4 else b"%d" % number)
+            expected[record.key] = record.value
+            await settled(log.append([record], NOW_MS))
+            if number % 20 == 19:
+                await trio.sleep(16)
+        known_to = log.end_offset
+        found = await everything(log)
+        assert len(found) < 30
+        assert {**dict.fromkeys(expected), **dict(found)} == expected
+        for offset in range(known_to):
+            part = await log.read(offset)
+            assert part.next_offset > offset
+            assert log.holds(part.leader_epoch, part.next_offset)
+    async with running(filesystem) as store:
+        log = await state_log(store, compacted, leader_epoch=1)
+        assert await everything(log) == found
+        assert log.holds(0, known_to)
 
 
 async def test_an_append_counts_when_it_is_durable() -> None:
