@@ -42,7 +42,7 @@ long: $(VENV)/.spark jars  ## what is too long for CI; appends to docs/ledger.md
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.test kafka-jars  ## the benchmarks against Apache Kafka, full size (hours)
-	set -e; for each in wire_load start connections partitions cold_seek loop_lag groups growth key_lookup compaction; do \
+	set -e; for each in wire_load start connections partitions cold_seek loop_lag groups growth key_lookup compaction administration; do \
 	  $(BIN)/python -m benchmarks.$$each; done
 
 generate: install-test  ## write the generated files: messages, docs/protocol.md, docs/configs.md

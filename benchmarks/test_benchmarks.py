@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks import (
+    administration,
     cold_seek,
     compaction,
     connections,
@@ -35,6 +36,7 @@ def test_wire_load() -> None:
 @pytest.mark.parametrize(
     "main",
     [
+        administration.main,
         cold_seek.main,
         compaction.main,
         connections.main,
@@ -45,7 +47,18 @@ def test_wire_load() -> None:
         partitions.main,
         start.main,
     ],
-    ids=["cold seek", "compaction", "connections", "groups", "growth", "key lookup", "loop lag", "partitions", "start"],
+    ids=[
+        "administration",
+        "cold seek",
+        "compaction",
+        "connections",
+        "groups",
+        "growth",
+        "key lookup",
+        "loop lag",
+        "partitions",
+        "start",
+    ],
 )
 def test_against_kafkawire_alone(main: Callable[[Sequence[str]], None]) -> None:
     need_java()

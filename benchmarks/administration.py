@@ -1,0 +1,144 @@
+"""What do tools and reconnecting clients cost: the configs of 1,000 topics, and 100 clients that ask for the metadata
+of 10,000 partitions at once while somebody produces?
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import NewTopic
+
+from benchmarks import bench, machine, report
+from benchmarks.load import Requests, run_load
+from benchmarks.wire_requests import batch_of, checker, produce_requests
+from compat_tests.confluent.clients import Admin
+from compat_tests.harness.messages import encode_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from benchmarks.bench import Contender, Options
+
+TOPICS = 1_000
+CLIENTS = 100
+PARTITIONS = 5_000  # of each of two topics: Apache Kafka's controller makes no more at once
+DESCRIBE_VERSION, METADATA_VERSION = 4, 12
+TOPIC_RESOURCE = 2
+
+
+def _sized(frame: bytes) -> bytearray:
+    return bytearray(len(frame).to_bytes(4, "big") + frame)
+
+
+def describe_requests(topics: Sequence[str], count: int) -> Requests:
+    """DescribeConfigs of all of these topics, every key with its synonyms."""
+    resources = [
+        {"resource_type": TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": None} for topic in topics
+    ]
+    fields = {"resources": resources, "include_synonyms": True, "include_documentation": False}
+    frame = _sized(encode_request("describe_configs", DESCRIBE_VERSION, fields))
+    count_size_bytes = 1 if len(topics) < 127 else 2
+    return Requests([frame], count, checker(4 + 1 + 4 + count_size_bytes))
+
+
+def metadata_requests(topics: Sequence[str], count: int) -> Requests:
+    """Metadata of all partitions of these topics."""
+    fields = {
+        "topics": [{"topic_id": bytes(16), "name": topic} for topic in topics],
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+    frame = _sized(encode_request("metadata", METADATA_VERSION, fields))
+    return Requests([frame], count, lambda head: None)
+
+
+def describe(options: Options, topics: dict[str, list[str]], contender: Contender) -> report.Figures:
+    requests = describe_requests(topics[contender.name], options.count(20, 2))
+    figures = bench.measure(contender, [requests], 1)
+    return {name: figures[name] for name in ("req/s", "p50 ms", "p99 ms", "CPU s", "MB/s")}
+
+
+def descriptions(options: Options, field: Sequence[Contender]) -> report.Result:
+    count = options.count(TOPICS, 10)
+    names = [f"described-{number}" for number in range(count)]
+    for contender in field:
+        admin = Admin(contender.broker, bench.MAKE_TIMEOUT_S)
+        for name in names:
+            admin.create(NewTopic(name, 1, 1, config={"retention.ms": "3600000"}))
+        bench.wait_until_led(contender, names[-1], [0])
+    topics = {contender.name: names for contender in field}
+    case = f"DescribeConfigs of {count:,} topics"
+    return bench.alternate(case, "req/s", field, partial(describe, options, topics), options)
+
+
+def _ask_on(port: int, topics: list[str], clients: int, is_over: object, asked: object) -> None:
+    """In a process of its own: everybody asks, again and again, until it is over."""
+    while not is_over.is_set():  # type: ignore[attr-defined]
+        measured = run_load(port, [metadata_requests(topics, 1) for _ in range(clients)], 1)
+        with asked.get_lock():  # type: ignore[attr-defined]
+            asked.value += measured.requests  # type: ignore[attr-defined]
+
+
+@contextmanager
+def asking(port: int, topics: list[str], clients: int) -> Iterator[object]:
+    """Many clients that ask for metadata at once; yields how many answers they had."""
+    context = multiprocessing.get_context("spawn")
+    is_over, asked = context.Event(), context.Value("q", 0)
+    process = context.Process(target=_ask_on, args=(port, topics, clients, is_over, asked))
+    process.start()
+    try:
+        while process.is_alive() and not asked.value:
+            is_over.wait(0.05)
+        yield asked
+    finally:
+        is_over.set()
+        process.join()
+
+
+def beside(options: Options, topics: dict[str, list[str]], contender: Contender) -> report.Figures:
+    """Produce alone, then beside them."""
+    port = contender.broker.port
+    produced = bench.new_topic(contender, 1)
+
+    def produce() -> dict[str, float]:
+        requests = produce_requests(produced, [0], batch_of(bench.KIB), options.count(4_000, 20))
+        return bench.measure(contender, [requests], 1)
+
+    alone = produce()
+    with asking(port, topics[contender.name], options.count(CLIENTS, 5)) as asked:
+        before = asked.value  # type: ignore[attr-defined]
+        crowded = produce()
+        answers = asked.value - before  # type: ignore[attr-defined]
+    bench.delete_topic(contender, produced)
+    return {
+        "produce p99 ms alone": alone["p99 ms"],
+        "produce p99 ms beside": crowded["p99 ms"],
+        "p99 beside/alone": crowded["p99 ms"] / alone["p99 ms"],
+        "answers/s": answers / (options.count(4_000, 20) / crowded["req/s"]),
+    }
+
+
+def metadata(options: Options, field: Sequence[Contender]) -> report.Result:
+    count = options.count(PARTITIONS, 10)
+    topics = {contender.name: [bench.new_topic(contender, count) for _ in range(2)] for contender in field}
+    case = f"Metadata of {2 * count:,} partitions to {CLIENTS} clients at once, beside a producer"
+    return bench.alternate(case, "produce p99 ms beside", field, partial(beside, options, topics), options)
+
+
+def compare(directory: Path, options: Options) -> report.Report:
+    with bench.both(directory, with_kafka=not options.toy) as field:
+        bench.warm(field, options)
+        results = [descriptions(options, field), metadata(options, field)]
+        return report.Report(machine.facts(), results, bench.rss_peaks(field))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    bench.run("administration", __doc__, compare, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Kafka Connect, distributed: a file through a topic into another file, with its state in compacted topics of ours."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from compat_tests.confluent.clients import wait_until
+from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
+from compat_tests.harness.broker import free_port
+from compat_tests.harness.requirements import need_kafka_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from compat_tests.harness.broker import Broker
+
+START_TIMEOUT_S = 90.0
+FILE = "org.apache.kafka.connect.file.FileStream"
+TEXT = "org.apache.kafka.connect.storage.StringConverter"
+
+
+class Worker:
+    """A Connect worker and its REST interface."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}"
+
+    def call(self, path: str, document: object = None) -> Any:
+        body = None if document is None else json.dumps(document).encode()
+        request = urllib.request.Request(self._url + path, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def answers(self) -> bool:
+        try:
+            return self.call("/connectors") is not None
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    def is_running(self, connector: str) -> bool:
+        try:
+            status = self.call(f"/connectors/{connector}/status")
+        except urllib.error.HTTPError:
+            return False
+        states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
+        assert "FAILED" not in states, status
+        return len(states) > 1 and set(states) == {"RUNNING"}
+
+
+@contextmanager
+def worker(broker: Broker, directory: Path) -> Iterator[Worker]:
+    """Its three topics are made by itself, compacted."""
+    need_kafka_jars()
+    port = free_port()
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": "connect",
+        "listeners": f"http://127.0.0.1:{port}",
+        "key.converter": TEXT,
+        "value.converter": TEXT,
+        "config.storage.topic": "connect-configs",
+        "offset.storage.topic": "connect-offsets",
+        "status.storage.topic": "connect-status",
+        "config.storage.replication.factor": 1,
+        "offset.storage.replication.factor": 1,
+        "offset.storage.partitions": 3,
+        "status.storage.replication.factor": 1,
+        "offset.flush.interval.ms": 500,
+        "scheduled.rebalance.max.delay.ms": 0,
+    }
+    properties = directory / "worker.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    command = ["java", "-Xmx512m", *QUICK_JVM, "-cp", CLASSPATH]
+    with (directory / "worker.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*command, "org.apache.kafka.connect.cli.ConnectDistributed", str(properties)], stdout=log, stderr=log
+        )
+        try:
+            running = Worker(port)
+            wait_until(
+                lambda: process.poll() is not None or running.answers(), "the worker does not answer", START_TIMEOUT_S
+            )
+            assert process.poll() is None, (directory / "worker.log").read_text()[-3000:]
+            yield running
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def add_lines(path: Path, first: int, count: int) -> None:
+    with path.open("a") as file:
+        file.writelines(f"line {number}\n" for number in range(first, first + count))
+
+
+def expected(count: int) -> list[str]:
+    return [f"line {number}" for number in range(count)]
+
+
+def test_a_file_goes_through_a_topic_into_a_file_and_on_after_a_restart(broker: Broker, tmp_path: Path) -> None:
+    source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
+    add_lines(source, 0, 100)
+
+    def arrived(count: int) -> bool:
+        return sink.exists() and sink.read_text().splitlines() == expected(count)
+
+    with worker(broker, tmp_path) as running:
+        reading = {"connector.class": f"{FILE}SourceConnector", "file": str(source), "topic": "connected"}
+        writing = {"connector.class": f"{FILE}SinkConnector", "file": str(sink), "topics": "connected"}
+        for name, config in (("source", reading), ("sink", writing)):
+            running.call("/connectors", {"name": name, "config": {**config, "tasks.max": "1"}})
+            wait_until(lambda name=name: running.is_running(name), f"{name} does not run", 60.0)  # type: ignore[misc]
+        wait_until(lambda: arrived(100), "not all lines went through", 60.0)
+        add_lines(source, 100, 50)
+        wait_until(lambda: arrived(150), "lines added later did not go through", 60.0)
+    add_lines(source, 150, 50)
+    with worker(broker, tmp_path) as running:
+        assert sorted(running.call("/connectors")) == ["sink", "source"]
+        wait_until(lambda: arrived(200), "it did not go on where it was, each line once", 60.0)

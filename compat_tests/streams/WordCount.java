@@ -1,0 +1,38 @@
+// A Kafka Streams application: counts words at least once, with its counts in a store that a compacted topic backs.
+// Arguments: bootstrap servers, state directory. It ends when its standard input does.
+
+import java.util.Arrays;
+import java.util.Properties;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Produced;
+
+public class WordCount {
+    public static void main(String[] arguments) throws Exception {
+        Properties settings = new Properties();
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "word-count");
+        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
+        settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[1]);
+        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
+        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
+        settings.put("auto.offset.reset", "earliest");
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.stream("sentences", Consumed.with(Serdes.String(), Serdes.String()))
+            .flatMapValues(sentence -> Arrays.asList(sentence.split(" ")))
+            .groupBy((key, word) -> word, Grouped.with(Serdes.String(), Serdes.String()))
+            .count(Materialized.as("counts"))
+            .toStream()
+            .to("word-counts", Produced.with(Serdes.String(), Serdes.Long()));
+        try (KafkaStreams streams = new KafkaStreams(builder.build(), settings)) {
+            streams.setStateListener((now, before) -> System.out.println(now));
+            streams.start();
+            while (System.in.read() >= 0) {
+            }
+        }
+    }
+}

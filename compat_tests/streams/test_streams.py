@@ -1,0 +1,96 @@
+"""A Kafka Streams word count: repartition and changelog topics of its own making, and a store restored from them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from compat_tests.confluent.clients import Admin, create_topic, flush, new_consumer, producer, wait_until
+from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
+from compat_tests.harness.requirements import ROOT, need_command, need_kafka_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from compat_tests.harness.broker import Broker
+
+TIMEOUT_S = 90.0
+SENTENCES = ("the log is the truth", "the log has an end", "an end is not the end")
+
+
+@contextmanager
+def word_count(broker: Broker, directory: Path) -> Iterator[None]:
+    """The application, running; it ends in order."""
+    source = ROOT / "compat_tests" / "streams" / "WordCount.java"
+    command = [
+        "java",
+        "-Xmx512m",
+        *QUICK_JVM,
+        "-cp",
+        CLASSPATH,
+        str(source),
+        broker.bootstrap,
+        str(directory / "state"),
+    ]
+    with (directory / "streams.log").open("ab") as log:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+    assert process.returncode == 0, (directory / "streams.log").read_text()[-3000:]
+
+
+class Counts:
+    """The newest count of each word, as a reader of the output topic sees it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._consumer = new_consumer(broker, group_id="reader of counts", auto_offset_reset="earliest")
+        self._consumer.subscribe(["word-counts"])
+        self.newest: Counter[str] = Counter()
+
+    def equal(self, expected: Counter[str]) -> bool:
+        for message in self._consumer.consume(100, 0.5):
+            assert message.error() is None
+            self.newest[message.key().decode()] = int.from_bytes(message.value(), "big")
+        return self.newest == expected
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def write(broker: Broker, times: int) -> Counter[str]:
+    """Returns the words in it."""
+    client = producer(broker)
+    for sentence in SENTENCES * times:
+        client.produce("sentences", sentence)
+    flush(client)
+    return Counter({word: count * times for word, count in Counter(" ".join(SENTENCES).split()).items()})
+
+
+def test_words_are_counted_and_counts_outlive_the_application(broker: Broker, tmp_path: Path) -> None:
+    need_kafka_jars()
+    need_command("javac", "install a JDK, 17 or newer")
+    for topic in ("sentences", "word-counts"):
+        create_topic(broker, topic, 2)
+    counts = Counts(broker)
+    expected = write(broker, 20)
+    with word_count(broker, tmp_path):
+        wait_until(lambda: counts.equal(expected), f"counts are {counts.newest}", TIMEOUT_S)
+    made = Admin(broker).topics()
+    assert {"word-count-counts-changelog", "word-count-counts-repartition"} <= set(made)
+    shutil.rmtree(tmp_path / "state")  # all that is left of the counts is in the changelog
+    expected += write(broker, 10)
+    with word_count(broker, tmp_path):
+        wait_until(lambda: counts.equal(expected), f"counts are {counts.newest}", TIMEOUT_S)
+    counts.close()
