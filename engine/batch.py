@@ -351,6 +351,12 @@ def walk_records(header: BatchHeader, body: bytes | memoryview) -> Iterator[Reco
         raise CorruptMessage("bytes after the last record of the batch")
 
 
+def decode_record(header: BatchHeader, body: bytes, start: int, end: int) -> Record:
+    """The one that lies there, with its length, in an uncompressed records section."""
+    _, position = get_varint(body, start)
+    return _decode_record(header, body[position:end])
+
+
 def _decode_record(header: BatchHeader, body: bytes | memoryview) -> Record:
     timestamp_delta_ms, position = get_varint(body, 1)
     offset_delta, position = get_varint(body, position)

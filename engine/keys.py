@@ -9,11 +9,11 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from engine.api import ReadableFile
-from engine.batch import Record
+from engine.compaction import keys_of
 from engine.errors import CorruptMessage
 from engine.filesystem import FileSystem
 from engine.index import START
-from engine.loading import Part, records_of
+from engine.loading import Part, body_of
 from engine.segment import BatchAt, find_batch, walk_headers
 
 HASH_SIZE_BYTES = 8
@@ -43,14 +43,18 @@ def hash_of(key: bytes) -> bytes:
 def collect_keys(filesystem: FileSystem, part: Part, offset: int) -> KeySlice:
     """From the batch that holds `offset` on. CorruptMessage, FileNotFoundError: as `loading.load`."""
     places, end_offset = [], offset
-    for at, records in _slice(part.opened(filesystem), part, offset):
-        hashes = dict.fromkeys(hash_of(one.key) for one in records if one.key is not None)
-        places += [KeyPlace(key_hash, at.header.base_offset, at.position) for key_hash in hashes]
-        end_offset = at.header.next_offset
+    file = part.opened(filesystem)
+    for at in _slice(file, part, offset):
+        header = at.header
+        if not header.is_control:
+            keys = dict.fromkeys(key for _, key, *_ in keys_of(bytes(body_of(file, at)), header.record_count))
+            hashes = dict.fromkeys(hash_of(key) for key in keys if key is not None)
+            places += [KeyPlace(key_hash, header.base_offset, at.position) for key_hash in hashes]
+        end_offset = header.next_offset
     return KeySlice(places, end_offset)
 
 
-def _slice(file: ReadableFile, part: Part, offset: int) -> Iterator[tuple[BatchAt, Iterator[Record]]]:
+def _slice(file: ReadableFile, part: Part, offset: int) -> Iterator[BatchAt]:
     """The batches from the one that holds `offset`, until enough bytes of records were read."""
     try:
         start = find_batch(file.read_at, part.start or START, part.end, offset, part.compacted_to)
@@ -58,7 +62,7 @@ def _slice(file: ReadableFile, part: Part, offset: int) -> Iterator[tuple[BatchA
         start = find_batch(file.read_at, START, part.end, offset, part.compacted_to)
     read_bytes = 0
     for at in walk_headers(file, start.position, part.end):
-        yield at, (iter(()) if at.header.is_control else records_of(file, at))
+        yield at
         read_bytes += at.header.size_bytes
         if read_bytes >= SLICE_BYTES:
             return

@@ -183,11 +183,16 @@ def greatest_timestamp(filesystem: FileSystem, part: Part, start_offset: int) ->
 
 def records_of(file: ReadableFile, at: BatchAt) -> Iterator[Record]:
     """The records of a batch, checked and decompressed. CorruptMessage."""
+    return walk_records(at.header, body_of(file, at))
+
+
+def body_of(file: ReadableFile, at: BatchAt) -> bytes | memoryview:
+    """The records section of a batch, checked and decompressed. CorruptMessage."""
     header = at.header
     stored = memoryview(file.read_at(at.position, header.size_bytes))
     if len(stored) < header.size_bytes or not has_right_crc(stored, header):
         raise CorruptMessage(f"the batch at position {at.position} does not match its CRC")
-    return walk_records(header, decompress(header.codec_id, stored[HEADER_SIZE_BYTES:]))
+    return decompress(header.codec_id, stored[HEADER_SIZE_BYTES:])
 
 
 def _search_batch(file: ReadableFile, at: BatchAt, timestamp_ms: int, start_offset: int) -> TimestampFound | None:

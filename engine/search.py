@@ -13,11 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.api import FoundRecord, FoundRecords, RecordFilter
-from engine.batch import HEADER_SIZE_BYTES, BatchHeader, parse_header
+from engine.batch import HEADER_SIZE_BYTES, decode_record, parse_header
+from engine.compaction import keys_of
 from engine.errors import CorruptMessage
 from engine.index import START
 from engine.keys import hash_of
-from engine.loading import Part, records_of
+from engine.loading import Part, body_of, records_of
 from engine.segment import BatchAt, find_batch, walk_headers
 
 if TYPE_CHECKING:
@@ -128,9 +129,9 @@ def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> Found
     for at in batches:
         header = at.header
         read_bytes += HEADER_SIZE_BYTES
-        if header.next_offset > ask.offset and header.max_timestamp_ms >= ask.wanted.from_ms:
+        if header.next_offset > ask.offset and header.max_timestamp_ms >= ask.wanted.from_ms and not header.is_control:
             read_bytes += header.size_bytes
-            for record in _records(file, at, header):
+            for record in _records(file, at, ask.wanted.key):
                 if record.offset >= ask.offset and ask.wanted.fits(record):
                     found.append(record)
                     found_bytes += len(record.key or b"") + len(record.value or b"")
@@ -141,10 +142,15 @@ def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> Found
     return FoundRecords(found, ask.end_offset)
 
 
-def _records(file: ReadableFile, at: BatchAt, header: BatchHeader) -> Iterator[FoundRecord]:
-    """Of a batch, checked; control records are nobody's to see."""
-    if not header.is_control:
-        is_append_time = header.is_log_append_time
-        for one in records_of(file, at):
-            offset = header.base_offset + one.offset_delta
-            yield FoundRecord(offset, one.timestamp_ms, is_append_time, one.key, one.value, one.headers)
+def _records(file: ReadableFile, at: BatchAt, key: bytes | None) -> Iterator[FoundRecord]:
+    """Of a batch that is checked; of a key only, if one is given: the others are not decoded."""
+    header = at.header
+    if key is None:
+        records = records_of(file, at)
+    else:
+        body = bytes(body_of(file, at))
+        kept = keys_of(body, header.record_count) if key in body else []
+        records = (decode_record(header, body, start, end) for _, one, _, start, end in kept if one == key)
+    for one in records:
+        offset = header.base_offset + one.offset_delta
+        yield FoundRecord(offset, one.timestamp_ms, header.is_log_append_time, one.key, one.value, one.headers)
