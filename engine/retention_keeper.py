@@ -19,7 +19,6 @@ from engine.log_dir import LogDir, Resident
 from engine.removal import Move, move_log_starts, roll
 from engine.retention import OldSegment, Reason, doomed, may_make_room, to_make_room
 
-INITIAL_DELAY_S = 30  # as log.initial.task.delay.ms of Kafka
 WINDOW_CHECK_S = 60
 SPACE_CHECK_INTERVAL_S = 5
 TURN = 64  # partitions looked at before somebody else has a turn
@@ -32,6 +31,7 @@ class RetentionOptions:
     """What holds for a whole broker. `is_time` says whether retention may run at that moment."""
 
     check_interval_ms: int = 300_000
+    initial_delay_ms: int = 30_000
     is_time: Callable[[int], bool] = lambda _now_ms: True
     disk_max_used_ratio: float = 1.0  # of the disk's space: above it segments go before their time
     disk_reject_ratio: float = 1.0  # from here on appends are refused
@@ -48,7 +48,7 @@ class RetentionKeeper:
     async def serve(self) -> None:
         """Look at all partitions now and then, until cancelled or the log dir is lost."""
         interval_s = self._options.check_interval_ms / 1000
-        await trio.sleep(min(INITIAL_DELAY_S, interval_s))
+        await trio.sleep(self._options.initial_delay_ms / 1000)
         while self._log_dir.offline_reason is None:
             if self._options.is_time(self._now_ms()):
                 await self.check()

@@ -260,6 +260,7 @@ class Broker:
         config, window = self.config, self.config.cleanup_window
         return RetentionOptions(
             check_interval_ms=config.retention_check_interval_ms,
+            initial_delay_ms=config.retention_initial_delay_ms,
             is_time=(lambda _now_ms: True) if window is None else window.holds_at,
             disk_max_used_ratio=config.disk_max_used_ratio,
             disk_reject_ratio=config.disk_reject_ratio,

@@ -98,6 +98,10 @@ class Config:
     )
 
     # Old segments
+    retention_initial_delay_ms: int = setting(
+        "log.initial.task.delay.ms", read.long(0), "30000",
+        "How long after a start it is first looked for segments that are too old or too many.",
+    )  # fmt: skip
     retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms", read.long(1), "300000",
         "How often is looked for segments that retention.ms or retention.bytes lets go.",

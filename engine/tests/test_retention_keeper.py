@@ -23,7 +23,7 @@ HOURLY = LogConfig(segment_size_bytes=200, retention_ms=HOUR_MS)
 
 
 def checking(**fields: object) -> StoreOptions:
-    retention = RetentionOptions(check_interval_ms=CHECK_S * 1000)
+    retention = RetentionOptions(check_interval_ms=CHECK_S * 1000, initial_delay_ms=CHECK_S * 1000)
     return dataclasses.replace(options(), retention=dataclasses.replace(retention, **fields))  # type: ignore[arg-type]
 
 

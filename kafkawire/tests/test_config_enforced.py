@@ -211,6 +211,13 @@ async def test_how_often_retention_looks() -> None:
     assert await removed(MemoryWorld(), HOUR_MS / 1000 + 40, **configs, log_retention_check_interval_ms="7200000") == []
 
 
+@enforces("log.initial.task.delay.ms")
+async def test_when_retention_looks_first() -> None:
+    configs = {"log_retention_minutes": "120"}
+    assert await removed(MemoryWorld(), 100, **configs, log_initial_task_delay_ms="60000") == [0, 1]
+    assert await removed(MemoryWorld(), 100, **configs, log_initial_task_delay_ms="120000") == []
+
+
 @enforces("log.cleanup.window")
 async def test_when_retention_may_run() -> None:
     for minutes, expected in ((50, list[int]()), (62, [0, 1])):

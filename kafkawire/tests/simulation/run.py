@@ -144,6 +144,7 @@ class _Run:
             "auto.create.topics.enable": "false",
             "journal.slot.bytes": str(the_plan.journal_slot_size_bytes),
             "log.retention.check.interval.ms": "300",
+            "log.initial.task.delay.ms": "300",
             "log.cleaner.backoff.ms": "500",
             "log.cleaner.io.buffer.size": "4096",
             **groups.properties,
