@@ -81,7 +81,7 @@ CHECK = [
     Stage("lint", tool("ruff", "check", "."), 60),
     Stage("types", tool("mypy"), 240),
     Stage("import contracts", tool("lint-imports"), 60),
-    pytest_stage("unit tests", 480, "-m", "not fuzz"),
+    pytest_stage("unit tests", 720, "-m", "not fuzz"),
     pytest_stage("planted bugs, as patches", 120, "compat_tests/exam", "-k", "there or applies"),
 ]
 CLIENTS = tuple(
@@ -93,14 +93,14 @@ TEST = [
     Stage("crash images", crash_images("0:1000", "--share", "0.02", "--budget-s", "25"), 90),
     Stage("flipped bits", bit_flips(1000, "--budget-s", "20"), 90),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
-    pytest_stage("clients", 240, "compat_tests/serve", *CLIENTS),
-    pytest_stage("groups of stock clients", 300, "compat_tests/groups"),
+    pytest_stage("clients", 480, "compat_tests/serve", *CLIENTS),
+    pytest_stage("groups of stock clients", 480, "compat_tests/groups"),
     pytest_stage("kills, power cuts, failing disks", 480, "compat_tests/chaos"),
     pytest_stage("java tools", 360, "compat_tests/java"),
-    pytest_stage("connect and streams", 300, "compat_tests/connect", "compat_tests/streams"),
-    pytest_stage("differential", 180, "compat_tests/differential"),
+    pytest_stage("connect and streams", 480, "compat_tests/connect", "compat_tests/streams"),
+    pytest_stage("differential", 360, "compat_tests/differential"),
     pytest_stage("spark", 240, "compat_tests/spark"),
-    pytest_stage("benchmarks at toy size", 180, "benchmarks"),
+    pytest_stage("benchmarks at toy size", 360, "benchmarks"),
 ]
 LONG: list[Stage] = [
     Stage("crash images, six workloads at every operation", crash_images("0:6"), 3600),

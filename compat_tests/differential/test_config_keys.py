@@ -35,7 +35,6 @@ OUR_BROKER_KEYS = {
     "log.cleanup.window",
     "log.flush.policy",
     "log.index.keys",
-    "log.initial.task.delay.ms",  # Kafka has it and does not show it
     "offsets.view.flush.interval.ms",
     "offsets.view.mode",
     "producer.id.expiration.check.interval.ms",  # Kafka has it and does not show it
