@@ -18,10 +18,7 @@ async def describe_log_dir(log_dir: LogDir) -> LogDirDescription:
     if log_dir.offline_reason is None:
         with suppress(StorageError):
             usage = await log_dir.run(partial(log_dir.filesystem.usage, log_dir.path))
-            sizes = {
-                partition: sum(segment.size_bytes for segment in resident.log.segments)
-                for partition, resident in log_dir.partitions.items()
-            }
+            sizes = {partition: resident.log.size_bytes for partition, resident in log_dir.partitions.items()}
             return LogDirDescription(log_dir.path, True, usage.total_bytes, usage.available_bytes, sizes)
     return LogDirDescription(log_dir.path, False)
 

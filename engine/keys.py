@@ -10,11 +10,9 @@ from typing import NamedTuple
 
 from engine.api import ReadableFile
 from engine.compaction import keys_of
-from engine.errors import CorruptMessage
 from engine.filesystem import FileSystem
-from engine.index import START
-from engine.loading import Part, body_of
-from engine.segment import BatchAt, find_batch, walk_headers
+from engine.loading import Part, body_of, position_of
+from engine.segment import BatchAt, walk_headers
 
 HASH_SIZE_BYTES = 8
 SLICE_BYTES = 4 * 1024 * 1024
@@ -56,12 +54,8 @@ def collect_keys(filesystem: FileSystem, part: Part, offset: int) -> KeySlice:
 
 def _slice(file: ReadableFile, part: Part, offset: int) -> Iterator[BatchAt]:
     """The batches from the one that holds `offset`, until enough bytes of records were read."""
-    try:
-        start = find_batch(file.read_at, part.start or START, part.end, offset, part.compacted_to)
-    except CorruptMessage:
-        start = find_batch(file.read_at, START, part.end, offset, part.compacted_to)
     read_bytes = 0
-    for at in walk_headers(file, start.position, part.end):
+    for at in walk_headers(file, position_of(file, part, offset), part.end):
         yield at
         read_bytes += at.header.size_bytes
         if read_bytes >= SLICE_BYTES:

@@ -181,6 +181,14 @@ def greatest_timestamp(filesystem: FileSystem, part: Part, start_offset: int) ->
     return greatest_ms
 
 
+def position_of(file: ReadableFile, part: Part, offset: int) -> int:
+    """Of the batch that holds `offset`, whether or not the index is right. CorruptMessage."""
+    try:
+        return find_batch(file.read_at, part.start or START, part.end, offset, part.compacted_to).position
+    except CorruptMessage:
+        return find_batch(file.read_at, START, part.end, offset, part.compacted_to).position
+
+
 def records_of(file: ReadableFile, at: BatchAt) -> Iterator[Record]:
     """The records of a batch, checked and decompressed. CorruptMessage."""
     return walk_records(at.header, body_of(file, at))

@@ -142,6 +142,11 @@ class Log:
         return self.journaled_offset > self._flushed.offset
 
     @property
+    def size_bytes(self) -> int:
+        """Of all segments."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
     def unflushed_bytes(self) -> int:
         """How much of the active segment is not."""
         flushed, end = self._flushed, self._end

@@ -28,7 +28,7 @@ FIRST_SCRUB_S = 600
 
 @dataclass(frozen=True, slots=True)
 class SealingOptions:
-    """How fast segments are read to be sealed or checked again, and how often the latter; 0: never."""
+    """How fast segments are read to be sealed or checked again (0: not again), and how often the latter."""
 
     scrub_bytes_per_s: int = 4 * 1024 * 1024
     scrub_interval_ms: int = 86_400_000

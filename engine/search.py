@@ -16,9 +16,8 @@ from engine.api import FoundRecord, FoundRecords, RecordFilter
 from engine.batch import HEADER_SIZE_BYTES, decode_record, parse_header
 from engine.compaction import keys_of
 from engine.errors import CorruptMessage
-from engine.index import START
 from engine.keys import hash_of
-from engine.loading import Part, body_of, records_of
+from engine.loading import Part, body_of, position_of, records_of
 from engine.segment import BatchAt, find_batch, walk_headers
 
 if TYPE_CHECKING:
@@ -104,10 +103,7 @@ def _verify(filesystem: FileSystem, part: Part, places: Sequence[tuple[int, int]
 def _scan(filesystem: FileSystem, part: Part, late: tuple[int, int] | None, ask: _Ask) -> FoundRecords:
     """In every batch; `late` is a place before which no record is late enough."""
     file = part.opened(filesystem)
-    try:
-        position = find_batch(file.read_at, part.start or START, part.end, ask.offset, part.compacted_to).position
-    except CorruptMessage:
-        position = find_batch(file.read_at, START, part.end, ask.offset, part.compacted_to).position
+    position = position_of(file, part, ask.offset)
     if late is not None and late[1] > position:
         with suppress(CorruptMessage):  # an index that is wrong: all that is lost is a shorter way
             position = find_batch(file.read_at, late, part.end, late[0], part.compacted_to).position
@@ -117,9 +113,10 @@ def _scan(filesystem: FileSystem, part: Part, late: tuple[int, int] | None, ask:
 def _batches_at(file: ReadableFile, part: Part, places: Sequence[tuple[int, int]]) -> Iterator[BatchAt]:
     for offset, position in places:
         stored = file.read_at(position, min(HEADER_SIZE_BYTES, part.end - position)) if position < part.end else b""
-        if len(stored) < HEADER_SIZE_BYTES or parse_header(stored).base_offset != offset:
+        at = BatchAt(position, parse_header(stored)) if len(stored) == HEADER_SIZE_BYTES else None
+        if at is None or at.header.base_offset != offset:
             raise _IndexIsWrong
-        yield BatchAt(position, parse_header(stored))
+        yield at
 
 
 def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> FoundRecords:

@@ -84,7 +84,5 @@ class PartitionStatistics(NamedTuple):
 
     @classmethod
     def of(cls, one: Partition) -> PartitionStatistics:
-        segments = one.log.segments
-        size_bytes = sum(segment.size_bytes for segment in segments)
-        offsets = one.log_start_offset, one.log_end_offset, one.high_watermark
-        return cls(one.partition.topic, one.partition.partition, *offsets, len(segments), size_bytes)
+        log, offsets = one.log, (one.log_start_offset, one.log_end_offset, one.high_watermark)
+        return cls(one.partition.topic, one.partition.partition, *offsets, len(log.segments), log.size_bytes)

@@ -95,6 +95,7 @@ def _repair(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
 def _damage(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
     """As `kafkawire segments verify` finds it."""
     from engine.offline import held, partitions, segment_files, verify
+    from engine.segment import segment_name
     from kafkawire.doctor import Finding, Severity
 
     findings: list[Finding] = []
@@ -103,7 +104,7 @@ def _damage(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
             for segment in segment_files(filesystem, partition.directory):
                 verdict = verify(filesystem, partition, segment)
                 if verdict.problem is not None:
-                    name = f"{partition.directory.rpartition('/')[2]}/{segment.base_offset:020d}.log"
+                    name = f"{partition.directory.rpartition('/')[2]}/{segment_name(segment.base_offset)}"
                     severity = Severity.NOTE if verdict.is_torn else Severity.PROBLEM
                     advice = (
                         "behind what is known to be durable: the next start cuts it off"

@@ -179,10 +179,12 @@ def _report(filesystem: FileSystem, path: str, names: tuple[str, ...], *, reads:
 
 
 def _add(report: Report, partition: Partition, segment: SegmentFile, verdict: Verdict | None) -> None:
+    from engine.segment import segment_name
+
     problem = segment.footer_problem if verdict is None else verdict.problem
     if problem is None:
         return
-    line = f"{partition.directory}/{segment.base_offset:020d}.log: {problem}"
+    line = f"{partition.directory}/{segment_name(segment.base_offset)}: {problem}"
     if verdict is not None and verdict.is_torn:
         report.remarks.append(f"{line}; behind what is known to be durable: cut off at the next start")
     else:
