@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicRequest
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkawire.context import RequestContext
+    from kafkawire.messages import alter_configs, incremental_alter_configs
+
+    RowT = TypeVar(
+        "RowT", alter_configs.AlterConfigsResourceResponse, incremental_alter_configs.AlterConfigsResourceResponse
+    )
 
 
 class AskedChange(NamedTuple):
@@ -48,8 +53,10 @@ class Outcome(NamedTuple):
     message: str | None = None
 
 
-async def alter(context: RequestContext, asked: Sequence[Alteration], *, validate_only: bool) -> list[Outcome]:
-    """Changes one after the other; one that is named twice not at all."""
+async def alter(
+    context: RequestContext, asked: Sequence[Alteration], new_row: type[RowT], *, validate_only: bool
+) -> list[RowT]:
+    """Changes one after the other; one that is named twice not at all. A row of the response for each."""
     times_named = Counter((one.resource_type, one.resource_name) for one in asked)
     outcomes = []
     for one in asked:
@@ -60,7 +67,15 @@ async def alter(context: RequestContext, asked: Sequence[Alteration], *, validat
             outcomes.append(await _alter_one(context, one, validate_only=validate_only))
         except CoordinatorError as error:
             outcomes.append(Outcome(error_code_of(error), str(error) or None))
-    return outcomes
+    return [
+        new_row(
+            error_code=outcome.code,
+            error_message=outcome.message,
+            resource_type=one.resource_type,
+            resource_name=one.resource_name,
+        )
+        for one, outcome in zip(asked, outcomes, strict=True)
+    ]
 
 
 async def _alter_one(context: RequestContext, asked: Alteration, *, validate_only: bool) -> Outcome:

@@ -30,14 +30,5 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
         )
         for one in request.resources
     ]
-    outcomes = await alter(context, asked, validate_only=request.validate_only)
-    rows = [
-        AlterConfigsResourceResponse(
-            error_code=outcome.code,
-            error_message=outcome.message,
-            resource_type=one.resource_type,
-            resource_name=one.resource_name,
-        )
-        for one, outcome in zip(asked, outcomes, strict=True)
-    ]
+    rows = await alter(context, asked, AlterConfigsResourceResponse, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=rows)
