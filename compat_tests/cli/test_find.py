@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from compat_tests.cli.commands import kafkawire
 from compat_tests.confluent.clients import create_topic, flush, producer
-from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
+from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafkawire]:
 
 
 def find(broker: Kafkawire, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(KAFKAWIRE), "find", *arguments, "--http", f"http://127.0.0.1:{broker.http_port}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return kafkawire("find", *arguments, "--http", f"http://127.0.0.1:{broker.http_port}")
 
 
 def found(broker: Kafkawire, *arguments: str) -> list[dict[str, Any]]:
@@ -72,10 +72,7 @@ def test_a_refusal_is_one_line(filled: Kafkawire) -> None:
 
 
 def test_nobody_there() -> None:
-    done = subprocess.run(
-        [str(KAFKAWIRE), "find", "orders", "--key", "1", "--http", "http://127.0.0.1:1"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = kafkawire("find", "orders", "--key", "1", "--http", "http://127.0.0.1:1")
     assert done.returncode == 1
     assert "does not answer" in done.stderr
     assert "Traceback" not in done.stderr

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer
 
+from compat_tests.cli.commands import asked, document, kafkawire, refusal
 from compat_tests.confluent.clients import TIMEOUT_S, create_topic, flush, new_consumer, producer, wait_until
-from compat_tests.harness.kafkawire_broker import KAFKAWIRE
 from compat_tests.harness.target import TARGET
 
 if TYPE_CHECKING:
@@ -22,24 +20,6 @@ if TYPE_CHECKING:
 
 RECORDS = 10
 PROTOCOLS = ["classic", "consumer"] if TARGET == "kafka" else ["classic"]
-
-
-def groups(broker: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(KAFKAWIRE), "groups", *arguments, "--bootstrap-server", broker.bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def document(broker: Broker, *arguments: str) -> Any:
-    done = groups(broker, *arguments, "-o", "json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def refusal(broker: Broker, *arguments: str) -> str:
-    done = groups(broker, *arguments)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    return done.stderr.splitlines()[-1].removeprefix("Error: ")
 
 
 def fill(broker: Broker, topic: str, partitions: int = 2) -> None:
@@ -73,7 +53,7 @@ def member(broker: Broker, group: str, topic: str, **settings: object) -> Iterat
 
 def offsets(broker: Broker, group: str) -> list[tuple[int, int, int]]:
     """Partition, committed offset, lag."""
-    (described,) = document(broker, "describe", group)
+    (described,) = document(broker, "groups", "describe", group)
     return [(one["partition"], one["committed_offset"], one["lag"]) for one in described["partitions"]]
 
 
@@ -82,9 +62,11 @@ def test_a_group_with_a_member(broker: Broker, topic: str, protocol: str) -> Non
     group = f"group-of-{topic}"
     fill(broker, topic)
     with member(broker, group, topic, group_protocol=protocol, client_id="reader"):
-        listed = {one["group"]: one for one in document(broker, "list", "--state", "stable", "--type", protocol)}
+        listed = {
+            one["group"]: one for one in document(broker, "groups", "list", "--state", "stable", "--type", protocol)
+        }
         assert listed[group] == {"group": group, "state": "Stable", "type": protocol, "protocol_type": "consumer"}
-        (described,) = document(broker, "describe", group)
+        (described,) = document(broker, "groups", "describe", group)
         assert (described["state"], described["assignor"]) == (
             "Stable",
             "range" if protocol == "classic" else "uniform",
@@ -95,11 +77,13 @@ def test_a_group_with_a_member(broker: Broker, topic: str, protocol: str) -> Non
             (topic, 1, RECORDS, 0),
         ]
         assert {one["client_id"] for one in rows} == {"reader"}
-        (of_members,) = document(broker, "describe", "--members", group)
+        (of_members,) = document(broker, "groups", "describe", "--members", group)
         assert [one["assignment"] for one in of_members["members"]] == [{topic: [0, 1]}]
-        assert "Stable" in refusal(broker, "reset", group, "--all-topics", "--to-earliest", "--execute")
-        assert refusal(broker, "delete", group) == f"group {group}: the group is not empty"
-        assert refusal(broker, "delete", group, "--topic", topic).endswith("the group is subscribed to the topic")
+        assert "Stable" in refusal(broker, "groups", "reset", group, "--all-topics", "--to-earliest", "--execute")
+        assert refusal(broker, "groups", "delete", group) == f"group {group}: the group is not empty"
+        assert refusal(broker, "groups", "delete", group, "--topic", topic).endswith(
+            "the group is subscribed to the topic"
+        )
         assert offsets(broker, group) == [(0, RECORDS, 0), (1, RECORDS, 0)]
 
 
@@ -107,7 +91,7 @@ def test_a_static_member(broker: Broker, topic: str) -> None:
     group = f"group-of-{topic}"
     fill(broker, topic)
     with member(broker, group, topic, group_instance_id="first", session_timeout_ms=6000):
-        (described,) = document(broker, "describe", "--members", group)
+        (described,) = document(broker, "groups", "describe", "--members", group)
         assert [one["instance_id"] for one in described["members"]] == ["first"]
 
 
@@ -120,11 +104,11 @@ def test_lag_grows_with_the_log(broker: Broker, topic: str) -> None:
     for _ in range(3):
         client.produce(topic, b"more", partition=1)
     flush(client)
-    (lag,) = document(broker, "lag", group)
+    (lag,) = document(broker, "groups", "lag", group)
     assert (lag["state"], lag["lag"], lag["topics"][0]["lag"]) == ("Empty", 3, 3)
-    assert groups(broker, "lag", group, "--max", "3").returncode == 0
-    assert refusal(broker, "lag", group, "--max", "2") == f"group {group} lags by 3, more than 2"
-    assert group in groups(broker, "lag").stdout
+    assert asked(broker, "groups", "lag", group, "--max", "3").returncode == 0
+    assert refusal(broker, "groups", "lag", group, "--max", "2") == f"group {group} lags by 3, more than 2"
+    assert group in asked(broker, "groups", "lag").stdout
 
 
 def test_reset_and_delete(broker: Broker, topic: str, tmp_path: Path) -> None:
@@ -132,8 +116,10 @@ def test_reset_and_delete(broker: Broker, topic: str, tmp_path: Path) -> None:
     fill(broker, topic)
     with member(broker, group, topic):
         pass
-    wait_until(lambda: document(broker, "describe", group)[0]["state"] == "Empty", "the member is still there")
-    saved = groups(broker, "reset", group, "--all-topics", "--to-current", "--export").stdout
+    wait_until(
+        lambda: document(broker, "groups", "describe", group)[0]["state"] == "Empty", "the member is still there"
+    )
+    saved = asked(broker, "groups", "reset", group, "--all-topics", "--to-current", "--export").stdout
     assert saved == f"{topic},0,{RECORDS}\n{topic},1,{RECORDS}\n"
     for goal, offset in (
         (["--to-earliest"], 0),
@@ -143,30 +129,27 @@ def test_reset_and_delete(broker: Broker, topic: str, tmp_path: Path) -> None:
         (["--by-duration", "PT0S"], RECORDS),
         (["--to-offset", "1"], 1),
     ):
-        assert groups(broker, "reset", group, "--topic", topic, *goal).returncode == 0
-        document(broker, "reset", group, "--topic", topic, *goal, "--execute")
+        assert asked(broker, "groups", "reset", group, "--topic", topic, *goal).returncode == 0
+        document(broker, "groups", "reset", group, "--topic", topic, *goal, "--execute")
         assert offsets(broker, group) == [(0, offset, RECORDS - offset), (1, offset, RECORDS - offset)]
     file = tmp_path / "offsets.csv"
     file.write_text(saved.splitlines()[0])
-    document(broker, "reset", group, "--from-file", str(file), "--execute")
+    document(broker, "groups", "reset", group, "--from-file", str(file), "--execute")
     assert offsets(broker, group) == [(0, RECORDS, 0), (1, 1, RECORDS - 1)]
 
-    document(broker, "delete", group, "--topic", f"{topic}:1")
+    document(broker, "groups", "delete", group, "--topic", f"{topic}:1")
     assert offsets(broker, group) == [(0, RECORDS, 0)]
-    assert document(broker, "delete", group) == [{"group": group, "deleted": True, "error": None}]
-    assert refusal(broker, "describe", group).startswith(f"group {group}: ")
+    assert document(broker, "groups", "delete", group) == [{"group": group, "deleted": True, "error": None}]
+    assert refusal(broker, "groups", "describe", group).startswith(f"group {group}: ")
 
 
 def test_a_reset_makes_a_group(broker: Broker, topic: str) -> None:
     group = f"group-of-{topic}"
     fill(broker, topic)
-    document(broker, "reset", group, "--topic", f"{topic}:1", "--to-offset", "7", "--execute")
+    document(broker, "groups", "reset", group, "--topic", f"{topic}:1", "--to-offset", "7", "--execute")
     assert offsets(broker, group) == [(1, 7, 3)]
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [str(KAFKAWIRE), "groups", "list", "--bootstrap-server", "127.0.0.1:1"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = kafkawire("groups", "list", "--bootstrap-server", "127.0.0.1:1")
     assert (done.returncode, done.stderr) == (1, "Error: cannot connect to 127.0.0.1:1: Connection refused\n")

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from compat_tests.harness.kafkawire_broker import KAFKAWIRE
+from compat_tests.cli.commands import document, refusal
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
-
-
-def kafkawire(broker: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(KAFKAWIRE), *arguments, "--bootstrap-server", broker.bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def document(broker: Broker, *arguments: str) -> Any:
-    done = kafkawire(broker, *arguments, "-o", "json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def refusal(broker: Broker, *arguments: str) -> str:
-    done = kafkawire(broker, *arguments)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    return done.stderr.splitlines()[-1].removeprefix("Error: ")
 
 
 def test_a_topic_from_its_creation_to_its_end(broker: Broker, topic: str) -> None:

@@ -117,20 +117,13 @@ def keyed_batch(
 ) -> bytearray:
     """Of keys and values."""
     times = timestamps_ms or [NOW_MS] * len(records)
-    plain = build_batch([Record(key, value, time) for (key, value), time in zip(records, times, strict=True)])
-    header = parse_header(plain)
-    return seal_batch(
-        compress(codec, bytes(plain[61:])),
-        record_count=len(records),
-        base_offset=0,
-        leader_epoch=-1,
-        attributes=codec,
-        timestamps_ms=(header.base_timestamp_ms, header.max_timestamp_ms),
-        producer=producer,
-    )
+    made = [Record(key, value, time) for (key, value), time in zip(records, times, strict=True)]
+    return compressed_batch(codec, made, producer)
 
 
-def compressed_batch(codec: Codec, records: Sequence[Record]) -> bytearray:
+def compressed_batch(
+    codec: Codec, records: Sequence[Record], producer: tuple[int, int, int] = (-1, -1, -1)
+) -> bytearray:
     plain = build_batch(records)
     header = parse_header(plain)
     return seal_batch(
@@ -140,7 +133,7 @@ def compressed_batch(codec: Codec, records: Sequence[Record]) -> bytearray:
         leader_epoch=-1,
         attributes=codec,
         timestamps_ms=(header.base_timestamp_ms, header.max_timestamp_ms),
-        producer=(-1, -1, -1),
+        producer=producer,
     )
 
 
