@@ -13,8 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.api import FoundRecord, FoundRecords, RecordFilter
-from engine.batch import HEADER_SIZE_BYTES, decode_record, parse_header
-from engine.compaction import keys_of
+from engine.batch import HEADER_SIZE_BYTES, decode_record, get_varint, parse_header, varint
 from engine.errors import CorruptMessage
 from engine.keys import hash_of
 from engine.loading import Part, body_of, position_of, records_of
@@ -22,6 +21,7 @@ from engine.segment import BatchAt, find_batch, walk_headers
 
 if TYPE_CHECKING:
     from engine.api import ReadableFile
+    from engine.batch import BatchHeader, Record
     from engine.filesystem import FileSystem
     from engine.index_keeper import IndexKeeper
     from engine.log import Mark
@@ -142,12 +142,31 @@ def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> Found
 def _records(file: ReadableFile, at: BatchAt, key: bytes | None) -> Iterator[FoundRecord]:
     """Of a batch that is checked; of a key only, if one is given: the others are not decoded."""
     header = at.header
-    if key is None:
-        records = records_of(file, at)
-    else:
-        body = bytes(body_of(file, at))
-        kept = keys_of(body, header.record_count) if key in body else []
-        records = (decode_record(header, body, start, end) for _, one, _, start, end in kept if one == key)
+    records = records_of(file, at) if key is None else _with_key(header, bytes(body_of(file, at)), key)
     for one in records:
         offset = header.base_offset + one.offset_delta
         yield FoundRecord(offset, one.timestamp_ms, header.is_log_append_time, one.key, one.value, one.headers)
+
+
+def _with_key(header: BatchHeader, body: bytes, key: bytes) -> Iterator[Record]:
+    """Of an uncompressed records section. It looks for the bytes of the key field, and steps over all records in which
+    they are not by their lengths: a look-up spends most of its time here."""
+    wanted = varint(len(key)) + key
+    place, position = body.find(wanted), 0
+    try:
+        while place >= 0:
+            while position <= place:
+                start, length = position, body[position]
+                position += 1
+                if length > 0x7F:
+                    size_bytes, position = get_varint(body, start)
+                    length = size_bytes << 1
+                position += length >> 1
+                if position <= start or length & 1:
+                    raise CorruptMessage("a record has a size that cannot be")
+            record = decode_record(header, body, start, position)
+            if record.key == key:
+                yield record
+            place = body.find(wanted, position)
+    except IndexError:
+        raise CorruptMessage("a record ends within a field") from None

@@ -1,6 +1,7 @@
 """A search finds what a scan of the whole log would, in bounded steps."""
 
 import dataclasses
+from contextlib import suppress
 
 import pytest
 import trio
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine import search
 from engine.api import FoundRecord, LogConfig, PartitionLog, RecordFilter
-from engine.batch import Record, RecordHeader, build_batch
+from engine.batch import HEADER_SIZE_BYTES, Record, RecordHeader, build_batch, parse_header, walk_records
 from engine.errors import CorruptMessage, UnknownPartition
 from engine.testing import MemoryFileSystem
 from engine.tests.helpers import NOW_MS, ORDERS, found, open_orders, running
@@ -113,3 +114,34 @@ async def test_damage_is_told_and_a_deleted_partition_too() -> None:
         await store.delete_partition(ORDERS)
         with pytest.raises(UnknownPartition):
             await log.find_records(RecordFilter(), 0, 10)
+
+
+some_bytes = st.binary(max_size=3) | st.sampled_from([b"key", b"\x06key", b"x" * 70, b"y" * 9000])
+any_records = st.lists(
+    st.builds(
+        Record,
+        st.none() | some_bytes,
+        st.none() | some_bytes,
+        st.integers(-1, 2**40),
+        st.lists(st.builds(RecordHeader, some_bytes, st.none() | some_bytes), max_size=2).map(tuple),
+    ),
+    min_size=1,
+    max_size=50,
+)
+
+
+@given(any_records, some_bytes)
+def test_records_with_a_key_are_those_a_walk_finds(records: list[Record], key: bytes) -> None:
+    batch = build_batch(records)
+    header, body = parse_header(batch), bytes(batch[HEADER_SIZE_BYTES:])
+    walked = [record for record in walk_records(header, body) if record.key == key]
+    assert list(search._with_key(header, body, key)) == walked
+
+
+@given(any_records, some_bytes, st.data())
+def test_damaged_records_are_told_or_have_the_key(records: list[Record], key: bytes, data: st.DataObject) -> None:
+    batch = build_batch(records)
+    header, body = parse_header(batch), batch[HEADER_SIZE_BYTES:]
+    body[data.draw(st.integers(0, len(body) - 1))] ^= data.draw(st.integers(1, 255))
+    with suppress(CorruptMessage):
+        assert all(record.key == key for record in search._with_key(header, bytes(body), key))
