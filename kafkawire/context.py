@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
+
+from kafkawire.topic_rows import TopicRows
 
 if TYPE_CHECKING:
     from coordinator.api import BrokerInfo, ClusterImage, ClusterService
@@ -171,6 +173,7 @@ class BrokerInterfaces:
     metrics: RequestMetrics
     now_ms: Callable[[], int]
     authorizer: Authorizer = allow_all
+    topic_rows: TopicRows = field(default_factory=TopicRows)
 
 
 @dataclass(slots=True)

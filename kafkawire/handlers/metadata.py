@@ -6,8 +6,8 @@ Behavior:
   defaults. Kafka answers "unknown" while it creates; here creation is awaited and the topic is in the reply. Internal
   topics are never created this way: they have counts of their own.
 - A topic the client may not describe is not disclosed: left out of "all", refused by name as if it existed or not.
-- Addresses are those of the listener the request came in on. A leader that has no such listener is told as
-  LISTENER_NOT_FOUND (LEADER_NOT_AVAILABLE up to version 5). After Kafka's KRaftMetadataCache.
+- Addresses are those of the listener the request came in on; what it shows of the partitions' leaders is said by
+  `topic_rows`, where the rows are kept. After Kafka's KRaftMetadataCache.
 
 Version notes: 1 controller, 2 cluster id, 4 allow_auto_topic_creation, 5 offline replicas, 7 leader epoch, 8 authorized
 operations (KIP-430; of the cluster up to 10), 10 topic ids, 12 topics by id (KIP-516), 13 top-level error (KIP-1102).
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from coordinator.api import INTERNAL_TOPICS, NO_LEADER, TopicInfo
+from coordinator.api import INTERNAL_TOPICS, TopicInfo
 from coordinator.errors import CoordinatorError, TopicExists
 from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.errors import ErrorCode, error_code_of
@@ -28,23 +28,21 @@ from kafkawire.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from kafkawire.topic_lookup import CREATED_PARTITIONS_MAX, is_legal_topic_name
+from kafkawire.topic_rows import OPERATIONS_NOT_ASKED, Sight, encode_row
+from kafkawire.wire.plan_encode import EncodedElements
 from kafkawire.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coordinator.api import ClusterImage, PartitionState
-
-FIRST_VERSION_WITH_LISTENER_ERROR: Final = 6
 FIRST_VERSION_WITH_OPERATIONS: Final = 8
 LAST_VERSION_WITH_CLUSTER_OPERATIONS: Final = 10
 FIRST_VERSION_BY_ID: Final = 12
-PARTITIONS_PER_TURN: Final = 500
 NAMES_PER_TURN: Final = 500
+TOPICS_PER_TURN: Final = 500
 
 
 async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -146,26 +144,8 @@ async def _respond(
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=[],
+        topics=await _rows(context, request, found, frozenset(broker.broker_id for broker, _, _ in endpoints)),
     )
-    reachable = frozenset(broker.broker_id for broker, _, _ in endpoints)
-    asks_operations = (
-        request.include_topic_authorized_operations and context.api_version >= FIRST_VERSION_WITH_OPERATIONS
-    )
-    written = 0
-    for topic in found:
-        if isinstance(topic, MetadataResponseTopic):
-            response.topics.append(topic)
-            continue
-        row = MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, is_internal=topic.internal, partitions=[])
-        for index, state in enumerate(topic.partitions):
-            row.partitions.append(_partition_row(context, image, index, state, reachable))
-            written += 1
-            if written % PARTITIONS_PER_TURN == 0:
-                await trio.lowlevel.checkpoint()
-        if asks_operations:
-            row.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
-        response.topics.append(row)
     if request.include_cluster_authorized_operations and context.api_version <= LAST_VERSION_WITH_CLUSTER_OPERATIONS:
         allowed = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         response.cluster_authorized_operations = (
@@ -174,22 +154,29 @@ async def _respond(
     return response
 
 
-def _partition_row(
-    context: RequestContext, image: ClusterImage, index: int, state: PartitionState, reachable: frozenset[int]
-) -> MetadataResponsePartition:
-    row = MetadataResponsePartition(
-        partition_index=index,
-        leader_id=state.leader,
-        leader_epoch=state.leader_epoch,
-        replica_nodes=list(state.replicas),
-        isr_nodes=list(state.isr),
-        offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
-    )
-    if state.leader not in reachable:
-        known_listener = state.leader not in image.brokers or context.api_version < FIRST_VERSION_WITH_LISTENER_ERROR
-        row.error_code = ErrorCode.LEADER_NOT_AVAILABLE if known_listener else ErrorCode.LISTENER_NOT_FOUND
-        row.leader_id = NO_LEADER
-    return row
+async def _rows(
+    context: RequestContext,
+    request: MetadataRequest,
+    found: list[TopicInfo | MetadataResponseTopic],
+    reachable: frozenset[int],
+) -> EncodedElements:
+    """Those of topics come from the broker's `TopicRows`."""
+    version = context.api_version
+    kept = context.broker.topic_rows
+    seen = Sight(version, frozenset(context.broker.cluster.image.brokers), reachable)
+    asks_operations = request.include_topic_authorized_operations and version >= FIRST_VERSION_WITH_OPERATIONS
+    rows = EncodedElements()
+    for count, topic in enumerate(found, 1):
+        if isinstance(topic, MetadataResponseTopic):
+            rows.append(encode_row(topic, version))
+            continue
+        operations = (
+            context.authorized_operations(ResourceType.TOPIC, topic.name) if asks_operations else OPERATIONS_NOT_ASKED
+        )
+        rows.append(kept.find(topic, seen, operations) or await kept.make(topic, seen, operations))
+        if count % TOPICS_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
+    return rows
 
 
 def _error_row(code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID) -> MetadataResponseTopic:

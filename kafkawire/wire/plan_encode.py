@@ -2,7 +2,8 @@
 
 The result is a list of segments. Records are never copied: whatever the records field holds (a memoryview, a file
 range) becomes a segment of its own and only its length is asked for. Runs of fixed fields are one `pack`. A field that
-the version does not have is left out, as Kafka does for fields marked ignorable.
+the version does not have is left out, as Kafka does for fields marked ignorable. An array of structs may also be given
+as `EncodedElements`: what many responses have in common is encoded once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from kafkawire.wire.source import Source
 Encoder = Callable[[Any], list[Any]]
 
 
+class EncodedElements(list[Any]):
+    """An array of structs, each as its bytes in the version of the message it is put into."""
+
+
 def compile_encoder(message: type[Any], version: int, flexible: bool) -> Encoder:
     """The encoder of one version."""
     return _EncoderPlan(message, version, flexible).compile()
@@ -30,7 +35,7 @@ class _EncoderPlan:
         self.version = version
         self.flexible = flexible
         self.out = Source(
-            ONE_BYTE=ONE_BYTE, uvarint=uvarint, EncodeError=EncodeError,
+            ONE_BYTE=ONE_BYTE, uvarint=uvarint, EncodeError=EncodeError, EncodedElements=EncodedElements,
             unfit=(struct_error, UnicodeEncodeError, OverflowError, TypeError, AttributeError),
         )  # fmt: skip
         self.run: list[tuple[str, str]] = []  # fixed fields not written yet: (struct format, expression)
@@ -127,6 +132,10 @@ class _EncoderPlan:
                 layout = self.out.constant("layout", array_layout)
                 self.out.line(f"{self.buffer} += {layout}({FIXED[field.kind][0]!r}, {n}).pack(*{values})")
                 return
+            if field.kind == "struct":
+                with self.out.block(f"if type({values}) is EncodedElements:"):
+                    self.out.line(f"{self.buffer} += b''.join({values})")
+                    self.out.line(f"{values} = ()")
             with self.out.block(f"for {item} in {values}:"):
                 element = Field(field.name, field.kind, field.first, field.last, struct=field.struct)
                 if field.kind == "struct":

@@ -31,6 +31,14 @@ def encoder(message: type[Any], version: int) -> Encoder:
     return plan
 
 
+def element_encoder(message: type[Any], struct: type[Any], version: int) -> Encoder:
+    """The encoder of one struct of a message, for `EncodedElements`. Raises ValueError as `encoder` does."""
+    plan = _encoders.get((struct, version))
+    if plan is None:
+        plan = _encoders[struct, version] = compile_encoder(struct, version, _is_flexible(message, version))
+    return plan
+
+
 def warm(pairs: Iterable[tuple[type[Any], type[Any], int]]) -> None:
     """Compiles the request decoder and the response encoder of each (request, response, version)."""
     for request, response, version in pairs:
