@@ -4,23 +4,23 @@ of 10,000 partitions at once while somebody produces?
 
 from __future__ import annotations
 
-import multiprocessing
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import NewTopic
 
 from benchmarks import bench, machine, report
+from benchmarks.background import working
 from benchmarks.load import Requests, run_load
 from benchmarks.wire_requests import batch_of, checker, produce_requests
 from compat_tests.confluent.clients import Admin
 from compat_tests.harness.messages import encode_request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from benchmarks.background import Beside
     from benchmarks.bench import Contender, Options
 
 TOPICS = 1_000
@@ -75,28 +75,11 @@ def descriptions(options: Options, field: Sequence[Contender]) -> report.Result:
     return bench.alternate(case, "req/s", field, partial(describe, options, topics), options)
 
 
-def _ask_on(port: int, topics: list[str], clients: int, is_over: object, asked: object) -> None:
-    """In a process of its own: everybody asks, again and again, until it is over."""
-    while not is_over.is_set():  # type: ignore[attr-defined]
-        measured = run_load(port, [metadata_requests(topics, 1) for _ in range(clients)], 1)
-        with asked.get_lock():  # type: ignore[attr-defined]
-            asked.value += measured.requests  # type: ignore[attr-defined]
-
-
-@contextmanager
-def asking(port: int, topics: list[str], clients: int) -> Iterator[object]:
-    """Many clients that ask for metadata at once; yields how many answers they had."""
-    context = multiprocessing.get_context("spawn")
-    is_over, asked = context.Event(), context.Value("q", 0)
-    process = context.Process(target=_ask_on, args=(port, topics, clients, is_over, asked))
-    process.start()
-    try:
-        while process.is_alive() and not asked.value:
-            is_over.wait(0.05)
-        yield asked
-    finally:
-        is_over.set()
-        process.join()
+def ask_on(beside: Beside, port: int, topics: list[str], clients: int) -> None:
+    """Everybody asks at once, again and again, until it is over."""
+    while not beside.wait(0):
+        for latency_s in run_load(port, [metadata_requests(topics, 1) for _ in range(clients)], 1).latencies_s:
+            beside.note(latency_s)
 
 
 def beside(options: Options, topics: dict[str, list[str]], contender: Contender) -> report.Figures:
@@ -109,10 +92,10 @@ def beside(options: Options, topics: dict[str, list[str]], contender: Contender)
         return bench.measure(contender, [requests], 1)
 
     alone = produce()
-    with asking(port, topics[contender.name], options.count(CLIENTS, 5)) as asked:
-        before = asked.value  # type: ignore[attr-defined]
+    with working(ask_on, port, topics[contender.name], options.count(CLIENTS, 5)) as asking:
+        before = asking.count
         crowded = produce()
-        answers = asked.value - before  # type: ignore[attr-defined]
+        answers = asking.count - before
     bench.delete_topic(contender, produced)
     return {
         "produce p99 ms alone": alone["p99 ms"],

@@ -6,9 +6,7 @@ JoinGroup 5, SyncGroup 3, OffsetCommit 7 and OffsetFetch 5, the last versions th
 from __future__ import annotations
 
 import struct
-import threading
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.load import LoadFailedError, Requests
@@ -17,7 +15,9 @@ from compat_tests.harness.messages import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+
+    from benchmarks.background import Beside
 
 JOIN_VERSION, SYNC_VERSION, COMMIT_VERSION, FETCH_VERSION = 5, 3, 7, 5
 MEMBER_ID_REQUIRED, COORDINATOR_NOT_AVAILABLE = 79, 15
@@ -140,30 +140,23 @@ def commit_many(port: int, group: str, topic: str, partitions: Sequence[int]) ->
                 _check(one["error_code"])
 
 
-@contextmanager
-def committing(port: int, group: str, topic: str, offsets_per_s: int) -> Iterator[list[float]]:
-    """Commits in the background at that pace, `CHUNK` offsets a request; yields how long each took, in seconds."""
+def commit_on(beside: Beside, port: int, group: str, topic: str, offsets_per_s: int) -> None:
+    """Commits at that pace, `CHUNK` offsets a request, until it is over."""
     frame = _commit(group, topic, range(CHUNK))
-    latencies_s: list[float] = []
-    is_over = threading.Event()
-
-    def run() -> None:
-        with WireConnection(port) as connection:
-            due_s = time.perf_counter()
-            while not is_over.wait(max(0.0, due_s - time.perf_counter())):
-                due_s += CHUNK / offsets_per_s
-                begun_s = time.perf_counter()
-                connection.send_frame(frame)
-                _answer("offset_commit", COMMIT_VERSION, connection)
-                latencies_s.append(time.perf_counter() - begun_s)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield latencies_s
-    finally:
-        is_over.set()
-        thread.join()
+    with WireConnection(port) as connection:
+        connection.send_frame(frame)
+        expected = connection.receive_frame()
+        assert expected is not None
+        for one in decode_response("offset_commit", COMMIT_VERSION, expected)["topics"][0]["partitions"]:
+            _check(one["error_code"])
+        due_s = time.perf_counter()
+        while not beside.wait(due_s - time.perf_counter()):
+            due_s += CHUNK / offsets_per_s
+            begun_s = time.perf_counter()
+            connection.send_frame(frame)
+            if connection.receive_frame() != expected:
+                raise LoadFailedError("a commit was not answered like the one before")
+            beside.note(time.perf_counter() - begun_s)
 
 
 def creation_requests(prefix: str, count: int) -> Requests:

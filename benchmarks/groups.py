@@ -1,22 +1,25 @@
 """What do groups cost: a rebalance of 10 to 500 members, commits, offsets of 1,000 partitions, 1,000 idle groups?
 
-Kafkawire syncs what it acknowledges; Apache Kafka, as shipped, does not.
+Kafkawire syncs what it acknowledges; Apache Kafka, as shipped, does not. So commits are also compared with an Apache
+Kafka that is told to sync its topic of offsets.
 """
 
 from __future__ import annotations
 
 import statistics
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks import bench, group_requests, machine, report
+from benchmarks.background import working
 from benchmarks.group_requests import Member
 from benchmarks.wire_requests import batch_of, produce_requests
+from compat_tests.confluent.clients import Admin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from benchmarks.bench import Contender, Options
@@ -28,6 +31,7 @@ OFFSETS_EACH = 10
 AT_ONCE = 100
 PARTITIONS = 1_000
 OFFSETS_PER_S = 20_000
+COMMITTED_TO = ("kafkawire", "Kafka", "Kafka fsync")  # kafkawire always syncs offsets
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,17 @@ def rebalance(size: int, numbers: list[int], contender: Contender) -> report.Fig
     return {"rebalances/s": 1 / statistics.median(times_s), "ms": 1000 * statistics.median(times_s), "CPU s": cpu_s}
 
 
+@contextmanager
+def offsets_kept(contender: Contender) -> Iterator[None]:
+    """With the contender's durability."""
+    admin = Admin(contender.broker)
+    for key, value in contender.config.items():
+        admin.alter_config("__consumer_offsets", key, value)
+    yield
+    for key in contender.config:
+        admin.alter_config("__consumer_offsets", key, None)
+
+
 def commit(load: Commits, options: Options, contender: Contender) -> report.Figures:
     each = max(1, options.count(load.requests, load.connections) // load.connections)
     topic = bench.new_topic(contender, load.connections)
@@ -70,7 +85,8 @@ def commit(load: Commits, options: Options, contender: Contender) -> report.Figu
         group_requests.commit_requests(f"committer-{number}", topic, [number], each)
         for number in range(load.connections)
     ]
-    figures = bench.measure(contender, requests, load.in_flight)
+    with offsets_kept(contender):
+        figures = bench.measure(contender, requests, load.in_flight)
     bench.delete_topic(contender, topic)
     return {name: figures[name] for name in ("req/s", "p50 ms", "p99 ms", "CPU s")}
 
@@ -109,9 +125,9 @@ def beside(options: Options, numbers: list[int], contender: Contender) -> report
             bench.delete_topic(contender, f"{prefix}-{number}")
 
     measure("alone")
-    with group_requests.committing(port, "beside", committed, OFFSETS_PER_S) as latencies_s:
+    with working(group_requests.commit_on, port, "beside", committed, OFFSETS_PER_S) as commits:
         measure("beside")
-    figures["commit p50 ms"] = 1000 * statistics.median(latencies_s)
+    figures["commit p50 ms"] = 1000 * statistics.median(commits.latencies_s)
     for topic in (committed, produced):
         bench.delete_topic(contender, topic)
     return figures
@@ -162,8 +178,9 @@ def compare(directory: Path, options: Options) -> report.Report:
             bench.alternate(f"rebalance of {size} members", "ms", shipped, partial(rebalance, size, numbers), options)
             for size in (GROUP_SIZES[:1] if options.toy else GROUP_SIZES)
         ]
+        committed_to = [each for each in bench.durabilities(shipped) if each.name in COMMITTED_TO]
         results += [
-            bench.alternate(load.name, "req/s", shipped, partial(commit, load, options), options)
+            bench.alternate(load.name, "req/s", committed_to, partial(commit, load, options), options)
             for load in (COMMITS[:1] if options.toy else COMMITS)
         ]
         results.append(fetches(options, shipped))

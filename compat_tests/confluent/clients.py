@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka import Consumer, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     DescribeClusterResult,
     NewTopic,
     OffsetSpec,
+    ResourceType,
     TopicDescription,
     TopicMetadata,
 )
@@ -46,6 +50,14 @@ class Admin:
 
     def delete(self, topic: str) -> None:
         self._client.delete_topics([topic], request_timeout=self._timeout_s)[topic].result(self._timeout_s)
+
+    def alter_config(self, topic: str, key: str, value: str | None) -> None:
+        """None: back to the default."""
+        operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        entry = ConfigEntry(key, value, incremental_operation=operation)
+        asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        (done,) = self._client.incremental_alter_configs([asked]).values()
+        done.result(self._timeout_s)
 
     def delete_records(self, topic: str, before_offset: int) -> int:
         """The low watermark of partition 0 afterwards."""

@@ -1,0 +1,66 @@
+"""Work beside what is measured, in a process of its own: a thread would take turns from the client that measures."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import SynchronizedArray
+    from multiprocessing.synchronize import Event
+
+Arguments = ParamSpec("Arguments")
+
+ANSWERS_MAX = 1_000_000
+BEGIN_WITHIN_S = 120.0
+
+
+class Beside:
+    """How long each answer took so far. Written by the process, read by whoever started it."""
+
+    def __init__(self, latencies_s: SynchronizedArray[float], is_over: Event) -> None:
+        self._latencies_s = latencies_s  # the first of them is how many there are
+        self._is_over = is_over
+
+    def note(self, seconds: float) -> None:
+        with self._latencies_s.get_lock():
+            self._latencies_s[0] += 1
+            self._latencies_s[int(self._latencies_s[0])] = seconds
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is over."""
+        return self._is_over.wait(max(0.0, seconds))
+
+    @property
+    def count(self) -> int:
+        return int(self._latencies_s[0])
+
+    @property
+    def latencies_s(self) -> list[float]:
+        return self._latencies_s[1 : self.count + 1]
+
+
+@contextmanager
+def working(
+    work: Callable[Concatenate[Beside, Arguments], None], *arguments: Arguments.args, **names: Arguments.kwargs
+) -> Iterator[Beside]:
+    """`work` has to note its answers and to end when it is over. The block begins with its first answer."""
+    context = multiprocessing.get_context("spawn")
+    is_over = context.Event()
+    beside = Beside(context.Array("d", ANSWERS_MAX), is_over)
+    process = context.Process(target=work, args=(beside, *arguments), kwargs=names)
+    process.start()
+    try:
+        deadline_s = time.monotonic() + BEGIN_WITHIN_S
+        while not beside.count:
+            assert process.is_alive(), "the work beside has ended"
+            assert time.monotonic() < deadline_s, "the work beside does not begin"
+            time.sleep(0.05)
+        yield beside
+        assert process.is_alive(), "the work beside has ended before what was measured"
+    finally:
+        is_over.set()
+        process.join()
