@@ -38,6 +38,17 @@ class TimestampType(Enum):
     LOG_APPEND_TIME = "LogAppendTime"
 
 
+class CompressionType(Enum):
+    """Kafka's compression.type: how the batches of a topic are stored; PRODUCER = as they come."""
+
+    UNCOMPRESSED = "uncompressed"
+    ZSTD = "zstd"
+    LZ4 = "lz4"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    PRODUCER = "producer"
+
+
 class FlushPolicy(Enum):
     """What *durable* means for a topic (RULES L1): SYNC = fdatasynced, ASYNC = in the page cache."""
 
@@ -71,6 +82,10 @@ class LogConfig:
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3_600_000
+    compression_type: CompressionType = CompressionType.PRODUCER
+    gzip_level: int = -1
+    lz4_level: int = 9
+    zstd_level: int = 3
     min_insync_replicas: int = 1
     segment_age_ms: int = 604_800_000
     segment_jitter_ms: int = 0

@@ -40,7 +40,7 @@ _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
 CODEC_MASK = 0b111
-_RECORD_SIZE_MIN_BYTES = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
+RECORD_SIZE_MIN_BYTES = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
 _LOG_APPEND_TIME_BIT = 1 << 3
 _TRANSACTIONAL_BIT = 1 << 4
 _CONTROL_BIT = 1 << 5
@@ -183,7 +183,7 @@ def _single_batch(records: memoryview) -> BatchHeader:
 def _check_meaning(header: BatchHeader) -> None:
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
-    if not header.codec_id and header.record_count * _RECORD_SIZE_MIN_BYTES > header.size_bytes - HEADER_SIZE_BYTES:
+    if not header.codec_id and header.record_count * RECORD_SIZE_MIN_BYTES > header.size_bytes - HEADER_SIZE_BYTES:
         raise InvalidRecord(f"{header.record_count} records do not fit into a batch of {header.size_bytes} bytes")
     if header.is_control:
         raise InvalidRecord("control batches are written by the broker alone")

@@ -160,7 +160,7 @@ class Rules:
 def _emptied(header: BatchHeader) -> bytearray:
     """As DefaultRecordBatch.writeEmptyHeader has it."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
-    return _sealed(header, b"", 0, attributes, (NO_TIMESTAMP_MS, header.max_timestamp_ms))
+    return resealed(header, b"", 0, attributes, (NO_TIMESTAMP_MS, header.max_timestamp_ms))
 
 
 def _rewritten(body: bytes, header: BatchHeader, kept: Sequence[Keyed], horizon_ms: int | None) -> bytearray:
@@ -178,7 +178,7 @@ def _rewritten(body: bytes, header: BatchHeader, kept: Sequence[Keyed], horizon_
     newest_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms + newest_delta_ms
     attributes = header.attributes if horizon_ms is None else header.attributes | DELETE_HORIZON_BIT
     packed = compress(Codec(header.codec_id), bytes(section))
-    return _sealed(header, packed, len(kept), attributes, (base_ms, newest_ms))
+    return resealed(header, packed, len(kept), attributes, (base_ms, newest_ms))
 
 
 def _moved(fields: bytes, delta_ms: int, rest: int) -> bytes:
@@ -187,7 +187,7 @@ def _moved(fields: bytes, delta_ms: int, rest: int) -> bytes:
     return varint(1 + len(timestamp) + len(fields) - rest) + fields[:1] + timestamp + fields[rest:]
 
 
-def _sealed(
+def resealed(
     header: BatchHeader, section: bytes, count: int, attributes: int, timestamps_ms: tuple[int, int]
 ) -> bytearray:
     """With offsets, epoch and producer as in `header`: what is derived from a log stays as it is."""

@@ -14,6 +14,7 @@ import trio
 from engine.api import LogConfig, TopicPartition
 from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
 from engine.errors import EngineError, StorageError
+from engine.examination import Examiner
 from engine.filesystem import DiskFull, File, FileSystem
 from engine.flusher import Flusher
 from engine.index import partition_key
@@ -68,7 +69,7 @@ class Resident(Protocol):
 
 
 class LogDir:
-    """One entry of log.dirs. Lanes are the pool's: one for rounds, some for everything else."""
+    """One entry of log.dirs. Lanes are the pool's: for rounds, for what comes before them, some for everything else."""
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class LogDir:
         filesystem: FileSystem,
         pool: WorkerPool,
         round_lane: int,
+        examiner_lane: int,
         readers: Lanes,
         budget: QueueBudget,
         index: IndexKeeper,
@@ -89,6 +91,7 @@ class LogDir:
         self.filesystem = filesystem
         self.lane = Lane(round_lane, pool, budget, self.fail)
         self.lane.has_too_many_files_open = lambda: caches.files.is_crowded
+        self.examiner = Examiner(self.lane, pool, examiner_lane, budget)
         self.flusher = Flusher(self.sync)
         self.caches = caches
         self.on_problem = on_problem

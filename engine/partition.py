@@ -42,7 +42,7 @@ from engine.log import Log, Mark, RollPolicy, StampedBatch
 from engine.log_dir import LogDir, index_key
 from engine.producer_state import ProducedBatch
 from engine.reader import LogReader
-from engine.record_checks import key_check
+from engine.record_checks import RecordRules
 from engine.removal import Move, move_log_starts
 from engine.rounds import ACKS_ALL, Append, PartitionRound, Undo, producers_before
 from engine.search import find_records
@@ -61,6 +61,7 @@ class Partition(Watched):
         "_limits",
         "_now_ms",
         "_reader",
+        "_record_rules",
         "_rolls",
         "config",
         "high_mark",
@@ -85,13 +86,10 @@ class Partition(Watched):
     def _set_config(self, config: LogConfig) -> None:
         self.config = config
         self._rolls = RollPolicy.of(config)
-        self._limits = ProduceLimits(
-            max_message_size_bytes=config.max_message_size_bytes,
-            segment_size_bytes=config.segment_size_bytes,
-            timestamp_before_max_ms=config.timestamp_before_max_ms,
-            timestamp_after_max_ms=config.timestamp_after_max_ms,
-            is_log_append_time=config.timestamp_type is TimestampType.LOG_APPEND_TIME,
-        )
+        sizes = config.max_message_size_bytes, config.segment_size_bytes
+        times = config.timestamp_before_max_ms, config.timestamp_after_max_ms
+        self._limits = ProduceLimits(*sizes, *times, config.timestamp_type is TimestampType.LOG_APPEND_TIME)
+        self._record_rules = RecordRules.of(self.partition, config)
 
     # Life
 
@@ -188,8 +186,8 @@ class Partition(Watched):
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
         append = Append(self, records, header, acks)
-        if self.config.requires_keys:
-            append.doubt = key_check(self.partition, records, header)
+        if self._record_rules is not None:
+            append.examination = self._record_rules.examination(records, header)
         try:
             self._submit(append)
         except EngineError:
@@ -200,7 +198,10 @@ class Partition(Watched):
     def _submit(self, append: Append) -> None:
         if self.log_dir.is_nearly_full:
             raise StorageError(f"{self.log_dir.path} is nearly full (disk.reject.ratio)")
-        self.log_dir.lane.submit(append)
+        if append.examination is None and self not in self.log_dir.examiner.held:
+            self.log_dir.lane.submit(append)
+        else:
+            self.log_dir.examiner.submit(append)
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
         self._check_readable(offset)

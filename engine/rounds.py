@@ -24,6 +24,7 @@ from engine.journal import Journal, JournalWrite
 from engine.journal_format import JournalEntry
 from engine.log import Chunk, Log
 from engine.producer_state import Producer, ProducerTable
+from engine.record_checks import Examination
 from engine.stats import LaneStatistics
 
 T = TypeVar("T")
@@ -47,8 +48,8 @@ class Append:
         "_result",
         "_wake_up",
         "acks",
-        "doubt",
         "duplicate_result",
+        "examination",
         "header",
         "owner",
         "records",
@@ -60,7 +61,7 @@ class Append:
         self.records: memoryview | None = records
         self.header = header
         self.acks = acks
-        self.doubt: Callable[[], EngineError | None] | None = None  # a look at its records that it has to stand first
+        self.examination: Examination | None = None  # of its records: it has to stand that first
         self.size_bytes = len(records)
         self.duplicate_result: AppendResult | None = None  # for a batch that the log has already
         self._result: AppendResult | None = None
@@ -206,7 +207,6 @@ class Lane:
         self.journal: Journal | None = None
         self.has_too_many_files_open: Callable[[], bool] = lambda: False
         self._queue: deque[Append] = deque()
-        self._doubtful = 0  # in the queue
         self._in_flight = False
         self._slow_until_s = 0.0
         self.statistics = LaneStatistics()
@@ -216,8 +216,11 @@ class Lane:
     def submit(self, append: Append) -> None:
         """Raises Overloaded."""
         self._budget.take(append.size_bytes)
+        self.enqueue(append)
+
+    def enqueue(self, append: Append) -> None:
+        """One that has its part of the budget."""
         self._queue.append(append)
-        self._doubtful += append.doubt is not None
         self._work.unpark()
 
     @asynccontextmanager
@@ -236,6 +239,11 @@ class Lane:
     async def drained(self) -> None:
         """Return when everything submitted so far is answered."""
         while self._queue or self._in_flight:
+            await self._pause.park()
+
+    async def settled(self, append: Append) -> None:
+        """Return when it is answered, or refused."""
+        while not append.is_settled:
             await self._pause.park()
 
     async def serve(self) -> None:
@@ -265,22 +273,8 @@ class Lane:
             by_owner.setdefault(append.owner, []).append(append)
         return by_owner, size_bytes
 
-    async def _examine(self, taken: dict[Owner, list[Append]]) -> None:
-        """Let a worker look at the records of doubtful appends (RULES W4); those refused are no part of the round."""
-        doubtful = [append for appends in taken.values() for append in appends if append.doubt is not None]
-        self._doubtful -= len(doubtful)
-        doubts = [append.doubt for append in doubtful if append.doubt is not None]
-        errors = await self._pool.run(self._number, lambda: [doubt() for doubt in doubts])
-        for append, error in zip(doubtful, errors, strict=True):
-            append.doubt = None
-            if error is not None:
-                append.fail(error)
-                taken[append.owner].remove(append)
-
     async def _round(self, taken: dict[Owner, list[Append]], size_bytes: int) -> None:
         begun_s = trio.current_time()
-        if self._doubtful:
-            await self._examine(taken)
         parts = [part for owner, appends in taken.items() if (part := owner.stage(appends)) is not None]
         try:
             await self._write(parts, size_bytes)

@@ -92,13 +92,13 @@ class SegmentStore:
         self._is_serving = False
         self._is_closed = False
         count = len(options.log_dirs)
-        self._readers = Lanes(world.pool, range(2 * count, 2 * count + options.reader_lanes))
+        self._readers = Lanes(world.pool, range(3 * count, 3 * count + options.reader_lanes))
         self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max, options.dense_indexes_max)
         self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
         self.cleaner = Cleaner(options.cleaner, self._partitions.values, world.now_ms, world.on_problem)
 
     def _new_dir(self, number: int, path: str) -> LogDir:
-        """Lanes of the pool: one for the rounds of each log dir, one for the index of each, and shared ones to read."""
+        """Lanes of the pool: for rounds, index and examiner one of each log dir, and shared ones to read."""
         world = self._world
         count = len(self._options.log_dirs)
         new_id = partial(world.random.randbytes, SLOT_ID_SIZE_BYTES)
@@ -110,6 +110,7 @@ class SegmentStore:
             world.filesystem,
             world.pool,
             number,
+            2 * count + number,
             self._readers,
             self._budget,
             index,
@@ -140,6 +141,7 @@ class SegmentStore:
                     nursery.start_soon(log_dir.set_aside.serve)
                     nursery.start_soon(log_dir.index.serve)
                     nursery.start_soon(log_dir.keys.serve)
+                    nursery.start_soon(log_dir.examiner.serve)
                     nursery.start_soon(log_dir.lane.serve)
                 nursery.start_soon(self._expire_producers)
                 nursery.start_soon(self.cleaner.run)
@@ -360,6 +362,7 @@ class SegmentStore:
             for log_dir in self._dirs:
                 log_dir.is_closing = True
             for log_dir in self._dirs:
+                await log_dir.examiner.drained()
                 await log_dir.lane.drained()
             self._serving.cancel()
             for partition in self._partitions.values():

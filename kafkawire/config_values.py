@@ -113,6 +113,18 @@ def integer(low: int = -INT_MAX - 1, high: int = INT_MAX) -> Reader:
     return Reader(ConfigType.INT, _within(low, high))
 
 
+def integer_or(other: int, low: int, high: int) -> Reader:
+    """A whole number within [low, high], or the other one."""
+
+    def parse(value: str) -> int:
+        number = _whole_number(value)
+        if number != other and not low <= number <= high:
+            raise ValueError(f"must be between {low} and {high}, or {other}")
+        return number
+
+    return Reader(ConfigType.INT, parse)
+
+
 def short(low: int) -> Reader:
     """A whole number within [low, 32767]."""
     return Reader(ConfigType.SHORT, _within(low, 2**15 - 1))

@@ -17,7 +17,7 @@ import structlog
 
 from coordinator.api import CLUSTER_DEFAULT, INTERNAL_TOPICS
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicRequest
-from engine.api import CleanupPolicy, FlushPolicy, LogConfig
+from engine.api import CleanupPolicy, LogConfig
 from kafkawire.config import BROKER_KEYS, OLDER_NAMES, Config, ConfigError, load, read_value
 from kafkawire.config_keys import Key, TopicKey, Update
 from kafkawire.config_values import ConfigType
@@ -26,7 +26,7 @@ from kafkawire.topic_config import SYNONYMS, TOPIC_KEYS
 from kafkawire.unbuilt_config import HARMLESS_KEYS
 
 COMPACTION: Final = ("cleanup.policy", "compact")
-FLUSH_POLICY: Final = "flush.policy"
+OF_INTERNAL_TOPICS: Final = {"compression.type": "producer", "flush.policy": "sync"}  # whatever is set
 
 Texts = Mapping[str, str]  # key -> value, as it was written
 Synonym = tuple[str, str | None, ConfigSource]
@@ -63,10 +63,10 @@ class Configs:
         return self._log_defaults
 
     def log_config(self, topic: str, configs: Texts) -> LogConfig:
-        """What the engine goes by: a topic's own keys over the broker's defaults. Internal topics are always synced."""
+        """What the engine goes by: a topic's own keys over the broker's defaults, but for internal topics."""
         fields = _fields({name: value for name, value in configs.items() if name in TOPIC_KEYS})
         if topic in INTERNAL_TOPICS:
-            fields["flush_policy"] = FlushPolicy.SYNC
+            fields |= _fields(OF_INTERNAL_TOPICS)
             fields["cleanup_policy"] = frozenset({CleanupPolicy.COMPACT})  # whatever is retained elsewhere
         found = replace(self._log_defaults, **fields)
         is_compacted = CleanupPolicy.COMPACT in found.cleanup_policy
@@ -92,7 +92,7 @@ class Configs:
         }
         found = [entries.get(key, unset) for key, unset in self._unset.items()]
         if name in INTERNAL_TOPICS:
-            return [replace(one, value=FlushPolicy.SYNC.value) if one.name == FLUSH_POLICY else one for one in found]
+            return [replace(one, value=OF_INTERNAL_TOPICS.get(one.name, one.value)) for one in found]
         return found
 
     def _topic_entry(self, key: TopicKey, value: str, *, is_own: bool) -> ConfigEntry:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from engine.api import CleanupPolicy, FlushPolicy, TimestampType
+from engine.api import CleanupPolicy, CompressionType, FlushPolicy, TimestampType
 from kafkawire.config_keys import Key, Source, TopicKey, Update
 from kafkawire.config_values import (
     LONG_MAX,
     Reader,
     boolean,
-    choice,
     integer,
+    integer_or,
     long,
     member,
     members,
@@ -30,8 +30,6 @@ MIB: Final = 1024 * 1024
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 NO_LIMIT: Final = str(LONG_MAX)
-
-CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
 class Default(NamedTuple):
@@ -142,22 +140,23 @@ _MESSAGES: Final = (
         Default("log.message.timestamp.after.max.ms", "3600000"),
     ),
     _row(
-        "compression.type", choice(*CODECS), None,
-        "The codec batches are stored in; with producer they stay as they came.",
+        "compression.type", member(CompressionType), "compression_type",
+        "The codec that batches are stored in: one that comes in another is compressed anew. With producer all stay as "
+        "they came. Internal topics always have producer.",
         Default("compression.type", "producer"),
     ),
     _row(
-        "compression.gzip.level", integer(), None,
+        "compression.gzip.level", integer_or(-1, 1, 9), "gzip_level",
         "How hard gzip tries when compression.type is gzip: 1 to 9, -1 for its own choice.",
         Default("compression.gzip.level", "-1"),
     ),
     _row(
-        "compression.lz4.level", integer(), None,
-        "How hard lz4 tries when compression.type is lz4: 1 to 17.",
+        "compression.lz4.level", integer(1, 17), "lz4_level",
+        "How hard lz4 tries when compression.type is lz4: 1 to 17; 9 is its fast way.",
         Default("compression.lz4.level", "9"),
     ),
     _row(
-        "compression.zstd.level", integer(), None,
+        "compression.zstd.level", integer(-131_072, 22), "zstd_level",
         "How hard zstd tries when compression.type is zstd: up to 22, and below zero for speed.",
         Default("compression.zstd.level", "3"),
     ),

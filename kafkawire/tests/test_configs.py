@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from coordinator.errors import InvalidConfig, InvalidTopicRequest
-from engine.api import FlushPolicy, LogConfig
+from engine.api import CompressionType, FlushPolicy, LogConfig
 from kafkawire.config import BROKER_KEYS, load
 from kafkawire.config_keys import Update
 from kafkawire.configs import Configs
@@ -170,13 +170,15 @@ def test_the_default_of_all_brokers_tells_only_itself() -> None:
     assert found.config.max_connections == 3
 
 
-def test_internal_topics_are_always_synced() -> None:
-    found = configs({"log.flush.policy": "async"})
-    assert found.log_config("__consumer_offsets", {}).flush_policy is FlushPolicy.SYNC
-    assert found.log_config("t", {}).flush_policy is FlushPolicy.ASYNC
-    (entry,) = [one for one in found.topic("__consumer_offsets", {}) if one.name == "flush.policy"]
-    assert entry.value == "sync"
+def test_internal_topics_are_always_synced_and_keep_what_comes() -> None:
+    found = configs({"log.flush.policy": "async", "compression.type": "gzip"})
+    theirs, others = found.log_config("__consumer_offsets", {"compression.type": "lz4"}), found.log_config("t", {})
+    assert (theirs.flush_policy, theirs.compression_type) == (FlushPolicy.SYNC, CompressionType.PRODUCER)
+    assert (others.flush_policy, others.compression_type) == (FlushPolicy.ASYNC, CompressionType.GZIP)
+    shown = {one.name: one.value for one in found.topic("__consumer_offsets", {})}
+    assert (shown["flush.policy"], shown["compression.type"]) == ("sync", "producer")
     assert of_topic(found, "flush.policy").value == "async"
+    assert of_topic(found, "compression.type").value == "gzip"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,12 @@ def test_internal_topics_are_always_synced() -> None:
         ("segment.bytes", "1", "Invalid value 1 for configuration segment.bytes: must be between 1048576"),
         ("segment.ms", "soon", "Invalid value soon for configuration segment.ms: must be a whole number"),
         ("remote.storage.enable", "true", "remote.storage.enable=true is not supported yet, only .*=false"),
-        ("compression.type", "zstd", "compression.type=zstd is not supported yet, only compression.type=producer"),
+        ("index.interval.bytes", "1", "index.interval.bytes=1 is not supported yet, only index.interval.bytes=4096"),
+        ("compression.type", "none", "Invalid value none for configuration compression.type: must be one of uncompr"),
+        ("compression.gzip.level", "0", "must be between 1 and 9, or -1"),
+        ("compression.gzip.level", "10", "must be between 1 and 9, or -1"),
+        ("compression.lz4.level", "0", "must be between 1 and 17"),
+        ("compression.zstd.level", "23", "must be between -131072 and 22"),
     ],
 )
 def test_what_a_topic_may_not_be_given(key: str, value: str, complaint: str) -> None:
@@ -230,7 +237,7 @@ def test_what_is_of_one_broker_is_no_default_of_all() -> None:
         ("no.such.key", "1", "Unknown broker config name: no.such.key"),
         ("num.io.threads", "1", "num.io.threads has no effect here"),
         ("listeners", "PLAINTEXT://:1", "listeners cannot be changed while the broker runs yet"),
-        ("compression.type", "zstd", "compression.type=zstd: not supported yet, only compression.type=producer"),
+        ("log.index.interval.bytes", "1", "log.index.interval.bytes=1: not supported yet, only .*=4096"),
     ],
 )
 def test_what_is_not_built_is_refused_at_run_time(key: str, value: str, complaint: str) -> None:
