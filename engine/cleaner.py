@@ -1,8 +1,8 @@
 """Compacts the logs that need it most, in the background (Kafka's LogCleaner).
 
-On the loop it decides and waits; bytes are looked at by workers, a slice at a time, and between two slices it rests, so
-that neither the disk nor the interpreter is taken from those who append and read. What it makes takes the place of
-what was there in one step (docs/formats/compaction.md). It is never in a hurry: a pass that is disturbed is begun anew.
+On the loop it decides and waits; bytes are looked at by workers, a slice at a time, and between two slices it rests if
+somebody appends, so that neither the disk nor the interpreter is taken from them. What it makes takes the place of what
+was there in one step (docs/formats/compaction.md). It is never in a hurry: a pass that is disturbed is begun anew.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,27 +16,30 @@ from engine.errors import CorruptMessage, StorageError
 from engine.partition import Partition
 
 LOGS_PER_TURN = 500
-REST_RATIO = 1.0  # of the time that a slice took
+REST_RATIO = 1.0  # of the time that a slice took, beside appends
 
 
 class Cleaner:
-    """`partitions` are all of a store; `report` gets a line for the operator."""
+    """`partitions` are all of a store, `round_count` its rounds of appends; `report` gets a line for the operator."""
 
     def __init__(
         self,
         options: CleanerOptions,
         partitions: Callable[[], Iterable[Partition]],
+        round_count: Callable[[], int],
         now_ms: Callable[[], int],
         report: Callable[[str], None],
     ) -> None:
         self._options = options
         self._partitions = partitions
+        self._round_count = round_count
         self._now_ms = now_ms
         self._report = report
         self._taken: set[TopicPartition] = set()
         self._given_up: set[TopicPartition] = set()  # rot was found in them
         self._told: set[TopicPartition] = set()  # that there is no room to compact them
         self._free_at_s = 0.0
+        self._rounds_seen = 0
         self._changed = trio.Event()
 
     def configure(self, options: CleanerOptions) -> None:
@@ -108,4 +111,6 @@ class Cleaner:
         """After a slice: no more bytes, read and written, than allowed, over all that is compacted at once."""
         now_s = trio.current_time()
         self._free_at_s = max(now_s, self._free_at_s) + size_bytes / max(1.0, self._options.io_max_bytes_per_s)
-        await trio.sleep_until(max(self._free_at_s, now_s + busy_s * REST_RATIO))
+        rounds_before, self._rounds_seen = self._rounds_seen, self._round_count()
+        rest_s = busy_s * REST_RATIO if self._rounds_seen != rounds_before else 0.0
+        await trio.sleep_until(max(self._free_at_s, now_s + rest_s))

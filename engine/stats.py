@@ -41,6 +41,10 @@ class Durations:
     sum_s: float = 0.0
     in_bucket: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
 
+    @property
+    def count(self) -> int:
+        return sum(self.in_bucket)
+
     def note(self, duration_s: float) -> None:
         self.sum_s += duration_s
         self.in_bucket[bisect_left(BUCKETS_S, duration_s)] += 1

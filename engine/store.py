@@ -95,7 +95,9 @@ class SegmentStore:
         self._readers = Lanes(world.pool, range(3 * count, 3 * count + options.reader_lanes))
         self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max, options.dense_indexes_max)
         self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
-        self.cleaner = Cleaner(options.cleaner, self._partitions.values, world.now_ms, world.on_problem)
+        self.cleaner = Cleaner(
+            options.cleaner, self._partitions.values, self._round_count, world.now_ms, world.on_problem
+        )
 
     def _new_dir(self, number: int, path: str) -> LogDir:
         """Lanes of the pool: for rounds, index and examiner one of each log dir, and shared ones to read."""
@@ -120,6 +122,9 @@ class SegmentStore:
             new_id,
             self.stats,
         )
+
+    def _round_count(self) -> int:
+        return sum(log_dir.lane.statistics.rounds.count for log_dir in self._dirs)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take possession of the log dirs (StoreRefused), then serve until `close` or cancelled."""

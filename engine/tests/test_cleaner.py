@@ -11,6 +11,7 @@ import trio
 
 from engine.api import CleanupPolicy, Isolation, LogConfig, OffsetSpec, PartitionLog
 from engine.batch import Codec, parse_header
+from engine.cleaner import Cleaner
 from engine.cleaning_pass import CleanerOptions
 from engine.log_dir import LogDir
 from engine.partition import Partition
@@ -452,3 +453,14 @@ async def test_produce_is_not_held_up() -> None:
             await send(log, (b"key", b"value"))
             assert trio.current_time() == begun_s
             await trio.sleep(0.1)
+
+
+@pytest.mark.parametrize("appends", [0, 1])
+async def test_it_rests_between_slices_only_beside_appends(appends: int) -> None:
+    rounds = 0
+    cleaner = Cleaner(CleanerOptions(), list, lambda: rounds, lambda: NOW_MS, pytest.fail)
+    for _ in range(3):
+        rounds += appends
+        before_s = trio.current_time()
+        await cleaner._paced(1000, 2.0)
+        assert trio.current_time() - before_s == 2.0 * appends
