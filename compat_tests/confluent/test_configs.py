@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from compat_tests.confluent.clients import TIMEOUT_S, create_topic
+from compat_tests.confluent.clients import TIMEOUT_S, create_topic, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,6 +65,18 @@ def test_a_plan_that_is_applied_twice_changes_nothing(broker: Broker, admin: Adm
     del plan["segment.ms"]
     alter(admin, resource(topic), {"segment.ms": (AlterConfigOpType.DELETE, None)})
     assert set_keys(admin, topic) == plan
+
+
+def test_writing_back_all_that_was_read_changes_no_value(broker: Broker, admin: AdminClient, topic: str) -> None:
+    """Who takes the whole of a topic's configuration into its hands finds each value as it was, and can let it go."""
+    create_topic(broker, topic, config={"max.message.bytes": "2000000"})
+    read = {key: one.value for key, one in describe(admin, resource(topic)).items() if not one.is_read_only}
+    alter(admin, resource(topic), {key: (AlterConfigOpType.SET, value) for key, value in read.items()})
+    wait_until(lambda: set_keys(admin, topic) == read, "not every key is set")
+    assert {key: one.value for key, one in describe(admin, resource(topic)).items()} == read
+    alter(admin, resource(topic), dict.fromkeys(read, (AlterConfigOpType.DELETE, None)))
+    wait_until(lambda: set_keys(admin, topic) == {}, "some keys are still set")
+    assert describe(admin, resource(topic))["max.message.bytes"].value == "1048588"
 
 
 def test_lists_grow_and_shrink(broker: Broker, admin: AdminClient, topic: str) -> None:

@@ -86,18 +86,6 @@ def end_offsets(broker: Broker, topic: str) -> int:
     return sum(int(row.split(":")[2]) for row in java_tool(f"{TOOLS}.GetOffsetShell", *arguments).split())
 
 
-def test_get_offsets(broker: Broker, topic: str) -> None:
-    topics(broker, "--create", "--topic", topic, "--partitions", "2")
-    produce(broker, topic, "k:1\nk:2\nk:3\n")  # one key: one partition
-    for time, expected in (("earliest", [0, 0]), ("latest", [0, 3])):
-        shown = java_tool(
-            f"{TOOLS}.GetOffsetShell", "--bootstrap-server", broker.bootstrap, "--topic", topic, "--time", time
-        )
-        rows = [line.split(":") for line in shown.split()]
-        assert {name for name, _, _ in rows} == {topic}
-        assert sorted(int(offset) for _, _, offset in rows) == expected
-
-
 def test_delete_records(broker: Broker, topic: str, tmp_path: Path) -> None:
     topics(broker, "--create", "--topic", topic)
     produce(broker, topic, "k:1\nk:2\nk:3\n")

@@ -1,4 +1,4 @@
-"""kafka-python's KafkaAdminClient on topics and configs, by AlterConfigs and by IncrementalAlterConfigs."""
+"""kafka-python's KafkaAdminClient on topics, configs, offsets, groups and the cluster."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ import pytest
 
 with warnings.catch_warnings():  # of how it reads its message definitions
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
+    from kafka import OffsetAndMetadata, TopicPartition
+    from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic, OffsetSpec
+    from kafka.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NoError
+
+from compat_tests.confluent.clients import flush, producer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from compat_tests.harness.broker import Broker
+
+FIRST_MS = 1_700_000_000_000
 
 
 @pytest.fixture
@@ -76,3 +82,70 @@ def test_what_has_configs(admin: KafkaAdminClient, topic: str) -> None:
     create(admin, topic)
     found = admin.list_config_resources(["TOPIC"])
     assert topic in found["topic"]
+
+
+def test_a_topic_from_its_creation_to_its_end(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
+    create(admin, topic)
+    assert topic in admin.list_topics()
+    (one,) = admin.describe_topic_partitions([topic])["topics"]
+    assert [(row["partition_index"], row["leader_id"], row["isr_nodes"]) for row in one["partitions"]] == [(0, 1, [1])]
+    admin.delete_topics([one["topic_id"]])
+    wait_until(lambda: topic not in admin.list_topics(), f"{topic} is still listed")
+
+
+def test_offsets_records_and_log_dirs(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
+    create(admin, topic)
+    client = producer(broker)
+    for after_ms in (0, 2000, 1000):
+        client.produce(topic, b"value", timestamp=FIRST_MS + after_ms)
+        flush(client)
+    partition = TopicPartition(topic, 0)
+    assert admin.delete_records({partition: 1})[partition]["low_watermark"] == 1
+    for asked, offset in (
+        (OffsetSpec.EARLIEST, 1),
+        (OffsetSpec.LATEST, 3),
+        (OffsetSpec.MAX_TIMESTAMP, 1),
+        (FIRST_MS + 1500, 1),
+        (FIRST_MS + 3000, -1),
+    ):
+        assert admin.list_partition_offsets({partition: asked})[partition].offset == offset
+    (of_broker,) = admin.describe_log_dirs({topic: [0]})
+    (log_dir,) = of_broker["log_dirs"]
+    assert (of_broker["broker"], log_dir["error_code"], log_dir["log_dir"]) == (1, 0, str(broker.data_dir))
+    ((row,),) = [one["partitions"] for one in log_dir["topics"]]
+    assert (row["partition_index"], row["offset_lag"], row["is_future_key"]) == (0, 0, False)
+    assert row["partition_size"] > 0
+
+
+def test_a_group_from_its_offsets_to_its_end(admin: KafkaAdminClient, topic: str) -> None:
+    create(admin, topic)
+    group, partition = f"group-of-{topic}", TopicPartition(topic, 0)
+
+    def is_set() -> bool:
+        """The client does not ask again while the topic of offsets is new."""
+        try:
+            error = admin.alter_group_offsets(group, {partition: OffsetAndMetadata(5, "noted", -1)})[partition]
+            return error is NoError and admin.list_groups() != []
+        except (CoordinatorLoadInProgressError, CoordinatorNotAvailableError):
+            return False
+
+    wait_until(is_set, "the group's offset is not set")
+    (listed,) = [one for one in admin.list_groups() if one["group_id"] == group]
+    assert listed["group_state"] == "Empty"
+    described_group = admin.describe_groups([group])[group]
+    assert (described_group["group_state"], described_group["members"]) == ("Empty", [])
+    found = admin.list_group_offsets({group: None})[group][partition]
+    assert (found.offset, found.metadata) == (5, "noted")
+    admin.delete_group_offsets(group, [partition])
+    assert admin.list_group_offsets({group: None})[group] == {}
+    admin.delete_groups([group])
+    assert group not in {one["group_id"] for one in admin.list_groups()}
+
+
+def test_the_cluster(broker: Broker, admin: KafkaAdminClient) -> None:
+    cluster = admin.describe_cluster()
+    assert [(one["broker_id"], one["port"]) for one in cluster["brokers"]] == [(1, broker.port)]
+    assert cluster["controller_id"] == 1
+    for feature in admin.describe_features().values():
+        low, high = feature["supported"]
+        assert 0 <= low <= high

@@ -1,0 +1,146 @@
+"""What Apache Kafka 4.3.1's tools tell of a cluster, its log dirs, its offsets and its files."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from compat_tests.confluent.clients import Admin, create_topic, flush, new_consumer, producer, wait_until
+from compat_tests.harness.target import target_broker
+from compat_tests.harness.tools import java_tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from compat_tests.harness.broker import Broker
+
+TOOLS = "org.apache.kafka.tools"
+FIRST_MS = 1_700_000_000_000
+FEATURE = re.compile(
+    r"Feature: \S+\s+SupportedMinVersion: \S+\s+SupportedMaxVersion: \S+\s+FinalizedVersionLevel: \S+\s+Epoch: \S+"
+)
+MIB = 1 << 20
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+PARTITION_DIRECTORY = "*-[0-9]*"
+# What kafka-dump-log does not know among a partition's files: `partition.metadata` says whose directory it is, with
+# Kafka as with us, and a `.footer` is ours alone (docs/formats/footer.md). Both are text. What else lies in a log dir
+# belongs to no partition and has no counterpart in Kafka (docs/formats/log-dir.md).
+NOT_FOR_DUMP_LOG = {".footer", ".metadata"}
+
+
+def tool(broker: Broker, name: str, *arguments: str) -> str:
+    return java_tool(f"{TOOLS}.{name}", *arguments, "--bootstrap-server", broker.bootstrap)
+
+
+def three_records(broker: Broker, topic: str) -> None:
+    """The newest is in the middle."""
+    create_topic(broker, topic)
+    client = producer(broker)
+    for after_ms in (0, 2000, 1000):
+        client.produce(topic, b"value", timestamp=FIRST_MS + after_ms)
+        flush(client)
+
+
+@pytest.fixture(scope="module")
+def topic_of_two(broker: Broker) -> str:
+    """Three records, the first of them deleted."""
+    topic = "two-are-left"
+    three_records(broker, topic)
+    Admin(broker).delete_records(topic, 1)
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("time", "offset"),
+    [
+        ("earliest", 1),
+        ("latest", 3),
+        ("max-timestamp", 1),
+        ("earliest-local", 1),
+        ("latest-tiered", None),  # nothing is tiered
+        ("earliest-pending-upload", None),
+        (str(FIRST_MS + 1500), 1),
+        (str(FIRST_MS + 3000), None),
+    ],
+)
+def test_get_offsets_at_all_times(broker: Broker, topic_of_two: str, time: str, offset: int | None) -> None:
+    shown = tool(broker, "GetOffsetShell", "--topic", topic_of_two, "--time", time)
+    assert shown.split() == ([] if offset is None else [f"{topic_of_two}:0:{offset}"])
+
+
+def test_log_dirs(broker: Broker, topic: str) -> None:
+    three_records(broker, topic)
+    *_, shown = tool(broker, "LogDirsCommand", "--describe", "--topic-list", topic).splitlines()
+    [of_broker] = json.loads(shown)["brokers"]
+    [log_dir] = of_broker["logDirs"]
+    assert (of_broker["broker"], log_dir["error"], log_dir["logDir"]) == (1, None, str(broker.data_dir))
+    [partition] = log_dir["partitions"]
+    assert partition.pop("size") > 3 * len("value")
+    assert partition == {"partition": f"{topic}-0", "offsetLag": 0, "isFuture": False}
+
+
+def test_features(broker: Broker) -> None:
+    """None, or lines that the tool's readers can parse."""
+    shown = java_tool(f"{TOOLS}.FeatureCommand", "--bootstrap-server", broker.bootstrap, "describe")
+    for line in shown.splitlines():
+        assert FEATURE.fullmatch(line), line
+
+
+@pytest.mark.parametrize("arguments", [(), ("--include-fenced-brokers",)])
+def test_endpoints(broker: Broker, arguments: tuple[str, ...]) -> None:
+    names, *rows = [line.split() for line in tool(broker, "ClusterTool", "list-endpoints", *arguments).splitlines()]
+    [row] = rows
+    assert names[:3] == ["ID", "HOST", "PORT"]
+    assert row[:3] == ["1", "127.0.0.1", str(broker.port)]
+    assert row[-1] == "broker"
+
+
+def fill(broker: Broker, topic: str) -> None:
+    """Some segments with a record of each codec, and a group's offset."""
+    create_topic(broker, topic, config={"segment.bytes": str(MIB)})
+    for codec in CODECS:
+        client = producer(broker, compression_type=codec, enable_idempotence=True)
+        for number in range(4):
+            client.produce(topic, bytes([number]) * (MIB // 3), key=codec, headers={"of": codec})
+            flush(client)
+    consumer = new_consumer(broker, group_id="reader")
+    wait_until(lambda: commits(consumer, TopicPartition(topic, 0, 7)), "nothing can be committed")
+    consumer.close()
+
+
+def commits(consumer: Consumer, offset: TopicPartition) -> bool:
+    """Apache Kafka refuses while the topic of offsets is new."""
+    try:
+        consumer.commit(offsets=[offset], asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.NOT_COORDINATOR:
+            raise
+        return False
+    return True
+
+
+def test_dump_log_reads_every_file_of_every_partition(tmp_path: Path) -> None:
+    """After an orderly stop; in one call, as it costs as much as a hundred files."""
+    with target_broker(tmp_path) as broker:
+        fill(broker, "filled")
+        broker.stop()
+        found = [path for path in broker.data_dir.glob(f"{PARTITION_DIRECTORY}/*") if path.suffix]
+        files = ",".join(map(str, found))
+        shown = java_tool(f"{TOOLS}.DumpLogSegments", "--deep-iteration", "--files", files, check=False)
+        broker.start()
+    lines = shown.splitlines()
+    assert {line for line in lines if line.startswith("Dumping ")} == {f"Dumping {path}" for path in found}
+    unknown = {line.removeprefix("Ignoring unknown file ") for line in lines if line.startswith("Ignoring ")}
+    assert unknown == {str(path) for path in found if path.suffix in NOT_FOR_DUMP_LOG}
+    assert {".log", ".snapshot"} <= {path.suffix for path in found} - NOT_FOR_DUMP_LOG
+    assert [line for line in lines if "isvalid: false" in line or "invalid bytes" in line] == []
+    for codec in CODECS:
+        assert f"compresscodec: {codec}" in shown
+        assert "headerKeys: [of]" in shown
+    assert "lastSequence: 3" in shown  # of a snapshot
+    complaints = ("Exception", "ismatch", "not found", "Error", "orrupt", "out of order")
+    assert [line for line in lines if any(word in line for word in complaints)] == []
