@@ -86,7 +86,11 @@ def verify_segments(names: tuple[str, ...]) -> Work:
 @_NAMES
 @log_dir_command
 def seal_segments(names: tuple[str, ...]) -> Work:
-    """Read the finished segments, and give a footer to those that are right and have none."""
+    """Read the finished segments, and give a footer to those that are right and have none.
+
+    For a log dir whose broker did not come to it, or whose footers were lost: a running broker does it by itself as
+    soon as a segment is full, and alone knows what of it is durable.
+    """
 
     def work(filesystem: FileSystem, path: str) -> Report:
         return _report(filesystem, path, names, reads=True, seals=True)
