@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     Decide = Callable[[ClusterImage], Awaitable[Plan]]
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 DECISIONS_MAX = 5  # how often a decision is made anew because someone else wrote in between
 RECONNECT_PAUSE_S = 0.5

@@ -44,6 +44,7 @@ from kafkawire.context import BrokerInterfaces, allow_all
 from kafkawire.dispatch import Dispatcher
 from kafkawire.fetch_sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
+from kafkawire.log_levels import LEVELS, LogLevels
 from kafkawire.partition_host import EngineHost, cleaner_options
 from kafkawire.request_metrics import RequestMetrics
 from kafkawire.server import ServerLimits, serve
@@ -75,7 +76,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The world outside the broker: network, disk, threads, the metadata store, chance and time."""
+    """The world outside the broker: network, disk, threads, the metadata store, chance, time, and its log."""
 
     listen: Callable[[str, int], Awaitable[Listener]]
     open_metadata: Callable[[Path], Awaitable[MetadataStore]]
@@ -85,6 +86,7 @@ class Surroundings:
     pool: WorkerPool
     random: Random
     now_ms: Callable[[], int]
+    log_levels: LogLevels = field(default_factory=LogLevels)
     open_segments_max: int = 4096  # files; those with bytes that are not durable do not count
 
 
@@ -99,6 +101,7 @@ def real_surroundings() -> Surroundings:
         pool=ThreadPool(),
         random=SystemRandom(),
         now_ms=lambda: time.time_ns() // 1_000_000,
+        log_levels=LEVELS,
         open_segments_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2,  # the other half is for connections
     )
 
@@ -305,6 +308,7 @@ class Broker:
             configs=self._configs,
             fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
             metrics=self.metrics,
+            log_levels=self.world.log_levels,
             now_ms=self.world.now_ms,
         )
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)

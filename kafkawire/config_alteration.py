@@ -10,11 +10,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import structlog
+
 from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicRequest
-from kafkawire.config_resources import DENIED, ROOT_LOGGER, ConfigResourceType, broker_id_of, denial
+from kafkawire.config_resources import DENIED, ConfigResourceType, broker_id_of, denial
 from kafkawire.context import Operation
 from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.log_levels import LOGGERS, ROOT, SEVERITIES
 from kafkawire.unbuilt_resources import check_unbuilt
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     RowT = TypeVar(
         "RowT", alter_configs.AlterConfigsResourceResponse, incremental_alter_configs.AlterConfigsResourceResponse
     )
+
+
+_log = structlog.get_logger(__name__)
 
 
 class AskedChange(NamedTuple):
@@ -91,17 +97,42 @@ async def _alter_one(context: RequestContext, asked: Alteration, *, validate_onl
         broker = _broker(context, name)
         await cluster.alter_broker_configs(broker, changes, replace=replaces, validate_only=validate_only)
     elif kind is ConfigResourceType.BROKER_LOGGER:
-        _refuse_levels(changes)
+        _alter_levels(context, name, changes, validate_only=validate_only)
     else:
         check_unbuilt(kind, name, changes)
     return Outcome()
 
 
-def _refuse_levels(changes: Sequence[ConfigChange]) -> None:
+def _alter_levels(context: RequestContext, name: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
+    """All or none of them, until the broker stops. After Kafka's RuntimeLoggerManager."""
+    _check_node(context, name)
     for change in changes:
-        if change.key != ROOT_LOGGER:
-            raise InvalidConfig(f"Logger {change.key} does not exist!")
-        raise InvalidConfig("The level of a logger cannot be changed while the broker runs.")
+        _check_level(change)
+    if validate_only:
+        return
+    levels = context.broker.log_levels
+    for change in changes:
+        if change.operation is ConfigOperation.SET:
+            levels.set(change.key, change.value)
+        else:
+            levels.unset(change.key)
+        _log.warning("level of a logger", logger=change.key, level=levels.of(change.key))
+
+
+def _check_level(change: ConfigChange) -> None:
+    operation, logger, level = change.operation, change.key, change.value
+    if operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
+        raise InvalidTopicRequest(f"{operation.name} operation is not allowed for the BROKER_LOGGER resource")
+    if logger not in LOGGERS:
+        raise InvalidConfig(f"Logger {logger} does not exist!")
+    if operation is ConfigOperation.DELETE and logger == ROOT:
+        raise InvalidTopicRequest(f"Removing the log level of the {ROOT} logger is not allowed")
+    if operation is ConfigOperation.SET and level not in SEVERITIES:
+        known = ", ".join(sorted(SEVERITIES))
+        raise InvalidConfig(
+            f"Cannot set the log level of {logger} to {level} as it is not a supported log level. "
+            f"Valid log levels are {known}"
+        )
 
 
 def _changes(asked: Sequence[AskedChange]) -> list[ConfigChange]:
@@ -125,12 +156,16 @@ def _kind(asked: Alteration) -> ConfigResourceType:
 
 
 def _broker(context: RequestContext, name: str) -> str:
-    """A broker is told of by itself alone: what it cannot do another may."""
     if name == CLUSTER_DEFAULT:
         return name
+    _check_node(context, name)
+    return str(context.broker.config.node_id)
+
+
+def _check_node(context: RequestContext, name: str) -> None:
+    """A broker is told of by itself alone: what it cannot do another may."""
     broker_id, node_id = broker_id_of(name), context.broker.config.node_id
     if broker_id is None:
         raise InvalidTopicRequest(f"Node id must be an integer, but it is: {name}")
     if broker_id != node_id:
         raise InvalidTopicRequest(f"Unexpected broker id, expected {node_id}, but received {name}")
-    return str(node_id)

@@ -32,7 +32,6 @@ DENIED: Final = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
 }
-ROOT_LOGGER: Final = "root"  # the only one there is
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from coordinator.groups.api import GroupService
     from engine.api import PartitionStore
     from kafkawire.fetch_sessions import FetchSessionCache
+    from kafkawire.log_levels import LogLevels
     from kafkawire.request_metrics import RequestMetrics
     from kafkawire.wire.connection import ConnectionInfo
 
@@ -171,6 +172,7 @@ class BrokerInterfaces:
     configs: ConfigCatalogue
     fetch_sessions: FetchSessionCache
     metrics: RequestMetrics
+    log_levels: LogLevels
     now_ms: Callable[[], int]
     authorizer: Authorizer = allow_all
     topic_rows: TopicRows = field(default_factory=TopicRows)

@@ -39,14 +39,11 @@ GAPS: dict[str, list[tuple[str, str]]] = {
     "create_partitions": [("internal topics do not grow", "by intent")],
     "describe_cluster": [("controller endpoints", "cluster")],
     "describe_configs": [
-        (
-            "configs of groups and of clients' metrics are Kafka's defaults, and one logger is shown",
-            "consumer groups, later",
-        )
+        ("configs of groups and of clients' metrics are Kafka's defaults", "consumer groups, later"),
     ],
     "alter_configs": [("configs of groups and of clients' metrics cannot be changed", "consumer groups, later")],
     "incremental_alter_configs": [
-        ("nor can those of groups and of clients' metrics, and levels of loggers", "consumer groups, later")
+        ("configs of groups and of clients' metrics cannot be changed", "consumer groups, later")
     ],
     "describe_producers": [("no transaction is open", "transactions")],
     "describe_topic_partitions": [("no eligible leaders beside the replicas in sync", "cluster")],

@@ -201,6 +201,15 @@ def refused(side: Side, version: int) -> None:
         ("bad value of a broker", BROKER, NODE, [(SET, "message.max.bytes", "much")]),
         ("append to a broker's number", BROKER, NODE, [(APPEND, "message.max.bytes", "1")]),
         ("logger that is not", LOGGER, NODE, [(SET, "no.such.logger", "INFO")]),
+        ("logger that is not, deleted", LOGGER, NODE, [(DELETE, "no.such.logger", None)]),
+        ("level that is not", LOGGER, NODE, [(SET, "root", "LOUD")]),
+        ("level in small letters", LOGGER, NODE, [(SET, "root", "info")]),
+        ("root without a level", LOGGER, NODE, [(DELETE, "root", None)]),
+        ("append to a level", LOGGER, NODE, [(APPEND, "root", "INFO")]),
+        ("subtract from a level", LOGGER, NODE, [(SUBTRACT, "no.such.logger", "INFO")]),
+        ("other broker's level", LOGGER, "2", [(SET, "root", "INFO")]),
+        ("level of no number", LOGGER, "one", [(SET, "root", "INFO")]),
+        ("level of nobody", LOGGER, "", [(SET, "root", "INFO")]),
         ("group without a name", GROUP, "", [(SET, "consumer.session.timeout.ms", "45000")]),
         ("group's unknown key", GROUP, "g", [(SET, "no.such.key", "1")]),
         ("metrics without a name", METRICS, "", [(SET, "interval.ms", "300000")]),
@@ -215,6 +224,15 @@ def refused(side: Side, version: int) -> None:
     alter(side, "incremental_alter_configs", version, "none")
     wait_for(side, TOPIC, name, "flush.messages", "7")
     describe(side, 1, "after all", (TOPIC, name, ["flush.ms", "flush.messages"]))
+
+
+@case("incremental_alter_configs")
+def of_loggers(side: Side, version: int) -> None:
+    """At once, and not when it is only asked whether it could be."""
+    for label, level, validate_only in (("asked", "ERROR", True), ("done", "WARN", False), ("undone", "INFO", False)):
+        asked = resource(LOGGER, NODE, (SET, "root", level))
+        alter(side, "incremental_alter_configs", version, label, asked, validate_only=validate_only)
+        describe(side, 1, f"then, {label}", (LOGGER, NODE, ["root"]))
 
 
 @case("incremental_alter_configs")

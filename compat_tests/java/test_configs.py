@@ -82,6 +82,21 @@ def test_configs_of_a_broker_and_of_all(broker: Broker) -> None:
     assert "Cannot update these configs dynamically" in refused
 
 
+def test_levels_of_loggers(broker: Broker) -> None:
+    of = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    before = {key: value for key, (value, _) in described(broker, *of).items()}
+    assert before["root"] == "INFO"
+    name = min(before.keys() - {"root"})
+    configs(broker, "--alter", *of, "--add-config", f"{name}=DEBUG")
+    assert described(broker, *of)[name] == ("DEBUG", "")
+    configs(broker, "--alter", *of, "--delete-config", name)
+    assert described(broker, *of)[name] == (before[name], "")
+    refused = configs(broker, "--alter", *of, "--delete-config", "root", check=False)
+    assert "Removing the log level of the root logger is not allowed" in refused
+    refused = configs(broker, "--alter", *of, "--add-config", "root=LOUD", check=False)
+    assert "as it is not a supported log level" in refused
+
+
 def test_more_partitions(broker: Broker, topic: str) -> None:
     topics(broker, "--create", "--topic", topic, "--partitions", "1")
     topics(broker, "--alter", "--topic", topic, "--partitions", "3")

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from coordinator.state_log import StateLogs
     from coordinator.state_view import StateView
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 CACHED_ID_MAX_LENGTH: Final = 249

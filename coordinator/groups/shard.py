@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from coordinator.state_log import StateLog, StateLogs, StateRecord
     from coordinator.state_view import StateView
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 RELOAD_PAUSE_S: Final = 1.0
 APPLIED_PER_TURN: Final = 1_000  # records of the view, groups to sweep, before others get their turn

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from coordinator.errors import InvalidTopicRequest
-from kafkawire.config_resources import DENIED, ROOT_LOGGER, ConfigResourceType, broker_id_of, denial
+from kafkawire.config_resources import DENIED, ConfigResourceType, broker_id_of, denial
 from kafkawire.context import ConfigEntry, ConfigSource, Operation
 from kafkawire.errors import ErrorCode
+from kafkawire.log_levels import LOGGERS
 from kafkawire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from kafkawire.context import RequestContext
 
-LOGGER: Final = ConfigEntry(ROOT_LOGGER, "INFO", ConfigSource.DYNAMIC_BROKER_LOGGER, is_read_only=True)
 RESOURCES_PER_TURN: Final = 20
 
 
@@ -107,7 +107,8 @@ def _entries(context: RequestContext, kind: ConfigResourceType, name: str) -> Se
         if not name:
             raise InvalidTopicRequest("Broker id must not be empty")
         _check_broker(context, name, "")
-        return [LOGGER]
+        levels = context.broker.log_levels
+        return [ConfigEntry(one, levels.of(one), ConfigSource.DYNAMIC_BROKER_LOGGER) for one in LOGGERS]
     if not name:
         group = kind is ConfigResourceType.GROUP
         raise InvalidTopicRequest(f"{'Group' if group else 'Client metrics subscription'} name must not be empty")

@@ -29,6 +29,7 @@ from kafkawire.context import Authorizer, BrokerInterfaces, allow_all
 from kafkawire.dispatch import Dispatched, Dispatcher
 from kafkawire.fetch_sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE, Api
+from kafkawire.log_levels import LogLevels
 from kafkawire.request_metrics import RequestMetrics
 from kafkawire.tests.fake_configs import FakeConfigs
 from kafkawire.tests.fake_groups import FakeGroups
@@ -193,6 +194,7 @@ async def open_handlers(
         configs=FakeConfigs(),
         fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
         metrics=RequestMetrics(),
+        log_levels=LogLevels(),
         now_ms=lambda: NOW_MS,
         authorizer=authorizer,
     )

@@ -76,7 +76,8 @@ async def test_loggers_groups_and_clients_metrics() -> None:
         rows = await describe(broker, resource(LOGGER, str(NODE_ID)), resource(GROUP, "any"), resource(METRICS, "any"))
         assert [row.error_code for row in rows] == [0, 0, 0]
         logger, group, metrics = ({one.name: one.value for one in row.configs} for row in rows)
-        assert logger == {"root": "INFO"}
+        assert logger == {"root": "INFO", "coordinator": "INFO", "kafkawire": "INFO"}
+        assert not any(one.read_only for one in rows[0].configs)
         assert group["consumer.session.timeout.ms"] == "45000"
         assert metrics == {"interval.ms": "300000", "match": "", "metrics": ""}
 
@@ -199,11 +200,23 @@ REFUSED = [
         "Cannot update these configs at default cluster level: own.key",
     ),
     (altered(LOGGER, "1", (SET, "no.such", "DEBUG")), 40, "Logger no.such does not exist!"),
+    (altered(LOGGER, "1", (DELETE, "no.such", None)), 40, "Logger no.such does not exist!"),
     (
-        altered(LOGGER, "1", (SET, "root", "DEBUG")),
+        altered(LOGGER, "1", (SET, "kafkawire", "WARN"), (SET, "root", "LOUD")),
         40,
-        "The level of a logger cannot be changed while the broker runs.",
+        (
+            "Cannot set the log level of root to LOUD as it is not a supported log level. "
+            "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"
+        ),
     ),
+    (altered(LOGGER, "1", (DELETE, "root", None)), 42, "Removing the log level of the root logger is not allowed"),
+    (
+        altered(LOGGER, "1", (APPEND, "root", "INFO")),
+        42,
+        "APPEND operation is not allowed for the BROKER_LOGGER resource",
+    ),
+    (altered(LOGGER, "2", (SET, "root", "INFO")), 42, "Unexpected broker id, expected 1, but received 2"),
+    (altered(LOGGER, "", (SET, "root", "INFO")), 42, "Node id must be an integer, but it is: "),
     (altered(GROUP, "", (SET, "consumer.session.timeout.ms", "1")), 42, "Default group resources are not allowed."),
     (altered(GROUP, "g", (SET, "no.such.key", "1")), 40, "Unknown group config name: no.such.key"),
     (
@@ -235,6 +248,22 @@ async def test_a_resource_named_twice_stays_as_it_is() -> None:
         one, two = (altered(TOPIC, "t", (SET, key, "1")) for key in ("a.ms", "b.ms"))
         assert await increment(broker, one, two) == [(42, "Each resource must appear at most once.")] * 2
         assert broker.cluster.image.topics["t"].configs == {}
+
+
+async def test_levels_of_loggers_change_at_once() -> None:
+    async def levels() -> dict[str, str]:
+        [row] = await describe(broker, resource(LOGGER, str(NODE_ID)))
+        return {one.name: one.value for one in row.configs}
+
+    async with open_handlers() as broker:
+        asked = altered(LOGGER, "1", (SET, "root", "ERROR"), (SET, "kafkawire", "DEBUG"))
+        before = await levels()
+        assert await increment(broker, asked, validate_only=True) == [(0, None)]
+        assert await levels() == before
+        assert await increment(broker, asked) == [(0, None)]
+        assert await levels() == {"root": "ERROR", "coordinator": "ERROR", "kafkawire": "DEBUG"}
+        assert await increment(broker, altered(LOGGER, "1", (DELETE, "kafkawire", None))) == [(0, None)]
+        assert set((await levels()).values()) == {"ERROR"}
 
 
 @pytest.mark.parametrize("kind", [GROUP, METRICS])
