@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 # Only names and hashes count: a local wheel directory or user configuration must not change what is installed.
 PIP := $(BIN)/pip --quiet --disable-pip-version-check install --require-hashes
 JARS := .cache/jars
+KASKADE := .cache/kaskade
 
-.PHONY: help install install-test run check test long bench system-deps jars kafka-jars spark-jars generate clean
+.PHONY: help install install-test run check test long bench system-deps jars kafka-jars spark-jars kaskade generate clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -35,10 +36,10 @@ run: install  ## run the broker: Kafka on 127.0.0.1:9092, HTTP on 127.0.0.1:9644
 check: install-test  ## format, lint, types, import contracts, generated files, unit tests (minutes)
 	$(BIN)/python tools/suite.py check
 
-test: $(VENV)/.spark jars  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
+test: $(VENV)/.spark jars kaskade  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
 	$(BIN)/python tools/suite.py test
 
-long: $(VENV)/.spark jars  ## what is too long for CI; appends to docs/ledger.md
+long: $(VENV)/.spark jars kaskade  ## what is too long for CI; appends to docs/ledger.md
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.test kafka-jars  ## the benchmarks against Apache Kafka, full size (hours)
@@ -60,6 +61,13 @@ $(JARS)/%/.done: tools/jars/%.xml
 	@if command -v mvn >/dev/null; then \
 	  mvn --batch-mode --quiet -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D) && touch $@; \
 	else echo "no mvn on the PATH: $* jars not fetched"; fi
+
+kaskade: $(KASKADE)/.done  ## a console, apart from the rest as its dependencies are many, into .cache/kaskade
+
+$(KASKADE)/.done: requirements/kaskade.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes -r $<
+	touch $@
 
 system-deps:  ## Debian packages the compatibility tests use (needs root)
 	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends kcat strace \

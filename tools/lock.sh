@@ -7,4 +7,5 @@ lock() { uv pip compile --quiet --universal --python-version 3.11 --generate-has
     --no-emit-find-links --no-annotate --no-header --no-config "$@"; }
 lock -o requirements/base.txt pyproject.toml requirements/build.in
 lock -o requirements/test.txt -c requirements/base.txt --extra test pyproject.toml requirements/build.in
+lock --no-strip-extras -o requirements/kaskade.txt requirements/kaskade.in  # pip 23 wants the extras named
 lock -o requirements/spark.txt -c requirements/base.txt --extra test --extra spark pyproject.toml requirements/build.in

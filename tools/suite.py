@@ -85,7 +85,7 @@ CHECK = [
     pytest_stage("planted bugs, as patches", 120, "compat_tests/exam", "-k", "there or applies"),
 ]
 CLIENTS = tuple(
-    f"compat_tests/{name}" for name in ("kcat", "confluent", "kafka_python", "cli", "restart", "compaction")
+    f"compat_tests/{name}" for name in ("kcat", "confluent", "kafka_python", "consoles", "cli", "restart", "compaction")
 )
 TEST = [
     *CHECK,

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA_JARS = ROOT / ".cache" / "jars" / "kafka"
 SPARK_JARS = ROOT / ".cache" / "jars" / "spark"
+KASKADE = ROOT / ".cache" / "kaskade"
 
 
 def need_command(name: str, remedy: str) -> str:
@@ -48,3 +49,10 @@ def need_spark_jars() -> Path:
     if not (SPARK_JARS / ".done").exists():
         pytest.skip("needs the jars of Spark's kafka source: make spark-jars")
     return SPARK_JARS
+
+
+def need_kaskade() -> Path:
+    """The Python that has the console."""
+    if not (KASKADE / ".done").exists():
+        pytest.skip("needs kaskade: make kaskade")
+    return KASKADE / "bin" / "python"

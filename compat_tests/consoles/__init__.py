@@ -1,0 +1,1 @@
+"""Consoles that only need the protocol, against the running broker."""
