@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.differential import (
+    cases_compression,
     cases_configs,
     cases_fetch,
     cases_frames,
@@ -34,6 +35,7 @@ MODULES = (
     cases_configs,
     cases_partitions,
     cases_produce,
+    cases_compression,
     cases_producer_ids,
     cases_fetch,
     cases_list_offsets,

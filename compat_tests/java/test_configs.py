@@ -101,3 +101,22 @@ def test_more_partitions(broker: Broker, topic: str) -> None:
     topics(broker, "--create", "--topic", topic, "--partitions", "1")
     topics(broker, "--alter", "--topic", topic, "--partitions", "3")
     assert "PartitionCount: 3" in topics(broker, "--describe", "--topic", topic)
+
+
+def test_a_codec_is_set_and_java_reads_what_is_stored(broker: Broker, topic: str) -> None:
+    """In batches of several LZ4 blocks, from a producer with another codec."""
+    topics(broker, "--create", "--topic", topic)
+    of = ("--entity-type", "topics", "--entity-name", topic)
+    configs(broker, "--alter", *of, "--add-config", "compression.type=lz4,compression.lz4.level=12")
+    assert "Invalid value" in configs(broker, "--alter", *of, "--add-config", "compression.lz4.level=18", check=False)
+    target = ("--bootstrap-server", broker.bootstrap, "--topic", topic)
+    settings = ("--batch-size", "500000", "--timeout", "500", "--compression-codec", "gzip")
+    lines = "".join(f"{number} {'text ' * (number % 50)}\n" for number in range(3000))
+    java_tool("org.apache.kafka.tools.ConsoleProducer", *target, *settings, stdin=lines)
+    limits = ("--from-beginning", "--max-messages", "3000", "--timeout-ms", "20000")
+    assert java_tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *target, *limits) == lines
+    (segment,) = (path for path in broker.data_dir.rglob("*.log") if topic in str(path))
+    shown = java_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", str(segment))
+    assert "compresscodec: lz4" in shown
+    assert "compresscodec: gzip" not in shown
+    assert "isvalid: false" not in shown

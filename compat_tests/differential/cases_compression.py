@@ -1,0 +1,74 @@
+"""Produce to topics with a codec of their own (`compression.type`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compat_tests.differential.cases_produce import SOME_VERSIONS, THREE, TWO, ends, send
+from compat_tests.differential.catalogue import case
+from compat_tests.differential.compression import gzip_body, plain_body, zstd_body
+from compat_tests.differential.normalise import describe_batch, split_batches
+from compat_tests.harness.batches import Batch, Record
+from compat_tests.harness.wire import stored_records
+
+if TYPE_CHECKING:
+    from compat_tests.differential.side import Side
+
+OF_THE_LIBRARY = ("crc", "length", "records")  # two of the same codec need not pack alike
+SOURCES = (("none", 0, plain_body), ("gzip", 1, gzip_body), ("zstd", 4, zstd_body))
+WITH_MORE = (*TWO, Record(key=None, headers=(("h", b"1"), ("h", None)), timestamp_delta_ms=-7), Record(value=None))
+
+
+def headers(side: Side, topic: str, after: str) -> None:
+    """Notes the batches of the log but for what a compression library has decided."""
+    for number, batch in enumerate(split_batches(stored_records(side.broker, topic))):
+        shown = describe_batch(batch)
+        left = {name: value for name, value in shown.items() if name not in OF_THE_LIBRARY}
+        side.transcript.append((f"batch {number} after {after}", left))
+
+
+@case("produce", SOME_VERSIONS)
+def codec_of_the_topic(side: Side, version: int) -> None:
+    """What is stored where clients send other codecs; uncompressed, it is compared byte for byte."""
+    for target in ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"):
+        topic = f"produce-codec-{version}-{target}"
+        side.create_topic(topic, configs={"compression.type": target})
+        for name, codec, body in SOURCES:
+            batch = Batch(records=WITH_MORE, attributes=codec, body=body(WITH_MORE))
+            send(side, version, f"{name} to {target}", topic, batch.encode())
+        headers(side, topic, target)
+        if target in ("uncompressed", "producer"):
+            ends(side, topic, target)
+
+
+@case("produce", SOME_VERSIONS)
+def codec_of_the_topic_and_its_clock(side: Side, version: int) -> None:
+    topic = f"produce-codec-time-{version}"
+    side.create_topic(topic, configs={"compression.type": "lz4", "message.timestamp.type": "LogAppendTime"})
+    send(side, version, "plain", topic, Batch(records=TWO).encode())
+    send(side, version, "gzip", topic, Batch(records=THREE, attributes=1, body=gzip_body(THREE)).encode())
+    headers(side, topic, "all")
+
+
+@case("produce", SOME_VERSIONS)
+def codec_of_the_topic_and_a_producer(side: Side, version: int) -> None:
+    """Sequences count on, and a duplicate is known, whatever is made of its batch."""
+    topic = f"produce-codec-sequences-{version}"
+    side.create_topic(topic, configs={"compression.type": "gzip"})
+    for sequence in (0, 3, 3, 9):
+        batch = Batch(records=THREE, producer_id=77, producer_epoch=0, base_sequence=sequence)
+        send(side, version, f"sequence {sequence}", topic, batch.encode())
+    headers(side, topic, "all")
+
+
+@case("produce", SOME_VERSIONS)
+def codec_of_the_topic_and_sizes(side: Side, version: int) -> None:
+    """The limit is for what comes and for what is stored."""
+    for target, number in (("uncompressed", 0), ("gzip", 1)):
+        topic = f"produce-codec-sizes-{version}-{number}"
+        side.create_topic(topic, configs={"compression.type": target, "max.message.bytes": "1000"})
+        records = (Record(value=bytes(5000)),)
+        send(side, version, f"plain to {target}", topic, Batch(records=records).encode())
+        packed = Batch(records=records, attributes=1, body=gzip_body(records))
+        send(side, version, f"gzip to {target}", topic, packed.encode())
+        headers(side, topic, target)
