@@ -104,8 +104,7 @@ class Dispatched:
         if response is not None:
             header = response_header(context.api_key, context.api_version, context.correlation_id)
             segments = [header, *response.encode(context.api_version)]
-        latency_ms = (trio.current_time() - context.received_s) * 1000
-        context.broker.metrics.by_api[context.api_key].answered(latency_ms)
+        context.broker.metrics.by_api[context.api_key].latency.note(trio.current_time() - context.received_s)
         return segments
 
 

@@ -6,7 +6,7 @@ and Redpanda's; the others begin with `kafkawire_`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from coordinator.api import NO_LEADER, ClusterImage
 from engine.retention import Reason
 from engine.stats import BUCKETS_S, Durations, LogDirStatistics, StoreStats
-from kafkawire.request_metrics import BUCKETS_MS, RequestMetrics
+from kafkawire.request_metrics import RequestMetrics
 from kafkawire.server_stats import ServerStats
 
 if TYPE_CHECKING:
@@ -61,10 +61,9 @@ class BrokerCollector(Collector):
         for api in self.requests.by_api.values():
             counts.add_metric([api.name], api.requests)
             failures.add_metric([api.name], api.failures)
-            buckets = _buckets((bound / 1000 for bound in BUCKETS_MS), api.in_bucket)
-            latency.add_metric([api.name], buckets, api.latency_sum_ms / 1000)
+            _add(latency, [api.name], api.latency)
             if api.name in REDPANDA_REQUESTS:
-                redpanda.add_metric([REDPANDA_REQUESTS[api.name]], buckets, api.latency_sum_ms / 1000)
+                _add(redpanda, [REDPANDA_REQUESTS[api.name]], api.latency)
         violations = CounterMetricFamily(
             "kafkawire_protocol_violations", "Connections closed for bytes that are no request."
         )
@@ -136,8 +135,8 @@ class BrokerCollector(Collector):
             online.add_metric([one.path], int(one.offline_reason is None))
             partitions.add_metric([one.path], one.partition_count)
             unflushed.add_metric([one.path], one.unflushed_size_bytes)
-            rounds.add_metric([one.path], _buckets(BUCKETS_S, one.lane.rounds.in_bucket), one.lane.rounds.sum_s)
-            syncs.add_metric([one.path], _buckets(BUCKETS_S, one.lane.syncs.in_bucket), one.lane.syncs.sum_s)
+            _add(rounds, [one.path], one.lane.rounds)
+            _add(syncs, [one.path], one.lane.syncs)
         yield from (online, partitions, unflushed, rounds, syncs)
 
     def _of_storage(self) -> Iterator[Metric]:
@@ -154,16 +153,15 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("kafkawire_damage_found", "What scrubbing found wrong.", stats.damage_found)
 
     def _of_loop(self) -> Iterator[Metric]:
-        yield _histogram("kafkawire_event_loop_lag_seconds", "How late the event loop came.", self.loop.lag)
+        lag = HistogramMetricFamily("kafkawire_event_loop_lag_seconds", "How late the event loop came.", labels=[])
+        _add(lag, [], self.loop.lag)
+        yield lag
         name = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"
         yield GaugeMetricFamily(name, "How much of the time the event loop rests, of 1.", self.loop.idle_ratio)
         busy = "CPU time of the event loop."
         yield CounterMetricFamily("redpanda_cpu_busy_seconds", busy, self.loop.busy_s)
 
 
-def _histogram(name: str, documentation: str, durations: Durations) -> Metric:
-    return HistogramMetricFamily(name, documentation, _buckets(BUCKETS_S, durations.in_bucket), durations.sum_s)
-
-
-def _buckets(bounds_s: Iterable[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    return list(zip([*map(str, bounds_s), "+Inf"], accumulate(counts), strict=True))
+def _add(family: HistogramMetricFamily, labels: Sequence[str], durations: Durations) -> None:
+    buckets = zip([*map(str, BUCKETS_S), "+Inf"], accumulate(durations.in_bucket), strict=True)
+    family.add_metric(labels, list(buckets), durations.sum_s)

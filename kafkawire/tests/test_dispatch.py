@@ -165,7 +165,8 @@ async def test_requests_are_counted_with_their_latencies() -> None:
         for _ in range(3):
             await broker.ask(MetadataRequest(topics=[]), 9)
         counters = broker.interfaces.metrics.by_api[3]
-        assert (counters.name, counters.requests, counters.failures, sum(counters.in_bucket)) == ("metadata", 3, 0, 3)
+        assert (counters.name, counters.requests, counters.failures) == ("metadata", 3, 0)
+        assert sum(counters.latency.in_bucket) == 3
         assert counters.request_size_bytes > 3 * len(GOOD)
 
 

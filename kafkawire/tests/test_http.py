@@ -63,8 +63,8 @@ async def get(path: str, *, requests: RequestMetrics) -> tuple[int, str]:
 
 async def test_metrics_show_requests_and_their_latency() -> None:
     produce = ApiCounters("produce", requests=3)
-    produce.answered(0.3)
-    produce.answered(20_000.0)
+    produce.latency.note(0.0003)
+    produce.latency.note(20.0)
     status, text = await get("/metrics", requests=RequestMetrics(by_api={0: produce}))
     assert status == 200
     lines = text.splitlines()
