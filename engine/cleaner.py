@@ -5,6 +5,7 @@ somebody appends, so that neither the disk nor the interpreter is taken from the
 was there in one step (docs/formats/compaction.md). It is never in a hurry: a pass that is disturbed is begun anew.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import trio
@@ -14,6 +15,7 @@ from engine.cleaning_pass import CleanerOptions, Disturbed, Pass
 from engine.cleaning_plan import Work, work_on
 from engine.errors import CorruptMessage, StorageError
 from engine.partition import Partition
+from engine.stats import CleanerStats
 
 LOGS_PER_TURN = 500
 REST_RATIO = 1.0  # of the time that a slice took, beside appends
@@ -29,12 +31,14 @@ class Cleaner:
         round_count: Callable[[], int],
         now_ms: Callable[[], int],
         report: Callable[[str], None],
+        stats: CleanerStats,
     ) -> None:
         self._options = options
         self._partitions = partitions
         self._round_count = round_count
         self._now_ms = now_ms
         self._report = report
+        self._stats = stats
         self._taken: set[TopicPartition] = set()
         self._given_up: set[TopicPartition] = set()  # rot was found in them
         self._told: set[TopicPartition] = set()  # that there is no room to compact them
@@ -66,12 +70,19 @@ class Cleaner:
 
     async def _dirtiest(self) -> tuple[Partition, Work] | None:
         best: tuple[Partition, Work] | None = None
+        dirtiest_ratio, given_up = 0.0, Counter[str]()
         for number, one in enumerate(list(self._partitions())):
             if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                 await trio.lowlevel.checkpoint()
+            given_up[one.log_dir.path] += one.partition in self._given_up
             work = self._work_on(one)
-            if work is not None and work.is_due and (best is None or work.dirty_ratio > best[1].dirty_ratio):
+            if work is None:
+                continue
+            dirtiest_ratio = max(dirtiest_ratio, work.dirty_ratio)
+            if work.is_due and (best is None or work.dirty_ratio > best[1].dirty_ratio):
                 best = one, work
+        self._stats.dirtiest_ratio, self._stats.given_up = dirtiest_ratio, given_up
+        self._stats.looked_at_s = trio.current_time()
         return best
 
     def _work_on(self, one: Partition) -> Work | None:
@@ -90,7 +101,7 @@ class Cleaner:
         """False when it came to nothing."""
         self._taken.add(one.partition)
         try:
-            await Pass(one, work, self._options, self._now_ms(), self._paced).run()
+            self._stats.note(await Pass(one, work, self._options, self._now_ms(), self._paced).run())
         except CorruptMessage as error:
             self._given_up.add(one.partition)
             self._report(f"{one.log.directory} is not compacted any more: {error}")

@@ -19,6 +19,7 @@ from engine.filesystem import File, FileSystem
 from engine.log_dir import index_key
 from engine.partition import Partition
 from engine.segment import Segment
+from engine.stats import PassStats
 from engine.swap import drop_cleaned, swap_in
 
 SYNC_BYTES = 8 * 1024 * 1024  # written, and not synced, at most: a long write-back makes others' syncs wait
@@ -56,13 +57,14 @@ class Pass:
         self._options = options
         self._now_ms = now_ms
         self._paced = paced
+        self._stats = PassStats()
         self._log = one.log
         self._log_dir = one.log_dir
         self._filesystem = one.log_dir.filesystem
 
-    async def run(self) -> None:
+    async def run(self) -> PassStats:
         """Raises Disturbed, StorageError, and CorruptMessage when something does not match its CRC."""
-        options, work = self._options, self._work
+        options, work, begun_s = self._options, self._work, trio.current_time()
         room_bytes = options.dedupe_buffer_size_bytes * options.dedupe_buffer_load_factor / max(1, options.threads)
         newest = NewestOffsets(room_bytes, work.first_dirty_offset)
         for segment in work.segments:
@@ -76,6 +78,9 @@ class Pass:
         self._check_undisturbed()
         self._log.clean_to = newest.end_offset
         self._log_dir.want_checkpoint()
+        self._stats.buffer_ratio = newest.fill_ratio
+        self._stats.duration_s = trio.current_time() - begun_s
+        return self._stats
 
     async def _read(self, segment: Segment, newest: NewestOffsets) -> None:
         file, position, end = await self._opened(segment), 0, segment.size_bytes
@@ -109,6 +114,8 @@ class Pass:
             before, begun_s, size_bytes = position, trio.current_time(), target.segment.size_bytes
             position = await self._slice(partial(clean_slice, file, position, end, rules=rules, target=target))
             written_bytes = target.segment.size_bytes - size_bytes
+            self._stats.read_bytes += position - before
+            self._stats.written_bytes += written_bytes
             await self._paced(position - before + written_bytes, trio.current_time() - begun_s)
             if target.segment.size_bytes - synced_bytes >= SYNC_BYTES:
                 synced_bytes = target.segment.size_bytes

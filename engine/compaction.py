@@ -96,7 +96,12 @@ class NewestOffsets:
 
     @property
     def is_full(self) -> bool:
-        return bool(self.offsets) and len(self.offsets) * ENTRY_SIZE_BYTES >= self.size_max_bytes
+        return bool(self.offsets) and self.fill_ratio >= 1
+
+    @property
+    def fill_ratio(self) -> float:
+        """How much of the room is taken; one key always has room."""
+        return len(self.offsets) * ENTRY_SIZE_BYTES / self.size_max_bytes if self.size_max_bytes else 1.0
 
     def note(self, batch: memoryview, header: BatchHeader) -> None:
         """A batch behind those before. CorruptMessage."""

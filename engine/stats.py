@@ -15,9 +15,40 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
+class PassStats:
+    """Of one pass of the cleaner over a log. `buffer_ratio`: how full its keys have made the room for them."""
+
+    read_bytes: int = 0  # of segments made anew
+    written_bytes: int = 0
+    buffer_ratio: float = 0.0
+    duration_s: float = 0.0
+
+
+@dataclass(slots=True)
+class CleanerStats:
+    """Of compaction, since the start; passes that came to nothing are left out."""
+
+    passes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    last: PassStats = field(default_factory=PassStats)
+    dirtiest_ratio: float = 0.0  # of the logs it might compact, whether they are due or not
+    looked_at_s: float | None = None  # by trio's clock, for something to do
+    given_up: Counter[str] = field(default_factory=Counter)  # logs that are not compacted any more, by log dir
+
+    def note(self, done: PassStats) -> None:
+        """A pass came to its end."""
+        self.passes += 1
+        self.read_bytes += done.read_bytes
+        self.written_bytes += done.written_bytes
+        self.last = done
+
+
+@dataclass(slots=True)
 class StoreStats:
     """Over all log dirs, since the start."""
 
+    cleaner: CleanerStats = field(default_factory=CleanerStats)
     removed_segments: Counter[Reason] = field(default_factory=Counter)
     removed_bytes: Counter[Reason] = field(default_factory=Counter)
     sealed_segments: int = 0

@@ -96,7 +96,12 @@ class SegmentStore:
         self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max, options.dense_indexes_max)
         self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
         self.cleaner = Cleaner(
-            options.cleaner, self._partitions.values, self._round_count, world.now_ms, world.on_problem
+            options.cleaner,
+            self._partitions.values,
+            self._round_count,
+            world.now_ms,
+            world.on_problem,
+            self.stats.cleaner,
         )
 
     def _new_dir(self, number: int, path: str) -> LogDir:

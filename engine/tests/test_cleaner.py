@@ -15,6 +15,7 @@ from engine.cleaner import Cleaner
 from engine.cleaning_pass import CleanerOptions
 from engine.log_dir import LogDir
 from engine.partition import Partition
+from engine.stats import CleanerStats
 from engine.store import StoreOptions
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import (
@@ -307,6 +308,30 @@ async def test_logs_that_are_not_to_be_compacted(config: LogConfig, cleaner: Cle
         assert len(await values_in(log)) == 40
 
 
+async def test_what_it_counts() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        stats = store.stats.cleaner
+        log = await open_orders(store, COMPACT)
+        await fill(log)
+        await trio.sleep(0.1)
+        segments = log_of(log).log.segments[:-1]
+        before_bytes = sum(one.size_bytes for one in segments)
+        await until_compacted(log)
+        after_bytes = sum(one.size_bytes for one in log_of(log).log.segments[:-1])
+        assert (stats.passes, stats.read_bytes, stats.written_bytes) == (1, before_bytes, after_bytes)
+        assert (stats.last.read_bytes, stats.last.written_bytes) == (before_bytes, after_bytes)
+        assert 0 < stats.last.buffer_ratio < 1e-4
+        assert stats.dirtiest_ratio == 0, "it has looked again"
+        assert stats.looked_at_s is not None
+        await fill(log, 12)
+        await store.open_partition(ORDERS, dataclasses.replace(COMPACT, min_cleanable_dirty_ratio=1.0), 0)
+        await trio.sleep(BACKOFF_S)
+        assert 0 < stats.dirtiest_ratio < 1
+        assert stats.passes == 1
+        assert stats.given_up == {"/data": 0}
+
+
 async def test_segments_that_end_up_unchanged_stay() -> None:
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
@@ -329,6 +354,8 @@ async def test_rot_ends_it_and_is_told() -> None:
         await trio.sleep(5 * BACKOFF_S)
         [problem] = problems
         assert "is not compacted any more" in problem
+        assert store.stats.cleaner.given_up == {"/data": 1}
+        assert store.stats.cleaner.passes == 0
         assert log_of(log).log.compacted_to == 0
         assert files(filesystem, ".cleaned") == []
 
@@ -458,7 +485,7 @@ async def test_produce_is_not_held_up() -> None:
 @pytest.mark.parametrize("appends", [0, 1])
 async def test_it_rests_between_slices_only_beside_appends(appends: int) -> None:
     rounds = 0
-    cleaner = Cleaner(CleanerOptions(), list, lambda: rounds, lambda: NOW_MS, pytest.fail)
+    cleaner = Cleaner(CleanerOptions(), list, lambda: rounds, lambda: NOW_MS, pytest.fail, CleanerStats())
     for _ in range(3):
         rounds += appends
         before_s = trio.current_time()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+import trio
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -51,6 +52,7 @@ class BrokerCollector(Collector):
         yield from self._of_log_dirs()
         yield from self._of_loop()
         yield from self._of_storage()
+        yield from self._of_cleaner()
 
     def _of_requests(self) -> Iterator[Metric]:
         counts = CounterMetricFamily("kafkawire_requests", "Requests begun.", labels=["request"])
@@ -151,6 +153,31 @@ class BrokerCollector(Collector):
         scrubbed = "Bytes of segments read to be sealed, or again."
         yield CounterMetricFamily("kafkawire_scrubbed_bytes", scrubbed, stats.scrubbed_bytes)
         yield CounterMetricFamily("kafkawire_damage_found", "What scrubbing found wrong.", stats.damage_found)
+
+    def _of_cleaner(self) -> Iterator[Metric]:
+        """Kafka's LogCleaner and LogCleanerManager; what is of its threads there is of the last pass here."""
+        stats = self.storage.cleaner
+        last, looked_s = stats.last, stats.looked_at_s
+        idle_ms = 0 if looked_s is None else (trio.current_time() - looked_s) * 1000
+        recopied = 100 * last.written_bytes / last.read_bytes if last.read_bytes else 0
+        of_manager, of_cleaner = "kafka_log_logcleanermanager_", "kafka_log_logcleaner_"
+        for name, documentation, value in (
+            (f"{of_manager}max_dirty_percent", "How much of the dirtiest log is new.", 100 * stats.dirtiest_ratio),
+            (f"{of_manager}time_since_last_run_ms", "Since something to compact was looked for.", idle_ms),
+            (f"{of_cleaner}cleaner_recopy_percent", "How much of what was made anew stayed.", recopied),
+            (f"{of_cleaner}max_clean_time_secs", "How long it took to compact a log.", last.duration_s),
+            (f"{of_cleaner}max_buffer_utilization_percent", "Of the room for keys.", 100 * last.buffer_ratio),
+            (f"{of_cleaner}deadthreadcount", "None: an error in the cleaner ends the broker.", 0),
+        ):
+            yield GaugeMetricFamily(name, documentation, value)
+        name = f"{of_manager}uncleanable_partitions_count"
+        given_up = GaugeMetricFamily(name, "Logs not compacted any more.", labels=["logdirectory"])
+        for path, count in stats.given_up.items():
+            given_up.add_metric([path], count)
+        yield given_up
+        yield CounterMetricFamily("kafkawire_compactions", "Logs compacted.", stats.passes)
+        yield CounterMetricFamily("kafkawire_compaction_read_bytes", "Bytes of segments made anew.", stats.read_bytes)
+        yield CounterMetricFamily("kafkawire_compaction_written_bytes", "What stayed of them.", stats.written_bytes)
 
     def _of_loop(self) -> Iterator[Metric]:
         lag = HistogramMetricFamily("kafkawire_event_loop_lag_seconds", "How late the event loop came.", labels=[])

@@ -15,7 +15,7 @@ from coordinator.api import ClusterImage
 from coordinator.groups.api import GroupCounters, GroupFigures, GroupState, TopicPartition
 from engine.batch import Record, build_batch
 from engine.retention import Reason
-from engine.stats import LaneStatistics, LogDirStatistics, StoreStats
+from engine.stats import LaneStatistics, LogDirStatistics, PassStats, StoreStats
 from kafkawire.http.app import build_app
 from kafkawire.http.exposition import PORTION
 from kafkawire.http.group_metrics import GroupMetrics
@@ -115,6 +115,7 @@ async def test_what_is_written_read_and_kept() -> None:
         assert (of_partition, 3) in found["kafka_topic_partition_current_offset"]
         assert ({"redpanda_topic": "orders", "redpanda_partition": "1"}, 3) in found["redpanda_kafka_max_offset"]
         assert found["kafkawire_write_latency_seconds_count"][0][1] == 1
+        assert found["kafka_log_logcleaner_deadthreadcount"] == [({}, 0)]
         assert found["kafka_server_replicamanager_leadercount"] == [({}, 2)]
         assert found["kafka_controller_kafkacontroller_activecontrollercount"] == [({}, 1)]
         await client.call(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), version=1)
@@ -233,3 +234,26 @@ async def test_others_have_their_turn_while_offsets_are_written_down() -> None:
 
 async def test_no_other_route() -> None:
     assert (await get("/", requests=RequestMetrics()))[0] == 404
+
+
+async def test_what_compaction_has_done() -> None:
+    storage = StoreStats()
+    storage.cleaner.note(PassStats(read_bytes=400, written_bytes=100, buffer_ratio=0.25, duration_s=1.5))
+    storage.cleaner.dirtiest_ratio, storage.cleaner.looked_at_s = 0.75, trio.current_time()
+    storage.cleaner.given_up["/data"] = 2
+    await trio.sleep(3)
+    parts = RequestMetrics(), ServerStats(), storage, LoopWatch(), lambda: ClusterImage(1, "c"), list
+    found = await scraped(build_app([], BrokerCollector(*parts, broker_id=1), []))
+    of_manager, of_cleaner = "kafka_log_logcleanermanager_", "kafka_log_logcleaner_"
+    for name, value in (
+        (f"{of_manager}max_dirty_percent", 75),
+        (f"{of_manager}time_since_last_run_ms", 3000),
+        (f"{of_cleaner}cleaner_recopy_percent", 25),
+        (f"{of_cleaner}max_clean_time_secs", 1.5),
+        (f"{of_cleaner}max_buffer_utilization_percent", 25),
+        ("kafkawire_compactions_total", 1),
+        ("kafkawire_compaction_read_bytes_total", 400),
+        ("kafkawire_compaction_written_bytes_total", 100),
+    ):
+        assert found[name] == [({}, value)]
+    assert found[f"{of_manager}uncleanable_partitions_count"] == [({"logdirectory": "/data"}, 2)]
