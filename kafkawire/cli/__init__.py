@@ -10,9 +10,11 @@ import kafkawire
 
 COMMANDS = {
     "configs": "kafkawire.cli.configs",
+    "consume": "kafkawire.cli.consume",
     "doctor": "kafkawire.cli.doctor",
     "find": "kafkawire.cli.find",
     "groups": "kafkawire.cli.groups",
+    "produce": "kafkawire.cli.produce",
     "segments": "kafkawire.cli.segments",
     "serve": "kafkawire.cli.serve",
     "topics": "kafkawire.cli.topics",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -35,22 +35,25 @@ class Report:
 
 Work = Callable[["Cluster"], Awaitable[Report]]
 
+bootstrap_option: Final = click.option(
+    "-b", "--bootstrap-server", default=DEFAULT_BOOTSTRAP, show_default=True, metavar="HOST:PORT[,...]",
+    help="Brokers to ask first.",
+)  # fmt: skip
+timeout_option: Final = click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
+    show_default=True, metavar="SECONDS", help="Give up after this time.",
+)  # fmt: skip
+
 
 def cluster_command(function: Callable[..., Work]) -> Callable[..., None]:
     """The options, and doing what the command says. The context's object may be another way to connect: a test's."""
 
-    @click.option(
-        "--bootstrap-server", default=DEFAULT_BOOTSTRAP, show_default=True, metavar="HOST:PORT[,...]",
-        help="Brokers to ask first.",
-    )  # fmt: skip
+    @bootstrap_option
     @click.option(
         "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
         help="For people, or for programs.",
     )  # fmt: skip
-    @click.option(
-        "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
-        show_default=True, metavar="SECONDS", help="Give up after this time.",
-    )  # fmt: skip
+    @timeout_option
     @click.pass_context
     def run(context: click.Context, /, bootstrap_server: str, output: str, timeout_s: float, **arguments: Any) -> None:
         report = _ask(function(**arguments), bootstrap_server, timeout_s, context.obj)
@@ -74,16 +77,11 @@ def _ask(work: Work, bootstrap: str, timeout_s: float, connect: Connect | None) 
 
 async def ask(work: Work, bootstrap: str, timeout_s: float, connect: Connect | None) -> Report:
     """Does what a command says, in time. Raises ClientError."""
-    import trio
-
     from kafkawire.client.cluster import Cluster
     from kafkawire.client.connection import connect_tcp, parse_bootstrap
-    from kafkawire.client.errors import ClientError
 
     async with Cluster(parse_bootstrap(bootstrap), connect or connect_tcp) as cluster:
-        with trio.move_on_after(timeout_s):
-            return await work(cluster)
-        raise ClientError(f"not done after {timeout_s:g} s, waiting for {cluster.waiting_for}")
+        return await cluster.within(timeout_s, partial(work, cluster))
 
 
 def show(report: Report, *, as_json: bool) -> None:

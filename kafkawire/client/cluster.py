@@ -35,7 +35,7 @@ _COORDINATOR_COMES = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
 _CONTROLLER_COMES = frozenset({ErrorCode.NOT_CONTROLLER})
-_LEADER_COMES = frozenset(
+LEADER_COMES: Final = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.OFFSET_NOT_AVAILABLE}
 )
 
@@ -50,6 +50,7 @@ class Cluster:
     def __init__(self, bootstrap: Sequence[Address], connect: Connect = connect_tcp) -> None:
         self.waiting_for = "a connection"
         self._bootstrap = bootstrap
+        self._reached = bootstrap  # or the one of them that answered
         self._connect = connect
         self._connections: dict[Address, Connection] = {}
 
@@ -59,8 +60,32 @@ class Cluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.disconnect()
+
+    async def disconnect(self) -> None:
+        """From all brokers, to begin anew with the bootstrap servers."""
         for connection in self._connections.values():
             await connection.aclose()
+        self._connections.clear()
+        self._reached = self._bootstrap
+
+    async def within(self, timeout_s: float, work: Callable[[], Awaitable[_ValueT]]) -> _ValueT:
+        """Raises ClientError when it takes longer."""
+        with trio.move_on_after(timeout_s):
+            return await work()
+        raise ClientError(f"not done after {timeout_s:g} s, waiting for {self.waiting_for}")
+
+    async def persistently(self, work: Callable[[], Awaitable[_ValueT]]) -> _ValueT:
+        """Does it again when a connection is lost, until the caller's deadline: the work must bear to be done twice."""
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                return await work()
+            except CannotConnect as error:
+                await self.disconnect()
+                self.waiting_for = str(error)
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def broker(self, address: Address) -> Connection:
         """Raises ClientError."""
@@ -72,13 +97,13 @@ class Cluster:
     async def any_broker(self) -> Connection:
         """The first bootstrap server that can be reached. Raises CannotConnect."""
         problems = []
-        for address in self._bootstrap:
+        for address in self._reached:
             try:
                 found = await self.broker(address)
             except CannotConnect as error:
                 problems.append(str(error))
             else:
-                self._bootstrap = [address]
+                self._reached = [address]
                 return found
         raise CannotConnect("; ".join(problems))
 
@@ -125,12 +150,14 @@ class Cluster:
         self,
         partitions: Iterable[TopicPartition],
         ask: Callable[[Connection, list[TopicPartition]], Awaitable[Mapping[TopicPartition, _ValueT | Refusal]]],
+        transient: Collection[ErrorCode] = LEADER_COMES,
+        attempts_max: int | None = LEADER_ATTEMPTS,
     ) -> dict[TopicPartition, _ValueT | Refusal]:
-        """What the leaders of these partitions answer when `ask`ed for theirs."""
+        """What the leaders of these partitions answer when `ask`ed for theirs, again after a `transient` refusal."""
         attempt = self._asking(self._leaders, ask)
         answers: dict[TopicPartition, _ValueT | Refusal] = {}
         for some in _portions(partitions, PARTITIONS_AT_ONCE):
-            answers.update(await self._settled(some, attempt, _LEADER_COMES, LEADER_ATTEMPTS))
+            answers.update(await self._settled(some, attempt, transient, attempts_max))
         return answers
 
     async def at_brokers(

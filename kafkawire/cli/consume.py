@@ -1,0 +1,40 @@
+"""`kafkawire consume`: records of a topic of any Kafka cluster to standard output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kafkawire.cli.cluster_command import bootstrap_option, timeout_option
+from kafkawire.cli.produce import FORMATS
+
+
+@click.command("consume")
+@click.argument("topic")
+@click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(min=0), help="Only this one.")
+@click.option("--offset", metavar="N|start|end|@TIME", help="Where to begin.  [default: end]")
+@click.option("--from-beginning", is_flag=True, help="The same as --offset start.")
+@click.option("-n", "--max-messages", "count_max", type=click.IntRange(min=1), help="End after so many.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="End where the partitions end now.")
+@click.option("-K", "--key-separator", metavar="SEPARATOR", help="Write the key and this before the value.")
+@click.option("--key-format", type=FORMATS, default="text", show_default=True, help="Of keys.")
+@click.option("--value-format", type=FORMATS, default="text", show_default=True, help="Of values.")
+@click.option("--progress/--no-progress", default=None, help="Show it on standard error.")
+@bootstrap_option
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="Values, or a JSON object per record.",
+)  # fmt: skip
+@timeout_option
+@click.pass_context
+def command(context: click.Context, /, bootstrap_server: str, **given: Any) -> None:
+    """Write the records of TOPIC to standard output, a line each."""
+    from kafkawire.cli.consuming import consume
+
+    if given["from_beginning"] and given["offset"] is not None:
+        raise click.UsageError("--from-beginning is an --offset, too")
+    if given["key_separator"] is not None and given["output"] == "json":
+        raise click.UsageError("--key-separator is for -o text")
+    given["offset"] = "start" if given.pop("from_beginning") else given["offset"] or "end"
+    context.exit(consume(bootstrap_server, context.obj, **given))

@@ -1,0 +1,230 @@
+"""The work of `kafkawire consume`: where to begin, what to write, when to end.
+
+Records are written as they come, a bounded piece at a time, so that a reader who is slow makes the brokers wait.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import click
+
+from kafkawire.cli.cluster_command import printable
+from kafkawire.cli.data_formats import encode_document, encode_text
+from kafkawire.cli.offset_reset import parse_datetime_ms
+from kafkawire.cli.streaming import EXIT_INTERRUPTED, Output, Progress, is_long_work, run_until_stopped
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import Connect, connect_tcp, parse_bootstrap
+from kafkawire.client.consumer import WAIT_MAX_MS, Batch, ConsumedRecord, Consumer
+from kafkawire.client.errors import ClientError, Refusal
+from kafkawire.client.logs import EARLIEST, LATEST, NO_OFFSET, offsets_at, partitions_of
+from kafkawire.client.partitions import TopicPartition
+
+WRITE_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """`time_ms`, or an offset; one below zero counts from the end."""
+
+    time_ms: int | None = None
+    offset: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Start:
+        """Raises ValueError."""
+        if text in ("start", "end"):
+            return cls(time_ms=EARLIEST if text == "start" else LATEST)
+        if re.fullmatch(r"-?\d{1,18}", text):
+            return cls(offset=int(text))
+        if re.fullmatch(r"@\d{1,18}", text):
+            return cls(time_ms=int(text[1:]))
+        if text.startswith("@"):
+            return cls(time_ms=parse_datetime_ms(text[1:]))
+        raise ValueError(f"{text!r} is not an offset, start, end or @TIME")
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How a record is written."""
+
+    as_json: bool = False
+    key_format: str = "text"
+    value_format: str = "text"
+    key_separator: str | None = None
+
+    def line(self, record: ConsumedRecord) -> bytes:
+        """Raises ClientError."""
+        try:
+            return self._json(record) if self.as_json else self._text(record)
+        except ValueError as error:
+            raise ClientError(f"{record.partition} at offset {record.offset}: {error}") from None
+
+    def _text(self, record: ConsumedRecord) -> bytes:
+        value = b"" if record.value is None else encode_text(record.value, self.value_format)
+        if self.key_separator is None:
+            return value + b"\n"
+        key = b"" if record.key is None else encode_text(record.key, self.key_format)
+        return key + self.key_separator.encode() + value + b"\n"
+
+    def _json(self, record: ConsumedRecord) -> bytes:
+        document = {
+            "topic": record.partition.topic,
+            "partition": record.partition.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms,
+            "timestamp_type": "LogAppendTime" if record.is_log_append_time else "CreateTime",
+            "key": encode_document(record.key, self.key_format),
+            "value": encode_document(record.value, self.value_format),
+            "headers": [
+                {"key": encode_document(one.key, "text"), "value": encode_document(one.value, "text")}
+                for one in record.headers
+            ],
+        }
+        return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+
+
+class Consumption:
+    """One run."""
+
+    def __init__(
+        self, cluster: Cluster, output: Output, writing: Writing, progress: Progress, timeout_s: float
+    ) -> None:
+        self._cluster = cluster
+        self._output = output
+        self._writing = writing
+        self._progress = progress
+        self._timeout_s = timeout_s
+
+    async def run(
+        self, topic: str, partitions: Collection[int], start: Start, *, count_max: int | None, exit_at_end: bool
+    ) -> None:
+        """Raises ClientError, BrokenPipeError."""
+        begin = partial(_begin, self._cluster, topic, partitions, start)
+        positions, ends = await self._cluster.within(self._timeout_s, begin)
+        consumer = Consumer(self._cluster, positions, remark)
+        while self._progress.records != count_max:
+            if exit_at_end:
+                for one in [one for one, position in consumer.positions.items() if position >= ends[one]]:
+                    consumer.leave(one)
+            if not consumer.positions:
+                return
+            batches = await self._cluster.within(self._timeout_s + WAIT_MAX_MS / 1000, consumer.poll)
+            await self._write(batches, ends if exit_at_end else {}, count_max)
+
+    async def _write(
+        self, batches: Collection[Batch], ends: Mapping[TopicPartition, int], count_max: int | None
+    ) -> None:
+        piece = bytearray()
+        count = 0
+        problem: ClientError | None = None
+        try:
+            for record in (record for batch in batches for record in batch.records()):
+                if self._progress.records + count == count_max:
+                    break
+                if record.offset >= ends.get(record.partition, record.offset + 1):
+                    continue
+                piece += self._writing.line(record)
+                count += 1
+                if len(piece) >= WRITE_BYTES:
+                    await self._flush(count, piece)
+                    piece, count = bytearray(), 0
+        except ClientError as error:
+            problem = error
+        await self._flush(count, piece)
+        if problem is not None:
+            raise problem
+
+    async def _flush(self, count: int, piece: bytearray) -> None:
+        if count:
+            await self._output.write(piece)
+            self._progress.add(count, len(piece))
+
+
+async def _begin(
+    cluster: Cluster, topic: str, only: Collection[int], start: Start
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Where to begin, and where the partitions end."""
+    found = (await partitions_of(cluster, [topic]))[topic]
+    if isinstance(found, Refusal):
+        raise ClientError(f"topic {topic}: {found}")
+    wanted = [TopicPartition(topic, number) for number in sorted(set(only))] or found
+    for one in wanted:
+        if one not in found:
+            raise ClientError(f"topic {topic} has no partition {one.partition}")
+    starts = await _known_offsets(cluster, wanted, EARLIEST)
+    ends = await _known_offsets(cluster, wanted, LATEST)
+    if start.time_ms is not None:
+        at_time = await _known_offsets(cluster, wanted, start.time_ms)
+        return {one: ends[one] if at_time[one] == NO_OFFSET else at_time[one] for one in wanted}, ends
+    assert start.offset is not None
+    return {one: _bounded(one, start.offset, starts[one], ends[one]) for one in wanted}, ends
+
+
+def _bounded(one: TopicPartition, offset: int, start: int, end: int) -> int:
+    if offset < 0:
+        return max(start, end + offset)
+    bounded = min(max(offset, start), end)
+    if bounded != offset:
+        remark(f"{one} has offsets from {start} to {end}: {bounded} is taken")
+    return bounded
+
+
+async def _known_offsets(
+    cluster: Cluster, partitions: Collection[TopicPartition], timestamp_ms: int
+) -> dict[TopicPartition, int]:
+    known = {}
+    for one, offset in (await offsets_at(cluster, partitions, timestamp_ms)).items():
+        if isinstance(offset, Refusal):
+            raise ClientError(f"{one}: {offset}")
+        known[one] = offset
+    return known
+
+
+def remark(text: str) -> None:
+    click.echo(printable(text), err=True)
+
+
+def consume(
+    bootstrap: str,
+    connect: Connect | None,
+    *,
+    topic: str,
+    partitions: Collection[int],
+    offset: str,
+    count_max: int | None,
+    exit_at_end: bool,
+    key_separator: str | None,
+    key_format: str,
+    value_format: str,
+    progress: bool | None,
+    output: str,
+    timeout_s: float,
+) -> int:
+    """The exit code."""
+    try:
+        start = Start.parse(offset)
+    except ValueError as error:
+        raise click.UsageError(f"--offset: {error}") from None
+    writing = Writing(output == "json", key_format, value_format, key_separator)
+    shown = Progress(is_long_work(sys.stdout) if progress is None else progress)
+
+    async def work() -> None:
+        async with Cluster(parse_bootstrap(bootstrap), connect or connect_tcp) as cluster:
+            run = Consumption(cluster, Output(), writing, shown, timeout_s)
+            await run.run(topic, partitions, start, count_max=count_max, exit_at_end=exit_at_end)
+
+    return _exit_code(work, shown)
+
+
+def _exit_code(work: Callable[[], Awaitable[None]], shown: Progress) -> int:
+    try:
+        return 0 if run_until_stopped(work, shown) else EXIT_INTERRUPTED
+    except ClientError as error:
+        raise click.ClickException(printable(str(error))) from None

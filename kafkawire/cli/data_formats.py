@@ -1,0 +1,89 @@
+"""Keys and values between bytes and what people and programs write: text, JSON, hex, base64. Pure.
+
+A JSON object has text as the broker's HTTP listener writes it: as it is where it is UTF-8, else as `{"base64": "…"}`;
+null stands for none.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+
+def _checked_json(text: bytes) -> bytes:
+    json.loads(text)
+    return text
+
+
+def _from_hex(text: bytes) -> bytes:
+    return bytes.fromhex(text.decode())
+
+
+def _from_base64(text: bytes) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+_DECODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "text": lambda text: text,
+    "json": _checked_json,
+    "hex": _from_hex,
+    "base64": _from_base64,
+}
+FORMATS: Final = tuple(_DECODERS)
+
+
+def decode_text(text: bytes, name: str) -> bytes:
+    """What a line says. Raises ValueError."""
+    try:
+        return _DECODERS[name](text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"not {name}: {_shown(text)}") from None
+
+
+def decode_document(document: Any, name: str) -> bytes | None:
+    """What a value of a JSON object says. Raises ValueError."""
+    if document is None:
+        return None
+    if name == "json":
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    if isinstance(document, dict) and list(document) == ["base64"] and isinstance(document["base64"], str):
+        return decode_text(document["base64"].encode(), "base64")
+    if not isinstance(document, str):
+        raise ValueError(f"not {name}: {_shown(json.dumps(document).encode())}")
+    return decode_text(document.encode(), name)
+
+
+def encode_text(data: bytes, name: str) -> bytes:
+    """For a line. Raises ValueError when it is no JSON and was to be."""
+    if name == "json":
+        return decode_document(_parsed(data), name) or b"null"
+    if name == "hex":
+        return data.hex().encode()
+    return base64.b64encode(data) if name == "base64" else data
+
+
+def encode_document(data: bytes | None, name: str) -> Any:
+    """For a JSON object. Raises ValueError as `encode_text`."""
+    if data is None:
+        return None
+    if name == "json":
+        return _parsed(data)
+    if name != "text":
+        return encode_text(data, name).decode()
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise ValueError(f"not json: {_shown(data)}") from None
+
+
+def _shown(text: bytes) -> str:
+    return text[:40].decode(errors="replace") + ("…" if len(text) > 40 else "")

@@ -1,0 +1,46 @@
+"""`kafkawire produce`: records from standard input to a topic of any Kafka cluster."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from kafkawire.cli.cluster_command import bootstrap_option, timeout_option
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+FORMATS: Final = click.Choice(["text", "json", "hex", "base64"])
+
+
+@click.command("produce")
+@click.argument("topic")
+@click.option("-k", "--key", help="All records have this key.")
+@click.option("-K", "--key-separator", metavar="SEPARATOR", help="Lines are key, separator, value.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Of all records; may be repeated.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Into this one; else by key, or in turns.")
+@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True, help="Of batches.")
+@click.option("-Z", "--tombstone", "empty_is_null", is_flag=True, help="An empty value is null.")
+@click.option("--create", is_flag=True, help="The topic, if there is none.")
+@click.option("--key-format", type=FORMATS, default="text", show_default=True, help="Of keys.")
+@click.option("--value-format", type=FORMATS, default="text", show_default=True, help="Of values.")
+@click.option(
+    "--input", "input_form", type=click.Choice(["lines", "json"]), default="lines", show_default=True,
+    help="A value per line, or an object as `consume -o json` writes it.",
+)  # fmt: skip
+@click.option("--progress/--no-progress", default=None, help="Show it on standard error.")
+@bootstrap_option
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+    help="For people, or for programs.",
+)  # fmt: skip
+@timeout_option
+@click.pass_context
+def command(context: click.Context, /, bootstrap_server: str, **given: Any) -> None:
+    """Send the lines of standard input to TOPIC, a record each, until its end."""
+    from kafkawire.cli.producing import produce
+
+    if given["key_separator"] == "":
+        raise click.UsageError("the key separator is empty")
+    if given["key_separator"] is not None and (given["key"] is not None or given["input_form"] == "json"):
+        raise click.UsageError("--key-separator goes with neither --key nor --input json")
+    context.exit(produce(bootstrap_server, context.obj, **given))

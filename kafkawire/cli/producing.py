@@ -1,0 +1,203 @@
+"""The work of `kafkawire produce`: a piece of input at a time, parsed, sent, acknowledged, counted.
+
+No more than one piece is under way, so that a broker that is slow makes the input wait. The first refusal ends it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import click
+import trio
+
+from engine.batch import Codec, Record
+from kafkawire.cli.cluster_command import Report, printable, show
+from kafkawire.cli.data_formats import decode_text
+from kafkawire.cli.record_input import Parser, Reading, parse_header
+from kafkawire.cli.streaming import EXIT_INTERRUPTED, Input, Progress, is_long_work, run_until_stopped
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import Connect, connect_tcp, parse_bootstrap
+from kafkawire.client.errors import ClientError, Refusal
+from kafkawire.client.logs import partitions_of
+from kafkawire.client.partitioner import partition_of_key
+from kafkawire.client.partitions import TopicPartition
+from kafkawire.client.producer import Producer, in_rounds, record_size_max_bytes
+from kafkawire.client.topics import NewTopic, create_topics
+from kafkawire.errors import ErrorCode
+
+
+@dataclass(slots=True)
+class Stored:
+    """In one partition, by this command."""
+
+    records: int
+    first_offset: int
+    last_offset: int
+
+
+class Production:
+    """One run. `stored` is what was acknowledged."""
+
+    def __init__(self, topic: str, parser: Parser, codec: Codec, partition: int | None, timeout_s: float) -> None:
+        self.stored: dict[TopicPartition, Stored] = {}
+        self._topic = topic
+        self._parser = parser
+        self._codec = codec
+        self._partition = partition
+        self._timeout_s = timeout_s
+
+    async def run(self, cluster: Cluster, source: Input, progress: Progress, *, create: bool) -> None:
+        """Raises ClientError."""
+        partitions = await cluster.within(self._timeout_s, partial(self._partitions, cluster, create=create))
+        in_turns = cycle(partitions)
+        producer = Producer(cluster, self._codec)
+        while True:
+            piece = await source.read()
+            records, problem = self._parser.take(piece)
+            for batches in in_rounds(_placed(records, partitions, next(in_turns))):
+                outcomes = await cluster.within(self._timeout_s, partial(producer.send, batches))
+                for one, outcome in outcomes.items():
+                    self._count(one, batches[one], outcome, progress)
+                for one, outcome in outcomes.items():
+                    if isinstance(outcome, Refusal):
+                        raise ClientError(f"{one}: {outcome}")
+            if problem is not None:
+                raise ClientError(str(problem))
+            if not piece:
+                return
+
+    async def _partitions(self, cluster: Cluster, *, create: bool) -> list[TopicPartition]:
+        """Those to send to; a topic that was just created is waited for."""
+        found = (await partitions_of(cluster, [self._topic]))[self._topic]
+        if isinstance(found, Refusal) and found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and create:
+            refused = (await create_topics(cluster, [NewTopic(self._topic)], validate_only=False))[self._topic]
+            if refused is not None and refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise ClientError(f"topic {self._topic}: {refused}")
+            found = await _wait_for_partitions(cluster, self._topic)
+        if isinstance(found, Refusal):
+            raise ClientError(f"topic {self._topic}: {found}")
+        if self._partition is None:
+            return found
+        only = TopicPartition(self._topic, self._partition)
+        if only not in found:
+            raise ClientError(f"topic {self._topic} has no partition {self._partition}")
+        return [only]
+
+    def _count(self, one: TopicPartition, batch: Sequence[Record], outcome: int | Refusal, progress: Progress) -> None:
+        if isinstance(outcome, Refusal):
+            return
+        stored = self.stored.setdefault(one, Stored(0, outcome, outcome))
+        stored.records += len(batch)
+        stored.last_offset = outcome + len(batch) - 1
+        progress.add(len(batch), sum(map(record_size_max_bytes, batch)))
+
+    def report(self) -> Report:
+        """What was acknowledged."""
+        rows = sorted(self.stored.items())
+        return Report(
+            document={
+                "topic": self._topic,
+                "records": sum(one.records for _, one in rows),
+                "partitions": [
+                    {
+                        "partition": partition.partition,
+                        "records": one.records,
+                        "first_offset": one.first_offset,
+                        "last_offset": one.last_offset,
+                    }
+                    for partition, one in rows
+                ],
+            },
+            columns=("PARTITION", "RECORDS", "FIRST", "LAST"),
+            rows=[(partition.partition, one.records, one.first_offset, one.last_offset) for partition, one in rows],
+        )
+
+
+def _placed(
+    records: Sequence[Record], partitions: Sequence[TopicPartition], without_key: TopicPartition
+) -> Iterator[tuple[TopicPartition, Record]]:
+    for record in records:
+        if record.key is None:
+            yield without_key, record
+        else:
+            yield partitions[partition_of_key(record.key, len(partitions))], record
+
+
+async def _wait_for_partitions(cluster: Cluster, topic: str) -> list[TopicPartition] | Refusal:
+    """The broker that is asked may hear of it later than the controller."""
+    cluster.waiting_for = f"topic {topic}"
+    while True:
+        found = (await partitions_of(cluster, [topic]))[topic]
+        if not isinstance(found, Refusal) or found.code not in (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.LEADER_NOT_AVAILABLE,
+        ):
+            return found
+        await trio.sleep(0.1)
+
+
+def produce(
+    bootstrap: str,
+    connect: Connect | None,
+    *,
+    topic: str,
+    output: str,
+    timeout_s: float,
+    partition: int | None,
+    compression: str,
+    create: bool,
+    progress: bool | None,
+    **given: Any,
+) -> int:
+    """The exit code."""
+    parser = Parser(_reading(**given), lambda: time.time_ns() // 1_000_000)
+    production = Production(topic, parser, Codec[compression.upper()], partition, timeout_s)
+    shown = Progress(is_long_work(sys.stdin) if progress is None else progress)
+
+    async def work() -> None:
+        async with Cluster(parse_bootstrap(bootstrap), connect or connect_tcp) as cluster:
+            await production.run(cluster, Input(), shown, create=create)
+
+    problems = []
+    code = 0
+    try:
+        if not run_until_stopped(work, shown):
+            code = EXIT_INTERRUPTED
+    except ClientError as error:
+        problems.append(printable(str(error)))
+        code = 1
+    report = production.report()
+    report.problems = problems
+    show(report, as_json=output == "json")
+    return code
+
+
+def _reading(
+    *,
+    key: str | None,
+    key_separator: str | None,
+    headers: Sequence[str],
+    key_format: str,
+    value_format: str,
+    empty_is_null: bool,
+    input_form: str,
+) -> Reading:
+    try:
+        fixed = None if key is None else decode_text(key.encode(), key_format)
+    except ValueError as error:
+        raise click.UsageError(f"--key is {error}") from None
+    return Reading(
+        key_format=key_format,
+        value_format=value_format,
+        key=fixed,
+        key_separator=None if key_separator is None else key_separator.encode(),
+        headers=tuple(map(parse_header, headers)),
+        empty_is_null=empty_is_null,
+        as_json=input_form == "json",
+    )

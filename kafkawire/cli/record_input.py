@@ -1,0 +1,125 @@
+"""Lines of input as records: what `kafkawire produce` makes of standard input. Pure.
+
+A line may come in several pieces, and a piece may have many lines. It refuses lines without end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.batch import Record, RecordHeader
+from kafkawire.cli.data_formats import decode_document, decode_text
+
+LINE_MAX_BYTES: Final = 64 * 1024 * 1024  # requests of 100 MiB are what brokers take at most
+
+
+class BadInput(Exception):
+    """The text says which line, and what is the matter."""
+
+
+class Lines:
+    """Pieces in, whole lines out."""
+
+    def __init__(self) -> None:
+        self._begun = bytearray()  # of a line, without its end
+
+    def take(self, piece: bytes) -> list[bytes]:
+        """The lines that end in this piece; an empty piece is the end of the input. Raises BadInput."""
+        if not piece:
+            last, self._begun = bytes(self._begun), bytearray()
+            return [last] if last else []
+        first, *others = piece.split(b"\n")
+        if len(self._begun) + len(first) > LINE_MAX_BYTES:
+            raise BadInput(f"a line is longer than {LINE_MAX_BYTES} bytes")
+        self._begun += first
+        if not others:
+            return []
+        lines = [bytes(self._begun), *others]
+        self._begun = bytearray(lines.pop())
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a line is read."""
+
+    key_format: str = "text"
+    value_format: str = "text"
+    key: bytes | None = None
+    key_separator: bytes | None = None
+    headers: tuple[RecordHeader, ...] = ()
+    empty_is_null: bool = False
+    as_json: bool = False
+
+    def record(self, line: bytes, now_ms: int) -> Record:
+        """Raises ValueError."""
+        return self._from_json(line, now_ms) if self.as_json else self._from_text(line, now_ms)
+
+    def _from_text(self, line: bytes, now_ms: int) -> Record:
+        key = self.key
+        if self.key_separator is not None:
+            before, separator, line = line.partition(self.key_separator)
+            if not separator:
+                raise ValueError(f"there is no {self.key_separator.decode(errors='replace')!r} after a key")
+            key = decode_text(before, self.key_format)
+        value = None if self.empty_is_null and not line else decode_text(line, self.value_format)
+        return Record(key, value, now_ms, self.headers)
+
+    def _from_json(self, line: bytes, now_ms: int) -> Record:
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError):
+            raise ValueError("it is not a JSON object") from None
+        if not isinstance(document, dict) or not {"key", "value"} & document.keys():
+            raise ValueError("it is not a JSON object with a key or a value")
+        key = decode_document(document.get("key"), self.key_format) if self.key is None else self.key
+        value = decode_document(document.get("value"), self.value_format)
+        timestamp_ms = document.get("timestamp", now_ms)
+        if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms < 2**63:
+            raise ValueError("its timestamp is not a number of milliseconds since 1970")
+        headers = (*self.headers, *_headers(document.get("headers", [])))
+        return Record(key, None if value == b"" and self.empty_is_null else value, timestamp_ms, headers)
+
+
+def _headers(documents: Any) -> list[RecordHeader]:
+    if not isinstance(documents, list) or not all(
+        isinstance(one, dict) and one.get("key") is not None for one in documents
+    ):
+        raise ValueError("its headers are not objects with key and value")
+    return [
+        RecordHeader(decode_document(one["key"], "text") or b"", decode_document(one.get("value"), "text"))
+        for one in documents
+    ]
+
+
+def parse_header(text: str) -> RecordHeader:
+    """Of NAME=VALUE; a name alone has no value."""
+    name, equals, value = text.partition("=")
+    return RecordHeader(name.encode(), value.encode() if equals else None)
+
+
+class Parser:
+    """Counts lines, for what it says of a bad one."""
+
+    def __init__(self, reading: Reading, now_ms: Callable[[], int]) -> None:
+        self._reading = reading
+        self._now_ms = now_ms
+        self._lines = Lines()
+        self._number = 0
+
+    def take(self, piece: bytes) -> tuple[list[Record], BadInput | None]:
+        """The records that end in this piece, up to what is not one."""
+        now_ms = self._now_ms()
+        records: list[Record] = []
+        try:
+            for line in self._lines.take(piece):
+                self._number += 1
+                records.append(self._reading.record(line, now_ms))
+        except BadInput as problem:
+            return records, problem
+        except ValueError as problem:
+            return records, BadInput(f"line {self._number}: {problem}")
+        return records, None

@@ -1,0 +1,112 @@
+"""What commands that stream have in common: standard input and output off the loop, an end by Ctrl-C, progress.
+
+Reads and writes are system calls in a thread that may be left behind: a terminal where nobody types and a reader who
+does not read hold nothing up. It refuses to know what the bytes are.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import BinaryIO, Final, TextIO
+
+import click
+import trio
+
+from kafkawire.client.errors import ClientError
+
+EXIT_INTERRUPTED: Final = 130
+READ_MAX_BYTES: Final = 256 * 1024
+_PROGRESS_EVERY_S: Final = 1.0
+
+
+class Input:
+    """Standard input. A buffered file would keep its lock with the thread that is left behind."""
+
+    def __init__(self) -> None:
+        stream = sys.stdin.buffer
+        self._file: BinaryIO = getattr(stream, "raw", stream)
+
+    async def read(self) -> bytes:
+        """What is there, as soon as something is; nothing at the end."""
+        return await trio.to_thread.run_sync(self._file.read, READ_MAX_BYTES, abandon_on_cancel=True)
+
+
+class Output:
+    """Standard output. Raises BrokenPipeError when its reader has enough."""
+
+    def __init__(self) -> None:
+        stream = sys.stdout.buffer
+        self._file: BinaryIO = getattr(stream, "raw", stream)
+
+    async def write(self, data: bytes | bytearray) -> None:
+        await trio.to_thread.run_sync(self._write, data, abandon_on_cancel=True)
+
+    def _write(self, data: bytes | bytearray) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+
+class Progress:
+    """How many records and bytes so far, on one line of standard error that is written anew."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.records = 0
+        self.size_bytes = 0
+        self._wanted = wanted
+
+    def add(self, records: int, size_bytes: int) -> None:
+        self.records += records
+        self.size_bytes += size_bytes
+
+    async def show(self) -> None:
+        """Until it is cancelled."""
+        began = time.monotonic()
+        try:
+            while self._wanted:
+                await trio.sleep(_PROGRESS_EVERY_S)
+                rate = self.records / (time.monotonic() - began)
+                text = f"{self.records:,} records, {self.size_bytes / 1e6:,.1f} MB, {rate:,.0f} records/s"
+                click.echo(f"\r{text:<60}", err=True, nl=False)
+        finally:
+            if self._wanted:
+                click.echo("\r" + " " * 60 + "\r", err=True, nl=False)
+
+
+def is_long_work(stream: TextIO) -> bool:
+    """Nobody types or reads there, and somebody looks at standard error."""
+    return sys.stderr.isatty() and not stream.isatty()
+
+
+def run_until_stopped(work: Callable[[], Awaitable[None]], progress: Progress) -> bool:
+    """Whether it came to its end: SIGINT and SIGTERM end it, too. Raises ClientError."""
+    return trio.run(partial(_until_stopped, work, progress))
+
+
+async def _until_stopped(work: Callable[[], Awaitable[None]], progress: Progress) -> bool:
+    failed: ClientError | None = None
+    finished = False
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(progress.show)
+            nursery.start_soon(_stop_on, signals.__anext__, nursery.cancel_scope)
+            try:
+                await work()
+                finished = True
+            except BrokenPipeError:  # the reader has enough
+                finished = True
+            except ClientError as error:
+                failed = error
+            nursery.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
+    return finished
+
+
+async def _stop_on(signalled: Callable[[], Awaitable[int]], work: trio.CancelScope) -> None:
+    await signalled()
+    work.cancel()

@@ -1,0 +1,182 @@
+"""Records of partitions from given offsets on, as their leaders have them, transactions or not.
+
+It reads without a group and remembers how far it is. It refuses bytes that do not match their CRC, and records that
+grow beyond a bound when they are decompressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+from engine.batch import (
+    HEADER_SIZE_BYTES,
+    MAGIC,
+    BatchHeader,
+    Codec,
+    RecordHeader,
+    has_right_crc,
+    parse_header,
+    walk_records,
+)
+from engine.codecs import decompress
+from engine.errors import CorruptMessage
+from kafkawire.client.cluster import LEADER_COMES, Cluster
+from kafkawire.client.connection import Connection
+from kafkawire.client.errors import ClientError, Refusal, refusal
+from kafkawire.client.logs import EARLIEST, LATEST, offsets_at
+from kafkawire.client.partitions import TopicPartition, by_topic
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+
+WAIT_MAX_MS: Final = 500
+REPLY_MAX_BYTES: Final = 8 * 1024 * 1024
+PARTITION_MAX_BYTES: Final = 1024 * 1024  # a batch that is larger comes alone
+
+_BY_NAME_AT_MOST: Final = 12  # Fetch knows topics by their ids alone from version 13 on
+_MAGIC_POSITION: Final = 16
+_PASSES: Final = LEADER_COMES | {
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # it was known: brokers hear of a new topic one by one
+    ErrorCode.FENCED_LEADER_EPOCH,
+}
+
+
+class ConsumedRecord(NamedTuple):
+    """`headers` are in the order in which they were sent."""
+
+    partition: TopicPartition
+    offset: int
+    timestamp_ms: int
+    is_log_append_time: bool
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[RecordHeader, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """As it came; only offsets from `first_offset` on were asked for."""
+
+    partition: TopicPartition
+    first_offset: int
+    header: BatchHeader
+    data: memoryview
+
+    def records(self) -> Iterator[ConsumedRecord]:
+        """Raises ClientError."""
+        header = self.header
+        if header.is_control:
+            return
+        try:
+            if header.codec_id > Codec.ZSTD:
+                raise CorruptMessage(f"unknown compression codec {header.codec_id}")
+            for record in walk_records(header, decompress(header.codec_id, self.data[HEADER_SIZE_BYTES:])):
+                offset = header.base_offset + record.offset_delta
+                if offset >= self.first_offset:
+                    yield ConsumedRecord(
+                        self.partition,
+                        offset,
+                        record.timestamp_ms,
+                        header.is_log_append_time,
+                        record.key,
+                        record.value,
+                        record.headers,
+                    )
+        except CorruptMessage as error:
+            raise ClientError(f"{self.partition}: the batch at offset {header.base_offset}: {error}") from error
+
+
+class Consumer:
+    """`positions` are the offsets to be read next. A log that lost what is there is told to `remark`."""
+
+    def __init__(
+        self, cluster: Cluster, positions: Mapping[TopicPartition, int], remark: Callable[[str], None]
+    ) -> None:
+        self.positions = dict(positions)
+        self._cluster = cluster
+        self._remark = remark
+        self._wait_ms = 0
+
+    def leave(self, partition: TopicPartition) -> None:
+        """It is not read any further."""
+        del self.positions[partition]
+
+    async def poll(self) -> list[Batch]:
+        """What there is next, in any partition; nothing after a while without. Raises ClientError."""
+        outcomes = await self._cluster.persistently(
+            partial(self._cluster.at_leaders, self.positions, self._fetch, transient=_PASSES, attempts_max=None)
+        )
+        batches: list[Batch] = []
+        for one, outcome in outcomes.items():
+            if not isinstance(outcome, Refusal):
+                batches += _batches(one, self.positions[one], outcome)
+            elif outcome.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                await self._come_back(one)
+            else:
+                raise ClientError(f"{one}: {outcome}")
+        for batch in batches:
+            self.positions[batch.partition] = batch.header.next_offset
+        # Brokers are asked one after the other: one that has nothing must not keep the others waiting.
+        self._wait_ms = 0 if batches else WAIT_MAX_MS
+        return batches
+
+    async def _fetch(
+        self, connection: Connection, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, memoryview | Refusal]:
+        topics = [
+            FetchTopic(
+                topic=topic,
+                partitions=[
+                    FetchPartition(
+                        partition=one.partition,
+                        fetch_offset=self.positions[one],
+                        partition_max_bytes=PARTITION_MAX_BYTES,
+                    )
+                    for one in some
+                ],
+            )
+            for topic, some in by_topic(partitions)
+        ]
+        request = FetchRequest(max_wait_ms=self._wait_ms, min_bytes=1, max_bytes=REPLY_MAX_BYTES, topics=topics)
+        answer = await connection.call(request, FetchResponse, at_most=_BY_NAME_AT_MOST)
+        if answer.error_code:
+            raise ClientError(f"{connection.address}: {refusal(answer.error_code)}")
+        return {
+            TopicPartition(topic.topic, row.partition_index): refusal(row.error_code)
+            if row.error_code
+            else memoryview(row.records or b"")  # type: ignore[arg-type]
+            for topic in answer.responses
+            for row in topic.partitions
+        }
+
+    async def _come_back(self, one: TopicPartition) -> None:
+        """Into the log, which lost its beginning or, after an unclean election, its end."""
+        position = self.positions[one]
+        starts = await offsets_at(self._cluster, [one], EARLIEST)
+        ends = await offsets_at(self._cluster, [one], LATEST)
+        start, end = starts[one], ends[one]
+        if isinstance(start, Refusal) or isinstance(end, Refusal):
+            raise ClientError(f"{one}: {start if isinstance(start, Refusal) else end}")
+        self.positions[one] = min(max(position, start), end)
+        if self.positions[one] != position:
+            self._remark(f"{one} has no offset {position} any more: {self.positions[one]} is taken")
+
+
+def _batches(one: TopicPartition, position: int, data: memoryview) -> Iterator[Batch]:
+    """The last of them may have been cut off by the bound of the reply. Raises ClientError."""
+    start = 0
+    while len(data) - start >= HEADER_SIZE_BYTES:
+        if data[start + _MAGIC_POSITION] != MAGIC:
+            raise ClientError(f"{one}: records at offset {position} are of a format before Kafka 0.11")
+        header = parse_header(data, start)
+        end = start + header.size_bytes
+        if header.size_bytes < HEADER_SIZE_BYTES or not has_right_crc(data[start:end], header):
+            if end > len(data) and start:
+                return
+            raise ClientError(f"{one}: the batch at offset {header.base_offset} does not match its CRC")
+        if header.next_offset > position:
+            yield Batch(one, position, header, data[start:end])
+        start = end

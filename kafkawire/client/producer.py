@@ -1,0 +1,148 @@
+"""Records to partitions, acknowledged by all replicas in sync, and idempotent: what is sent again is not stored twice.
+
+One batch per partition is under way at a time. It retries whatever will pass, lost connections too, until its caller's
+deadline; it refuses to batch over time: who calls `send` says what goes together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from engine.batch import (
+    HEADER_SIZE_BYTES,
+    RECORD_OVERHEAD_MAX_BYTES,
+    Codec,
+    Record,
+    build_batch,
+    parse_header,
+    seal_batch,
+)
+from engine.codecs import compress
+from kafkawire.client.cluster import LEADER_COMES, RETRY_FIRST_S, Cluster
+from kafkawire.client.connection import Connection
+from kafkawire.client.errors import ClientError, Refusal, refusal
+from kafkawire.client.partitions import TopicPartition, by_topic
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+BATCH_MAX_BYTES: Final = 512 * 1024  # half of what topics take by default; a larger record goes alone
+BROKER_TIMEOUT_MS: Final = 30_000
+
+_ACKS_ALL: Final = -1
+_BY_NAME_AT_MOST: Final = 12  # Produce knows topics by their ids alone from version 13 on
+_SEQUENCES: Final = 2**31
+_HEADER_OVERHEAD_MAX_BYTES: Final = 10
+_PASSES: Final = LEADER_COMES | {
+    ErrorCode.KAFKA_STORAGE_ERROR,  # a replica elsewhere may become leader
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # it was known: brokers hear of a new topic one by one
+}
+
+
+class Producer:
+    """Of a cluster's topics."""
+
+    def __init__(self, cluster: Cluster, codec: Codec = Codec.NONE) -> None:
+        self._cluster = cluster
+        self._codec = codec
+        self._identity: tuple[int, int] | None = None  # id and epoch
+        self._sequences: dict[TopicPartition, int] = {}
+
+    async def send(self, records: Mapping[TopicPartition, Sequence[Record]]) -> dict[TopicPartition, int | Refusal]:
+        """A batch for each of the partitions; the offsets of their first records. Raises ClientError."""
+        if self._identity is None:
+            self._identity = await self._cluster.persistently(self._begin)
+        identity = self._identity
+        batches = {
+            one: memoryview(self._encode(some, (*identity, self._sequences.get(one, 0))))
+            for one, some in records.items()
+        }
+
+        async def ask(connection: Connection, theirs: list[TopicPartition]) -> dict[TopicPartition, int | Refusal]:
+            return await _produce(connection, {one: batches[one] for one in theirs})
+
+        outcomes = await self._cluster.persistently(
+            partial(self._cluster.at_leaders, batches, ask, transient=_PASSES, attempts_max=None)
+        )
+        for one, outcome in outcomes.items():
+            if not isinstance(outcome, Refusal):
+                self._sequences[one] = (self._sequences.get(one, 0) + len(records[one])) % _SEQUENCES
+        return outcomes
+
+    async def _begin(self) -> tuple[int, int]:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=BROKER_TIMEOUT_MS)
+        while True:
+            answer = await (await self._cluster.any_broker()).call(request, InitProducerIdResponse)
+            if not answer.error_code:
+                return answer.producer_id, answer.producer_epoch
+            refused = refusal(answer.error_code)
+            if refused.code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                raise ClientError(f"no producer id: {refused}")
+            self._cluster.waiting_for = "a producer id"
+            await trio.sleep(RETRY_FIRST_S)
+
+    def _encode(self, records: Sequence[Record], producer: tuple[int, int, int]) -> bytearray:
+        plain = build_batch(records, attributes=self._codec, producer=producer)
+        if self._codec is Codec.NONE:
+            return plain
+        header = parse_header(plain)
+        return seal_batch(
+            compress(self._codec, bytes(plain[HEADER_SIZE_BYTES:])),
+            record_count=header.record_count,
+            base_offset=0,
+            leader_epoch=header.leader_epoch,
+            attributes=header.attributes,
+            timestamps_ms=(header.base_timestamp_ms, header.max_timestamp_ms),
+            producer=producer,
+        )
+
+
+async def _produce(
+    connection: Connection, batches: Mapping[TopicPartition, memoryview]
+) -> dict[TopicPartition, int | Refusal]:
+    topics = [
+        TopicProduceData(
+            name=topic,
+            partition_data=[PartitionProduceData(index=one.partition, records=batches[one]) for one in some],
+        )
+        for topic, some in by_topic(batches)
+    ]
+    request = ProduceRequest(acks=_ACKS_ALL, timeout_ms=BROKER_TIMEOUT_MS, topic_data=topics)
+    answer = await connection.call(request, ProduceResponse, at_most=_BY_NAME_AT_MOST)
+    return {
+        TopicPartition(topic.name, row.index): refusal(row.error_code, row.error_message)
+        if row.error_code
+        else row.base_offset
+        for topic in answer.responses
+        for row in topic.partition_responses
+    }
+
+
+def in_rounds(records: Iterable[tuple[TopicPartition, Record]]) -> Iterator[dict[TopicPartition, list[Record]]]:
+    """What to send at once, one round after the other, so that no batch is larger than brokers take."""
+    batches: dict[TopicPartition, list[Record]] = {}
+    sizes: dict[TopicPartition, int] = {}
+    for partition, record in records:
+        size_bytes = record_size_max_bytes(record)
+        if partition in batches and sizes[partition] + size_bytes > BATCH_MAX_BYTES:
+            yield batches
+            batches, sizes = {}, {}
+        batches.setdefault(partition, []).append(record)
+        sizes[partition] = sizes.get(partition, 0) + size_bytes
+    if batches:
+        yield batches
+
+
+def record_size_max_bytes(record: Record) -> int:
+    """It takes no more in a batch that is not compressed."""
+    size_bytes = RECORD_OVERHEAD_MAX_BYTES + len(record.key or b"") + len(record.value or b"")
+    for header in record.headers:
+        size_bytes += _HEADER_OVERHEAD_MAX_BYTES + len(header.key) + len(header.value or b"")
+    return size_bytes

@@ -1,0 +1,108 @@
+"""A FakeAdmin whose topics have records: it stores batches as they come, once each, and gives them out again."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from typing import Any
+
+import trio
+
+from engine.batch import parse_header
+from kafkawire.client.connection import Address
+from kafkawire.client.tests.fake_admin import FakeAdmin
+from kafkawire.errors import ErrorCode
+from kafkawire.messages import fetch, produce
+from kafkawire.messages.init_producer_id import InitProducerIdResponse
+from kafkawire.wire.message import Message
+
+
+class FakeRecords(FakeAdmin):
+    """`batches` has what is stored, by topic and partition; the next answers of the APIs in `lose` get lost."""
+
+    def __init__(self, broker_count: int = 1) -> None:
+        super().__init__(broker_count)
+        self.batches: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+        self.lose: list[int] = []
+        self._producers = 0
+        self._sequences: dict[tuple[int, str, int], int] = {}
+        self._answers |= {0: self._produce, 1: self._fetch, 22: self._init_producer_id}
+
+    def answer(self, address: Address, frame: bytes) -> bytes:
+        reply = super().answer(address, frame)
+        api_key = self.requests[-1][1].API_KEY
+        if api_key in self.lose:
+            self.lose.remove(api_key)
+            raise trio.BrokenResourceError
+        return reply
+
+    def store(self, topic: str, partition: int, batch: bytes | bytearray | memoryview) -> int:
+        """The offset of its first record, as its header says how many there are."""
+        log = self.topics[topic][partition]
+        base_offset = log.end
+        header = parse_header(batch)
+        self.batches[topic, partition].append(struct.pack(">q", base_offset) + bytes(batch)[8:])
+        log.end += header.last_offset_delta + 1
+        log.times[base_offset] = header.base_timestamp_ms
+        return base_offset
+
+    def _init_producer_id(self, address: Address, request: Any, version: int) -> Message:
+        assert request.transactional_id is None
+        self._producers += 1
+        return InitProducerIdResponse(error_code=self._refusal(22), producer_id=self._producers, producer_epoch=0)
+
+    def _produce(self, address: Address, request: Any, version: int) -> Message:
+        assert (request.acks, version) == (-1, 12)
+        return produce.ProduceResponse(
+            responses=[
+                produce.TopicProduceResponse(
+                    name=topic.name,
+                    partition_responses=[self._append(address, topic.name, one) for one in topic.partition_data],
+                )
+                for topic in request.topic_data
+            ]
+        )
+
+    def _append(self, address: Address, topic: str, sent: Any) -> produce.PartitionProduceResponse:
+        row = produce.PartitionProduceResponse(index=sent.index, error_code=self._refusal(0))
+        if row.error_code:
+            return row
+        log, header = self.topics[topic][sent.index], parse_header(sent.records)
+        assert self.addresses[log.leader] == address
+        sender = (header.producer_id, topic, sent.index)
+        expected = self._sequences.get(sender, 0)
+        if header.base_sequence == expected:
+            self._sequences[sender] = expected + header.record_count
+            row.base_offset = self.store(topic, sent.index, sent.records)
+        elif header.base_sequence + header.record_count == expected:  # it was sent before
+            row.base_offset = log.end - header.record_count
+        else:
+            row.error_code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return row
+
+    def _fetch(self, address: Address, request: Any, version: int) -> Message:
+        assert version == 12
+        return fetch.FetchResponse(
+            responses=[
+                fetch.FetchableTopicResponse(
+                    topic=topic.topic, partitions=[self._read(address, topic.topic, one) for one in topic.partitions]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _read(self, address: Address, topic: str, asked: Any) -> fetch.PartitionData:
+        log = self.topics[topic][asked.partition]
+        assert self.addresses[log.leader] == address
+        row = fetch.PartitionData(partition_index=asked.partition, error_code=self._refusal(1), aborted_transactions=[])
+        if not log.start <= asked.fetch_offset <= log.end:
+            row.error_code = row.error_code or ErrorCode.OFFSET_OUT_OF_RANGE
+        if not row.error_code:
+            kept = [one for one in self.batches[topic, asked.partition] if _end(one) > asked.fetch_offset]
+            data = b"".join(kept)
+            row.records = memoryview(data[: max(asked.partition_max_bytes, len(kept[0]) if kept else 0)])
+        return row
+
+
+def _end(batch: bytes) -> int:
+    return parse_header(batch).next_offset

@@ -1,0 +1,227 @@
+"""Producer and Consumer: what they send again, what they find, and what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from engine.batch import HEADER_SIZE_BYTES, Codec, Record, RecordHeader, build_batch, parse_header, seal_batch
+from engine.codecs import DECOMPRESSED_MAX_BYTES, compress
+from kafkawire.client import consumer as consumer_module
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.consumer import ConsumedRecord, Consumer
+from kafkawire.client.errors import ClientError, Refusal
+from kafkawire.client.partitions import TopicPartition
+from kafkawire.client.producer import BATCH_MAX_BYTES, Producer, in_rounds, record_size_max_bytes
+from kafkawire.client.tests.fake_cluster import FakeLog
+from kafkawire.client.tests.fake_records import FakeRecords
+from kafkawire.client.tests.test_against_broker import cluster_of, create
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.fetch import FetchRequest
+from kafkawire.messages.init_producer_id import InitProducerIdRequest
+from kafkawire.messages.list_offsets import ListOffsetsRequest
+from kafkawire.messages.produce import ProduceRequest
+from kafkawire.testing import EPOCH_MS, open_broker
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+CONTROL_ATTRIBUTE = 1 << 5
+
+
+def fake_cluster() -> FakeRecords:
+    """`orders` has two partitions, each on a broker of its own."""
+    fake = FakeRecords(2)
+    fake.topics["orders"] = [FakeLog(leader=1), FakeLog(leader=2)]
+    return fake
+
+
+def reachable(fake: FakeRecords) -> Cluster:
+    return Cluster(fake.bootstrap, fake.connect)
+
+
+def unheard(text: str) -> None:
+    raise AssertionError(text)
+
+
+def values(consumer_batches: list[consumer_module.Batch]) -> list[tuple[int, bytes | None]]:
+    return [(one.offset, one.value) for batch in consumer_batches for one in batch.records()]
+
+
+@pytest.mark.parametrize("codec", Codec)
+async def test_what_is_sent_to_a_broker_is_read_again(codec: Codec) -> None:
+    headers = (RecordHeader(b"a", b"\xff"), RecordHeader(b"a", None))
+    records = [Record(b"k%d" % number, None, EPOCH_MS + number, headers) for number in range(3)]
+    async with open_broker() as real, cluster_of(real) as cluster:
+        await create(cluster)
+        producer = Producer(cluster, codec)
+        assert await producer.send({FIRST: records, SECOND: records[:1]}) == {FIRST: 0, SECOND: 0}
+        assert await producer.send({FIRST: records}) == {FIRST: 3}
+        reader = Consumer(cluster, {FIRST: 1, SECOND: 0}, unheard)
+        found = [one for batch in await reader.poll() for one in batch.records()]
+        assert reader.positions == {FIRST: 6, SECOND: 1}
+        assert found[0] == ConsumedRecord(FIRST, 1, EPOCH_MS + 1, False, b"k1", None, headers)
+        assert [one.offset for one in found] == [1, 2, 3, 4, 5, 0]
+        assert await reader.poll() == []
+
+
+async def test_an_answer_that_got_lost_stores_nothing_twice() -> None:
+    fake = fake_cluster()
+    fake.lose = [ProduceRequest.API_KEY, InitProducerIdRequest.API_KEY]
+    async with reachable(fake) as cluster:
+        producer = Producer(cluster)
+        assert await producer.send({FIRST: [Record(value=b"1")], SECOND: [Record(value=b"2")]}) == {FIRST: 0, SECOND: 0}
+        assert await producer.send({FIRST: [Record(value=b"3")]}) == {FIRST: 1}
+    assert [len(fake.batches["orders", number]) for number in (0, 1)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT]
+)
+async def test_what_passes_is_waited_for(code: ErrorCode) -> None:
+    fake = fake_cluster()
+    fake.refuse(InitProducerIdRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    fake.refuse(ProduceRequest, *[code] * 8)
+    async with reachable(fake) as cluster:
+        assert await Producer(cluster).send({FIRST: [Record(value=b"1")]}) == {FIRST: 0}
+    assert len(fake.asked(ProduceRequest)) == 9
+
+
+async def test_what_does_not_pass_is_told_and_the_next_batch_is_in_order() -> None:
+    fake = fake_cluster()
+    fake.refuse(ProduceRequest, ErrorCode.MESSAGE_TOO_LARGE)
+    async with reachable(fake) as cluster:
+        producer = Producer(cluster)
+        refused = (await producer.send({FIRST: [Record(value=b"1")]}))[FIRST]
+        assert isinstance(refused, Refusal)
+        assert refused.code == ErrorCode.MESSAGE_TOO_LARGE
+        assert await producer.send({FIRST: [Record(value=b"2")]}) == {FIRST: 0}
+
+
+async def test_no_producer_id_is_given() -> None:
+    fake = fake_cluster()
+    fake.refuse(InitProducerIdRequest, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    async with reachable(fake) as cluster:
+        with pytest.raises(ClientError, match="no producer id: CLUSTER_AUTHORIZATION_FAILED"):
+            await Producer(cluster).send({FIRST: [Record(value=b"1")]})
+
+
+async def test_a_broker_that_comes_back_is_found_again_or_the_deadline_ends_it() -> None:
+    fake = fake_cluster()
+    async with reachable(fake) as cluster:
+        producer = Producer(cluster)
+        await producer.send({FIRST: [Record(value=b"1")]})
+        fake.lose = [ProduceRequest.API_KEY]
+        fake.unreachable.update(fake.bootstrap)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer.send, {FIRST: [Record(value=b"2")]})
+            await trio.sleep(5)
+            fake.unreachable.clear()
+        assert fake.topics["orders"][0].end == 2
+        fake.unreachable.update(fake.bootstrap)
+        fake.lose = [3]
+        with pytest.raises(ClientError, match=r"not done after 5 s, waiting for .*Connection refused"):
+            await cluster.within(5, lambda: producer.send({FIRST: [Record(value=b"3")]}))
+
+
+def test_rounds_are_bounded_and_in_order() -> None:
+    large = Record(value=bytes(BATCH_MAX_BYTES // 2 - 100))
+    huge = Record(b"k", bytes(BATCH_MAX_BYTES), 0, (RecordHeader(b"name", b"value"),))
+    sent = [(FIRST, large), (FIRST, large), (SECOND, large), (FIRST, large), (FIRST, huge)]
+    assert list(in_rounds(sent)) == [{FIRST: [large, large], SECOND: [large]}, {FIRST: [large]}, {FIRST: [huge]}]
+    assert list(in_rounds([])) == []
+    for record in (large, huge, Record()):
+        assert len(build_batch([record])) - HEADER_SIZE_BYTES <= record_size_max_bytes(record)
+
+
+async def test_control_batches_and_gaps_are_passed_over() -> None:
+    fake = fake_cluster()
+    fake.store("orders", 0, build_batch([Record(value=b"0")]))
+    fake.store("orders", 0, build_batch([Record(b"\0\0\0\1", b"")], attributes=CONTROL_ATTRIBUTE))
+    del fake.batches["orders", 0][0]
+    fake.store("orders", 0, build_batch([Record(value=b"2")]))
+    async with reachable(fake) as cluster:
+        reader = Consumer(cluster, {FIRST: 0}, unheard)
+        assert values(await reader.poll()) == [(2, b"2")]
+        assert reader.positions == {FIRST: 3}
+        reader.leave(FIRST)
+        assert reader.positions == {}
+
+
+async def test_a_reply_that_is_cut_off_within_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = fake_cluster()
+    for number in range(3):
+        fake.store("orders", 0, build_batch([Record(value=b"%d" % number)]))
+    for size_bytes in (1, len(fake.batches["orders", 0][0]) + 65):
+        monkeypatch.setattr(consumer_module, "PARTITION_MAX_BYTES", size_bytes)
+        async with reachable(fake) as cluster:
+            reader = Consumer(cluster, {FIRST: 0}, unheard)
+            found = [values(await reader.poll()) for _ in range(3)]
+            assert found == [[(number, b"%d" % number)] for number in range(3)]
+
+
+async def test_a_log_that_lost_its_beginning() -> None:
+    fake = fake_cluster()
+    for number in range(3):
+        fake.store("orders", 0, build_batch([Record(value=b"%d" % number)]))
+    remarks: list[str] = []
+    async with reachable(fake) as cluster:
+        reader = Consumer(cluster, {FIRST: 0}, remarks.append)
+        fake.topics["orders"][0].start = 2
+        assert await reader.poll() == []
+        assert values(await reader.poll()) == [(2, b"2")]
+        assert remarks == ["orders-0 has no offset 0 any more: 2 is taken"]
+        fake.refuse(FetchRequest, ErrorCode.OFFSET_OUT_OF_RANGE)
+        fake.refuse(ListOffsetsRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        with pytest.raises(ClientError, match="orders-0: not authorized"):
+            await reader.poll()
+
+
+async def test_a_refusal_to_read() -> None:
+    fake = fake_cluster()
+    fake.refuse(FetchRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    async with reachable(fake) as cluster:
+        with pytest.raises(ClientError, match="orders-0: not authorized for the topic"):
+            await Consumer(cluster, {FIRST: 0}, unheard).poll()
+
+
+def bomb() -> bytearray:
+    """A small batch of one record that says it is large."""
+    plain = parse_header(build_batch([Record(value=b"v")]))
+    return seal_batch(
+        compress(Codec.ZSTD, bytes(DECOMPRESSED_MAX_BYTES + 1)),
+        record_count=1,
+        base_offset=0,
+        leader_epoch=0,
+        attributes=Codec.ZSTD,
+        timestamps_ms=(plain.base_timestamp_ms, plain.max_timestamp_ms),
+        producer=(-1, -1, -1),
+    )
+
+
+def flipped() -> bytearray:
+    batch = build_batch([Record(value=b"v")])
+    batch[-2] ^= 1
+    return batch
+
+
+def old() -> bytearray:
+    batch = build_batch([Record(value=b"v")])
+    batch[16] = 1
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        (bomb(), "orders-0: the batch at offset 0: records grow beyond"),
+        (flipped(), "orders-0: the batch at offset 0 does not match its CRC"),
+        (old(), "orders-0: records at offset 0 are of a format before Kafka 0.11"),
+        (build_batch([Record(value=b"v")], attributes=5), "unknown compression codec 5"),
+        (build_batch([Record(value=b"v")], attributes=Codec.LZ4), "records are not lz4"),
+    ],
+)
+async def test_bytes_that_are_no_records(batch: bytearray, reason: str) -> None:
+    fake = fake_cluster()
+    fake.store("orders", 0, batch)
+    async with reachable(fake) as cluster:
+        with pytest.raises(ClientError, match=reason):
+            values(await Consumer(cluster, {FIRST: 0}, unheard).poll())
