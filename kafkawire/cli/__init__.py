@@ -11,6 +11,7 @@ import kafkawire
 COMMANDS = {
     "configs": "kafkawire.cli.configs",
     "consume": "kafkawire.cli.consume",
+    "demo": "kafkawire.cli.demo",
     "doctor": "kafkawire.cli.doctor",
     "find": "kafkawire.cli.find",
     "groups": "kafkawire.cli.groups",

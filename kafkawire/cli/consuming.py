@@ -23,7 +23,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Connect, connect_tcp, parse_bootstrap
 from kafkawire.client.consumer import WAIT_MAX_MS, Batch, ConsumedRecord, Consumer
 from kafkawire.client.errors import ClientError, Refusal
-from kafkawire.client.logs import EARLIEST, LATEST, NO_OFFSET, offsets_at, partitions_of
+from kafkawire.client.logs import EARLIEST, LATEST, NO_OFFSET, known_partitions, offsets_at
 from kafkawire.client.partitions import TopicPartition
 
 WRITE_BYTES: Final = 256 * 1024
@@ -151,9 +151,7 @@ async def _begin(
     cluster: Cluster, topic: str, only: Collection[int], start: Start
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Where to begin, and where the partitions end."""
-    found = (await partitions_of(cluster, [topic]))[topic]
-    if isinstance(found, Refusal):
-        raise ClientError(f"topic {topic}: {found}")
+    found = await known_partitions(cluster, topic)
     wanted = [TopicPartition(topic, number) for number in sorted(set(only))] or found
     for one in wanted:
         if one not in found:

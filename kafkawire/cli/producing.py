@@ -14,7 +14,6 @@ from itertools import cycle
 from typing import Any
 
 import click
-import trio
 
 from engine.batch import Codec, Record
 from kafkawire.cli.cluster_command import Report, printable, show
@@ -24,12 +23,11 @@ from kafkawire.cli.streaming import EXIT_INTERRUPTED, Input, Progress, is_long_w
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Connect, connect_tcp, parse_bootstrap
 from kafkawire.client.errors import ClientError, Refusal
-from kafkawire.client.logs import partitions_of
+from kafkawire.client.logs import known_partitions
 from kafkawire.client.partitioner import partition_of_key
 from kafkawire.client.partitions import TopicPartition
 from kafkawire.client.producer import Producer, in_rounds, record_size_max_bytes
-from kafkawire.client.topics import NewTopic, create_topics
-from kafkawire.errors import ErrorCode
+from kafkawire.client.topics import created_partitions
 
 
 @dataclass(slots=True)
@@ -73,15 +71,11 @@ class Production:
                 return
 
     async def _partitions(self, cluster: Cluster, *, create: bool) -> list[TopicPartition]:
-        """Those to send to; a topic that was just created is waited for."""
-        found = (await partitions_of(cluster, [self._topic]))[self._topic]
-        if isinstance(found, Refusal) and found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and create:
-            refused = (await create_topics(cluster, [NewTopic(self._topic)], validate_only=False))[self._topic]
-            if refused is not None and refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise ClientError(f"topic {self._topic}: {refused}")
-            found = await _wait_for_partitions(cluster, self._topic)
-        if isinstance(found, Refusal):
-            raise ClientError(f"topic {self._topic}: {found}")
+        """Those to send to."""
+        if create:
+            found, _ = await created_partitions(cluster, self._topic)
+        else:
+            found = await known_partitions(cluster, self._topic)
         if self._partition is None:
             return found
         only = TopicPartition(self._topic, self._partition)
@@ -127,19 +121,6 @@ def _placed(
             yield without_key, record
         else:
             yield partitions[partition_of_key(record.key, len(partitions))], record
-
-
-async def _wait_for_partitions(cluster: Cluster, topic: str) -> list[TopicPartition] | Refusal:
-    """The broker that is asked may hear of it later than the controller."""
-    cluster.waiting_for = f"topic {topic}"
-    while True:
-        found = (await partitions_of(cluster, [topic]))[topic]
-        if not isinstance(found, Refusal) or found.code not in (
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            ErrorCode.LEADER_NOT_AVAILABLE,
-        ):
-            return found
-        await trio.sleep(0.1)
 
 
 def produce(

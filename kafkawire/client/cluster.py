@@ -49,7 +49,7 @@ class Cluster:
 
     def __init__(self, bootstrap: Sequence[Address], connect: Connect = connect_tcp) -> None:
         self.waiting_for = "a connection"
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         self._reached = bootstrap  # or the one of them that answered
         self._connect = connect
         self._connections: dict[Address, Connection] = {}
@@ -67,7 +67,7 @@ class Cluster:
         for connection in self._connections.values():
             await connection.aclose()
         self._connections.clear()
-        self._reached = self._bootstrap
+        self._reached = self.bootstrap
 
     async def within(self, timeout_s: float, work: Callable[[], Awaitable[_ValueT]]) -> _ValueT:
         """Raises ClientError when it takes longer."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Connection
-from kafkawire.client.errors import Refusal, refusal
+from kafkawire.client.errors import ClientError, Refusal, refusal
 from kafkawire.client.partitions import TopicPartition, by_topic
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -57,3 +57,11 @@ async def partitions_of(cluster: Cluster, topics: Collection[str]) -> dict[str, 
         else sorted(TopicPartition(name, row.partition_index) for row in topic.partitions)
         for name, topic in (await cluster.topics(topics)).items()
     }
+
+
+async def known_partitions(cluster: Cluster, topic: str) -> list[TopicPartition]:
+    """Of a topic that must be there. Raises ClientError."""
+    found = (await partitions_of(cluster, [topic]))[topic]
+    if isinstance(found, Refusal):
+        raise ClientError(f"topic {topic}: {found}")
+    return found

@@ -6,9 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kafkawire.client.cluster import Cluster
+import trio
+
+from kafkawire.client.cluster import RETRY_FIRST_S, Cluster
 from kafkawire.client.connection import Connection
-from kafkawire.client.errors import Refusal, refusal
+from kafkawire.client.errors import ClientError, Refusal, refusal
+from kafkawire.client.logs import partitions_of
+from kafkawire.client.partitions import TopicPartition
+from kafkawire.errors import ErrorCode
 from kafkawire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -52,6 +57,25 @@ async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validat
         return {one.name: _outcome(one.error_code, one.error_message) for one in answer.topics}
 
     return await cluster.at_controller(wanted, ask)
+
+
+async def created_partitions(cluster: Cluster, topic: str) -> tuple[list[TopicPartition], bool]:
+    """Of a topic that is created, as the brokers are configured to, if there is none; and whether it was. Raises
+    ClientError."""
+    found = (await partitions_of(cluster, [topic]))[topic]
+    if not isinstance(found, Refusal):
+        return found, False
+    if found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        refused = (await create_topics(cluster, [NewTopic(topic)]))[topic]
+        if refused is not None and refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise ClientError(f"topic {topic}: {refused}")
+        cluster.waiting_for = f"topic {topic}"
+    while isinstance(found, Refusal):  # the broker that is asked may hear of it later than the controller
+        if found.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+            raise ClientError(f"topic {topic}: {found}")
+        await trio.sleep(RETRY_FIRST_S)
+        found = (await partitions_of(cluster, [topic]))[topic]
+    return found, True
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

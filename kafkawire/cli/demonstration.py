@@ -1,0 +1,181 @@
+"""The work of `kafkawire demo`. A broker that it starts goes on when it ends: what it says to type next needs one.
+
+It starts one on this machine alone, with what `kafkawire serve` takes by default and in the same directory, and lets
+it be found by what it prints: its process and its log.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import trio
+
+from engine.batch import Record
+from kafkawire.cli.cluster_command import Report
+from kafkawire.client.cluster import RETRY_FIRST_S, Cluster
+from kafkawire.client.connection import DEFAULT_PORT, Address
+from kafkawire.client.consumer import Consumer
+from kafkawire.client.errors import CannotConnect, ClientError, Refusal
+from kafkawire.client.partitioner import partition_of_key
+from kafkawire.client.partitions import TopicPartition
+from kafkawire.client.producer import Producer
+from kafkawire.client.topics import created_partitions
+
+RECORDS: Final = 1_000
+LOG_NAME: Final = "kafkawire.log"
+_CUSTOMERS: Final = 10
+_LOCAL: Final = ("127.0.0.1", "::1", "localhost")
+
+
+class Started(Protocol):
+    """A broker that was just started; `poll` has its exit code once it has one."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+
+Start = Callable[[Address], Started]
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """Of records to a topic and back."""
+
+    topic: str
+    created: bool
+    partitions: int
+    produce_ms: float
+    consume_ms: float
+
+
+async def demonstrate(cluster: Cluster, *, topic: str, start: Start) -> Report:
+    """Raises ClientError."""
+    started = await _running_broker(cluster, start)
+    partitions, created = await created_partitions(cluster, topic)
+    sent = _records(partitions)
+    began = time.perf_counter()
+    offsets = await _produce(cluster, sent)
+    middle = time.perf_counter()
+    await _read_back(cluster, sent, offsets)
+    end = time.perf_counter()
+    trip = Trip(topic, created, len(partitions), 1000 * (middle - began), 1000 * (end - middle))
+    return _report(cluster.bootstrap[0], started, trip)
+
+
+async def _running_broker(cluster: Cluster, start: Start) -> Started | None:
+    """None: there was one."""
+    try:
+        await cluster.any_broker()
+    except CannotConnect:
+        address = cluster.bootstrap[0]
+        if len(cluster.bootstrap) > 1 or address.host not in _LOCAL:
+            raise
+    else:
+        return None
+    started = start(address)
+    while True:
+        try:
+            await cluster.any_broker()
+        except CannotConnect:
+            if started.poll() is not None:
+                raise ClientError(f"the broker did not start: {_last_line(Path(LOG_NAME))}") from None
+        else:
+            return started
+        await trio.sleep(RETRY_FIRST_S)
+
+
+def start_broker(address: Address) -> subprocess.Popen[bytes]:
+    """In a session of its own, so that it stays when the terminal's job ends."""
+    command = [sys.executable, "-m", "kafkawire", "serve", "--set", f"listeners=PLAINTEXT://{address}"]
+    if address.port != DEFAULT_PORT:  # beside another broker, which may have the HTTP port
+        command += ["--set", "http.listeners="]
+    with Path(LOG_NAME).open("ab") as log:
+        return subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return lines[-1].removeprefix("Error: ") if lines else f"see {log}"
+
+
+def _records(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, list[Record]]:
+    """Orders of a few customers, each customer's in one partition."""
+    now_ms = time.time_ns() // 1_000_000
+    sent: dict[TopicPartition, list[Record]] = {}
+    for number in range(RECORDS):
+        key = b"customer-%d" % (number % _CUSTOMERS)
+        record = Record(key, b'{"order":%d,"amount":%d}' % (number, number * 7 % 100), now_ms)
+        sent.setdefault(partitions[partition_of_key(key, len(partitions))], []).append(record)
+    return sent
+
+
+async def _produce(cluster: Cluster, sent: Mapping[TopicPartition, Sequence[Record]]) -> dict[TopicPartition, int]:
+    offsets = {}
+    for one, offset in (await Producer(cluster).send(sent)).items():
+        if isinstance(offset, Refusal):
+            raise ClientError(f"{one}: {offset}")
+        offsets[one] = offset
+    return offsets
+
+
+async def _read_back(
+    cluster: Cluster, sent: Mapping[TopicPartition, Sequence[Record]], offsets: Mapping[TopicPartition, int]
+) -> None:
+    """What lies where it was stored, in whatever others send there meanwhile."""
+    missing = {(one, offsets[one] + number): record for one, some in sent.items() for number, record in enumerate(some)}
+    reader = Consumer(cluster, offsets, lambda remark: None)
+    while missing:
+        for batch in await reader.poll():
+            for found in batch.records():
+                record = missing.pop((found.partition, found.offset), None)
+                if record is not None and (record.key, record.value) != (found.key, found.value):
+                    raise ClientError(f"{found.partition} has another record at offset {found.offset} than was sent")
+
+
+def _report(address: Address, started: Started | None, trip: Trip) -> Report:
+    to_type = _to_type(address, started, trip.topic)
+    document: dict[str, Any] = {
+        "bootstrap_server": str(address),
+        "started": None if started is None else {"pid": started.pid, "log": LOG_NAME},
+        "topic": trip.topic,
+        "created": trip.created,
+        "records": RECORDS,
+        "produce_ms": round(trip.produce_ms, 3),
+        "consume_ms": round(trip.consume_ms, 3),
+        "next": [command for command, _ in to_type],
+    }
+    width = max(len(command) for command, _ in to_type)
+    lines = [
+        f"A broker listens on {address}."
+        if started is None
+        else f"No broker listened on {address}. One was started: process {started.pid}, its log is {LOG_NAME}.",
+        f"Topic {trip.topic} {'was created' if trip.created else 'was there'}, with {trip.partitions} partition(s).",
+        f"Produced {RECORDS} records in {trip.produce_ms:.0f} ms, each acknowledged by all replicas in sync.",
+        f"Read them back in {trip.consume_ms:.0f} ms: they are what was sent.",
+        "",
+        "Type next:",
+        *(f"  {command:<{width}}  # {why}" for command, why in to_type),
+    ]
+    return Report(document, rows=[(line,) for line in lines])
+
+
+def _to_type(address: Address, started: Started | None, topic: str) -> list[tuple[str, str]]:
+    where = "" if address == ("127.0.0.1", DEFAULT_PORT) else f" -b {address}"
+    commands = [
+        (f"kafkawire consume {topic}{where} --from-beginning -n 3 -o json", "records, as programs read them"),
+        (f"echo 'customer-1:hello' | kafkawire produce {topic}{where} -K:", "one more, with a key"),
+        (f"kafkawire consume {topic}{where} --offset -1 -e", "the last of each partition"),
+        (f"kafkawire topics describe {topic}{where}", "who has its partitions"),
+        ("kafkawire --help", "and what else there is"),
+    ]
+    return commands if started is None else [*commands, (f"kill {started.pid}", "stop the broker; its data stays")]

@@ -1,0 +1,132 @@
+"""`kafkawire demo` against a cluster in memory: with a broker, without one, and with one that does not come."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trio
+from click.testing import CliRunner
+
+from engine.batch import Record, build_batch
+from kafkawire.cli import main
+from kafkawire.cli.demonstration import LOG_NAME, RECORDS, demonstrate
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import Address
+from kafkawire.client.errors import CannotConnect, ClientError
+from kafkawire.client.tests.fake_cluster import FakeLog
+from kafkawire.client.tests.fake_records import FakeRecords
+from kafkawire.errors import ErrorCode
+from kafkawire.messages.fetch import FetchRequest
+from kafkawire.messages.produce import ProduceRequest
+
+LOCAL = Address("127.0.0.1", 9092)
+
+
+@dataclass
+class FakeProcess:
+    pid: int = 4711
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        return self.code
+
+
+def no_start(address: Address) -> FakeProcess:
+    raise AssertionError(address)
+
+
+def local_cluster() -> FakeRecords:
+    fake = FakeRecords()
+    fake.addresses = {1: LOCAL}
+    return fake
+
+
+def test_with_a_broker() -> None:
+    fake = FakeRecords(2)
+    fake.topics["demo"] = [FakeLog(leader=1), FakeLog(leader=2)]
+    fake.store("demo", 0, build_batch([Record(value=b"another")]))
+    command = ["demo", "-b", "kafka-2:9092"]
+    result = CliRunner().invoke(main, command, obj=fake.connect, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[:2] == ["A broker listens on kafka-2:9092.", "Topic demo was there, with 2 partition(s)."]
+    assert lines[2].startswith(f"Produced {RECORDS} records in ")
+    assert "  kafkawire topics describe demo -b kafka-2:9092" in result.stdout
+    assert sum(log.end for log in fake.topics["demo"]) == RECORDS + 1
+
+
+def test_for_programs() -> None:
+    fake = FakeRecords()
+    command = ["demo", "-b", "kafka-1:9092", "--topic", "new", "-o", "json"]
+    result = CliRunner().invoke(main, command, obj=fake.connect, catch_exceptions=False)
+    document = json.loads(result.stdout)
+    assert (document["started"], document["topic"], document["created"]) == (None, "new", True)
+    assert document["next"][-1] == "kafkawire --help"
+
+
+async def test_without_a_broker_one_is_started() -> None:
+    fake = local_cluster()
+    fake.unreachable.add(LOCAL)
+    asked: list[Address] = []
+
+    def start(address: Address) -> FakeProcess:
+        asked.append(address)
+        fake.unreachable.clear()
+        return FakeProcess()
+
+    async with Cluster(fake.bootstrap, fake.connect) as cluster:
+        report = await demonstrate(cluster, topic="demo", start=start)
+    assert asked == [LOCAL]
+    told = [str(row[0]) for row in report.rows]
+    assert told[0] == (f"No broker listened on 127.0.0.1:9092. One was started: process 4711, its log is {LOG_NAME}.")
+    assert told[-1].split()[:2] == ["kill", "4711"]
+    assert " -b " not in "".join(told)
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [("", f"see {LOG_NAME}"), ("first\nError: the directory is locked\n", "the directory is locked")],
+)
+async def test_a_broker_that_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, reason: str
+) -> None:
+    fake = local_cluster()
+    fake.unreachable.add(LOCAL)
+    monkeypatch.chdir(tmp_path)
+    await trio.Path(LOG_NAME).write_text(log)
+    async with Cluster(fake.bootstrap, fake.connect) as cluster:
+        with pytest.raises(ClientError, match=f"the broker did not start: {reason}"):
+            await demonstrate(cluster, topic="demo", start=lambda address: FakeProcess(code=1))
+
+
+async def test_none_is_started_elsewhere() -> None:
+    fake = FakeRecords()
+    fake.unreachable.update(fake.bootstrap)
+    async with Cluster(fake.bootstrap, fake.connect) as cluster:
+        with pytest.raises(CannotConnect):
+            await demonstrate(cluster, topic="demo", start=no_start)
+
+
+async def test_what_is_refused_is_told() -> None:
+    fake = FakeRecords()
+    async with Cluster(fake.bootstrap, fake.connect) as cluster:
+        fake.refuse(ProduceRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        with pytest.raises(ClientError, match="demo-0: not authorized"):
+            await demonstrate(cluster, topic="demo", start=no_start)
+        fake.refuse(FetchRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        with pytest.raises(ClientError, match="demo-0: not authorized"):
+            await demonstrate(cluster, topic="demo", start=no_start)
+
+
+async def test_a_broker_that_gives_out_other_records() -> None:
+    class Forger(FakeRecords):
+        def store(self, topic: str, partition: int, batch: bytes | bytearray | memoryview) -> int:
+            return super().store(topic, partition, build_batch([Record(value=b"forged")] * RECORDS))
+
+    fake = Forger()
+    async with Cluster(fake.bootstrap, fake.connect) as cluster:
+        with pytest.raises(ClientError, match="demo-0 has another record at offset 0 than was sent"):
+            await demonstrate(cluster, topic="demo", start=no_start)
