@@ -8,8 +8,6 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from compat_tests.cli.commands import TIMEOUT_S, document, refusal
 from compat_tests.confluent.clients import create_topic, flush, producer
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE
@@ -40,12 +38,13 @@ def consumed(broker: Broker, topic: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_hundred_thousand_lines(broker: Broker, topic: str, codec: str) -> None:
+def test_many_lines_in_every_codec(broker: Broker, topic: str) -> None:
     document(broker, "topics", "create", topic, "--partitions", "3")
-    lines = [f"key-{number % 100}:value {number}" for number in range(100_000)]
-    told = produced(broker, "\n".join(lines), topic, "-K:", "-z", codec)
-    assert told["records"] == len(lines)
+    lines = [f"key-{number % 100}:value {number}" for number in range(50_000)]
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    for number, codec in enumerate(codecs):
+        told = produced(broker, "\n".join(lines[10_000 * number : 10_000 * (number + 1)]), topic, "-K:", "-z", codec)
+        assert told["records"] == 10_000
     found = consumed(broker, topic, "--from-beginning", "-K:")
     assert sorted(found) == sorted(lines)
     assert [one for one in found if one.startswith("key-7:")] == lines[7::100]

@@ -12,8 +12,20 @@ from collections.abc import Callable
 from typing import Any, Final
 
 
+def load_json(text: bytes) -> Any:
+    """Raises ValueError, also for NaN and Infinity, which Python takes for numbers and JSON does not."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
+
+
 def _checked_json(text: bytes) -> bytes:
-    json.loads(text)
+    load_json(text)
     return text
 
 
@@ -38,7 +50,7 @@ def decode_text(text: bytes, name: str) -> bytes:
     """What a line says. Raises ValueError."""
     try:
         return _DECODERS[name](text)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise ValueError(f"not {name}: {_shown(text)}") from None
 
 
@@ -80,8 +92,8 @@ def encode_document(data: bytes | None, name: str) -> Any:
 
 def _parsed(data: bytes) -> Any:
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
+        return load_json(data)
+    except ValueError:
         raise ValueError(f"not json: {_shown(data)}") from None
 
 

@@ -5,13 +5,12 @@ A line may come in several pieces, and a piece may have many lines. It refuses l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.batch import Record, RecordHeader
-from kafkawire.cli.data_formats import decode_document, decode_text
+from kafkawire.cli.data_formats import decode_document, decode_text, load_json
 
 LINE_MAX_BYTES: Final = 64 * 1024 * 1024  # requests of 100 MiB are what brokers take at most
 
@@ -70,8 +69,8 @@ class Reading:
 
     def _from_json(self, line: bytes, now_ms: int) -> Record:
         try:
-            document = json.loads(line)
-        except (ValueError, RecursionError):
+            document = load_json(line)
+        except ValueError:
             raise ValueError("it is not a JSON object") from None
         if not isinstance(document, dict) or not {"key", "value"} & document.keys():
             raise ValueError("it is not a JSON object with a key or a value")

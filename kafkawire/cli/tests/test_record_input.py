@@ -89,6 +89,7 @@ def test_bytes_that_are_no_text() -> None:
         ("base64", b"a", "not base64: a"),
         ("hex", b"\xff" * 50, "not hex: "),
         ("json", b"[" * 100_000, "not json: "),
+        ("json", b"NaN", "not json: NaN"),
     ],
 )
 def test_text_that_is_not_of_its_format(name: str, text: bytes, reason: str) -> None:
