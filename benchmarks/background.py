@@ -8,9 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
+from benchmarks.load import LoadFailedError
+from compat_tests.harness.wire import WireConnection
+
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import SynchronizedArray
     from multiprocessing.synchronize import Event
+
+    from benchmarks.load import Requests
 
 Arguments = ParamSpec("Arguments")
 
@@ -64,3 +69,19 @@ def working(
     finally:
         is_over.set()
         process.join()
+
+
+def keep_pace(beside: Beside, port: int, requests: Requests, per_s: float) -> None:
+    """Its first request again and again, so often at most, one at a time, until it is over."""
+    frame = bytes(requests.prepare(0))
+    with WireConnection(port) as connection:
+        due_s = time.perf_counter()
+        while not beside.wait(due_s - time.perf_counter()):
+            due_s += 1 / per_s
+            begun_s = time.perf_counter()
+            connection.send_bytes(frame)
+            answer = connection.receive_frame()
+            if answer is None:
+                raise LoadFailedError("the broker closed the connection")
+            requests.check(answer)
+            beside.note(time.perf_counter() - begun_s)

@@ -9,8 +9,9 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.background import keep_pace
 from benchmarks.load import LoadFailedError, Requests
-from benchmarks.wire_requests import checker, create_topic_frame
+from benchmarks.wire_requests import batch_of, checker, create_topic_frame, produce_requests
 from compat_tests.harness.messages import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 
@@ -24,6 +25,7 @@ MEMBER_ID_REQUIRED, COORDINATOR_NOT_AVAILABLE = 79, 15
 SESSION_TIMEOUT_MS = 60_000
 PATIENCE_S = 60.0
 CHUNK = 100
+RECORD_SIZE_BYTES = 90  # of an offset in the log, about
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\4load"  # ConsumerProtocolSubscription 0, user data follows
 
 
@@ -126,9 +128,12 @@ def wait_for_coordinator(port: int, group: str) -> None:
 
 def commit_requests(group: str, topic: str, partitions: Sequence[int], count: int) -> Requests:
     """Commits of one offset each, to the partitions in turn, of a group without members."""
-    frames = [_sized(_commit(group, topic, [partition])) for partition in partitions]
-    # correlation id, throttle, one topic, its name, one partition, its index
-    return Requests(frames, count, checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4))
+    return _commits(topic, [_commit(group, topic, [partition]) for partition in partitions], count)
+
+
+def _commits(topic: str, frames: Sequence[bytes], count: int) -> Requests:
+    # correlation id, throttle, one topic, its name, the partitions, the first one's index
+    return Requests([_sized(frame) for frame in frames], count, checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4))
 
 
 def commit_many(port: int, group: str, topic: str, partitions: Sequence[int]) -> None:
@@ -141,22 +146,15 @@ def commit_many(port: int, group: str, topic: str, partitions: Sequence[int]) ->
 
 
 def commit_on(beside: Beside, port: int, group: str, topic: str, offsets_per_s: int) -> None:
-    """Commits at that pace, `CHUNK` offsets a request, until it is over."""
-    frame = _commit(group, topic, range(CHUNK))
-    with WireConnection(port) as connection:
-        connection.send_frame(frame)
-        expected = connection.receive_frame()
-        assert expected is not None
-        for one in decode_response("offset_commit", COMMIT_VERSION, expected)["topics"][0]["partitions"]:
-            _check(one["error_code"])
-        due_s = time.perf_counter()
-        while not beside.wait(due_s - time.perf_counter()):
-            due_s += CHUNK / offsets_per_s
-            begun_s = time.perf_counter()
-            connection.send_frame(frame)
-            if connection.receive_frame() != expected:
-                raise LoadFailedError("a commit was not answered like the one before")
-            beside.note(time.perf_counter() - begun_s)
+    """`CHUNK` offsets a request, until it is over."""
+    requests = _commits(topic, [_commit(group, topic, range(CHUNK))], 1)
+    keep_pace(beside, port, requests, offsets_per_s / CHUNK)
+
+
+def produce_on(beside: Beside, port: int, topic: str, offsets_per_s: int) -> None:
+    """What such commits lead to on the disk, without the groups: as many batches, of their size."""
+    requests = produce_requests(topic, [0], batch_of(CHUNK * RECORD_SIZE_BYTES), 1)
+    keep_pace(beside, port, requests, offsets_per_s / CHUNK)
 
 
 def creation_requests(prefix: str, count: int) -> Requests:

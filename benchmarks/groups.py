@@ -108,7 +108,7 @@ def fetches(options: Options, field: Sequence[Contender]) -> report.Result:
 
 
 def beside(options: Options, numbers: list[int], contender: Contender) -> report.Figures:
-    """Produce and topic creation alone, then beside commits of 20,000 offsets a second."""
+    """Produce and topic creation alone, beside commits of 20,000 offsets a second, and beside as many batches."""
     port = contender.broker.port
     committed = bench.new_topic(contender, group_requests.CHUNK)
     produced = bench.new_topic(contender, 1)
@@ -127,6 +127,8 @@ def beside(options: Options, numbers: list[int], contender: Contender) -> report
     measure("alone")
     with working(group_requests.commit_on, port, "beside", committed, OFFSETS_PER_S) as commits:
         measure("beside")
+    with working(group_requests.produce_on, port, committed, OFFSETS_PER_S):
+        measure("beside batches")
     figures["commit p50 ms"] = 1000 * statistics.median(commits.latencies_s)
     for topic in (committed, produced):
         bench.delete_topic(contender, topic)
