@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from kafkawire.tests.simulation.history import (
@@ -316,28 +316,26 @@ def _marks(facts: Facts, place: Place) -> Iterator[Anomaly]:
     yield from _monotone(f"log start of {place}", starts, [])
     expired_to = _expired_to(facts, place)
     for start in starts:
-        asked = {0, *(one.offset for one in deletions if one.invoked < start.completed)}
-        if start.value > max(*asked, expired_to(start.completed)):
-            yield Anomaly("log start ahead", f"{place}: {start.value}, nobody asked for more than {max(asked)}")
+        asked = max((one.offset for one in deletions if one.invoked < start.completed), default=0)
+        if start.value > expired_to(start.completed, asked):
+            yield Anomaly("log start ahead", f"{place}: {start.value}, nobody asked for more than {asked}")
 
 
-def _expired_to(facts: Facts, place: Place) -> Callable[[int], int]:
-    """Up to where retention may have moved the log start by a logical time: no record that was read and is young
-    enough lies below."""
+def _expired_to(facts: Facts, place: Place) -> Callable[[int, int], int]:
+    """Up to where retention may have moved the log start by a logical time, from an offset on: to the first record
+    that was read and is young enough."""
     history = facts.history
     retention_ms = history.topics[place.topic_id].retention_ms
     if retention_ms is None:
-        return lambda _: 0
+        return lambda _, start: start
     if facts.is_compacted(place):  # what was young may have given way
-        return lambda _: UNANSWERED
-    records = list(_kept_records(facts, place))
-    records.sort(key=lambda record: record.timestamp_ms)
-    lowest_from = [*accumulate((record.offset for record in reversed(records)), min)][::-1]
+        return lambda _, start: UNANSWERED
+    records = sorted({(record.offset, record.timestamp_ms) for record in _kept_records(facts, place)})
 
-    def at(time: int) -> int:
-        wall_ms = history.times_ms[min(time, len(history.times_ms)) - 1]
-        young = bisect_left(records, wall_ms - retention_ms, key=lambda record: record.timestamp_ms)
-        return lowest_from[young] if young < len(records) else UNANSWERED
+    def at(time: int, start: int) -> int:
+        young_ms = history.times_ms[min(time, len(history.times_ms)) - 1] - retention_ms
+        behind = islice(records, bisect_left(records, (start,)), None)
+        return next((offset for offset, timestamp_ms in behind if timestamp_ms >= young_ms), UNANSWERED)
 
     return at
 
@@ -412,7 +410,8 @@ def _out_of_range(facts: Facts, place: Place) -> Iterator[Anomaly]:
         if read.error != OUT_OF_RANGE:
             continue
         end = max((value for completed, value in sound if completed < read.invoked), default=0)
-        start = max([expired_to(read.completed), *(offset for invoked, offset in asked if invoked < read.completed)])
+        deleted = max((offset for invoked, offset in asked if invoked < read.completed), default=0)
+        start = expired_to(read.completed, deleted)
         if start <= read.offset <= end:
             yield Anomaly("refused offset", f"{place}: {read.offset} is within [{start}, {end}]")
 

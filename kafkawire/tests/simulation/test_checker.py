@@ -291,6 +291,20 @@ def test_retention_moves_the_log_start_no_further_than_to_what_is_young(start: i
     assert check(one, {})[-1].detail.startswith(f"{HERE}: 1 is within")
 
 
+def test_what_was_young_does_not_hold_the_log_start_where_it_was_deleted() -> None:
+    """Seed 389: retention went on behind records that were younger, and deleted by request."""
+    one = history()
+    one.topics[HERE.topic_id].retention_ms = 100
+    one.now_ms = lambda: 1000
+    send(one, (1, 0), (1, 1), (1, 2), outcome=Outcome.UNKNOWN)
+    read(one, 0, batch(0, (1, 0), (1, 1), (1, 2), times=(950, 100, 950)))
+    one.deletions.append(RecordsDeletion(HERE, 1, one.tick(), one.tick(), 1))
+    read(one, 2, mark=3, start=2).is_alone = False
+    assert kinds(one) == set()
+    read(one, 3, mark=3, start=3).is_alone = False
+    assert kinds(one) == {"log start ahead"}
+
+
 def test_leader_epoch_used_in_two_lives() -> None:
     one = history()
     send(one, (1, 0), offset=0, life=1)
