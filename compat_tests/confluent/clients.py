@@ -12,6 +12,7 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     DescribeClusterResult,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -58,6 +59,11 @@ class Admin:
         asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         (done,) = self._client.incremental_alter_configs([asked]).values()
         done.result(self._timeout_s)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """To so many partitions in all."""
+        asked = NewPartitions(topic, partitions)
+        self._client.create_partitions([asked], request_timeout=self._timeout_s)[topic].result(self._timeout_s)
 
     def delete_records(self, topic: str, before_offset: int) -> int:
         """The low watermark of partition 0 afterwards."""

@@ -1,0 +1,90 @@
+"""Readers, streams and records as these tests need them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from compat_tests.confluent.clients import flush, producer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQuery
+
+    from compat_tests.harness.broker import Broker
+
+FIRST_MS = 1_700_000_000_000
+DONE_WITHIN_S = 60.0
+
+# A source that fails, instead of waiting for minutes, when the broker does not answer.
+LIMITS = {"kafka.request.timeout.ms": "20000", "kafka.default.api.timeout.ms": "20000"}
+
+
+def reader(spark: SparkSession, broker: Broker, **options: str) -> DataFrameReader:
+    """In batches."""
+    return spark.read.format("kafka").options(**{"kafka.bootstrap.servers": broker.bootstrap, **LIMITS, **options})
+
+
+def stream(spark: SparkSession, broker: Broker, **options: str) -> DataStreamReader:
+    """From the earliest offset on, if nothing else is said."""
+    defaults = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest", **LIMITS}
+    return spark.readStream.format("kafka").options(**{**defaults, **options})
+
+
+def write(frame: DataFrame, broker: Broker, topic: str | None) -> None:
+    """The sink; its Java producer is idempotent. Without a topic the rows have a column of that name."""
+    settings = {"kafka.bootstrap.servers": broker.bootstrap, **({} if topic is None else {"topic": topic})}
+    frame.write.format("kafka").options(**settings).save()
+
+
+def fill(broker: Broker, topic: str, first: int, count: int, partition: int = 0) -> None:
+    """Records numbered from `first`, one every 10 ms."""
+    client = producer(broker)
+    for number in range(first, first + count):
+        client.produce(topic, str(number).encode(), partition=partition, timestamp=FIRST_MS + 10 * number)
+    flush(client)
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return sorted(int(bytes(row.value)) for row in frame.select("value").collect())
+
+
+class Output:
+    """A directory of Parquet files, written exactly once, with the checkpoint of the query that writes them."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self._spark = spark
+        self._path = directory / "output"
+        self._checkpoint = str(directory / "checkpoint")
+
+    def writer(self, frame: DataFrame) -> DataStreamWriter:
+        sink = frame.select("value").writeStream.format("parquet").option("path", str(self._path))
+        return sink.option("checkpointLocation", self._checkpoint)
+
+    def numbers(self) -> list[int]:
+        """What is there so far."""
+        if not self._path.exists():
+            return []
+        return numbers(self._spark.read.schema("value binary").parquet(str(self._path)))
+
+
+@contextmanager
+def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
+    query = writer.start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def await_end(query: StreamingQuery) -> None:
+    """Raises what the query failed with."""
+    deadline = time.monotonic() + DONE_WITHIN_S
+    while query.isActive:
+        assert time.monotonic() < deadline, "the query does not end"
+        query.awaitTermination(1)
+    query.awaitTermination(1)

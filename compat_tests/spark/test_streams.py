@@ -1,0 +1,163 @@
+"""Streams: what was read is known from the checkpoint, whatever happens to the query, the topic or the broker."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.confluent.clients import Admin, create_topic, flush, producer, wait_until
+from compat_tests.harness.target import target_broker
+from compat_tests.spark.queries import (
+    DONE_WITHIN_S,
+    Output,
+    await_end,
+    fill,
+    numbers,
+    reader,
+    running,
+    stream,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from compat_tests.harness.broker import Broker
+
+
+@pytest.fixture
+def output(spark: SparkSession, tmp_path: Path) -> Output:
+    return Output(spark, tmp_path)
+
+
+def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: Broker, topic: str, output: Output) -> None:
+    """Stopped, more data, started again: exactly the new rows, also for a query that keeps running."""
+    create_topic(broker, topic)
+    total = 0
+    for count in (100, 50, 1):
+        fill(broker, topic, total, count)
+        total += count
+        with running(output.writer(stream(spark, broker, subscribe=topic).load())) as query:
+            query.processAllAvailable()
+            fill(broker, topic, total, 10)
+            total += 10
+            query.processAllAvailable()
+        assert output.numbers() == list(range(total))
+
+
+def test_available_now_reads_in_steps(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
+    """A rate limit splits what is there into several batches; each record comes once."""
+    create_topic(broker, topic)
+    fill(broker, topic, 0, 95)
+    seen: list[list[int]] = []
+
+    def collect(frame: DataFrame, _: int) -> None:
+        seen.append(numbers(frame))
+
+    source = stream(spark, broker, subscribe=topic, maxOffsetsPerTrigger="20").load()
+    sink = source.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    await_end(sink.trigger(availableNow=True).start())
+    assert [number for batch in seen for number in batch] == list(range(95))
+    assert len(seen) == 5
+
+
+def test_a_batch_waits_until_there_is_enough(spark: SparkSession, broker: Broker, topic: str, output: Output) -> None:
+    """minOffsetsPerTrigger, but no longer than maxTriggerDelay; with a trigger by the clock."""
+    create_topic(broker, topic)
+    fill(broker, topic, 0, 10)
+    options = {"minOffsetsPerTrigger": "30", "maxTriggerDelay": "6s"}
+    source = stream(spark, broker, subscribe=topic, **options).load()
+    with running(output.writer(source).trigger(processingTime="200 milliseconds")):
+        wait_until(lambda: output.numbers() == list(range(10)), "too little is never read", DONE_WITHIN_S)
+        fill(broker, topic, 10, 40)
+        wait_until(lambda: output.numbers() == list(range(50)), "enough is not read", DONE_WITHIN_S)
+
+
+def test_topics_and_partitions_that_come_later(spark: SparkSession, broker: Broker, topic: str, output: Output) -> None:
+    create_topic(broker, f"{topic}.one")
+    fill(broker, f"{topic}.one", 0, 10)
+    options = {"subscribePattern": f"{topic}[.].*", "kafka.metadata.max.age.ms": "500"}
+    with running(output.writer(stream(spark, broker, **options).load())) as query:
+        query.processAllAvailable()
+        Admin(broker).grow(f"{topic}.one", 3)
+        fill(broker, f"{topic}.one", 10, 10, partition=2)
+        create_topic(broker, f"{topic}.two")
+        fill(broker, f"{topic}.two", 20, 10)
+        wait_until(lambda: output.numbers() == list(range(30)), "what came later is not read", DONE_WITHIN_S)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_records_deleted_before_they_were_read(
+    spark: SparkSession, broker: Broker, topic: str, output: Output, fails: bool
+) -> None:
+    create_topic(broker, topic)
+    fill(broker, topic, 0, 10)
+    source = stream(spark, broker, subscribe=topic, failOnDataLoss=str(fails).lower()).load()
+    await_end(output.writer(source).trigger(availableNow=True).start())
+    fill(broker, topic, 10, 20)
+    Admin(broker).delete_records(topic, 15)
+    again = output.writer(source).trigger(availableNow=True).start()
+    if fails:
+        with pytest.raises(Exception, match=r"(?i)data"):
+            await_end(again)
+    else:
+        await_end(again)
+        assert output.numbers() == [*range(10), *range(15, 30)]
+
+
+def test_from_topic_to_topic(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
+    create_topic(broker, topic)
+    create_topic(broker, f"{topic}.copy")
+    fill(broker, topic, 0, 100)
+    source = stream(spark, broker, subscribe=topic, maxOffsetsPerTrigger="30").load().select("value")
+    sink = source.writeStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+    sink = sink.option("topic", f"{topic}.copy").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    await_end(sink.trigger(availableNow=True).start())
+    assert numbers(reader(spark, broker, subscribe=f"{topic}.copy").load()) == list(range(100))
+
+
+@pytest.fixture
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """To be killed, and with a cleaner that looks often."""
+    with target_broker(tmp_path_factory.mktemp("own"), {"log.cleaner.backoff.ms": "200"}) as running:
+        yield running
+
+
+def test_a_compacted_topic_has_gaps(spark: SparkSession, own_broker: Broker, topic: str, output: Output) -> None:
+    """They are no loss of data."""
+    config = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
+    create_topic(own_broker, topic, config=config)
+    client = producer(own_broker, batch_num_messages=20)
+    for number in range(4000):
+        client.produce(topic, b"%d" % number + b" " * 1000, key=b"key %d" % (number % 50), partition=0)
+    flush(client)
+    logs = own_broker.data_dir / f"{topic}-0"
+    wait_until(
+        lambda: sum(path.stat().st_size for path in logs.glob("*.log")) < 3 << 20, "it is not compacted", DONE_WITHIN_S
+    )
+    source = stream(spark, own_broker, subscribe=topic, failOnDataLoss="true", maxOffsetsPerTrigger="500").load()
+    await_end(output.writer(source).trigger(availableNow=True).start())
+    found = output.numbers()
+    assert found[-50:] == list(range(3950, 4000))
+    assert len(found) == len(set(found)) < 4000
+
+
+def test_the_broker_is_killed_in_the_middle_of_a_batch(
+    spark: SparkSession, own_broker: Broker, topic: str, output: Output
+) -> None:
+    """The query ends or waits; from its checkpoint on nothing is lost and nothing comes twice."""
+    create_topic(own_broker, topic)
+    fill(own_broker, topic, 0, 2000)
+    slow = {"subscribe": topic, "maxOffsetsPerTrigger": "100", "kafka.max.poll.records": "5"}
+    with running(output.writer(stream(spark, own_broker, **slow).load())) as query:
+        wait_until(lambda: len(query.recentProgress) >= 2, "no batch comes to its end", DONE_WITHIN_S)
+        own_broker.kill()
+        time.sleep(1.0)
+        own_broker.start()
+    fill(own_broker, topic, 2000, 10)
+    await_end(output.writer(stream(spark, own_broker, subscribe=topic).load()).trigger(availableNow=True).start())
+    assert output.numbers() == list(range(2010))
