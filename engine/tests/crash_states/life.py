@@ -125,9 +125,9 @@ class Life:
         return Batch(timeline.end_offset, times, bytes(sent), self.leader_epoch, producer_id, sequence, keyed)
 
     def _keyed(self, record: Record) -> Record:
-        """Few keys, some of them deleted."""
-        key = b"key %d" % self.rng.randrange(4)
-        return record._replace(key=key, value=None if self.rng.random() < 0.2 else record.value)
+        """A few keys that come often, and many that come rarely: what is deleted then stays the newest of its key."""
+        number = self.rng.choice((0, 1, 2, 3, self.rng.randrange(4, 30)))
+        return record._replace(key=b"key %d" % number, value=None if self.rng.random() < 0.3 else record.value)
 
 
 def next_sequence(timeline: Timeline, producer_id: int) -> int:
