@@ -97,11 +97,12 @@ def test_impossible_sizes_are_refused_and_allocate_nothing(size: int) -> None:
     feed(framer, struct.pack(">i", size))
     tracemalloc.start()
     try:
-        with pytest.raises(FramingError, match=str(size)):
+        with pytest.raises(FramingError) as refused:  # without a pattern: to compile one takes memory, too
             framer.next_frame()
         assert tracemalloc.get_traced_memory()[1] < 16 * 1024
     finally:
         tracemalloc.stop()
+    assert str(size) in str(refused.value)
 
 
 def test_an_impossible_size_is_found_even_if_nobody_takes_frames() -> None:
