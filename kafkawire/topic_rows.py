@@ -38,13 +38,14 @@ class Sight:
 
 
 class TopicRows:
-    """Of one broker."""
+    """Of one broker. `turns` are for who puts many of them into an answer."""
 
     def __init__(self, size_max_bytes: int = ROWS_SIZE_MAX_BYTES) -> None:
         self._size_max_bytes = size_max_bytes
         self._size_bytes = 0
         self._rows: dict[Key, tuple[TopicInfo, bytes]] = {}
         self._under_way: dict[Key, trio.Event] = {}
+        self.turns = trio.Lock()
 
     def find(self, topic: TopicInfo, sight: Sight, operations: int) -> bytes | None:
         """The topic's row with these authorized operations, if it is kept."""

@@ -31,12 +31,12 @@ from kafkawire.messages.metadata import (
     MetadataResponseTopic,
 )
 from kafkawire.topic_lookup import CREATED_PARTITIONS_MAX, is_legal_topic_name
-from kafkawire.topic_rows import OPERATIONS_NOT_ASKED, Sight, encode_row
+from kafkawire.topic_rows import OPERATIONS_NOT_ASKED, PARTITIONS_PER_TURN, Sight, encode_row
 from kafkawire.wire.plan_encode import EncodedElements
 from kafkawire.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 FIRST_VERSION_WITH_OPERATIONS: Final = 8
 LAST_VERSION_WITH_CLUSTER_OPERATIONS: Final = 10
@@ -46,22 +46,35 @@ TOPICS_PER_TURN: Final = 500
 
 
 async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """Answers from one image, taken after the topics that are to be created have been."""
+    """Answers from one image, taken after the topics that are to be created have been. Large answers take turns: of a
+    hundred clients that ask at once each gets its own in a turn of the loop, with others' requests in between."""
     if _names_topics_wrongly(context, request):
         return MetadataResponse(brokers=[], topics=[_refuse_unread(topic) for topic in request.topics or []])
+    turns = context.broker.topic_rows.turns
     if _asks_for_all(context, request):
-        image = context.broker.cluster.image
-        found: list[TopicInfo | MetadataResponseTopic] = [
-            topic
-            for topic in image.topics.values()
-            if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-        ]
-    elif any(topic.topic_id != ZERO_UUID for topic in request.topics or ()):
+        async with turns:
+            return await _respond(context, request, _all_described(context))
+    if any(topic.topic_id != ZERO_UUID for topic in request.topics or ()):
         found = [_by_id(context, topic.topic_id) for topic in request.topics or () if topic.topic_id != ZERO_UUID]
     else:
         names = dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None)
         found = await _by_names(context, request, names)
-    return await _respond(context, request, found)
+    if not _is_large(found):
+        return await _respond(context, request, found)
+    async with turns:
+        return await _respond(context, request, found)
+
+
+def _is_large(found: Sequence[TopicInfo | MetadataResponseTopic]) -> bool:
+    return len(found) > TOPICS_PER_TURN or sum(len(topic.partitions) for topic in found) > PARTITIONS_PER_TURN
+
+
+def _all_described(context: RequestContext) -> list[TopicInfo | MetadataResponseTopic]:
+    return [
+        topic
+        for topic in context.broker.cluster.image.topics.values()
+        if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+    ]
 
 
 def _asks_for_all(context: RequestContext, request: MetadataRequest) -> bool:
