@@ -87,6 +87,7 @@ CHECK = [
 CLIENTS = tuple(
     f"compat_tests/{name}" for name in ("kcat", "confluent", "kafka_python", "consoles", "cli", "restart", "compaction")
 )
+OTHER_LANGUAGES = tuple(f"compat_tests/{name}" for name in ("go", "node", "rust"))
 TEST = [
     *CHECK,
     pytest_stage("hostile input", 240, "-m", "fuzz"),
@@ -94,6 +95,7 @@ TEST = [
     Stage("flipped bits", bit_flips(1000, "--budget-s", "20"), 90),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
     pytest_stage("clients", 480, "compat_tests/serve", *CLIENTS),
+    pytest_stage("clients in other languages", 600, *OTHER_LANGUAGES),
     pytest_stage("groups of stock clients", 480, "compat_tests/groups"),
     pytest_stage("kills, power cuts, failing disks", 480, "compat_tests/chaos"),
     pytest_stage("java tools", 360, "compat_tests/java"),
@@ -122,6 +124,7 @@ LONG: list[Stage] = [
         "clients against Apache Kafka",
         1200,
         *CLIENTS,
+        *OTHER_LANGUAGES,
         "compat_tests/groups",
         "compat_tests/java",
         "compat_tests/connect",

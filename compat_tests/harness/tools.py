@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import subprocess
+from typing import TYPE_CHECKING
 
 from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
 from compat_tests.harness.requirements import need_kafka_jars, need_kcat
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 TIMEOUT_S = 60
 
 
-def run(command: list[str], *, stdin: str = "", timeout_s: float = TIMEOUT_S, check: bool = True) -> str:
+def run(
+    command: list[str],
+    *,
+    stdin: str = "",
+    timeout_s: float = TIMEOUT_S,
+    check: bool = True,
+    directory: Path | None = None,
+) -> str:
     """Standard output of a command; AssertionError with everything it said when it fails and `check` is set."""
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=directory
+    )
     assert not check or done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout if check else done.stdout + done.stderr
 

@@ -1,0 +1,143 @@
+// An exercise of franz-go against the broker named on the command line, with a topic and a group of its own: what it is
+// told and what it reads has to be what it sent. The first thing that is not ends it with a line on standard error.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	partitions = 3
+	count      = 1000
+)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	if err := exercise(ctx, os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println("done")
+}
+
+func exercise(ctx context.Context, broker, topic string) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.DefaultProduceTopic(topic))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	if _, err := admin.CreateTopic(ctx, partitions, 1, map[string]*string{"retention.ms": kadm.StringPtr("-1")}, topic); err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	for _, codec := range []kgo.CompressionCodec{
+		kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression(),
+	} {
+		if err := produce(ctx, broker, topic, codec); err != nil {
+			return fmt.Errorf("produce: %w", err)
+		}
+	}
+	if err := consume(ctx, broker, topic, 5*count); err != nil {
+		return fmt.Errorf("consume: %w", err)
+	}
+	return administer(ctx, admin, topic, 5*count)
+}
+
+// Idempotent, as franz-go is by default.
+func produce(ctx context.Context, broker, topic string, codec kgo.CompressionCodec) error {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(broker), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(codec),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	records := make([]*kgo.Record, count)
+	for number := range records {
+		records[number] = &kgo.Record{
+			Key:     []byte(fmt.Sprintf("key %d", number)),
+			Value:   []byte(fmt.Sprintf("value %d", number)),
+			Headers: []kgo.RecordHeader{{Key: "number", Value: []byte(fmt.Sprint(number))}},
+		}
+	}
+	return client.ProduceSync(ctx, records...).FirstErr()
+}
+
+// As the one member of a group, which commits.
+func consume(ctx context.Context, broker, topic string, expected int) error {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(broker), kgo.ConsumeTopics(topic), kgo.ConsumerGroup(group(topic)),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	seen := 0
+	for seen < expected {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return fmt.Errorf("after %d records: %w", seen, err)
+		}
+		for _, record := range fetches.Records() {
+			number := string(record.Headers[0].Value)
+			if string(record.Key) != "key "+number || string(record.Value) != "value "+number {
+				return fmt.Errorf("%s=%s with number %s", record.Key, record.Value, number)
+			}
+			seen++
+		}
+	}
+	if seen != expected {
+		return fmt.Errorf("%d records, not %d", seen, expected)
+	}
+	return client.CommitUncommittedOffsets(ctx)
+}
+
+func administer(ctx context.Context, admin *kadm.Client, topic string, expected int64) error {
+	details, err := admin.ListTopics(ctx, topic)
+	if err != nil {
+		return fmt.Errorf("list topics: %w", err)
+	}
+	if found := len(details[topic].Partitions); found != partitions {
+		return fmt.Errorf("%d partitions", found)
+	}
+	lags, err := admin.Lag(ctx, group(topic))
+	if err != nil {
+		return fmt.Errorf("lag: %w", err)
+	}
+	if total := lags[group(topic)].Lag.Total(); total != 0 {
+		return fmt.Errorf("a lag of %d", total)
+	}
+	ends, err := admin.ListEndOffsets(ctx, topic)
+	if err != nil {
+		return fmt.Errorf("end offsets: %w", err)
+	}
+	total := int64(0)
+	ends.Each(func(offset kadm.ListedOffset) { total += offset.Offset })
+	if total != expected {
+		return fmt.Errorf("end offsets add up to %d", total)
+	}
+	configs, err := admin.DescribeTopicConfigs(ctx, topic)
+	if err != nil {
+		return fmt.Errorf("configs: %w", err)
+	}
+	for _, config := range configs[0].Configs {
+		if config.Key == "retention.ms" && *config.Value != "-1" {
+			return fmt.Errorf("retention.ms is %s", *config.Value)
+		}
+	}
+	if _, err := admin.DeleteGroup(ctx, group(topic)); err != nil {
+		return fmt.Errorf("delete group: %w", err)
+	}
+	_, err = admin.DeleteTopic(ctx, topic)
+	return err
+}
+
+func group(topic string) string { return "readers of " + topic }

@@ -1,0 +1,19 @@
+"""franz-go: every codec, a group, and what an administrator asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compat_tests.harness.requirements import need_command
+from compat_tests.harness.sources import BUILT_WITHIN_S, workspace
+from compat_tests.harness.tools import run
+
+if TYPE_CHECKING:
+    from compat_tests.harness.broker import Broker
+
+
+def test_franz_go(broker: Broker, topic: str) -> None:
+    go = need_command("go", "install Go 1.23.8 or newer")
+    place = workspace("go")
+    run([go, "build", "-o", "exercise", "."], directory=place, timeout_s=BUILT_WITHIN_S)
+    assert run([str(place / "exercise"), broker.bootstrap, topic], timeout_s=90) == "done\n"

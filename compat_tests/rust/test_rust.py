@@ -1,0 +1,19 @@
+"""rskafka: every codec, offsets by time, DeleteRecords."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compat_tests.harness.requirements import need_command
+from compat_tests.harness.sources import BUILT_WITHIN_S, workspace
+from compat_tests.harness.tools import run
+
+if TYPE_CHECKING:
+    from compat_tests.harness.broker import Broker
+
+
+def test_rskafka(broker: Broker, topic: str) -> None:
+    cargo = need_command("cargo", "install Rust 1.75 or newer")
+    place = workspace("rust")
+    run([cargo, "build", "--quiet"], directory=place, timeout_s=BUILT_WITHIN_S)
+    assert run([str(place / "target" / "debug" / "exercise"), broker.bootstrap, topic], timeout_s=90) == "done\n"
