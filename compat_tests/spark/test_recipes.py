@@ -1,0 +1,25 @@
+"""The blocks of docs/spark.md, run as they are but for the broker's address and the directories."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from compat_tests.harness.broker import Broker
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def test_the_blocks_run(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    blocks = BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))
+    assert len(blocks) >= 5
+    names: dict[str, Any] = {"spark": spark, "time": time}
+    for block in blocks:
+        code = block.replace("localhost:9092", broker.bootstrap).replace("/tmp/", f"{tmp_path}/")
+        exec(compile(code, str(DOCUMENT), "exec"), names)
