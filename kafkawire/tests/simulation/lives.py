@@ -174,7 +174,8 @@ class Lives:
         await self.next_life(life)
 
     async def restart_cleanly(self) -> None:
-        """As SIGTERM does."""
+        """As SIGTERM does; who is just starting serves first: before that there is nobody who could be told to stop."""
+        await self.next_life(0)
         life = self.shared.history.life
         self.stop()
         with trio.move_on_after(STOP_WITHIN_S) as waited:
