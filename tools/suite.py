@@ -101,7 +101,7 @@ TEST = [
     pytest_stage("java tools", 360, "compat_tests/java"),
     pytest_stage("connect and streams", 480, "compat_tests/connect", "compat_tests/streams"),
     pytest_stage("differential", 360, "compat_tests/differential"),
-    pytest_stage("spark", 240, "compat_tests/spark"),
+    pytest_stage("spark", 480, "compat_tests/spark"),
     pytest_stage("benchmarks at toy size", 360, "benchmarks"),
 ]
 LONG: list[Stage] = [
