@@ -43,16 +43,17 @@ timeout_option: Final = click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
     show_default=True, metavar="SECONDS", help="Give up after this time.",
 )  # fmt: skip
+output_option: Final = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+    help="For people, or for programs.",
+)  # fmt: skip
 
 
 def cluster_command(function: Callable[..., Work]) -> Callable[..., None]:
     """The options, and doing what the command says. The context's object may be another way to connect: a test's."""
 
     @bootstrap_option
-    @click.option(
-        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
-        help="For people, or for programs.",
-    )  # fmt: skip
+    @output_option
     @timeout_option
     @click.pass_context
     def run(context: click.Context, /, bootstrap_server: str, output: str, timeout_s: float, **arguments: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kafkawire.cli.cluster_command import Report, printable, show
+from kafkawire.cli.cluster_command import Report, output_option, printable, show
 
 if TYPE_CHECKING:
     from engine.filesystem import FileSystem
@@ -27,10 +27,7 @@ COLUMNS: Final = ("", "ABOUT", "FINDING", "ADVICE")
     "--accept-loss", is_flag=True,
     help="Let logs go on that records are missing of, without these records. Takes --scan along.",
 )  # fmt: skip
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
-    help="For people, or for programs.",
-)  # fmt: skip
+@output_option
 @click.pass_context
 def command(
     context: click.Context,

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from kafkawire.cli.cluster_command import bootstrap_option, timeout_option
+from kafkawire.cli.cluster_command import bootstrap_option, output_option, timeout_option
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 FORMATS: Final = click.Choice(["text", "json", "hex", "base64"])
@@ -29,10 +29,7 @@ FORMATS: Final = click.Choice(["text", "json", "hex", "base64"])
 )  # fmt: skip
 @click.option("--progress/--no-progress", default=None, help="Show it on standard error.")
 @bootstrap_option
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
-    help="For people, or for programs.",
-)  # fmt: skip
+@output_option
 @timeout_option
 @click.pass_context
 def command(context: click.Context, /, bootstrap_server: str, **given: Any) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafkawire.cli.cluster_command import Report, printable, show
+from kafkawire.cli.cluster_command import Report, output_option, printable, show
 
 if TYPE_CHECKING:
     from engine.filesystem import FileSystem
@@ -30,10 +30,7 @@ def log_dir_command(function: Callable[..., Work]) -> Callable[..., None]:
         "--data-dir", "data_dir", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="One of the directories in log.dirs.",
     )  # fmt: skip
-    @click.option(
-        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
-        help="For people, or for programs.",
-    )  # fmt: skip
+    @output_option
     @click.pass_context
     def run(context: click.Context, /, data_dir: Path, output: str, **arguments: Any) -> None:
         from engine.errors import EngineError, StoreRefused
