@@ -16,6 +16,7 @@ from kafkawire import fetch_sessions
 from kafkawire.handlers.fetch import TARGETS_PER_TURN
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kafkawire.tests.harness import Broker, Settings, batch, open_handlers
+from kafkawire.tests.turns import OtherTask
 from kafkawire.wire.primitives import ZERO_UUID
 
 FIRST_WITH_SESSIONS = 7
@@ -620,14 +621,3 @@ async def test_a_fetch_of_many_partitions_lets_others_run(session: tuple[int, in
             await broker.ask(request(session=(full.session_id, 1)), BY_NAME)
             assert other.turns - turns > 4
         nursery.cancel_scope.cancel()
-
-
-class OtherTask:
-    """Counts the turns it gets."""
-
-    turns = 0
-
-    async def run(self) -> None:
-        while True:
-            self.turns += 1
-            await trio.lowlevel.checkpoint()

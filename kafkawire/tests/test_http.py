@@ -29,6 +29,7 @@ from kafkawire.request_metrics import ApiCounters, RequestMetrics
 from kafkawire.server_stats import ServerStats
 from kafkawire.testing import open_broker
 from kafkawire.tests.asgi import NoMetrics, asked
+from kafkawire.tests.turns import OtherTask
 
 DOCKER = Path(__file__).parent.parent.parent / "docker"
 
@@ -216,20 +217,13 @@ async def test_groups_that_are_too_many_are_left_out_and_counted() -> None:
 
 async def test_others_have_their_turn_while_offsets_are_written_down() -> None:
     offsets = [(TopicPartition("orders", number), 1) for number in range(10 * PORTION)]
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
+    other = OtherTask()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(count)
+        nursery.start_soon(other.run)
         found = await samples_of(Groups(large=offsets))
         nursery.cancel_scope.cancel()
     assert len(found["kafka_consumergroup_lag"]) == len(offsets)
-    assert turns > 4 * 10  # looking, and three families of a sample for each
+    assert other.turns > 4 * 10  # looking, and three families of a sample for each
 
 
 async def test_no_other_route() -> None:

@@ -15,6 +15,7 @@ from kafkawire.handlers import metadata
 from kafkawire.handlers.metadata import NAMES_PER_TURN
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.tests.harness import NODE_ID, Broker, Settings, open_handlers
+from kafkawire.tests.turns import OtherTask
 from kafkawire.topic_rows import PARTITIONS_PER_TURN
 from kafkawire.wire.primitives import ZERO_UUID
 
@@ -211,58 +212,38 @@ async def test_a_broker_on_every_address_advertises_the_one_the_client_reached()
 async def test_a_large_answer_lets_others_run() -> None:
     async with open_handlers() as broker:
         await broker.create("t", 1_600)
-        turns = 0
-
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
-
+        other = OtherTask()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(count_turns)
+            nursery.start_soon(other.run)
             await broker.ask(MetadataRequest(topics=None), NEWEST)
             nursery.cancel_scope.cancel()
-        assert turns >= 1
+        assert other.turns >= 1
 
 
 async def test_large_answers_to_many_take_turns() -> None:
     async with open_handlers() as broker:
         await broker.create("t", PARTITIONS_PER_TURN + 1)
         await broker.ask(request("t"), NEWEST)  # from now on the rows are there, and nobody waits for them
-        turns, clients = 0, 20
-
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                await trio.lowlevel.checkpoint()
-                turns += 1
-
+        clients = 20
+        other = OtherTask()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(count_turns)
+            nursery.start_soon(other.run)
             async with trio.open_nursery() as asking:
                 for number in range(clients):
                     asked = MetadataRequest(topics=None) if number % 2 else request("t")
                     asking.start_soon(replace(broker).ask, asked, NEWEST)
             nursery.cancel_scope.cancel()
-        assert turns >= clients
+        assert other.turns >= clients
 
 
 async def test_many_names_let_others_run() -> None:
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
+    other = OtherTask()
     async with open_handlers() as broker, trio.open_nursery() as nursery:
-        nursery.start_soon(count)
+        nursery.start_soon(other.run)
         names = [f"no topic {number}" for number in range(4 * NAMES_PER_TURN)]
-        before = turns
+        before = other.turns
         assert len(await topics(broker, request(*names))) == len(names)
-        assert turns - before > 1
+        assert other.turns - before > 1
         nursery.cancel_scope.cancel()
 
 

@@ -15,6 +15,7 @@ from engine.store import SegmentStore
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import NOW_MS, ORDERS, HeldPool, compressed_batch, open_orders, options, running
 from kafkawire.state_logs import EngineStateLogs
+from kafkawire.tests.turns import OtherTask
 
 A, B, GONE = StateRecord(b"a", b"1"), StateRecord(b"b", b""), StateRecord(b"a", None)
 
@@ -133,19 +134,12 @@ async def test_a_long_log_is_read_in_parts_and_others_run_meanwhile() -> None:
         records = [StateRecord(b"%d" % number, bytes(100)) for number in range(20_000)]
         for start in range(0, len(records), 5000):
             await settled(log.append(records[start : start + 5000], NOW_MS))
-        turns = 0
-
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
-
+        other = OtherTask()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(count_turns)
+            nursery.start_soon(other.run)
             assert await everything(log) == records
             nursery.cancel_scope.cancel()
-        assert turns >= 20
+        assert other.turns >= 20
         assert await everything(log, 7001) == records[7001:]
 
 

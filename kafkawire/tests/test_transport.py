@@ -14,6 +14,7 @@ import trio.testing
 from engine.api import FileRange
 from kafkawire import transport as transport_module
 from kafkawire.memory_transport import MemoryListener
+from kafkawire.tests.turns import OtherTask
 from kafkawire.transport import FileTooShortError, Segment, SocketTransport
 
 
@@ -102,19 +103,12 @@ async def test_other_tasks_get_their_turn_while_files_are_sent(
 ) -> None:
     monkeypatch.setattr(transport_module, "SLICE_SIZE_BYTES", 1000)
     monkeypatch.setattr(transport_module, "TURN_SIZE_BYTES", 1000)
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
+    other = OtherTask()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(count_turns)
+        nursery.start_soon(other.run)
         for size_bytes in ranges:  # each its own reply
             await pair[0].send_segments([b"head", FileRange(file, 0, size_bytes)])
-        assert turns >= 15
+        assert other.turns >= 15
         nursery.cancel_scope.cancel()
 
 
