@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from compat_tests.harness.broker import Broker
 
@@ -55,10 +55,8 @@ class Admin:
     def alter_config(self, topic: str, key: str, value: str | None) -> None:
         """None: back to the default."""
         operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
-        entry = ConfigEntry(key, value, incremental_operation=operation)
-        asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-        (done,) = self._client.incremental_alter_configs([asked]).values()
-        done.result(self._timeout_s)
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        alter(self._client, asked, {key: (operation, value)}, self._timeout_s)
 
     def grow(self, topic: str, partitions: int) -> None:
         """To so many partitions in all."""
@@ -84,6 +82,18 @@ class Admin:
     def offset(self, partition: TopicPartition, specification: OffsetSpec) -> int:
         found: int = self._client.list_offsets({partition: specification})[partition].result(TIMEOUT_S).offset
         return found
+
+
+def alter(
+    client: AdminClient,
+    asked: ConfigResource,
+    changes: Mapping[str, tuple[AlterConfigOpType, str | None]],
+    timeout_s: float = TIMEOUT_S,
+) -> None:
+    for key, (operation, value) in changes.items():
+        asked.add_incremental_config(ConfigEntry(key, value, incremental_operation=operation))
+    (done,) = client.incremental_alter_configs([asked]).values()
+    done.result(timeout_s)
 
 
 def create_topic(broker: Broker, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:

@@ -15,11 +15,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from compat_tests.confluent.clients import TIMEOUT_S, create_topic, wait_until
+from compat_tests.confluent.clients import TIMEOUT_S, alter, create_topic, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from compat_tests.harness.broker import Broker
 
 
@@ -36,15 +34,6 @@ def describe(admin: AdminClient, asked: ConfigResource) -> dict[str, ConfigEntry
     (found,) = admin.describe_configs([asked]).values()
     entries: dict[str, ConfigEntry] = found.result(TIMEOUT_S)
     return entries
-
-
-def alter(
-    admin: AdminClient, asked: ConfigResource, changes: Mapping[str, tuple[AlterConfigOpType, str | None]]
-) -> None:
-    for key, (operation, value) in changes.items():
-        asked.add_incremental_config(ConfigEntry(key, value, incremental_operation=operation))
-    (done,) = admin.incremental_alter_configs([asked]).values()
-    done.result(TIMEOUT_S)
 
 
 def set_keys(admin: AdminClient, topic: str) -> dict[str, str]:
