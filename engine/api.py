@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from engine.errors import EngineError
 
 NO_TIMESTAMP_MS = -1
+HEADER_OVERHEAD_BYTES = 32
 NO_OFFSET = -1
 NO_EPOCH = -1
 
@@ -200,6 +201,12 @@ class FoundRecord(NamedTuple):
     value: bytes | None
     headers: Sequence[tuple[bytes, bytes | None]]
 
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes to tell; a header takes something even if it is empty."""
+        headers = sum(HEADER_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
 
 class FoundRecords(NamedTuple):
     """What one step of a search found, ascending, and the offset to go on from: the high watermark when it is over."""
@@ -283,13 +290,14 @@ class PartitionLog(Protocol):
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless it is ours; -1 means the caller does not say."""
 
-    def append(self, records: memoryview, *, acks: int, allow_zstd: bool = True) -> PendingAppend:
+    def append(self, records: memoryview, *, acks: int, allow_zstd: bool = True, keyed: bool = False) -> PendingAppend:
         """Check what needs no state (raises at once) and queue the batch; appends keep the order of the calls.
 
         `records` must be writable and hold exactly one v2 batch. It belongs to the engine until `wait` returns or
         raises: base offset and leader epoch are patched in place and the bytes are written from it. acks=1 and 0
         resolve when the batch is written here, acks=-1 when the high watermark passed it.
-        `allow_zstd` is False for Produce below version 7 (KIP-110).
+        `allow_zstd` is False for Produce below version 7 (KIP-110); `keyed` says that the caller made the batch
+        itself, with a key in every record, so that nobody has to look (Kafka's AppendOrigin.COORDINATOR).
         """
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:

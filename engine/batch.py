@@ -296,15 +296,14 @@ def seal_batch(
 
 def _encode_record(record: Record, offset_delta: int, timestamp_delta_ms: int) -> bytes:
     """With its length before it."""
+    key, value, _, headers, _ = record
     parts = [
-        b"\0",  # attributes: unused
-        varint(timestamp_delta_ms),
-        varint(offset_delta),
-        *_bytes_field(record.key),
-        *_bytes_field(record.value),
-        varint(len(record.headers)),
+        b"\0" + varint(timestamp_delta_ms) + varint(offset_delta),  # attributes first: unused
+        _NULL_LENGTH if key is None else varint(len(key)) + key,
+        _NULL_LENGTH if value is None else varint(len(value)) + value,
+        varint(len(headers)),
     ]
-    for header in record.headers:
+    for header in headers:
         parts += _bytes_field(header.key)
         parts += _bytes_field(header.value)
     encoded = b"".join(parts)

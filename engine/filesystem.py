@@ -14,13 +14,14 @@ from typing import NamedTuple, Protocol
 
 IOV_MAX = 1024
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 ASIDE_SUFFIX = ".tmp"
 _SPARE_MIN_BYTES = 64 * 1024  # less is not worth a trip to the disk, and may be the filesystem's own
 
 
 class DiskFull(OSError):
-    """No space, and nothing of this write reached the file: the caller may carry on without it."""
+    """No space, or no descriptor, and nothing reached the file: the caller may carry on without it."""
 
 
 class File(Protocol):
@@ -113,9 +114,10 @@ def preallocate(file: File, size_bytes: int) -> str | None:
 
 def read_small(filesystem: FileSystem, path: str) -> bytes | None:
     """The whole content, or None when there is no such file."""
-    if not filesystem.exists(path):
+    try:
+        file = filesystem.open(path)
+    except FileNotFoundError:
         return None
-    file = filesystem.open(path)
     return file.read_at(0, file.size())
 
 
@@ -212,7 +214,7 @@ class PosixFile:
             try:
                 written = os.pwritev(self._descriptor, vector, position)
             except OSError as error:
-                raise _classified(error, nothing_written=position == start) from error
+                raise classified(error, nothing_written=position == start) from error
             if written < wanted:
                 rest = memoryview(b"".join(vector))[written:]
                 self._write_one(rest, position + written, nothing_before=False)
@@ -224,7 +226,7 @@ class PosixFile:
             try:
                 written = os.pwrite(self._descriptor, view, position)
             except OSError as error:
-                raise _classified(error, nothing_written=nothing_before) from error
+                raise classified(error, nothing_written=nothing_before) from error
             nothing_before = False
             position += written
             view = view[written:]
@@ -270,8 +272,8 @@ def is_out_of_space(error: OSError) -> bool:
     return error.errno in _NO_SPACE
 
 
-def _classified(error: OSError, *, nothing_written: bool) -> OSError:
-    if nothing_written and is_out_of_space(error):
+def classified(error: OSError, *, nothing_written: bool) -> OSError:
+    if nothing_written and (is_out_of_space(error) or error.errno in _NO_DESCRIPTOR):
         return DiskFull(error.errno, error.strerror)
     return error
 
@@ -284,13 +286,13 @@ class PosixFileSystem:
         try:
             return PosixFile(os.open(path, flags, 0o600))
         except OSError as error:
-            raise _classified(error, nothing_written=True) from error
+            raise classified(error, nothing_written=True) from error
 
     def make_dir(self, path: str) -> None:
         try:
             os.mkdir(path, 0o700)
         except OSError as error:
-            raise _classified(error, nothing_written=True) from error
+            raise classified(error, nothing_written=True) from error
 
     def list_dir(self, path: str) -> list[str]:
         try:

@@ -8,7 +8,7 @@ walked from the segments.
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TypeVar
 
 import trio
@@ -148,7 +148,7 @@ class IndexKeeper:
     async def forget(self, partition: bytes, base_offsets: Sequence[int]) -> None:
         """These segments are no more."""
         await self.write_pending()
-        prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, SUMMARY, KEY)]
+        prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, KEY, SUMMARY)]
         await self._ask(partial(_delete, prefixes=prefixes))
 
     async def give_up(self, partition: bytes, base_offsets: Sequence[int]) -> None:
@@ -314,15 +314,14 @@ def _entries(store: IndexStore, partition: bytes, base_offset: int) -> list[Entr
 
 
 def _cut(store: IndexStore, partition: bytes, end_offset: int, last_base_offset: int) -> None:
-    doomed = []
     for kind in (ENTRY, SUMMARY, KEY):
         keys = _keys_within(store, segment_key(kind, partition, last_base_offset), following(kind + partition))
-        doomed += [key for key in keys if kind == SUMMARY or read_offset(key) >= end_offset]
-    puts = [
+        _delete_keys(store, (key for key in keys if kind == SUMMARY or read_offset(key) >= end_offset))
+    puts = [  # the last, so that whoever is killed before finds the index ahead, and cuts again
         indexed_to_pair(partition, end_offset),
         keys_to_pair(partition, min(_keys_to(store, partition), end_offset)),
     ]
-    store.write(puts, doomed, sync=True)
+    store.write(puts, sync=True)
 
 
 def _keys_within(store: IndexStore, start: bytes, stop: bytes) -> Iterator[bytes]:
@@ -332,13 +331,17 @@ def _keys_within(store: IndexStore, start: bytes, stop: bytes) -> Iterator[bytes
         start = found[-1][0] + b"\0"
 
 
+def _delete_keys(store: IndexStore, doomed: Iterator[bytes]) -> None:
+    while some := list(islice(doomed, PORTION)):
+        store.write([], some)
+
+
 def _give_up(store: IndexStore, partition: bytes, base_offsets: Sequence[int]) -> None:
     prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, SUMMARY, KEY)]
-    doomed = [key for prefix in prefixes for key in _keys_within(store, prefix, following(prefix))]
-    puts = [(FORMAT_KEY, FORMAT)]  # there must be something to sync: what was deleted before may not be
-    if _keys_to(store, partition) > base_offsets[0]:
-        puts.append(keys_to_pair(partition, base_offsets[0]))
-    store.write(puts, doomed, sync=True)
+    if _keys_to(store, partition) > base_offsets[0]:  # first: nobody may miss what is deleted
+        store.write([keys_to_pair(partition, base_offsets[0])])
+    _delete(store, prefixes)
+    store.write([(FORMAT_KEY, FORMAT)], sync=True)  # something, so that everything before it is durable
 
 
 def _keys_to(store: IndexStore, partition: bytes) -> int:
@@ -366,13 +369,9 @@ def _delete_partitions(store: IndexStore, partitions: Collection[bytes]) -> None
         first, *others = of_topic
         last = others[-1] if others else first
         for kind in (ENTRY, SUMMARY, KEY, INDEXED_TO, KEYS_TO):
-            found = store.scan(kind + first, following(kind + last))
-            doomed = [key for key, _ in found if key[1 : 1 + PARTITION_SIZE_BYTES] in partitions]
-            if doomed:
-                store.write([], doomed)
+            keys = _keys_within(store, kind + first, following(kind + last))
+            _delete_keys(store, (key for key in keys if key[1 : 1 + PARTITION_SIZE_BYTES] in partitions))
 
 
 def _delete(store: IndexStore, prefixes: Sequence[bytes]) -> None:
-    doomed = [key for prefix in prefixes for key, _ in store.scan(prefix, following(prefix))]
-    if doomed:
-        store.write([], doomed)
+    _delete_keys(store, (key for prefix in prefixes for key in _keys_within(store, prefix, following(prefix))))

@@ -1,8 +1,8 @@
 """The only door to LevelDB: an ordered map of bytes that survives most things and is believed in none.
 
-`IndexStore` is what the engine's index needs of it; `engine.testing` has a twin on the twin filesystem. Calls block:
-they are for a worker. Whatever goes wrong is `IndexBroken`, and there is one answer to it: drop the store and build it
-anew from the segments (docs/formats/index.md). Nothing here knows keys or segments.
+`IndexStore` is what the engine's index needs of it; `engine.testing_index` has its twin. Calls block: they are for a
+worker. Whatever goes wrong is `IndexBroken`, and there is one answer to it: drop the store and build it anew from the
+segments (docs/formats/index.md). Nothing here knows keys or segments.
 """
 
 from collections.abc import Callable, Sequence

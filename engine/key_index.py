@@ -73,6 +73,8 @@ class KeyIndexer:
             return False
         segment = log.segment_of(offset)
         part = await reader.part_from(segment, offset, limit)
+        if segment not in log.segments:
+            return False  # the log was let go of meanwhile
         if segment is log.active and part.end - (0 if part.start is None else part.start[1]) < TAIL_BYTES:
             return False
         found = await reader.run(segment, partial(collect_keys, reader.filesystem, part, offset))

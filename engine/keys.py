@@ -4,14 +4,16 @@ Work is cut into slices, so that neither memory nor the time of a job grows with
 not read from the record itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
 from engine.api import ReadableFile
-from engine.compaction import keys_of
+from engine.batch import BatchHeader
+from engine.compaction import records_of_batch
+from engine.errors import CorruptMessage
 from engine.filesystem import FileSystem
-from engine.loading import Part, body_of, position_of
+from engine.loading import Part, position_of, stored_batch
 from engine.segment import BatchAt, walk_headers
 
 HASH_SIZE_BYTES = 8
@@ -45,11 +47,20 @@ def collect_keys(filesystem: FileSystem, part: Part, offset: int) -> KeySlice:
     for at in _slice(file, part, offset):
         header = at.header
         if not header.is_control:
-            keys = dict.fromkeys(key for _, key, *_ in keys_of(bytes(body_of(file, at)), header.record_count))
-            hashes = dict.fromkeys(hash_of(key) for key in keys if key is not None)
+            hashes = _hashes(stored_batch(file, at), header)
             places += [KeyPlace(key_hash, header.base_offset, at.position) for key_hash in hashes]
         end_offset = header.next_offset
     return KeySlice(places, end_offset)
+
+
+def _hashes(batch: memoryview, header: BatchHeader) -> Iterable[bytes]:
+    """Of its keys; none where records are not what the producer said: nobody can read them."""
+    try:
+        _, records = records_of_batch(batch, header)
+    except CorruptMessage:
+        return []
+    keys = dict.fromkeys(key for _, key, *_ in records)
+    return dict.fromkeys(hash_of(key) for key in keys if key is not None)
 
 
 def _slice(file: ReadableFile, part: Part, offset: int) -> Iterator[BatchAt]:

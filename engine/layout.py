@@ -194,8 +194,8 @@ def open_partition_dirs(
     for partition, last_known in wanted:
         try:
             found.append(_open_partition_dir(filesystem, path, partition, last_known))
-        except DiskFull:
-            found.append(StorageError(f"no space left on {path}"))
+        except DiskFull as error:
+            found.append(StorageError(f"{path}: {error.strerror}"))
         except StorageError as error:
             found.append(error)
     return found

@@ -196,11 +196,16 @@ def records_of(file: ReadableFile, at: BatchAt) -> Iterator[Record]:
 
 def body_of(file: ReadableFile, at: BatchAt) -> bytes | memoryview:
     """The records section of a batch, checked and decompressed. CorruptMessage."""
+    return decompress(at.header.codec_id, stored_batch(file, at)[HEADER_SIZE_BYTES:])
+
+
+def stored_batch(file: ReadableFile, at: BatchAt) -> memoryview:
+    """A batch as it was stored. CorruptMessage if it is so no more."""
     header = at.header
     stored = memoryview(file.read_at(at.position, header.size_bytes))
     if len(stored) < header.size_bytes or not has_right_crc(stored, header):
         raise CorruptMessage(f"the batch at position {at.position} does not match its CRC")
-    return decompress(header.codec_id, stored[HEADER_SIZE_BYTES:])
+    return stored
 
 
 def _search_batch(file: ReadableFile, at: BatchAt, timestamp_ms: int, start_offset: int) -> TimestampFound | None:

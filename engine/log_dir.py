@@ -149,7 +149,7 @@ class LogDir:
         try:
             result = await work()
         except DiskFull as error:
-            raise StorageError(f"no space left on {self.path}") from error
+            raise StorageError(f"{self.path}: {error.strerror}") from error
         except OSError as error:
             self.fail(error)
             raise StorageError(f"{self.path} is offline: {error}") from error
@@ -238,6 +238,8 @@ class LogDir:
         name = directory_name(resident.partition)
         if resident.log.damaged_from is None:
             await self.index.take_stock(index_key(resident.partition), resident.log, last_known.stored)
+        if self.offline_reason is not None:  # it failed meanwhile, and closed those it knew
+            raise StorageError(self.offline_reason)
         self.partitions[resident.partition] = resident
         self.want_seal(resident)
         self.names.add(name)

@@ -38,11 +38,10 @@ class SegmentFile(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of reading a segment: up to `sound_bytes` it is right. `is_torn`: what is behind may be what a crash
-    left of an append that nobody was promised."""
+    """What came of reading a segment, as far as it is right. `is_torn`: what is behind may be what a crash left of an
+    append that nobody was promised."""
 
     tally: Tally
-    sound_bytes: int
     problem: str | None = None
     is_torn: bool = False
 
@@ -123,7 +122,7 @@ def verify(filesystem: FileSystem, partition: Partition, segment: SegmentFile) -
 def _examine(filesystem: FileSystem, partition: Partition, segment: SegmentFile) -> Verdict:
     file = filesystem.open(f"{partition.directory}/{segment_name(segment.base_offset)}")
     compacted_to = partition.checkpoint.compacted_to
-    tally, position, next_offset, epoch = Tally(), 0, segment.base_offset, NO_EPOCH
+    tally, next_offset, epoch = Tally(), segment.base_offset, NO_EPOCH
     try:
         for at in walk_headers(file, 0, segment.size_bytes):
             header = at.header
@@ -132,10 +131,10 @@ def _examine(filesystem: FileSystem, partition: Partition, segment: SegmentFile)
             if header.leader_epoch < epoch or not _is_right(file, at):
                 raise CorruptMessage(f"the batch at position {at.position} is not what was written")
             tally.add(header)
-            position, next_offset, epoch = at.position + header.size_bytes, header.next_offset, header.leader_epoch
+            next_offset, epoch = header.next_offset, header.leader_epoch
     except CorruptMessage as error:
-        return Verdict(tally, position, str(error))
-    return Verdict(tally, position)
+        return Verdict(tally, str(error))
+    return Verdict(tally)
 
 
 def _is_right(file: ReadableFile, at: BatchAt) -> bool:

@@ -177,7 +177,7 @@ class Partition(Watched):
             raise FencedLeaderEpoch(message)
         raise UnknownLeaderEpoch(message)
 
-    def append(self, records: memoryview, *, acks: int, allow_zstd: bool = True) -> PendingAppend:
+    def append(self, records: memoryview, *, acks: int, allow_zstd: bool = True, keyed: bool = False) -> PendingAppend:
         self.check_open()
         if self.log_dir.is_closing:
             raise NotLeaderOrFollower("the broker is shutting down")
@@ -187,7 +187,7 @@ class Partition(Watched):
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
         append = Append(self, records, header, acks)
         if self._record_rules is not None:
-            append.examination = self._record_rules.examination(records, header)
+            append.examination = self._record_rules.examination(records, header, keyed=keyed)
         try:
             self._submit(append)
         except EngineError:
@@ -313,7 +313,7 @@ class Partition(Watched):
     def _must_sync(self, end_offset: int) -> bool:
         """Whether a round that takes the log to `end_offset` counts only once it is synced (as UnifiedLog.append)."""
         config = self.config
-        return config.flush_policy is FlushPolicy.SYNC or end_offset - self.log.flushed_offset >= config.flush_messages
+        return config.flush_policy is FlushPolicy.SYNC or end_offset - self.log.durable_offset >= config.flush_messages
 
     def _stamp(self, append: Append, base_offset: int, now_ms: int) -> BatchHeader:
         assert append.records is not None

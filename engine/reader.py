@@ -35,21 +35,24 @@ class LogReader:
         self._log_dir = log_dir
         self.index_key = index_key
         self._reported: set[int] = set()
-        for segment in log.segments:
-            if segment.file is not None:
-                log_dir.caches.files.use(self, segment)
+        self._use_files(log.segments)
         self._keep_indexes(log.segments)
 
     def appended(self, chunks: Sequence[Chunk]) -> None:
-        """They belong to the log now, and are durable: only now its file may be closed, if need be."""
-        self._log_dir.caches.files.use(self, self.log.active)
-        begun = sum(chunk.rolls for chunk in chunks)
-        self._keep_indexes(self.log.segments[-1 - begun :])
+        """They belong to the log now, and are durable: only now their files may be closed, if need be."""
+        written = self.log.segments[-1 - sum(chunk.rolls for chunk in chunks) :]
+        self._use_files(written)
+        self._keep_indexes(written)
 
     def adopt(self, fresh: Segment) -> None:
         """It took the place of others."""
         self._log_dir.caches.files.use(self, fresh)
         self._keep_indexes([fresh])
+
+    def _use_files(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            if segment.file is not None:
+                self._log_dir.caches.files.use(self, segment)
 
     def _keep_indexes(self, segments: Sequence[Segment]) -> None:
         caches = self._log_dir.caches
@@ -182,6 +185,8 @@ class LogReader:
             self._complete(segment, entries)
 
     def _complete(self, segment: Segment, entries: Sequence[Entry]) -> None:
+        if segment not in self.log.segments:
+            return  # it was let go of meanwhile
         known = SparseIndex(segment.size_bytes) if segment.index is None else segment.index
         segment.index = known.completed(entries)
         self._keep_indexes([segment])

@@ -52,6 +52,7 @@ class RecordRules(NamedTuple):
 
     name: str
     requires_keys: bool
+    reads_keys: bool  # they are to be had from every batch: a record that lies would end the index there
     codec: Codec | None
     level: int | None
     message_size_max_bytes: int
@@ -61,18 +62,18 @@ class RecordRules(NamedTuple):
     def of(cls, partition: TopicPartition, config: LogConfig) -> "RecordRules | None":
         """None where nobody has to look at records."""
         codec = _CODECS[config.compression_type]
-        if codec is None and not config.requires_keys:
+        if codec is None and not config.requires_keys and not config.index_keys:
             return None
         levels = {Codec.GZIP: config.gzip_level, Codec.LZ4: config.lz4_level, Codec.ZSTD: config.zstd_level}
         level = None if codec is None else levels.get(codec)
         name = f"{partition.topic}-{partition.partition}"
         sizes = config.max_message_size_bytes, config.segment_size_bytes
-        return cls(name, config.requires_keys, codec, level, *sizes)
+        return cls(name, config.requires_keys, config.requires_keys or config.index_keys, codec, level, *sizes)
 
-    def examination(self, batch: memoryview, header: BatchHeader) -> Examination | None:
+    def examination(self, batch: memoryview, header: BatchHeader, *, keyed: bool = False) -> Examination | None:
         """What a worker is to do, if anything. Few records are looked at right now (raises)."""
         has_other_codec = self.codec is not None and header.codec_id != self.codec
-        if not self.requires_keys and not has_other_codec:
+        if not has_other_codec and (keyed or not self.reads_keys):
             return None
         examine = partial(self._examine, batch, header)
         if has_other_codec or header.codec_id or header.record_count > LOOKED_AT_ONCE_MAX:
@@ -82,7 +83,7 @@ class RecordRules(NamedTuple):
 
     def _examine(self, batch: memoryview, header: BatchHeader) -> memoryview | None:
         body = bytes(decompress(header.codec_id, batch[HEADER_SIZE_BYTES:]))
-        if self.requires_keys:
+        if self.reads_keys:
             self._check_keys(body, header)
         if self.codec is None or header.codec_id == self.codec:
             return None
@@ -108,6 +109,8 @@ class RecordRules(NamedTuple):
             records = keys_of(body, header.record_count)
         except CorruptMessage as error:
             raise InvalidRecord(str(error)) from error
+        if not self.requires_keys:
+            return
         text = f"Compacted topic cannot accept message without key in topic partition {self.name}"
         errors = []
         for index, (delta, key, _, _, _) in enumerate(records):

@@ -86,6 +86,8 @@ async def move_log_starts(log_dir: LogDir, moves: Sequence[Move]) -> None:
     One barrier for all of them. The files are set aside behind it and deleted after the topic's delay; readers in
     flight keep them open. An offset that the log has not got (any more) is left alone. Raises StorageError.
     """
+    if not moves:
+        return
     async with log_dir.alone():
         moves = [one for one in moves if _can_move(log_dir, one)]
         ahead = [one for one in moves if one.offset > one.resident.log.start_offset]
@@ -129,6 +131,8 @@ async def _set_aside(log_dir: LogDir, gone: Sequence[_Gone]) -> None:
     async with log_dir.between_checkpoints():
         if log_dir.is_closing:
             return
+        # Another partition may have the directory of one that was deleted.
+        gone = [one for one in gone if log_dir.partitions.get(one.resident.partition) is one.resident]
         of = [(one.directory, [segment.base_offset for segment in one.segments]) for one in gone]
         found = await log_dir.run(lambda: [set_aside(log_dir.filesystem, *one) for one in of])
     for one, paths in zip(gone, found, strict=True):

@@ -93,6 +93,8 @@ class RetentionKeeper:
         written_ms: Mapping[int, int] = {}
         if untimed:
             written_ms = await self._log_dir.run(partial(_written_ms, self._log_dir.filesystem, log, untimed))
+        if not log.segments:
+            return []  # deleted meanwhile
         ends = [*(one.base_offset for one in log.segments[1:]), log.end.offset]
         return [
             OldSegment(

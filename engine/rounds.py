@@ -207,7 +207,7 @@ class Lane:
         self.journal: Journal | None = None
         self.has_too_many_files_open: Callable[[], bool] = lambda: False
         self._queue: deque[Append] = deque()
-        self._in_flight = False
+        self._turn = trio.Lock()  # held by a round, or by who is between two; first come, first served
         self._slow_until_s = 0.0
         self.statistics = LaneStatistics()
         self._work = trio.lowlevel.ParkingLot()
@@ -226,19 +226,15 @@ class Lane:
     @asynccontextmanager
     async def between_rounds(self) -> AsyncIterator[None]:
         """No round is in flight within the block; appends queue up meanwhile."""
-        while self._in_flight:
-            await self._pause.park()
-        self._in_flight = True
         try:
-            yield
+            async with self._turn:
+                yield
         finally:
-            self._in_flight = False
             self._pause.unpark_all()
-            self._work.unpark()
 
     async def drained(self) -> None:
         """Return when everything submitted so far is answered."""
-        while self._queue or self._in_flight:
+        while self._queue or self._turn.locked():
             await self._pause.park()
 
     async def settled(self, append: Append) -> None:
@@ -249,18 +245,25 @@ class Lane:
     async def serve(self) -> None:
         """Run rounds until cancelled."""
         while True:
-            while not self._queue or self._in_flight:
+            while not self._queue:
                 await self._work.park()
+            await self._take_turn()
             taken, size_bytes = self._take()
-            self._in_flight = True
             try:
                 await self._round(taken, size_bytes)
             finally:
-                self._in_flight = False
+                self._turn.release()
                 self._budget.give_back(size_bytes)
                 self._pause.unpark_all()
             if sum(map(len, taken.values())) >= LARGE_ROUND:
                 await trio.lowlevel.checkpoint()
+
+    async def _take_turn(self) -> None:
+        """At once if nobody waits for one: this is a step of every round."""
+        try:
+            self._turn.acquire_nowait()
+        except trio.WouldBlock:
+            await self._turn.acquire()
 
     def _take(self) -> tuple[dict[Owner, list[Append]], int]:
         """Everything queued, up to the size of a round, by partition and in order."""
@@ -309,7 +312,7 @@ class Lane:
     def _tell_written(parts: Sequence[PartitionRound]) -> None:
         for part in parts:
             if part.rejected:
-                part.owner.failed(part, "no space left on the log dir")
+                part.owner.failed(part, "no space, or no file descriptor, is left for it")
             else:
                 part.owner.written(part)
 

@@ -131,7 +131,7 @@ def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> Found
             for record in _records(file, at, ask.wanted.key):
                 if record.offset >= ask.offset and ask.wanted.fits(record):
                     found.append(record)
-                    found_bytes += len(record.key or b"") + len(record.value or b"")
+                    found_bytes += record.size_bytes
                     if len(found) == ask.count_max or found_bytes >= STEP_BYTES:
                         return FoundRecords(found, record.offset + 1)
         if read_bytes >= STEP_BYTES:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from engine.filesystem import DiskFull, Usage
+from engine.filesystem import DiskFull, Usage, classified
 from engine.testing_loss import EverythingUnsynced, Loss, MemoryLock, Operation, RandomLoss
 
 
@@ -151,7 +151,7 @@ class MemoryFile:
         if fault.written_bytes:
             self._record("write", position, data[: fault.written_bytes])
         elif fault.errno == errno.ENOSPC:
-            raise DiskFull(fault.errno, "no space")
+            raise DiskFull(fault.errno, errno.errorcode[fault.errno])
         raise OSError(fault.errno, "injected")
 
     def fdatasync(self) -> None:
@@ -302,7 +302,7 @@ class MemoryFileSystem:
                 raise FileNotFoundError(errno.ENOENT, path)
             fault = self.find_fault("create", path)
             if fault is not None:
-                raise (DiskFull if fault.errno == errno.ENOSPC else OSError)(fault.errno, "injected")
+                raise classified(OSError(fault.errno, errno.errorcode[fault.errno]), nothing_written=True)
             self.do(Operation("create", path, len(self._inodes) + 1))
             node = self._node(path)
         assert isinstance(node, _Inode)
@@ -311,7 +311,7 @@ class MemoryFileSystem:
     def make_dir(self, path: str) -> None:
         fault = self.find_fault("make_dir", path)
         if fault is not None:
-            raise (DiskFull if fault.errno == errno.ENOSPC else OSError)(fault.errno, "injected")
+            raise classified(OSError(fault.errno, errno.errorcode[fault.errno]), nothing_written=True)
         self.do(Operation("make_dir", path))
 
     def list_dir(self, path: str) -> list[str]:

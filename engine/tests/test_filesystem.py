@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.filesystem import DiskFull, FileSystem, PosixFileSystem, Usage, preallocate, read_small, replace_small
-from engine.testing import Fault, MemoryFileSystem
+from engine.testing import Fault, MemoryFile, MemoryFileSystem
 
 
 @pytest.fixture(params=["real", "twin"])
@@ -211,3 +211,25 @@ def test_usage_is_what_an_unprivileged_program_sees(tmp_path: Path) -> None:
     assert usage.used_bytes > 0
     assert 0 < usage.ratio <= 1
     assert Usage(110, 95, 5).ratio == 0.95
+
+
+def test_a_small_file_that_goes_just_before_it_is_opened_is_not_there() -> None:
+    class Vanishing(MemoryFileSystem):
+        def open(self, path: str, *, create: bool = False) -> MemoryFile:
+            self.unlink(path)
+            return super().open(path, create=create)
+
+    filesystem = Vanishing()
+    MemoryFileSystem.open(filesystem, "/x", create=True)
+    assert read_small(filesystem, "/x") is None
+
+
+def test_a_file_that_cannot_be_opened_for_want_of_a_descriptor_is_a_disk_without_room(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(DiskFull) as caught:
+            PosixFileSystem().open(f"{tmp_path}/a", create=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert caught.value.errno == errno.EMFILE

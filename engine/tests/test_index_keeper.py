@@ -2,7 +2,7 @@
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
@@ -11,9 +11,21 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine import index_keeper
 from engine.api import FlushPolicy, LogConfig
 from engine.batch import Record, build_batch
-from engine.index import FORMAT_KEY, read_offset
+from engine.index import (
+    FORMAT_KEY,
+    INDEXED_TO,
+    KEYS_TO,
+    following,
+    key_pair,
+    keys_to_pair,
+    read_offset,
+    segment_key,
+)
+from engine.index import KEY as KEYS
+from engine.index_store import KeyValue
 from engine.testing import Fault, MemoryFileSystem
 from engine.testing_index import MemoryIndex
 from engine.tests.helpers import ORDERS, append, open_orders, read_all, running
@@ -177,3 +189,47 @@ async def test_the_index_of_a_topic_deleted_while_the_broker_was_down_goes_with_
         await store.remove_strays(lambda topic_id: False)
         for kind in (b"e", b"i", b"s"):
             assert stored(filesystem, kind + KEY) == []
+
+
+class Counting(MemoryIndex):
+    """Remembers what was written together."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryFileSystem(), "/index")
+        self.written: list[tuple[list[bytes], list[bytes]]] = []
+
+    def write(self, puts: Sequence[KeyValue], deletes: Sequence[bytes] = (), *, sync: bool = False) -> None:
+        self.written.append(([key for key, _ in puts], list(deletes)))
+        super().write(puts, deletes, sync=sync)
+
+    def scan(self, start: bytes, stop: bytes, limit: int | None = None) -> list[KeyValue]:
+        assert limit == index_keeper.PORTION
+        return super().scan(start, stop, limit)
+
+
+KEYS_TO_KEY = KEYS_TO + KEY
+
+
+@pytest.mark.parametrize(
+    ("delete", "first", "last"),
+    [
+        (lambda store: index_keeper._delete(store, [segment_key(KEYS, KEY, 0)]), [], []),
+        (lambda store: index_keeper._delete_partitions(store, {KEY}), [], []),
+        (lambda store: index_keeper._give_up(store, KEY, [0]), [KEYS_TO_KEY], [FORMAT_KEY]),
+        (lambda store: index_keeper._cut(store, KEY, 0, 0), [], [INDEXED_TO + KEY, KEYS_TO_KEY]),
+    ],
+    ids=["segments", "partitions", "replaced", "cut"],
+)
+def test_the_keys_of_a_segment_are_deleted_a_portion_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, delete: Callable[[Counting], None], first: list[bytes], last: list[bytes]
+) -> None:
+    """What says that they are there goes first, what says that they are to go goes last."""
+    monkeypatch.setattr(index_keeper, "PORTION", 10)
+    store = Counting()
+    places = [(0, bytes(8), offset, offset) for offset in range(25)]
+    store.write([*(key_pair(KEY, *place) for place in places), keys_to_pair(KEY, 25)])
+    store.written.clear()
+    delete(store)
+    assert MemoryIndex.scan(store, KEYS, following(KEYS)) == []
+    assert [len(deleted) for _, deleted in store.written if len(deleted) > 1] == [10, 10, 5]
+    assert (store.written[0][0], store.written[-1][0]) == (first, last)

@@ -387,3 +387,16 @@ def after_a_power_cut(operations: list[Operation]) -> MemoryFileSystem:
     image = MemoryFileSystem.replayed(operations)
     image.crash()
     return image
+
+
+async def test_what_the_journal_made_durable_does_not_count_for_flush_messages() -> None:
+    config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await with_a_slot(store)
+        log = await store.open_partition(BIG, config, 0)
+        await append(log, b"a", b"b", b"c")
+        synced = [one.path for one in filesystem.operations if one.kind == "fdatasync"]
+        assert synced[-1] == SLOT
+        await append(log, b"d")
+        assert [one.path for one in filesystem.operations if one.kind == "fdatasync"] == synced

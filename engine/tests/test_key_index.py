@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 
 from engine import key_index, keys, search
 from engine.api import FlushPolicy, LogConfig, PartitionLog
-from engine.batch import Codec, Record, build_batch
-from engine.errors import CorruptMessage
+from engine.batch import Codec, Record, build_batch, seal_batch
+from engine.errors import CorruptMessage, UnknownPartition
 from engine.index import KEY, KEYS_TO, following, partition_key, read_offset
 from engine.keys import hash_of
+from engine.loading import Part
+from engine.log import Mark
+from engine.reader import LogReader
+from engine.segment import Segment
 from engine.testing import MemoryFileSystem
 from engine.testing_index import MemoryIndex
 from engine.tests.helpers import ORDERS, HeldPool, compressed_batch, offsets_for_key, open_orders, options, running
@@ -199,5 +203,52 @@ async def test_a_deleted_partition_takes_its_keys_along() -> None:
         assert MemoryIndex(filesystem, "/data/index").scan(KEY, following(KEYS_TO)) == []
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+async def test_records_that_lie_are_stepped_over(codec: Codec) -> None:
+    """They were stored before the topic had an index: nobody had looked at them."""
+    filesystem = MemoryFileSystem()
+    without = dataclasses.replace(CONFIG, index_keys=False)
+    async with running(filesystem) as store:
+        log = await open_orders(store, without)
+        lie = seal_batch(
+            b"none of these",
+            record_count=1,
+            base_offset=0,
+            leader_epoch=-1,
+            attributes=codec,
+            timestamps_ms=(0, 0),
+            producer=(-1, -1, -1),
+        )
+        await log.append(memoryview(lie), acks=-1).wait()
+        for _ in range(20):
+            await append(log, 1)
+        await store.close()
+    async with running(filesystem) as store:
+        log = await open_orders(store, CONFIG, 1)
+        await append(log, 1)
+        await trio.sleep(1)
+        assert await offsets_for_key(log, b"1", MANY) == list(range(1, 22))
+        covered_to = MemoryIndex(filesystem, "/data/index").get(KEYS_TO + PARTITION)
+        assert read_offset(covered_to or bytes(8)) > 1
+
+
 def test_a_hash_has_eight_bytes_and_never_changes() -> None:
     assert hash_of(b"key").hex() == "ce7cccadc3a94cf5"
+
+
+async def test_a_partition_deleted_while_its_keys_are_collected_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    part_from = LogReader.part_from
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, dataclasses.replace(CONFIG, segment_size_bytes=10_000))
+
+        async def deleted_meanwhile(reader: LogReader, segment: Segment, offset: int, limit: Mark) -> Part:
+            part = await part_from(reader, segment, offset, limit)
+            await store.delete_partition(ORDERS)
+            return part
+
+        monkeypatch.setattr(LogReader, "part_from", deleted_meanwhile)
+        await append(log, *range(20))
+        await trio.sleep(1)
+        with pytest.raises(UnknownPartition):
+            store.get(ORDERS)
+        await append(await open_orders(store, CONFIG), 1)

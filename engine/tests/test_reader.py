@@ -259,3 +259,25 @@ async def test_few_indexes_are_dense_at_once(monkeypatch: pytest.MonkeyPatch) ->
         await logs[0].delete_records(15)
         for log in logs:
             assert sorted(await read_all(log)) == list(range(log.log_start_offset, 20))
+
+
+async def test_an_index_that_comes_for_a_deleted_partition_is_not_kept() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, ROLLING)
+        assert isinstance(log, Partition)
+        await append(log, b"a")
+        [segment] = log.log.segments
+        await store.delete_partition(ORDERS)
+        log._reader._complete(segment, [Entry(0, 0, 0)])
+        assert segment.index is None
+
+
+async def test_open_files_are_bounded_when_a_round_begins_many_segments() -> None:
+    async with running(MemoryFileSystem(), dataclasses.replace(options(), open_files_max=2)) as store:
+        log = await open_orders(store, LogConfig(segment_size_bytes=150))
+        assert isinstance(log, Partition)
+        pending = [log.append(memoryview(batch(b"x" * 50)), acks=-1) for _ in range(10)]
+        for one in pending:
+            await one.wait()
+        assert len(log.log.segments) == 10
+        assert sum(segment.file is not None for segment in log.log.segments) == 2

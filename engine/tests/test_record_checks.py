@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from engine.api import LogConfig
+from engine.api import CompressionType, Isolation, LogConfig
 from engine.batch import Codec, Record, build_batch, parse_header, seal_batch
 from engine.errors import CorruptMessage, EngineError, InvalidRecord, RecordsRefused
 from engine.record_checks import ERRORS_MAX, LOOKED_AT_ONCE_MAX
@@ -66,7 +66,7 @@ def with_wrong_delta() -> bytearray:
     return batch
 
 
-async def refused(batch: bytearray) -> EngineError:
+async def refused(batch: bytearray, config: LogConfig = KEYED) -> EngineError:
     header = parse_header(batch)
     resealed = seal_batch(
         bytes(batch[61:]),
@@ -78,7 +78,7 @@ async def refused(batch: bytearray) -> EngineError:
         producer=(-1, -1, -1),
     )
     async with running(MemoryFileSystem()) as store:
-        log = await open_orders(store, KEYED)
+        log = await open_orders(store, config)
         with pytest.raises(EngineError) as found:
             await log.append(memoryview(resealed), acks=-1).wait()
         return found.value
@@ -96,7 +96,33 @@ async def test_lies_are_told_where_records_are_looked_at() -> None:
     assert isinstance(await refused(no_gzip), CorruptMessage)
 
 
+async def test_a_topic_with_an_index_of_keys_takes_no_lies_and_records_without_keys() -> None:
+    indexed = LogConfig(index_keys=True)
+    cut = keyed_batch((None, b"value"), (b"key", b"value"))
+    cut[61] += 2
+    assert isinstance(await refused(cut, indexed), InvalidRecord)
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, indexed)
+        assert (await log.append(of_keys(None), acks=-1).wait()).base_offset == 0
+
+
 async def test_other_topics_take_what_comes() -> None:
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store, dataclasses.replace(KEYED, requires_keys=False))
         assert (await log.append(of_keys(None), acks=-1).wait()).base_offset == 0
+
+
+@pytest.mark.parametrize("count", [2, MANY])
+async def test_nobody_looks_for_keys_where_the_caller_made_the_batch(count: int) -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, KEYED)
+        assert (await log.append(of_keys(*[None] * count), acks=-1, keyed=True).wait()).base_offset == 0
+
+
+async def test_it_is_compressed_as_its_topic_is() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, dataclasses.replace(KEYED, compression_type=CompressionType.LZ4))
+        assert (await log.append(of_keys(b"a", b"b"), acks=-1, keyed=True).wait()).base_offset == 0
+        found = log.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        part = found.records[0]
+        assert parse_header(part.file.read_at(part.position, part.size_bytes)).codec_id == Codec.LZ4

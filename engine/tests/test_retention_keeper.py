@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 import trio
 
+from engine import removal
 from engine.api import CleanupPolicy, Isolation, LogConfig, OffsetSpec, PartitionLog, TopicPartition
-from engine.errors import StorageError
+from engine.errors import StorageError, UnknownPartition
 from engine.filesystem import PosixFileSystem
+from engine.log_dir import LogDir
+from engine.partition import Partition
 from engine.retention import Reason
-from engine.retention_keeper import SPACE_CHECK_INTERVAL_S, WINDOW_CHECK_S, RetentionOptions
+from engine.retention_keeper import SPACE_CHECK_INTERVAL_S, WINDOW_CHECK_S, RetentionKeeper, RetentionOptions
 from engine.store import SegmentStore, StoreOptions
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import MAX_BYTES, NOW_MS, ORDERS, batch, bytes_of, open_orders, options, read_all, running
@@ -284,3 +287,38 @@ async def test_a_real_file_has_a_time(tmp_path: Path) -> None:
     path = f"{tmp_path}/file"
     filesystem.open(path, create=True).write_at([b"x"], 0)
     assert filesystem.modified_ms(path) == (tmp_path / "file").stat().st_mtime_ns // 1_000_000
+
+
+async def test_a_topic_created_again_under_its_name_keeps_its_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is created between the barrier and the files' turn to be set aside."""
+    filesystem = MemoryFileSystem()
+    set_aside = removal._set_aside
+    again = ORDERS._replace(topic_id=b"another".ljust(16))
+    async with running(filesystem) as store:
+        await fill(await open_orders(store, HOURLY), [NOW_MS] * 3)
+
+        async def later(log_dir: LogDir, gone: Sequence[removal._Gone]) -> None:
+            await store.delete_partition(ORDERS)
+            await store.open_partition(again, HOURLY, 0)
+            await set_aside(log_dir, gone)
+
+        monkeypatch.setattr(removal, "_set_aside", later)
+        with pytest.raises(UnknownPartition):
+            await store.get(ORDERS).delete_records(2)
+        assert (names(filesystem), names(filesystem, ".deleted")) == ([0], [])
+
+
+async def test_a_partition_deleted_before_it_is_looked_at_has_nothing_old() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, HOURLY)
+        assert isinstance(log, Partition)
+        await fill(log, [NOW_MS] * 3)
+        await store.delete_partition(ORDERS)
+        assert await RetentionKeeper(log.log_dir, RetentionOptions(), Clock())._seen(log.log) == []
+
+
+async def test_where_no_log_start_moves_nobody_waits() -> None:
+    async with running(MemoryFileSystem()) as store:
+        [log_dir] = store._dirs
+        async with log_dir.between_checkpoints():
+            await removal.move_log_starts(log_dir, [])

@@ -443,7 +443,7 @@ async def test_l4_full_disk_refuses_a_new_partition_and_nothing_else(kind: str, 
     async with running(filesystem, fatal=fatal) as store:
         log = await open_orders(store)
         filesystem.faults.append(Fault(kind, errno.ENOSPC, path))
-        with pytest.raises(StorageError, match="no space"):
+        with pytest.raises(StorageError, match="ENOSPC"):
             await store.open_partition(partition(1), LogConfig(), 0)
         assert fatal == []
         await append(log, b"a")
@@ -528,3 +528,35 @@ async def test_d2_a_disk_that_is_nearly_full_takes_no_appends_until_there_is_roo
         filesystem.capacity_bytes = 20_000
         await trio.sleep(SPACE_CHECK_INTERVAL_S + 1)
         assert (await append(log, b"z")).base_offset == 1
+
+
+async def test_l4_no_descriptor_refuses_what_needs_one_and_nothing_else() -> None:
+    filesystem, fatal = MemoryFileSystem(), list[str]()
+    async with running(filesystem, fatal=fatal) as store:
+        log = await open_orders(store, LogConfig(segment_size_bytes=150))
+        await append(log, b"a" * 50)
+        filesystem.faults.append(Fault("create", errno.EMFILE, ".log"))
+        with pytest.raises(StorageError):
+            await append(log, b"b" * 50)
+        filesystem.faults.append(Fault("create", errno.ENFILE, "checkpoint.tmp"))
+        await append(log, b"c" * 50)
+        await trio.sleep(70)
+        assert not filesystem.faults
+        assert fatal == []
+        assert await read_all(log) == {0: b"a" * 50, 1: b"c" * 50}
+
+
+async def test_l4_a_partition_is_not_taken_in_by_a_log_dir_that_failed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    filesystem, fatal = MemoryFileSystem(), list[str]()
+    async with running(filesystem, options("/a", "/b"), fatal=fatal) as store:
+        log_dir = store._dirs[0]
+
+        async def fail(*_: object) -> None:
+            log_dir.fail(OSError(errno.EIO, "injected"))
+
+        monkeypatch.setattr(log_dir.index, "take_stock", fail)
+        with pytest.raises(StorageError, match="offline"):
+            await open_orders(store)
+        assert not log_dir.partitions
