@@ -43,7 +43,7 @@ class Damaged(Exception):
     """The database can be read, but it is not, or not all, what was written."""
 
 
-_ERRORS: Final = (plyvel.Error, OSError, Damaged)
+_ERRORS: Final = (plyvel.Error, OSError, struct.error, Damaged)
 
 
 async def open_view(directory: Path, run: Run) -> LevelDbView:

@@ -28,7 +28,7 @@ from coordinator.errors import (
 from coordinator.groups.api import NO_GENERATION, Claim, GroupState, Join, Synced
 from coordinator.groups.descriptions import joined_as
 from coordinator.groups.gathering import Gathering
-from coordinator.groups.members import NEVER_MS, AskerT, Member, Members
+from coordinator.groups.members import NEVER_MS, AskerT, Expected, Member, Members, name_in_id
 from coordinator.groups.turn import GroupSettings, Turn
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ClassicGroup(Generic[AskerT]):
         self.members = Members[AskerT]()
         self.changed_ms = -1  # when it came into its state
         self._settings = settings
-        self._expected: dict[str, int] = {}  # newcomers who were told their id, and until when they may come with it
+        self._expected = Expected(settings.expected_max)  # newcomers who were told their id
         self._unsynced: set[str] = set()
         self._gathering: Gathering | None = None  # the first members: more may come, nobody is known to be missing
         self._join_deadline_ms = NEVER_MS
@@ -102,12 +102,12 @@ class ClassicGroup(Generic[AskerT]):
         return bool(join.protocol_type and join.protocols)
 
     def _join_first(self, turn: Turn[AskerT], join: Join, asker: AskerT) -> None:
-        member_id = f"{join.client_id if join.instance_id is None else join.instance_id}-{turn.new_id()}"
+        member_id = f"{name_in_id(join)}-{turn.new_id()}"
         known_id = self.members.id_of_instance(join.instance_id)
         if known_id is not None:
             self._replace(turn, self.members.find(Claim(known_id)), member_id, join, asker)
         elif join.instance_id is None and join.must_know_its_id:
-            self._expected[member_id] = turn.now_ms + join.session_timeout_ms
+            self._expected.add(member_id, turn.now_ms + join.session_timeout_ms)
             raise MemberIdRequired(member_id)
         else:
             self._add(turn, member_id, join, asker)

@@ -15,6 +15,28 @@ if TYPE_CHECKING:
 
 AskerT = TypeVar("AskerT")
 NEVER_MS = 2**63 - 1
+CLIENT_ID_IN_ID_MAX = 255  # of a client's name so much is kept: ids that nobody comes back with are kept too
+INSTANCE_ID_IN_ID_MAX = 2**15 - 38  # so that the id is no longer than a string of the protocol may be
+
+
+def name_in_id(join: Join) -> str:
+    """What the id that a newcomer is given begins with."""
+    if join.instance_id is None:
+        return join.client_id[:CLIENT_ID_IN_ID_MAX]
+    return join.instance_id[:INSTANCE_ID_IN_ID_MAX]
+
+
+class Expected(dict[str, int]):
+    """Ids that were given out and have not come back yet, with when they are forgotten. The oldest make room."""
+
+    def __init__(self, count_max: int) -> None:
+        super().__init__()
+        self._count_max = count_max
+
+    def add(self, member_id: str, deadline_ms: int) -> None:
+        if len(self) >= self._count_max:
+            del self[next(iter(self))]
+        self[member_id] = deadline_ms
 
 
 @dataclass(slots=True, eq=False)

@@ -149,11 +149,11 @@ class GroupCoordinators:
         if before is not None:
             gone = {topic.name for topic_id, topic in before.topics_by_id.items() if topic_id not in image.topics_by_id}
             if gone:
-                nursery.start_soon(self._forget_topics, gone)
+                nursery.start_soon(self._forget_topics, gone, self._world.wall_ms())
 
-    async def _forget_topics(self, topics: Collection[str]) -> None:
+    async def _forget_topics(self, topics: Collection[str], deleted_ms: int) -> None:
         for shard in list(self._shards.values()):
-            await shard.forget_topics(topics)
+            await shard.forget_topics(topics, deleted_ms)
 
     def _note_unsaved(self) -> None:
         self._unsaved.set()

@@ -72,8 +72,10 @@ class _Round:
         self.is_durable = False
 
     def release(self) -> None:
+        """Groups keep the round that they were last written in: nothing of it stays but that it is durable."""
         self.is_durable = True
-        for asker, outcome in self.held:
+        held, self.held, self.records = self.held, [], []
+        for asker, outcome in held:
             asker.settle(outcome)
 
 
@@ -244,11 +246,13 @@ class Shard:
 
     def _perform(self, effects: Effects[Asker]) -> None:
         entry, answers, records = effects
-        if records:
-            self._filling.records += records
-            if entry is not None:
-                entry.mark = self._filling
-        mark = self._newest_round() if entry is None else entry.mark
+        self._filling.records += records
+        newest = self._newest_round()
+        if entry is not None and (
+            records or entry.mark is None
+        ):  # a new one: what was under its id may not be gone yet
+            entry.mark = newest
+        mark = newest if entry is None else entry.mark
         for asker, outcome in answers:
             self._hold(mark, asker, outcome)
         if records or self._table.next_due_ms() < self._sleeps_until_ms:
@@ -280,9 +284,9 @@ class Shard:
         """Lets go of what has expired."""
         await self._for_each_group(lambda table, group_id: table.sweep(self._moment(), group_id))
 
-    async def forget_topics(self, topics: Collection[str]) -> None:
-        """They were deleted."""
-        await self._for_each_group(lambda table, group_id: table.forget_topics(group_id, topics))
+    async def forget_topics(self, topics: Collection[str], deleted_ms: int) -> None:
+        """They were deleted then."""
+        await self._for_each_group(lambda table, group_id: table.forget_topics(group_id, topics, deleted_ms))
 
     async def _for_each_group(self, command: Callable[[Table, str], Effects[Asker]]) -> None:
         table = self._table

@@ -321,14 +321,17 @@ class GroupTable(Generic[AskerT]):
             return Retention(retention_ms, kept_topics=descriptions.subscribed_topics(group))
         return Retention(retention_ms, kept_topics=None)
 
-    def forget_topics(self, group_id: str, topics: Collection[str]) -> Effects[AskerT]:
-        """They were deleted: nothing that a group committed to them means anything any more."""
+    def forget_topics(self, group_id: str, topics: Collection[str], deleted_ms: int) -> Effects[AskerT]:
+        """They were deleted then: nothing that a group had committed to them means anything any more. What came later
+        is of a new topic of the same name."""
         entry = self._entries.get(group_id)
         records: list[StateRecord] = []
         if entry is not None:
             for topic in topics:
                 for partition in entry.offsets.partitions_of(topic):
-                    records += self._remove_offset(entry, topic, partition)
+                    committed = entry.offsets.get(topic, partition)
+                    if committed is not None and committed.committed_ms <= deleted_ms:
+                        records += self._remove_offset(entry, topic, partition)
         return Effects(entry, [], records)
 
     # Replay

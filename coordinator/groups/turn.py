@@ -18,6 +18,7 @@ class GroupSettings:
     session_timeout_min_ms: int = 6_000  # group.min.session.timeout.ms
     session_timeout_max_ms: int = 1_800_000  # group.max.session.timeout.ms
     members_max: int = 2**31 - 1  # group.max.size
+    expected_max: int = 10_000  # newcomers that were told their id and have not come with it yet
     initial_rebalance_delay_ms: int = 3_000  # group.initial.rebalance.delay.ms
     newcomer_timeout_ms: int = 300_000  # a newcomer waits no longer for the others (GroupMetadataManager)
 

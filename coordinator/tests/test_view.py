@@ -394,3 +394,16 @@ async def test_numbers_of_batches_go_round(tmp_path: Path, monkeypatch: pytest.M
     view, levels = await opened_on(tmp_path / "view")
     assert levels == ["warning"]
     await view.close()
+
+
+async def test_a_checkpoint_of_another_size_is_not_read_but_the_log(tmp_path: Path) -> None:
+    view = await open_view(tmp_path / "view", run_inline)
+    await view.save([change(0, 1, {b"a": b"1"})])
+    await view.close()
+    with plyvel.DB(str(tmp_path / "view")) as database:
+        database.put(b"c\0\0\0\0", bytes(5))
+    view, levels = await opened_on(tmp_path / "view")
+    assert levels == []
+    assert await view.load(0) is None
+    await view.close()
+    assert not (tmp_path / "view").exists()

@@ -142,6 +142,22 @@ async def test_whether_a_group_exists_is_told_when_its_end_is_durable() -> None:
         assert not describing.is_settled
 
 
+async def test_a_group_that_takes_the_place_of_one_just_deleted_tells_nothing_before_that_is_durable() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await commit(shard, 5).wait()
+        bench.log.is_slow = True
+        deleted = shard.ask(lambda table, _, asker: table.delete_group("g", asker))
+        join(shard)
+        found = fetch(shard)
+        await wait_all_tasks_blocked()
+        assert (deleted.is_settled, found.is_settled) == (False, False)
+        bench.log.sync()
+        await wait_all_tasks_blocked()
+        assert deleted.result() is None
+        assert offset_of(found) is None
+
+
 async def test_commits_that_come_while_a_round_is_on_its_way_are_one_batch() -> None:
     bench = Bench()
     bench.log.is_slow = True

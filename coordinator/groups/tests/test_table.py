@@ -347,9 +347,18 @@ def test_a_group_that_nobody_came_to_is_swept(script: Script) -> None:
 def test_what_was_committed_to_a_deleted_topic_is_forgotten(script: Script) -> None:
     script.commit(5)
     script.commit(6, TopicPartition("u", 0))
-    script.take(script.table.forget_topics("g", {"t"}))
+    script.take(script.table.forget_topics("g", {"t"}, script.now_ms))
     script.restart()
     assert (script.offset(), script.offset(TopicPartition("u", 0))) == (None, 6)
+
+
+def test_what_was_committed_since_is_of_a_new_topic_of_that_name(script: Script) -> None:
+    script.commit(5)
+    deleted_ms = script.now_ms
+    script.pass_time(1)
+    script.commit(6)
+    script.take(script.table.forget_topics("g", {"t"}, deleted_ms))
+    assert script.offset() == 6
 
 
 def test_a_group_too_large_for_its_record_is_told_and_joins_again(script: Script) -> None:
