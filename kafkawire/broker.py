@@ -7,7 +7,6 @@ touches the outside world comes in through `Surroundings`; `testing.py` puts oth
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from engine.store import SegmentStore, StoreOptions, StoreWorld
 from kafkawire.config import Config
 from kafkawire.configs import COMPACTION, Configs
 from kafkawire.context import BrokerInterfaces, allow_all
+from kafkawire.descriptors import PLENTY, Descriptors
 from kafkawire.dispatch import Dispatcher
 from kafkawire.fetch_sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
@@ -87,7 +87,7 @@ class Surroundings:
     random: Random
     now_ms: Callable[[], int]
     log_levels: LogLevels = field(default_factory=LogLevels)
-    open_segments_max: int = 4096  # files; those with bytes that are not durable do not count
+    descriptors: Descriptors = PLENTY
 
 
 def real_surroundings() -> Surroundings:
@@ -102,7 +102,7 @@ def real_surroundings() -> Surroundings:
         random=SystemRandom(),
         now_ms=lambda: time.time_ns() // 1_000_000,
         log_levels=LEVELS,
-        open_segments_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2,  # the other half is for connections
+        descriptors=Descriptors.of_this_process(),
     )
 
 
@@ -133,7 +133,7 @@ class Broker:
                 max_frame_size_bytes=self.config.max_request_size_bytes,
                 idle_timeout_ms=self.config.connections_max_idle_ms,
             ),
-            max_connections=self.config.max_connections,
+            max_connections=min(self.config.max_connections, self.world.descriptors.connections_max),
             max_connections_per_ip=self.config.max_connections_per_ip,
             queued_max_request_size_bytes=self.config.queued_max_request_bytes,
         )
@@ -212,7 +212,7 @@ class Broker:
 
     def _configured(self, config: Config) -> None:
         """What was changed at run time and is not the partitions': the host tells them."""
-        self._limits.max_connections = config.max_connections
+        self._limits.max_connections = min(config.max_connections, self.world.descriptors.connections_max)
         self._limits.max_connections_per_ip = config.max_connections_per_ip
         self.store.producer_id_expiration_ms = config.producer_id_expiration_ms
         self.store.cleaner.configure(cleaner_options(config))
@@ -277,7 +277,7 @@ class Broker:
             producer_id_expiration_ms=self.config.producer_id_expiration_ms,
             producer_id_expiration_check_interval_ms=self.config.producer_id_expiration_check_interval_ms,
             reader_lanes=self.config.io_workers,
-            open_files_max=self.world.open_segments_max,
+            open_files_max=self.world.descriptors.segments_max,
             retention=self._retention(),
             sealing=SealingOptions(self.config.scrub_bytes_per_s, self.config.scrub_interval_ms),
             journal_slot_size_bytes=self.config.journal_slot_size_bytes,

@@ -151,15 +151,15 @@ class Config:
         "Whether compacted topics, those of committed offsets among them, are compacted.",
     )  # fmt: skip
     cleaner_threads: int = setting(
-        "log.cleaner.threads", read.integer(0), "1", "How many logs are compacted at once.", Update.CLUSTER_WIDE
+        "log.cleaner.threads", read.integer(0, 1000), "1", "How many logs are compacted at once.", Update.CLUSTER_WIDE
     )
     cleaner_dedupe_buffer_size_bytes: int = setting(
-        "log.cleaner.dedupe.buffer.size", read.long(), str(128 * MIB),
+        "log.cleaner.dedupe.buffer.size", read.long(MIB + 1), str(128 * MIB),
         "The memory for keys while logs are compacted, at 160 bytes a key; what does not fit takes another pass.",
         Update.CLUSTER_WIDE,
     )  # fmt: skip
     cleaner_dedupe_buffer_load_factor: float = setting(
-        "log.cleaner.io.buffer.load.factor", read.double(), "0.9",
+        "log.cleaner.io.buffer.load.factor", read.ratio(), "0.9",
         "The part of log.cleaner.dedupe.buffer.size that is used.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     cleaner_io_buffer_size_bytes: int = setting(
@@ -167,7 +167,7 @@ class Config:
         "How much of a log is read, and compacted, before others have their turn.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     cleaner_io_max_bytes_per_s: float = setting(
-        "log.cleaner.io.max.bytes.per.second", read.double(), "1.7976931348623157E308",
+        "log.cleaner.io.max.bytes.per.second", read.above_zero(), "1.7976931348623157E308",
         "How much compaction reads and writes in a second, at most and over all logs.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     cleaner_backoff_ms: int = setting(

@@ -16,7 +16,7 @@ from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicRequest
 from kafkawire.config_resources import DENIED, ConfigResourceType, broker_id_of, denial
 from kafkawire.context import Operation
-from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.errors import ErrorCode, error_code_of, shortened
 from kafkawire.log_levels import LOGGERS, ROOT, SEVERITIES
 from kafkawire.unbuilt_resources import check_unbuilt
 
@@ -76,7 +76,7 @@ async def alter(
     return [
         new_row(
             error_code=outcome.code,
-            error_message=outcome.message,
+            error_message=shortened(outcome.message),
             resource_type=one.resource_type,
             resource_name=one.resource_name,
         )

@@ -16,7 +16,7 @@ class Update(Enum):
     """How a broker key can be changed while the broker runs (Kafka's DynamicBrokerConfig, KIP-226)."""
 
     READ_ONLY = "read-only"
-    PER_BROKER = "per-broker"
+    PER_BROKER = "read-only here, per-broker in Kafka"
     CLUSTER_WIDE = "cluster-wide"  # per broker, too
 
 

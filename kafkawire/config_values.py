@@ -5,6 +5,7 @@ A value is shown as Kafka shows it: normalised by its type, whatever it was writ
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -186,10 +187,7 @@ def ratio(*, is_zero_allowed: bool = False) -> Reader:
     """A number up to 1, and above 0 or from 0 on."""
 
     def parse(value: str) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            raise ValueError("must be a number") from None
+        number = _number(value)
         if not 0 <= number <= 1 or not (number or is_zero_allowed):
             raise ValueError(f"must be {'between 0 and 1' if is_zero_allowed else 'above 0 and at most 1'}")
         return number
@@ -197,22 +195,31 @@ def ratio(*, is_zero_allowed: bool = False) -> Reader:
     return Reader(ConfigType.DOUBLE, parse)
 
 
-def double() -> Reader:
-    """Any number."""
+def above_zero() -> Reader:
+    """A number above 0; Kafka takes any, those that are no number and those without end among them."""
 
     def parse(value: str) -> float:
-        try:
-            return float(value)
-        except ValueError:
-            raise ValueError("must be a number") from None
+        number = _number(value)
+        if not 0 < number < math.inf:
+            raise ValueError("must be above 0 and finite")
+        return number
 
     return Reader(ConfigType.DOUBLE, parse)
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError("must be a number") from None
 
 
 def _java_double(number: float) -> str:
     """As Java's Double.toString writes it."""
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return str(number)
+    if not math.isfinite(number):
+        return str(number).replace("inf", "Infinity").replace("nan", "NaN")
     sign, digits, exponent = Decimal(repr(number)).as_tuple()
     assert isinstance(exponent, int)
     figures = "".join(map(str, digits))

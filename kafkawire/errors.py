@@ -207,6 +207,8 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     control.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
+MESSAGE_MAX_CHARACTERS: Final = 8_000
+
 # Raised before there is a listener: no client can ever see them.
 START_UP_ONLY: Final = frozenset({log.StoreRefused, control.CannotStart})
 
@@ -214,3 +216,8 @@ START_UP_ONLY: Final = frozenset({log.StoreRefused, control.CannotStart})
 def error_code_of(error: Exception) -> ErrorCode:
     """The code of a domain error; anything else is a fault of ours."""
     return CODE_BY_CLASS.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def shortened(message: str | None) -> str | None:
+    """A message that may quote the request, cut to what a string of the protocol can hold, as UTF-8."""
+    return None if message is None else message[:MESSAGE_MAX_CHARACTERS]

@@ -10,7 +10,6 @@ It refuses to open ports (`transport.open_listener` does, before anything is ser
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -71,7 +70,6 @@ class _Server:
         self._budget = ByteBudget(limits.queued_max_request_size_bytes)
         self._sessions: set[Session] = set()
         self._per_ip: dict[str, int] = {}
-        self._ids = itertools.count(1)
         self._session_ended = trio.lowlevel.ParkingLot()
         self._ready: dict[Session, None] = {}
         self._turnstile = Turnstile()
@@ -132,7 +130,7 @@ class _Server:
         return True
 
     def _new_session(self, name: str, accepted: Accepted) -> Session:
-        info = ConnectionInfo(next(self._ids), name, accepted.peer_host, accepted.local_address)
+        info = ConnectionInfo(name, accepted.peer_host, accepted.local_address)
         limits = self._limits.connection
         return Session(
             accepted.transport,

@@ -151,6 +151,7 @@ class Session:
                     return
             if size_bytes == 0:
                 self.start_now()  # what came before counts, answered or not
+                await self._turnstile.wait_to_end()
                 self.close(CloseReason.CLOSED_BY_PEER)
                 return
             self._stats.received_size_bytes += size_bytes
@@ -187,10 +188,7 @@ class Session:
         if self.close_reason is not None:
             return 0
         before = self._stats.requests
-        try:
-            self._start_requests(trio.current_time())
-        except Exception:
-            self._handler_failed()
+        self._start_requests(trio.current_time())
         return self._stats.requests - before
 
     def _start_requests(self, now_s: float) -> None:
@@ -207,6 +205,8 @@ class Session:
                     self._wake_writer()
         except (FramingError, ProtocolViolation) as error:
             self._refuse(error)
+        except Exception:
+            self._handler_failed()
         self._settle()
 
     # The writer
@@ -224,11 +224,12 @@ class Session:
             return
         try:
             replies, violation = self._take_ready([])
+            segments = self._framed(replies)
         except Exception:
             self._handler_failed()
             return
         try:
-            rest = self._transport.send_now(self._framed(replies))
+            rest = self._transport.send_now(segments)
         except OSError as error:
             self.close(CloseReason.BROKEN, str(error))
             return

@@ -113,7 +113,7 @@ class EngineStateLog:
         self._check()
         batch = build_batch([Record(record.key, record.value, now_ms) for record in records])
         with _failures():
-            self._last = self._log.append(memoryview(batch), acks=_ACKS_ALL)
+            self._last = self._log.append(memoryview(batch), acks=_ACKS_ALL, keyed=True)
         return _Write(self._last)
 
     async def end(self) -> None:

@@ -15,13 +15,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import trio
 
 from engine.api import FileRange
 
 Segment = bytes | bytearray | memoryview | FileRange
+AddressT = TypeVar("AddressT", bound=tuple[Any, ...])  # of getaddrinfo, the family first
 
 SLICE_SIZE_BYTES = 256 * 1024  # of a file, read at once where there is no sendfile
 TURN_SIZE_BYTES = 2 * 1024 * 1024  # sent from files without waiting, before other connections get their turn: a ms
@@ -233,15 +234,26 @@ class SocketListener:
         self._socket.close()
 
 
-async def open_listener(host: str, port: int, backlog: int = 50) -> SocketListener:
-    """Binds and listens. An empty host is every interface, with IPv6 where there is any; port 0: the system chooses.
+async def open_listener(host: str, port: int) -> SocketListener:
+    """See `listening_socket`."""
+    return SocketListener(await listening_socket(host, port))
+
+
+async def listening_socket(host: str, port: int, backlog: int = 50) -> socket.socket:
+    """Binds and listens. An empty host is every interface, with IPv6 where there is any; port 0: the system chooses. Of
+    a name's addresses it is the first of IPv4, if there is one, as for Java: `localhost` may be both.
 
     Errors: OSError (address in use, not ours, unresolvable).
     """
     if host == "":
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
-        return SocketListener(socket.create_server(("", port), family=family, backlog=backlog, dualstack_ipv6=both))
+        return socket.create_server(("", port), family=family, backlog=backlog, dualstack_ipv6=both)
     found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, address = found[0]
-    return SocketListener(socket.create_server(address[:2], family=family, backlog=backlog))
+    family, _, _, _, address = first_choice(found)
+    return socket.create_server(address[:2], family=family, backlog=backlog)
+
+
+def first_choice(found: Sequence[AddressT]) -> AddressT:
+    """Of what getaddrinfo has found: as it comes, but IPv4 first."""
+    return min(found, key=lambda one: one[0] != socket.AF_INET)

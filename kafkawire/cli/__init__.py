@@ -9,6 +9,7 @@ import click
 import kafkawire
 
 COMMANDS = {
+    "bench": "kafkawire.cli.bench",
     "configs": "kafkawire.cli.configs",
     "consume": "kafkawire.cli.consume",
     "demo": "kafkawire.cli.demo",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Final
 
@@ -117,3 +118,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]
 def printable(text: str) -> str:
     """Names are what clients chose: none of them may move the cursor or begin a line."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def shown_time(at_ms: int | None) -> str | None:
+    """A timestamp of records for people, in UTC; None where there is none."""
+    if at_ms is None or at_ms < 0:
+        return None
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # clients send what they like
+        return str(at_ms)

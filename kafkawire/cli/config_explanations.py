@@ -16,6 +16,11 @@ from kafkawire.unbuilt_config import HARMLESS_KEYS
 WIDTH: Final = 100
 BUILT: Final = "obeyed"
 NOT_BUILT: Final = "not built yet: only the default is accepted"
+CHANGED: Final = {
+    Update.READ_ONLY: "at the start",
+    Update.PER_BROKER: f"at the start: {Update.PER_BROKER.value}",
+    Update.CLUSTER_WIDE: f"while brokers run, {Update.CLUSTER_WIDE.value}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,6 @@ def _of_broker(key: Key) -> Explanation:
         key.reader.type.name.lower(),
         key.default,
         tuple(one for one in SYNONYMS.get(key.name, ()) if one != key.name),
-        "at the start" if key.update is Update.READ_ONLY else f"while brokers run, {key.update.value}",
+        CHANGED[key.update],
         BUILT if key.is_built else NOT_BUILT,
     )

@@ -22,8 +22,8 @@ from kafkawire.cli.streaming import EXIT_INTERRUPTED, Output, Progress, is_long_
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Connect, connect_tcp, parse_bootstrap
 from kafkawire.client.consumer import WAIT_MAX_MS, Batch, ConsumedRecord, Consumer
-from kafkawire.client.errors import ClientError, Refusal
-from kafkawire.client.logs import EARLIEST, LATEST, NO_OFFSET, known_partitions, offsets_at
+from kafkawire.client.errors import ClientError
+from kafkawire.client.logs import EARLIEST, LATEST, NO_OFFSET, known_offsets, known_partitions
 from kafkawire.client.partitions import TopicPartition
 
 WRITE_BYTES: Final = 256 * 1024
@@ -156,10 +156,10 @@ async def _begin(
     for one in wanted:
         if one not in found:
             raise ClientError(f"topic {topic} has no partition {one.partition}")
-    starts = await _known_offsets(cluster, wanted, EARLIEST)
-    ends = await _known_offsets(cluster, wanted, LATEST)
+    starts = await known_offsets(cluster, wanted, EARLIEST)
+    ends = await known_offsets(cluster, wanted, LATEST)
     if start.time_ms is not None:
-        at_time = await _known_offsets(cluster, wanted, start.time_ms)
+        at_time = await known_offsets(cluster, wanted, start.time_ms)
         return {one: ends[one] if at_time[one] == NO_OFFSET else at_time[one] for one in wanted}, ends
     assert start.offset is not None
     return {one: _bounded(one, start.offset, starts[one], ends[one]) for one in wanted}, ends
@@ -172,17 +172,6 @@ def _bounded(one: TopicPartition, offset: int, start: int, end: int) -> int:
     if bounded != offset:
         remark(f"{one} has offsets from {start} to {end}: {bounded} is taken")
     return bounded
-
-
-async def _known_offsets(
-    cluster: Cluster, partitions: Collection[TopicPartition], timestamp_ms: int
-) -> dict[TopicPartition, int]:
-    known = {}
-    for one, offset in (await offsets_at(cluster, partitions, timestamp_ms)).items():
-        if isinstance(offset, Refusal):
-            raise ClientError(f"{one}: {offset}")
-        known[one] = offset
-    return known
 
 
 def remark(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from kafkawire.cli.cluster_command import table
+from kafkawire.cli.cluster_command import shown_time, table
 
 DEFAULT_URL: Final = "http://127.0.0.1:9644"
 PAGE_MAX: Final = 1_000  # as many as the broker gives at once
@@ -49,6 +49,8 @@ def _pages(url: str, asked: dict[str, str], count_max: int) -> Iterator[dict[str
     """Messages, until there are enough or no more."""
     while count_max:
         answer = _get(url, asked | {"limit": str(min(count_max, PAGE_MAX))})
+        if not isinstance(answer, dict) or not {"messages", "next"} <= answer.keys():
+            raise click.ClickException(f"{url} answers something else than records")
         yield from answer["messages"]
         count_max -= len(answer["messages"])
         if answer["next"] is None:
@@ -57,7 +59,8 @@ def _pages(url: str, asked: dict[str, str], count_max: int) -> Iterator[dict[str
 
 
 def _get(url: str, query: dict[str, str]) -> Any:
-    from urllib.error import HTTPError, URLError
+    from http.client import HTTPException
+    from urllib.error import HTTPError
     from urllib.parse import quote, urlencode
     from urllib.request import urlopen
 
@@ -69,8 +72,10 @@ def _get(url: str, query: dict[str, str]) -> Any:
     except HTTPError as error:
         with error:
             raise click.ClickException(_reason(error)) from None
-    except (URLError, TimeoutError) as error:
+    except (OSError, HTTPException) as error:
         raise click.ClickException(f"{url} does not answer: {getattr(error, 'reason', error)}") from None
+    except ValueError:
+        raise click.ClickException(f"{url} answers what is no JSON") from None
 
 
 def _reason(error: Any) -> str:
@@ -81,11 +86,8 @@ def _reason(error: Any) -> str:
 
 
 def _row(message: dict[str, Any]) -> tuple[object, ...]:
-    from datetime import UTC, datetime
-
-    when = datetime.fromtimestamp(message["timestamp"] / 1000, UTC).isoformat(timespec="milliseconds")
     key, value = (_shown(message[name]) for name in ("key", "value"))
-    return message["partition"], message["offset"], when, key, value
+    return message["partition"], message["offset"], shown_time(message["timestamp"]), key, value
 
 
 def _shown(data: str | dict[str, str] | None) -> str | None:

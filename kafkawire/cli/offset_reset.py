@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -21,6 +21,7 @@ _DURATION: Final = re.compile(
     r"(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
     re.IGNORECASE,
 )
+_DURATION_MAX_MS: Final = 2**62  # now less so much is a timestamp yet
 _UNIT_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 
 
@@ -126,17 +127,27 @@ def parse_duration_ms(text: str) -> int:
     parts = {unit: value for unit, value in match.groupdict().items() if value and unit != "sign"} if match else {}
     if match is None or not parts:
         raise ValueError(f"{text!r} is not a duration such as P7D or PT1H30M")
-    duration_ms = round(sum(float(value) * _UNIT_MS[unit] for unit, value in parts.items()))
+    total_ms = sum(float(value) * _UNIT_MS[unit] for unit, value in parts.items())
+    if total_ms > _DURATION_MAX_MS:
+        raise ValueError("a duration of more than a hundred million years")
+    duration_ms = round(total_ms)
     return -duration_ms if match["sign"] == "-" else duration_ms
 
 
 def parse_csv(lines: Iterable[str], group_id: str) -> dict[TopicPartition, int]:
     """Rows of `topic,partition,offset`, or of `group,topic,partition,offset` for several groups. Raises ValueError."""
     offsets: dict[TopicPartition, int] = {}
-    for number, row in enumerate(csv.reader(lines), 1):
+    for number, row in enumerate(_rows(lines), 1):
         if not row or (len(row) == 4 and row[0] != group_id):
             continue
         if len(row) not in (3, 4) or not row[-2].isdecimal() or not row[-1].isdecimal():
             raise ValueError(f"line {number} is not topic,partition,offset: {','.join(row)}")
         offsets[TopicPartition(row[-3], int(row[-2]))] = int(row[-1])
     return offsets
+
+
+def _rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(lines)
+    except csv.Error as error:
+        raise ValueError(f"no CSV: {error}") from None

@@ -16,10 +16,10 @@ from typing import Any
 import click
 
 from engine.batch import Codec, Record
-from kafkawire.cli.cluster_command import Report, printable, show
+from kafkawire.cli.cluster_command import Report
 from kafkawire.cli.data_formats import decode_text
 from kafkawire.cli.record_input import Parser, Reading, parse_header
-from kafkawire.cli.streaming import EXIT_INTERRUPTED, Input, Progress, is_long_work, run_until_stopped
+from kafkawire.cli.streaming import Input, Progress, is_long_work, run_and_tell
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Connect, connect_tcp, parse_bootstrap
 from kafkawire.client.errors import ClientError, Refusal
@@ -145,18 +145,7 @@ def produce(
         async with Cluster(parse_bootstrap(bootstrap), connect or connect_tcp) as cluster:
             await production.run(cluster, Input(), shown, create=create)
 
-    problems = []
-    code = 0
-    try:
-        if not run_until_stopped(work, shown):
-            code = EXIT_INTERRUPTED
-    except ClientError as error:
-        problems.append(printable(str(error)))
-        code = 1
-    report = production.report()
-    report.problems = problems
-    show(report, as_json=output == "json")
-    return code
+    return run_and_tell(work, shown, production.report, as_json=output == "json")
 
 
 def _reading(

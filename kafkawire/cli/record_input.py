@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.batch import Record, RecordHeader
+from engine.batch import NO_TIMESTAMP_MS, Record, RecordHeader
 from kafkawire.cli.data_formats import decode_document, decode_text, load_json
 
 LINE_MAX_BYTES: Final = 64 * 1024 * 1024  # requests of 100 MiB are what brokers take at most
@@ -77,8 +77,8 @@ class Reading:
         key = decode_document(document.get("key"), self.key_format) if self.key is None else self.key
         value = decode_document(document.get("value"), self.value_format)
         timestamp_ms = document.get("timestamp", now_ms)
-        if not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms < 2**63:
-            raise ValueError("its timestamp is not a number of milliseconds since 1970")
+        if not isinstance(timestamp_ms, int) or not NO_TIMESTAMP_MS <= timestamp_ms < 2**63:
+            raise ValueError("its timestamp is neither milliseconds since 1970 nor -1 for none")
         headers = (*self.headers, *_headers(document.get("headers", [])))
         return Record(key, None if value == b"" and self.empty_is_null else value, timestamp_ms, headers)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kafkawire.cli.cluster_command import Report, output_option, printable, show
+from kafkawire.cli.cluster_command import Report, output_option, printable, show, shown_time
 
 if TYPE_CHECKING:
     from engine.filesystem import FileSystem
@@ -115,7 +114,7 @@ def dump(name: str, base_offset: int) -> Work:
                     header, crc = at.header, "right" if is_right else "wrong"
                     offsets = header.base_offset, header.next_offset - 1
                     about = header.record_count, header.size_bytes, header.leader_epoch, header.codec_id
-                    newest = _time(header.max_timestamp_ms)
+                    newest = shown_time(header.max_timestamp_ms)
                     rows.append((at.position, *offsets, *about, newest, header.producer_id, crc))
                     if not is_right:
                         problems.append(f"the batch at position {at.position} does not match its CRC")
@@ -201,16 +200,7 @@ def _row(
     counts = (None,) * 3 if known is None else (known.last_offset, known.batches, known.records)
     newest_ms = None if known is None else known.max_timestamp_ms
     last_offset, batches, records = counts
-    row = (name, segment.base_offset, last_offset, segment.size_bytes, batches, records, _time(newest_ms), state)
+    row = (name, segment.base_offset, last_offset, segment.size_bytes, batches, records, shown_time(newest_ms), state)
     entry = {column.lower().replace("-", "_"): cell for column, cell in zip(_COLUMNS, row, strict=True)}
     digest = None if footer is None else footer.digest.hex()
     return row, {**entry, "max_timestamp": newest_ms, "generation": footer and footer.generation, "digest": digest}
-
-
-def _time(at_ms: int | None) -> str | None:
-    if at_ms is None or at_ms < 0:
-        return None
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):  # clients send what they like
-        return str(at_ms)

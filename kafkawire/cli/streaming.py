@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, TextIO
 import click
 import trio
 
+from kafkawire.cli.cluster_command import Report, printable, show
 from kafkawire.client.errors import ClientError
 
 EXIT_INTERRUPTED: Final = 130
@@ -63,14 +64,19 @@ class Progress:
         self.records += records
         self.size_bytes += size_bytes
 
+    def so_far(self) -> tuple[int, int]:
+        """Records and bytes."""
+        return self.records, self.size_bytes
+
     async def show(self) -> None:
         """Until it is cancelled."""
         began = time.monotonic()
         try:
             while self._wanted:
                 await trio.sleep(_PROGRESS_EVERY_S)
-                rate = self.records / (time.monotonic() - began)
-                text = f"{self.records:,} records, {self.size_bytes / 1e6:,.1f} MB, {rate:,.0f} records/s"
+                records, size_bytes = self.so_far()
+                rate = records / (time.monotonic() - began)
+                text = f"{records:,} records, {size_bytes / 1e6:,.1f} MB, {rate:,.0f} records/s"
                 click.echo(f"\r{text:<60}", err=True, nl=False)
         finally:
             if self._wanted:
@@ -85,6 +91,24 @@ def is_long_work(stream: TextIO) -> bool:
 def run_until_stopped(work: Callable[[], Awaitable[None]], progress: Progress) -> bool:
     """Whether it came to its end: SIGINT and SIGTERM end it, too. Raises ClientError."""
     return trio.run(partial(_until_stopped, work, progress))
+
+
+def run_and_tell(
+    work: Callable[[], Awaitable[None]], progress: Progress, report: Callable[[], Report], *, as_json: bool
+) -> int:
+    """The exit code. What has been done is told, whatever ended it."""
+    problems = []
+    code = 0
+    try:
+        if not run_until_stopped(work, progress):
+            code = EXIT_INTERRUPTED
+    except ClientError as error:
+        problems.append(printable(str(error)))
+        code = 1
+    told = report()
+    told.problems = problems
+    show(told, as_json=as_json)
+    return code
 
 
 async def _until_stopped(work: Callable[[], Awaitable[None]], progress: Progress) -> bool:

@@ -1,7 +1,8 @@
 """A cluster as the command line sees it: which broker to ask, and asking again while it is not ready.
 
-Requests about partitions go to their leaders, those about groups to their coordinators; both move, and both may be
-starting. Who asks gives up by a deadline of its own; `waiting_for` says then what was the matter.
+Requests about partitions go to their leaders, remembered until one of them refuses or a connection is lost, those about
+groups to their coordinators; both move, and both may be starting. Who asks gives up by a deadline of its own;
+`waiting_for` says then what was the matter.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Cluster:
         self._reached = bootstrap  # or the one of them that answered
         self._connect = connect
         self._connections: dict[Address, Connection] = {}
+        self._known_leaders: dict[TopicPartition, Address] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,6 +69,7 @@ class Cluster:
         for connection in self._connections.values():
             await connection.aclose()
         self._connections.clear()
+        self._known_leaders.clear()
         self._reached = self.bootstrap
 
     async def within(self, timeout_s: float, work: Callable[[], Awaitable[_ValueT]]) -> _ValueT:
@@ -154,11 +157,29 @@ class Cluster:
         attempts_max: int | None = LEADER_ATTEMPTS,
     ) -> dict[TopicPartition, _ValueT | Refusal]:
         """What the leaders of these partitions answer when `ask`ed for theirs, again after a `transient` refusal."""
-        attempt = self._asking(self._leaders, ask)
+
+        async def ask_leader(
+            connection: Connection, theirs: list[TopicPartition]
+        ) -> Mapping[TopicPartition, _ValueT | Refusal]:
+            outcome = await ask(connection, theirs)
+            for one in theirs:
+                if isinstance(outcome.get(one), Refusal):  # perhaps because it leads it no longer
+                    self._known_leaders.pop(one, None)
+            return outcome
+
+        attempt = self._asking(self.leaders, ask_leader)
         answers: dict[TopicPartition, _ValueT | Refusal] = {}
         for some in _portions(partitions, PARTITIONS_AT_ONCE):
             answers.update(await self._settled(some, attempt, transient, attempts_max))
         return answers
+
+    async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address | Refusal]:
+        """Who leads these partitions; only those that are not known are asked for."""
+        wanted = list(partitions)
+        unknown = [one for one in wanted if one not in self._known_leaders]
+        found = await self._find_leaders(unknown) if unknown else {}
+        self._known_leaders |= {one: place for one, place in found.items() if isinstance(place, Address)}
+        return {one: found[one] if one in found else self._known_leaders[one] for one in wanted}
 
     async def at_brokers(
         self, ask: Callable[[Connection], Awaitable[_ValueT | Refusal]]
@@ -223,8 +244,7 @@ class Cluster:
             for one in answer.coordinators
         }
 
-    async def _leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address | Refusal]:
-        wanted = list(partitions)
+    async def _find_leaders(self, wanted: Collection[TopicPartition]) -> dict[TopicPartition, Address | Refusal]:
         brokers, topics, _ = await self._metadata({one.topic for one in wanted})
         leaders: dict[TopicPartition, Address | Refusal] = {
             TopicPartition(name, row.partition_index): brokers.get(row.leader_id)

@@ -65,3 +65,15 @@ async def known_partitions(cluster: Cluster, topic: str) -> list[TopicPartition]
     if isinstance(found, Refusal):
         raise ClientError(f"topic {topic}: {found}")
     return found
+
+
+async def known_offsets(
+    cluster: Cluster, partitions: Iterable[TopicPartition], timestamp_ms: int
+) -> dict[TopicPartition, int]:
+    """As `offsets_at`, of partitions that must be there. Raises ClientError."""
+    known = {}
+    for one, offset in (await offsets_at(cluster, partitions, timestamp_ms)).items():
+        if isinstance(offset, Refusal):
+            raise ClientError(f"{one}: {offset}")
+        known[one] = offset
+    return known

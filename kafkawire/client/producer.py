@@ -32,6 +32,7 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Pro
 
 BATCH_MAX_BYTES: Final = 512 * 1024  # half of what topics take by default; a larger record goes alone
 BROKER_TIMEOUT_MS: Final = 30_000
+NO_PRODUCER: Final = (-1, -1, -1)
 
 _ACKS_ALL: Final = -1
 _BY_NAME_AT_MOST: Final = 12  # Produce knows topics by their ids alone from version 13 on
@@ -61,7 +62,7 @@ class Producer:
             self._identity = await self._cluster.persistently(self._begin)
         identity = self._identity
         batches = {
-            one: memoryview(self._encode(some, (*identity, self._sequences.get(one, 0))))
+            one: memoryview(encode_batch(some, self._codec, (*identity, self._sequences.get(one, 0))))
             for one, some in records.items()
         }
 
@@ -88,20 +89,22 @@ class Producer:
             self._cluster.waiting_for = "a producer id"
             await trio.sleep(RETRY_FIRST_S)
 
-    def _encode(self, records: Sequence[Record], producer: tuple[int, int, int]) -> bytearray:
-        plain = build_batch(records, attributes=self._codec, producer=producer)
-        if self._codec is Codec.NONE:
-            return plain
-        header = parse_header(plain)
-        return seal_batch(
-            compress(self._codec, bytes(plain[HEADER_SIZE_BYTES:])),
-            record_count=header.record_count,
-            base_offset=0,
-            leader_epoch=header.leader_epoch,
-            attributes=header.attributes,
-            timestamps_ms=(header.base_timestamp_ms, header.max_timestamp_ms),
-            producer=producer,
-        )
+
+def encode_batch(records: Sequence[Record], codec: Codec, producer: tuple[int, int, int] = NO_PRODUCER) -> bytearray:
+    """`producer` is id, epoch and the sequence of the first record."""
+    plain = build_batch(records, attributes=codec, producer=producer)
+    if codec is Codec.NONE:
+        return plain
+    header = parse_header(plain)
+    return seal_batch(
+        compress(codec, bytes(plain[HEADER_SIZE_BYTES:])),
+        record_count=header.record_count,
+        base_offset=0,
+        leader_epoch=header.leader_epoch,
+        attributes=header.attributes,
+        timestamps_ms=(header.base_timestamp_ms, header.max_timestamp_ms),
+        producer=producer,
+    )
 
 
 async def _produce(

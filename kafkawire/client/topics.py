@@ -59,14 +59,16 @@ async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validat
     return await cluster.at_controller(wanted, ask)
 
 
-async def created_partitions(cluster: Cluster, topic: str) -> tuple[list[TopicPartition], bool]:
-    """Of a topic that is created, as the brokers are configured to, if there is none; and whether it was. Raises
-    ClientError."""
+async def created_partitions(
+    cluster: Cluster, topic: str, partition_count: int = -1
+) -> tuple[list[TopicPartition], bool]:
+    """Of a topic that is created, with so many or as brokers are configured to, if there is none; and whether it was.
+    Raises ClientError."""
     found = (await partitions_of(cluster, [topic]))[topic]
     if not isinstance(found, Refusal):
         return found, False
     if found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        refused = (await create_topics(cluster, [NewTopic(topic)]))[topic]
+        refused = (await create_topics(cluster, [NewTopic(topic, partition_count)]))[topic]
         if refused is not None and refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise ClientError(f"topic {topic}: {refused}")
         cluster.waiting_for = f"topic {topic}"

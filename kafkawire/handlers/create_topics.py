@@ -21,7 +21,7 @@ import trio
 from coordinator.api import TopicInfo
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidReplicaAssignment
 from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.errors import ErrorCode, error_code_of, shortened
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -32,7 +32,6 @@ from kafkawire.messages.create_topics import (
 from kafkawire.topic_lookup import CREATED_PARTITIONS_MAX
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"  # Kafka's own log of the metadata; clients know the name
-MESSAGE_MAX_CHARACTERS: Final = 8_000
 
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -133,6 +132,4 @@ def _created(context: RequestContext, topic: TopicInfo) -> CreatableTopicResult:
 
 
 def _refused(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:
-    """The message may quote the request: it is cut to what a string of the older versions can hold, as UTF-8."""
-    told = None if message is None else message[:MESSAGE_MAX_CHARACTERS]
-    return CreatableTopicResult(name=name, error_code=code, error_message=told, configs=[])
+    return CreatableTopicResult(name=name, error_code=code, error_message=shortened(message), configs=[])

@@ -18,7 +18,7 @@ import trio
 from coordinator.errors import InvalidTopicRequest
 from kafkawire.config_resources import DENIED, ConfigResourceType, broker_id_of, denial
 from kafkawire.context import ConfigEntry, ConfigSource, Operation
-from kafkawire.errors import ErrorCode
+from kafkawire.errors import ErrorCode, shortened
 from kafkawire.log_levels import LOGGERS
 from kafkawire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -28,6 +28,7 @@ from kafkawire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from kafkawire.repeats import check_repeats
 from kafkawire.topic_lookup import is_legal_topic_name
 from kafkawire.unbuilt_resources import describe_unbuilt
 
@@ -41,6 +42,7 @@ RESOURCES_PER_TURN: Final = 20
 
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describes one resource after the other."""
+    check_repeats([(one.resource_type, one.resource_name) for one in request.resources])
     if any(one.resource_type not in set(ConfigResourceType) for one in request.resources):
         text = "This most likely occurs because of a request being malformed by the client library."
         return DescribeConfigsResponse(
@@ -81,7 +83,7 @@ def _describe(context: RequestContext, rows: _Rows, asked: DescribeConfigsResour
         return _refused(asked, ErrorCode.INVALID_REQUEST, str(error))
     if isinstance(found, ErrorCode):
         return _refused(asked, found, "")
-    keys = asked.configuration_keys
+    keys = frozenset(asked.configuration_keys or ())
     return DescribeConfigsResult(
         error_message="",
         resource_type=asked.resource_type,
@@ -140,7 +142,7 @@ def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigs
 def _refused(asked: DescribeConfigsResource, code: ErrorCode, message: str) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=code,
-        error_message=message,
+        error_message=shortened(message),
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=[],

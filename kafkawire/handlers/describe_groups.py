@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import GroupError, UnknownGroup
 from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
+from kafkawire.errors import ErrorCode, error_code_of, shortened
 from kafkawire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -23,6 +23,7 @@ from kafkawire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from kafkawire.pending_reply import PendingReply
+from kafkawire.repeats import check_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,7 @@ DEAD: Final = "Dead"
 
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> PendingReply[DescribeGroupsResponse]:
     """Describes all that may be described."""
+    check_repeats(request.groups)
     groups = context.broker.groups
     asked = [
         (group_id, groups.describe(group_id) if _may(context, Operation.DESCRIBE, group_id) else None)
@@ -70,7 +72,7 @@ def _describe(version: int, group_id: str, pending: Pending[GroupDescription] | 
         row = DescribedGroup(group_id=group_id, group_state=DEAD)
         if version >= FIRST_VERSION_WITH_UNKNOWN_GROUP:
             row.error_code = error_code_of(error)
-            row.error_message = f"Group {group_id} not found."
+            row.error_message = shortened(f"Group {group_id} not found.")
         return row
     except GroupError as error:
         return DescribedGroup(group_id=group_id, error_code=error_code_of(error))

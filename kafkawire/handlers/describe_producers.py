@@ -22,6 +22,7 @@ from kafkawire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from kafkawire.repeats import check_repeats
 from kafkawire.topic_lookup import find_topic, is_legal_topic_name
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ TEXTS: Final = {
 
 def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """Looks at one partition after the other."""
+    check_repeats([(topic.name, partition) for topic in request.topics for partition in topic.partition_indexes])
     rows = []
     for topic in request.topics:
         found = _find_topic(context, topic.name)

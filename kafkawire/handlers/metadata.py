@@ -55,7 +55,8 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
         async with turns:
             return await _respond(context, request, _all_described(context))
     if any(topic.topic_id != ZERO_UUID for topic in request.topics or ()):
-        found = [_by_id(context, topic.topic_id) for topic in request.topics or () if topic.topic_id != ZERO_UUID]
+        ids = dict.fromkeys(topic.topic_id for topic in request.topics or () if topic.topic_id != ZERO_UUID)
+        found = [_by_id(context, topic_id) for topic_id in ids]
     else:
         names = dict.fromkeys(topic.name for topic in request.topics or () if topic.name is not None)
         found = await _by_names(context, request, names)

@@ -31,6 +31,7 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from kafkawire.pending_reply import PendingReply
+from kafkawire.repeats import check_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,7 +46,6 @@ NO_TOPIC_ID: Final = bytes(16)
 
 
 # Of versions before 8, and since then: classes with the same fields.
-_Row = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 _Topic = OffsetFetchResponseTopic | OffsetFetchResponseTopics
 
 
@@ -62,6 +62,7 @@ class _Asked(NamedTuple):
 def handle(context: RequestContext, request: OffsetFetchRequest) -> PendingReply[OffsetFetchResponse]:
     """Asks all groups at once."""
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
+        check_repeats([group.group_id for group in request.groups])
         asked = [_ask(context, group.group_id, group.topics) for group in request.groups]
     else:
         asked = [_ask(context, request.group_id, request.topics)]

@@ -1,1 +1,1 @@
-"""HTTP beside the Kafka port: health and metrics; administration comes later."""
+"""HTTP beside the Kafka port: health, metrics, and searches for records; it changes nothing."""

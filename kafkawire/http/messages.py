@@ -7,7 +7,6 @@ another, records in the order of their offsets.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -74,6 +73,8 @@ class Query:
             _time_ms(given["to"]) if "to" in given else RecordFilter().to_ms,
         )
         first = _position(given["after"]) if "after" in given else (partition or 0, _number(given, "offset", 0))
+        if partition not in (None, first[0]):
+            raise BadRequest("after is of another partition")
         return cls(wanted, partition, first, _number(given, "limit", COUNT_DEFAULT, COUNT_MAX))
 
 
@@ -123,7 +124,7 @@ class MessageSearch:
                     return _answer(topic, found, f"{partition}:{offset}")
                 step = await log.find_records(query.wanted, offset, query.count_max - len(found))
                 found += (_as_json(partition, record) for record in step.records)
-                size_bytes += sum(len(record.key or b"") + len(record.value or b"") for record in step.records)
+                size_bytes += sum(record.size_bytes for record in step.records)
                 offset = step.next_offset
             partition, offset = partition + 1, 0
         return _answer(topic, found, None)
@@ -172,7 +173,7 @@ def _key(given: Mapping[str, str]) -> bytes | None:
         return None
     try:
         return base64.b64decode(given["key_base64"], validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii.Error is one; text beyond ASCII is another
         raise BadRequest("key_base64 is not base64") from None
 
 

@@ -198,7 +198,7 @@ async def open_handlers(
         now_ms=lambda: NOW_MS,
         authorizer=authorizer,
     )
-    connection = ConnectionInfo(connection_id=1, listener_name=LISTENER, peer_host="10.0.0.9", local_address="10.0.0.1")
+    connection = ConnectionInfo(listener_name=LISTENER, peer_host="10.0.0.9", local_address="10.0.0.1")
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         await coordinator.start()

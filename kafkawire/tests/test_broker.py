@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import trio.testing
 from coordinator.metadata.store import MetadataStore
 from engine.batch import Record, build_batch
 from engine.testing import Fault
-from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
+from kafkawire.broker import Broker, BrokerFailed, StartError, Surroundings, run_broker
 from kafkawire.config import load
+from kafkawire.descriptors import Descriptors
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -205,3 +207,17 @@ async def test_a_refusal_that_quotes_the_request_fits_into_its_reply(version: in
         assert row.error_code == 40
         assert row.error_message is not None
         assert row.error_message.startswith("Invalid value")
+
+
+class FewDescriptors(MemoryWorld):
+    def surroundings(self) -> Surroundings:
+        return replace(super().surroundings(), descriptors=Descriptors.shared_out(8))
+
+
+async def test_connections_do_not_take_the_descriptors_of_the_log_dirs() -> None:
+    async with open_broker(FewDescriptors(), max_connections="100") as broker:
+        clients = [broker.connect() for _ in range(3)]
+        for client in clients[:2]:
+            await create(client)
+        with pytest.raises(EOFError):
+            await clients[2].receive()

@@ -189,7 +189,11 @@ async def test_the_cleaner_keeps_to_a_rate() -> None:
 @enforces("log.cleaner.dedupe.buffer.size")
 @enforces("log.cleaner.io.buffer.load.factor")
 @pytest.mark.parametrize(
-    "broker", [{"log_cleaner_dedupe_buffer_size": "320"}, {"log_cleaner_io_buffer_load_factor": "0.000003"}]
+    "broker",
+    [
+        {"log_cleaner_dedupe_buffer_size": "1048577", "log_cleaner_io_buffer_load_factor": "0.0003"},
+        {"log_cleaner_io_buffer_load_factor": "0.000003"},
+    ],
 )
 async def test_keys_that_do_not_fit_take_another_pass(broker: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     passes = count(monkeypatch, "_clean")

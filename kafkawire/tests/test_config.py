@@ -146,6 +146,16 @@ def test_unknown_key_is_a_named_warning() -> None:
         ("log.message.timestamp.type", "Never", "must be one of CreateTime, LogAppendTime"),
         ("disk.reject.ratio", "0", "must be above 0 and at most 1"),
         ("disk.reject.ratio", "half", "must be a number"),
+        ("log.cleaner.threads", "1001", "must be between 0 and 1000"),
+        ("log.cleaner.dedupe.buffer.size", "-1", "must be between 1048577 and"),
+        ("log.cleaner.dedupe.buffer.size", "1048576", "must be between 1048577 and"),
+        ("log.cleaner.io.buffer.load.factor", "-0.5", "must be above 0 and at most 1"),
+        ("log.cleaner.io.buffer.load.factor", "NaN", "must be above 0 and at most 1"),
+        ("log.cleaner.io.max.bytes.per.second", "0", "must be above 0 and finite"),
+        ("log.cleaner.io.max.bytes.per.second", "-1.5", "must be above 0 and finite"),
+        ("log.cleaner.io.max.bytes.per.second", "NaN", "must be above 0 and finite"),
+        ("log.cleaner.io.max.bytes.per.second", "Infinity", "must be above 0 and finite"),
+        ("log.cleaner.io.max.bytes.per.second", "1e400", "must be above 0 and finite"),
         ("group.min.session.timeout.ms", "1800001", "is greater than group.max.session.timeout.ms"),
         ("log.roll.ms", "0", "must be between 1"),
     ],
@@ -180,6 +190,14 @@ def test_a_key_not_built_yet_takes_only_its_default(key: str) -> None:
         assert load({key: default}) == (Config(), [])
     with pytest.raises(ConfigError, match="not supported yet"):
         load({key: f"{default}x"})
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("1e9", "1.0E9"), ("10", "10.0"), ("1e400", "Infinity"), ("-inf", "-Infinity"), ("nan", "NaN")],
+)
+def test_a_number_is_shown_as_java_shows_it(value: str, shown: str) -> None:
+    assert BROKER_KEYS["log.cleaner.io.max.bytes.per.second"].shown(value) == shown
 
 
 def test_a_default_may_be_written_differently() -> None:

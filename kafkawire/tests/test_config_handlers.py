@@ -105,6 +105,25 @@ async def test_what_cannot_be_described(asked: DescribeConfigsResource, code: in
         assert told.configs
 
 
+LONG = "\N{EURO SIGN}" * 10_922  # three bytes each: no string can hold a word more
+
+
+@pytest.mark.parametrize("kind", [TOPIC, BROKER, LOGGER, GROUP, METRICS])
+async def test_a_refusal_quotes_no_more_than_a_reply_can_hold(kind: int) -> None:
+    own = {BROKER: str(NODE_ID), LOGGER: str(NODE_ID)}.get(kind, "t")
+    async with open_handlers() as broker:
+        await broker.create("t")
+        assert len(await describe(broker, resource(kind, LONG), version=1)) == 1
+        changes = altered(kind, own, (SET, LONG, LONG)), altered(kind, LONG, (SET, LONG, None))
+        assert len(await increment(broker, *changes, version=0)) == 2
+
+
+async def test_a_long_refusal_is_cut() -> None:
+    async with open_handlers() as broker:
+        rows = await increment(broker, altered(LOGGER, str(NODE_ID), (SET, "root", LONG)))
+        assert rows == [(40, f"Cannot set the log level of root to {LONG}"[:8000])]
+
+
 async def test_an_unknown_type_spoils_the_whole_request() -> None:
     async with open_handlers() as broker:
         await broker.create("t")

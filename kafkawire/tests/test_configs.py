@@ -251,6 +251,12 @@ def test_what_a_newer_version_has_set_does_not_stop_this_one() -> None:
     assert found.cluster_default() == []
 
 
+def test_what_an_older_version_let_through_is_neither_obeyed_nor_shown() -> None:
+    found = configs({}, {"": {"log.cleaner.io.max.bytes.per.second": "Infinity"}})
+    assert found.cluster_default() == []
+    assert of_broker(found, "log.cleaner.io.max.bytes.per.second").value == "1.7976931348623157E308"
+
+
 def test_keys_that_can_be_changed_at_run_time_are_kafkas() -> None:
     """Of several units only the first (DynamicLogConfig); of ours those that are defaults of topics."""
     changeable = {name for name, key in BROKER_KEYS.items() if key.update is Update.CLUSTER_WIDE}

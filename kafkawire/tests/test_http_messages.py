@@ -12,6 +12,7 @@ import pytest
 import trio
 from starlette.applications import Starlette
 
+from engine import search
 from engine.api import TopicPartition
 from engine.batch import Record, RecordHeader, build_batch
 from kafkawire.context import allow_all
@@ -124,6 +125,20 @@ async def test_an_answer_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert json.loads(body)["next"] is not None
 
 
+async def test_headers_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "ANSWER_BYTES", 250_000)
+    monkeypatch.setattr(search, "STEP_BYTES", 100_000)
+    async with open_broker() as opened:
+        topic = await opened.broker.coordinator.create_topic("orders", partition_count=1)
+        log = opened.broker.store.get(TopicPartition(topic.topic_id, "orders", 0))
+        long, many = (RecordHeader(b"trace", bytes(100_000)),), (RecordHeader(b"", None),) * 5000
+        batch = build_batch([Record(None, None, EPOCH_MS, headers) for headers in (long, many, long, many)])
+        await log.append(memoryview(batch), acks=-1).wait()
+        _, body = await asked(app_of(opened), PATH, partition=0, offset=0)
+    document = json.loads(body)
+    assert ([one["offset"] for one in document["messages"]], document["next"]) == ([0, 1], "0:2")
+
+
 async def test_what_is_refused() -> None:
     async with open_broker() as opened:
         await fill(opened)
@@ -152,6 +167,8 @@ async def test_what_is_refused() -> None:
         ({"key": "1", "key_base64": "MQ=="}, "ask by key"),
         ({"key": "1", "filter": "x"}, "unknown parameter filter"),
         ({"key_base64": "?"}, "key_base64 is not base64"),
+        ({"key_base64": "é"}, "key_base64 is not base64"),
+        ({"key": "1", "partition": "3", "after": "1:0"}, "after is of another partition"),
         ({"offset": "1"}, "offset needs a partition"),
         ({"offset": "-1", "partition": "0"}, "offset is not a number"),
         ({"from": "yesterday"}, "'yesterday' is neither"),

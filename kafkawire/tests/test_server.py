@@ -278,7 +278,7 @@ def frames(kinds: str, size_bytes: int = 8) -> bytes:
 async def session_on(transport: FloodTransport, dispatcher: FakeDispatcher) -> AsyncIterator[Session]:
     """Running, everything received; a request that becomes ready is answered by the next task that runs."""
     limits = ConnectionLimits(max_in_flight_requests=30)
-    info = ConnectionInfo(1, "PLAINTEXT", "127.0.0.1", "127.0.0.1")
+    info = ConnectionInfo("PLAINTEXT", "127.0.0.1", "127.0.0.1")
     async with trio.open_nursery() as nursery:
 
         async def answer(session: Session) -> None:
@@ -317,6 +317,15 @@ async def test_what_is_ready_is_sent_at_once_and_the_rest_when_there_is_room(roo
         dispatcher.gate(3).set()
         await settle()
         assert transport.sent == requests  # the last one by the writer: it is no two-stage request
+
+
+async def test_a_handler_that_fails_when_a_reply_makes_room_for_it_ends_its_connection_alone() -> None:
+    transport, dispatcher = FloodTransport(frames("p" * 30 + "c")), FakeDispatcher()
+    async with session_on(transport, dispatcher) as session:
+        dispatcher.gate(0).set()
+        await settle()
+        assert dispatcher.order[-1] == 30
+        assert session.close_reason is CloseReason.HANDLER_FAILED
 
 
 @pytest.mark.parametrize("room_bytes", [1 << 20, 5])

@@ -15,7 +15,7 @@ from engine.api import FileRange
 from kafkawire import transport as transport_module
 from kafkawire.memory_transport import MemoryListener
 from kafkawire.tests.turns import OtherTask
-from kafkawire.transport import FileTooShortError, Segment, SocketTransport
+from kafkawire.transport import FileTooShortError, Segment, SocketTransport, first_choice
 
 
 class OpenFile:
@@ -162,3 +162,9 @@ async def test_memory_connections_send_ranges_of_files_and_break_like_sockets(fi
     listener.close()
     with pytest.raises(ConnectionRefusedError):
         listener.connect()
+
+
+def test_a_name_with_addresses_of_both_kinds_is_bound_to_that_of_ipv4() -> None:
+    six, four = (socket.AF_INET6, ("::1", 9092, 0, 0)), (socket.AF_INET, ("127.0.0.1", 9092))
+    assert first_choice([six, four]) == four
+    assert first_choice([six]) == six

@@ -55,7 +55,6 @@ class ConnectionInfo:
     is. One slot is enough, because a parked single-stage request keeps every other from starting.
     """
 
-    connection_id: int
     listener_name: str
     peer_host: str
     local_address: str  # the IP address by which the peer has reached us: what to advertise when none is configured

@@ -145,6 +145,19 @@ def test_explain_a_key_of_topics_and_brokers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("node.id", "at the start"),
+        ("listeners", "at the start: read-only here, per-broker in Kafka"),
+        ("max.connections", "while brokers run, cluster-wide"),
+    ],
+)
+def test_explain_says_when_a_key_can_be_changed(key: str, change: str) -> None:
+    (one,) = document(explain(key, "-o", "json"))
+    assert one["change"] == change
+
+
+@pytest.mark.parametrize(
     ("key", "status"),
     [
         ("remote.storage.enable", "not built yet: only the default is accepted"),

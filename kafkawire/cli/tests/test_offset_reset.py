@@ -121,7 +121,10 @@ def test_durations(text: str, expected_ms: int) -> None:
     assert parse_duration_ms(text) == expected_ms
 
 
-@pytest.mark.parametrize("text", ["", "P", "PT", "7D", "P1H", "P1W", "PT1H ", "P1DT", "PT1.5H"])
+ENDLESS = ["PT9999999999999999999S", f"P{'9' * 400}D"]
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "7D", "P1H", "P1W", "PT1H ", "P1DT", "PT1.5H", *ENDLESS])
 def test_no_durations(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration_ms(text)
@@ -136,3 +139,8 @@ def test_a_file_for_one_group_or_for_several() -> None:
 def test_a_file_that_is_none(line: str) -> None:
     with pytest.raises(ValueError, match=r"^line 2 is not topic,partition,offset: "):
         parse_csv(["orders,0,5", line], "billing")
+
+
+def test_a_field_without_end_is_no_csv() -> None:
+    with pytest.raises(ValueError, match="no CSV: field larger"):
+        parse_csv(["x" * 200_000], "billing")

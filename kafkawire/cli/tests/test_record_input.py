@@ -101,10 +101,12 @@ def test_json_lines() -> None:
     lines = (
         b'{"key": "k", "value": {"base64": "/w=="}, "timestamp": 5, "headers": [{"key": "a", "value": null}]}\n'
         b'{"value": "v", "offset": 7}\n'
+        b'{"value": "v", "timestamp": -1}\n'
     )
     assert parsed(reading, lines) == [
         Record(b"k", b"\xff", 5, (RecordHeader(b"all", None), RecordHeader(b"a", None))),
         Record(None, b"v", NOW_MS, (RecordHeader(b"all", None),)),
+        Record(None, b"v", -1, (RecordHeader(b"all", None),)),
     ]
     documents = Reading(as_json=True, value_format="json", key=b"all", empty_is_null=True)
     assert parsed(documents, b'{"key": "k", "value": {"a": [1]}}\n') == [Record(b"all", b'{"a":[1]}', NOW_MS)]
@@ -119,8 +121,8 @@ def test_json_lines() -> None:
         ('{"value": 1}', "not text: 1"),
         ('{"value": {"base64": 1}}', 'not text: {"base64": 1}'),
         ('{"value": {"base64": "a"}}', "not base64: a"),
-        ('{"value": "v", "timestamp": -1}', "its timestamp is not a number of milliseconds since 1970"),
-        ('{"value": "v", "timestamp": "now"}', "its timestamp is not a number of milliseconds since 1970"),
+        ('{"value": "v", "timestamp": -2}', "its timestamp is neither milliseconds since 1970 nor -1 for none"),
+        ('{"value": "v", "timestamp": "now"}', "its timestamp is neither milliseconds since 1970 nor -1 for none"),
         ('{"value": "v", "headers": {"a": "b"}}', "its headers are not objects with key and value"),
         ('{"value": "v", "headers": [{"value": "b"}]}', "its headers are not objects with key and value"),
     ],

@@ -11,6 +11,7 @@ import trio
 from engine.batch import parse_header
 from kafkawire.client.connection import Address
 from kafkawire.client.tests.fake_admin import FakeAdmin
+from kafkawire.client.tests.fake_cluster import FakeLog
 from kafkawire.errors import ErrorCode
 from kafkawire.messages import fetch, produce
 from kafkawire.messages.init_producer_id import InitProducerIdResponse
@@ -64,11 +65,12 @@ class FakeRecords(FakeAdmin):
         )
 
     def _append(self, address: Address, topic: str, sent: Any) -> produce.PartitionProduceResponse:
-        row = produce.PartitionProduceResponse(index=sent.index, error_code=self._refusal(0))
+        log = self.topics[topic][sent.index]
+        code = self._refusal(0) or self._misplaced(address, log)
+        row = produce.PartitionProduceResponse(index=sent.index, error_code=code)
         if row.error_code:
             return row
-        log, header = self.topics[topic][sent.index], parse_header(sent.records)
-        assert self.addresses[log.leader] == address
+        header = parse_header(sent.records)
         sender = (header.producer_id, topic, sent.index)
         expected = self._sequences.get(sender, 0)
         if header.base_sequence == expected:
@@ -79,6 +81,9 @@ class FakeRecords(FakeAdmin):
         else:
             row.error_code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         return row
+
+    def _misplaced(self, address: Address, log: FakeLog) -> int:
+        return 0 if self.addresses[log.leader] == address else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _fetch(self, address: Address, request: Any, version: int) -> Message:
         assert version == 12
@@ -93,8 +98,8 @@ class FakeRecords(FakeAdmin):
 
     def _read(self, address: Address, topic: str, asked: Any) -> fetch.PartitionData:
         log = self.topics[topic][asked.partition]
-        assert self.addresses[log.leader] == address
-        row = fetch.PartitionData(partition_index=asked.partition, error_code=self._refusal(1), aborted_transactions=[])
+        code = self._refusal(1) or self._misplaced(address, log)
+        row = fetch.PartitionData(partition_index=asked.partition, error_code=code, aborted_transactions=[])
         if not log.start <= asked.fetch_offset <= log.end:
             row.error_code = row.error_code or ErrorCode.OFFSET_OUT_OF_RANGE
         if not row.error_code:

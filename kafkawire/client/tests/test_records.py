@@ -20,6 +20,7 @@ from kafkawire.errors import ErrorCode
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
+from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.testing import EPOCH_MS, open_broker
 
@@ -104,6 +105,28 @@ async def test_no_producer_id_is_given() -> None:
             await Producer(cluster).send({FIRST: [Record(value=b"1")]})
 
 
+async def test_leaders_are_remembered_until_they_lead_no_longer() -> None:
+    fake = fake_cluster()
+    async with reachable(fake) as cluster:
+        producer, reader = Producer(cluster), Consumer(cluster, {FIRST: 0, SECOND: 0}, unheard)
+        for number in range(3):
+            assert await producer.send({FIRST: [Record(value=b"v")], SECOND: [Record()]}) == {
+                FIRST: number,
+                SECOND: number,
+            }
+            assert values(await reader.poll()) == [(number, b"v"), (number, None)]
+        assert len(fake.asked(MetadataRequest)) == 1
+        fake.topics["orders"][0].leader = 2
+        assert await producer.send({FIRST: [Record(value=b"moved")]}) == {FIRST: 3}
+        assert values(await reader.poll()) == [(3, b"moved")]
+        assert len(fake.asked(MetadataRequest)) == 2
+        fake.lose = [ProduceRequest.API_KEY]
+        fake.topics["orders"][0].leader = 1
+        assert await producer.send({FIRST: [Record(value=b"lost")]}) == {FIRST: 4}
+        assert [address.host for address, _, _ in fake.requests[-3:]] == ["kafka-1", "kafka-1", "kafka-1"]
+        assert len(fake.asked(MetadataRequest)) == 3
+
+
 async def test_a_broker_that_comes_back_is_found_again_or_the_deadline_ends_it() -> None:
     fake = fake_cluster()
     async with reachable(fake) as cluster:
@@ -117,7 +140,7 @@ async def test_a_broker_that_comes_back_is_found_again_or_the_deadline_ends_it()
             fake.unreachable.clear()
         assert fake.topics["orders"][0].end == 2
         fake.unreachable.update(fake.bootstrap)
-        fake.lose = [3]
+        fake.lose = [ProduceRequest.API_KEY]
         with pytest.raises(ClientError, match=r"not done after 5 s, waiting for .*Connection refused"):
             await cluster.within(5, lambda: producer.send({FIRST: [Record(value=b"3")]}))
 

@@ -1,0 +1,115 @@
+"""`kafkawire bench consume`: a topic as fast as the client of the command line reads it.
+
+Batches are checked against their CRC and counted; their records are not looked at. All connections share one core: a
+broker can give more than one such reader takes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from array import array
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from kafkawire.cli.benchmarking import Found, tell
+from kafkawire.cli.consuming import remark
+from kafkawire.cli.streaming import Progress
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.connection import Connect, connect_tcp, parse_bootstrap
+from kafkawire.client.consumer import WAIT_MAX_MS, Consumer
+from kafkawire.client.errors import ClientError
+from kafkawire.client.logs import EARLIEST, LATEST, known_offsets, known_partitions
+from kafkawire.client.partitions import TopicPartition
+
+
+class Reading:
+    """One run, which counts in `progress`."""
+
+    def __init__(
+        self, bootstrap: str, connect: Connect, topic: str, progress: Progress, timeout_s: float, records_max: float
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._connect = connect
+        self._topic = topic
+        self._progress = progress
+        self._timeout_s = timeout_s
+        self._records_max = records_max
+        self._latencies_s: array[float] = array("d")
+        self._began_s = self._ended_s = 0.0
+        self._failed: ClientError | None = None
+
+    def found(self) -> Found:
+        """So far."""
+        return Found(*self._progress.so_far(), self._ended_s - self._began_s, self._latencies_s)
+
+    async def run(self, connections: int, seconds: float) -> None:
+        """Raises ClientError."""
+        async with self._cluster() as cluster:
+            starts, ends = await cluster.within(self._timeout_s, partial(self._bounds, cluster))
+        partitions = sorted(starts)
+        self._began_s = self._ended_s = time.perf_counter()
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                for number in range(min(connections, len(partitions))):
+                    mine = {one: starts[one] for one in partitions[number::connections]}
+                    nursery.start_soon(self._read, mine, ends, nursery.cancel_scope)
+        if self._failed is not None:
+            raise self._failed
+
+    def _cluster(self) -> Cluster:
+        return Cluster(parse_bootstrap(self._bootstrap), self._connect)
+
+    async def _bounds(self, cluster: Cluster) -> Sequence[dict[TopicPartition, int]]:
+        partitions = await known_partitions(cluster, self._topic)
+        return [await known_offsets(cluster, partitions, time_ms) for time_ms in (EARLIEST, LATEST)]
+
+    async def _read(
+        self, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], everybody: trio.CancelScope
+    ) -> None:
+        """Some of the partitions, on connections of their own."""
+        try:
+            async with self._cluster() as cluster:
+                consumer = Consumer(cluster, starts, remark)
+                while True:
+                    for one in [one for one, position in consumer.positions.items() if position >= ends[one]]:
+                        consumer.leave(one)
+                    if not consumer.positions:
+                        return
+                    await self._poll(cluster, consumer)
+                    if self._progress.records >= self._records_max:
+                        everybody.cancel()
+        except ClientError as error:
+            self._failed = error
+            everybody.cancel()
+
+    async def _poll(self, cluster: Cluster, consumer: Consumer) -> None:
+        asked_s = time.perf_counter()
+        batches = await cluster.within(self._timeout_s + WAIT_MAX_MS / 1000, consumer.poll)
+        if batches:
+            self._ended_s = time.perf_counter()
+            self._latencies_s.append(self._ended_s - asked_s)
+        for batch in batches:
+            if not batch.header.is_control:
+                self._progress.add(batch.header.record_count, len(batch.data))
+
+
+def bench(
+    bootstrap: str,
+    connect: Connect | None,
+    *,
+    topic: str,
+    records_max: int | None,
+    seconds: float | None,
+    connections: int,
+    progress: bool,
+    output: str,
+    timeout_s: float,
+) -> int:
+    """The exit code."""
+    shown = Progress(progress)
+    reading = Reading(bootstrap, connect or connect_tcp, topic, shown, timeout_s, records_max or math.inf)
+    work = partial(reading.run, connections, math.inf if seconds is None else seconds)
+    return tell(work, shown, reading.found, topic, output)
