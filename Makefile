@@ -6,8 +6,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check install --require-hashes
 JARS := .cache/jars
 KASKADE := .cache/kaskade
+PROMTOOL := .cache/promtool/promtool
+APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
+  curl docker-compose iproute2 kcat procps strace
+OLDEST_PYTHON := .cache/oldest-python
 
-.PHONY: help install install-test run check test long bench system-deps jars kafka-jars spark-jars kaskade generate clean
+.PHONY: help install install-test run check test long bench system-deps jars kafka-jars spark-jars kaskade oldest-clients generate clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -39,18 +43,21 @@ check: install-test  ## format, lint, types, import contracts, generated files, 
 test: $(VENV)/.spark jars kaskade  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
 	$(BIN)/python tools/suite.py test
 
-long: $(VENV)/.spark jars kaskade  ## what is too long for CI; appends to docs/ledger.md
+long: $(VENV)/.spark jars kaskade oldest-clients  ## what is too long for CI; appends to docs/ledger.md
 	$(BIN)/python tools/suite.py long
 
-bench: $(VENV)/.test kafka-jars  ## the benchmarks against Apache Kafka, full size (hours)
-	set -e; for each in wire_load start connections partitions cold_seek loop_lag groups growth key_lookup compaction administration; do \
+bench: $(VENV)/.spark kafka-jars  ## the benchmarks against Apache Kafka, full size (hours)
+	set -e; for each in wire_load start quickstart connections partitions cold_seek loop_lag groups growth key_lookup compaction administration; do \
 	  $(BIN)/python -m benchmarks.$$each; done
+	$(BIN)/python -m benchmarks.pictures
 
-generate: install-test  ## write the generated files: messages, docs/protocol.md, docs/configs.md
+generate: install-test  ## write the generated files: messages, docs/{protocol,configs,modules,compatibility}.md, the dashboard
 	$(BIN)/python tools/generate_messages.py
 	$(BIN)/python tools/generate_protocol_doc.py
 	$(BIN)/python tools/generate_config_doc.py
 	$(BIN)/python tools/generate_dashboard.py
+	$(BIN)/python tools/generate_modules_doc.py
+	$(BIN)/python tools/generate_compatibility_doc.py
 
 jars: kafka-jars spark-jars
 kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars
@@ -69,9 +76,22 @@ $(KASKADE)/.done: requirements/kaskade.txt
 	$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes -r $<
 	touch $@
 
-system-deps:  ## Debian packages the compatibility tests use (needs root)
-	DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends kcat strace \
-	  || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends kcat strace; }
+oldest-clients: $(JARS)/oldest-kafka/.done $(OLDEST_PYTHON)/.done  ## the oldest clients that are tried, into .cache
+
+$(OLDEST_PYTHON)/.done: requirements/oldest-clients.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes -r $<
+	touch $@
+
+system-deps: $(PROMTOOL)  ## Debian packages the compatibility tests use (needs root)
+	$(APT_INSTALL) || { apt-get update && $(APT_INSTALL); }
+
+# The package would start a Prometheus: only its checker of rules is wanted.
+$(PROMTOOL):
+	mkdir -p $(@D)
+	cd $(@D) && { apt-get download prometheus || { apt-get update && apt-get download prometheus; }; }
+	dpkg-deb --fsys-tarfile $(@D)/prometheus_*.deb | tar --extract --directory $(@D) --strip-components 3 ./usr/bin/promtool
+	rm $(@D)/prometheus_*.deb
 
 clean:  ## remove what was built, keep data
 	rm -rf $(VENV) .cache build dist

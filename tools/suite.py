@@ -76,6 +76,10 @@ def bit_flips(count: int, *arguments: str) -> list[str]:
     return [*command, "--jobs", str(os.cpu_count() or 1), *arguments]
 
 
+def folders(*names: str) -> tuple[str, ...]:
+    return tuple(f"compat_tests/{name}" for name in names)
+
+
 CHECK = [
     Stage("format", tool("ruff", "format", "--check", "."), 60),
     Stage("lint", tool("ruff", "check", "."), 60),
@@ -84,22 +88,25 @@ CHECK = [
     pytest_stage("unit tests", 720, "-m", "not fuzz"),
     pytest_stage("planted bugs, as patches", 120, "compat_tests/exam", "-k", "there or applies"),
 ]
-CLIENTS = tuple(
-    f"compat_tests/{name}" for name in ("kcat", "confluent", "kafka_python", "consoles", "cli", "restart", "compaction")
-)
-OTHER_LANGUAGES = tuple(f"compat_tests/{name}" for name in ("go", "node", "rust"))
+CLIENTS = folders("kcat", "confluent", "kafka_python", "aiokafka", "consoles", "cli", "restart", "compaction")
+OTHER_LANGUAGES = folders("go", "node", "rust")
+APPLICATIONS = folders("connect", "mirror", "streams")
+NEWEST = ("-m", "not oldest")
+OLDEST = ("-m", "oldest", *folders("confluent", "kafka_python", "aiokafka", "java"), *OTHER_LANGUAGES)
 TEST = [
     *CHECK,
     pytest_stage("hostile input", 240, "-m", "fuzz"),
     Stage("crash images", crash_images("0:1000", "--share", "0.02", "--budget-s", "25"), 90),
     Stage("flipped bits", bit_flips(1000, "--budget-s", "20"), 90),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
-    pytest_stage("clients", 480, "compat_tests/serve", *CLIENTS),
-    pytest_stage("clients in other languages", 600, *OTHER_LANGUAGES),
+    pytest_stage("what users install", 480, "compat_tests/install"),
+    pytest_stage("the README", 480, "compat_tests/readme"),
+    pytest_stage("clients", 480, *NEWEST, "compat_tests/serve", *CLIENTS),
+    pytest_stage("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
     pytest_stage("groups of stock clients", 480, "compat_tests/groups"),
     pytest_stage("kills, power cuts, failing disks", 480, "compat_tests/chaos"),
-    pytest_stage("java tools", 360, "compat_tests/java"),
-    pytest_stage("connect and streams", 480, "compat_tests/connect", "compat_tests/streams"),
+    pytest_stage("java tools", 420, *NEWEST, "compat_tests/java"),
+    pytest_stage("connect, mirrors and streams", 480, *APPLICATIONS),
     pytest_stage("differential", 360, "compat_tests/differential"),
     pytest_stage("spark", 480, "compat_tests/spark"),
     pytest_stage("benchmarks at toy size", 360, "benchmarks"),
@@ -119,16 +126,16 @@ LONG: list[Stage] = [
     pytest_stage("50 power cuts", 3600, "compat_tests/chaos/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
     pytest_stage("codec oracle, 40 seeds", 3600, "kafkawire/wire/tests/test_oracle.py", KAFKAWIRE_ORACLE_SEEDS="40"),
+    pytest_stage("oldest clients", 1800, *OLDEST),
     # What the black-box tests expect of us must hold for Apache Kafka too.
     pytest_stage(
         "clients against Apache Kafka",
-        1200,
+        2400,
         *CLIENTS,
         *OTHER_LANGUAGES,
         "compat_tests/groups",
         "compat_tests/java",
-        "compat_tests/connect",
-        "compat_tests/streams",
+        *APPLICATIONS,
         "compat_tests/spark",
         KAFKAWIRE_COMPAT_TARGET="kafka",
     ),
@@ -136,15 +143,22 @@ LONG: list[Stage] = [
 SUITES = {"check": CHECK, "test": TEST, "long": LONG}
 
 
+def outcome(case: ET.Element) -> str:
+    """`passed`, `failed` or `skipped`: what pytest's JUnit report says of a test."""
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    return "skipped" if case.find("skipped") is not None else "passed"
+
+
 def count(report: Path, in_ci: bool) -> Tally:
     """Reads pytest's JUnit report; in CI a skip for a missing tool is a failure, named on its own line."""
     tally = Tally()
     for case in ET.parse(report).iter("testcase"):
-        skip = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
+        came = outcome(case)
+        if came == "failed":
             tally.failed += 1
-        elif skip is not None:
-            reason = skip.get("message", "")
+        elif came == "skipped":
+            reason = next(case.iter("skipped")).get("message", "")
             if in_ci and reason.startswith(MISSING_TOOL):
                 print(f"FAILED {case.get('classname')}::{case.get('name')}: skipped in CI: {reason}")
                 tally.failed += 1

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from typing import TYPE_CHECKING
 
 from compat_tests.cli.commands import TIMEOUT_S, asked, document
-from compat_tests.harness.broker import free_port
+from compat_tests.harness.broker import free_port, someone_listens
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE
 
 if TYPE_CHECKING:
@@ -50,12 +49,3 @@ def test_where_there_is_none(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert (tmp_path / "data").is_dir()
-
-
-def someone_listens(address: str) -> bool:
-    host, _, port = address.partition(":")
-    try:
-        socket.create_connection((host, int(port)), TIMEOUT_S).close()
-    except ConnectionRefusedError:
-        return False
-    return True

@@ -13,7 +13,9 @@ CPU_MAX_S = 0.150
 ATTEMPTS = 10  # the least of them is what it costs; the others had to share their core
 
 
-@pytest.mark.parametrize("command", ["", "produce", "consume", "demo", "groups", "topics create", "serve", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["", "produce", "consume", "bench produce", "demo", "groups", "topics create", "serve", "doctor"]
+)
 def test_help_is_quick(command: str) -> None:
     assert min(cpu_s(*command.split(), "--help") for _ in range(ATTEMPTS)) <= CPU_MAX_S
 

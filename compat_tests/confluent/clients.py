@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import Consumer, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -96,6 +96,13 @@ def alter(
     done.result(timeout_s)
 
 
+def describe(client: AdminClient, asked: ConfigResource) -> dict[str, ConfigEntry]:
+    """The configs of one resource, by key."""
+    (found,) = client.describe_configs([asked]).values()
+    entries: dict[str, ConfigEntry] = found.result(TIMEOUT_S)
+    return entries
+
+
 def create_topic(broker: Broker, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
     """Creates a topic and returns when it is listed: Apache Kafka's controller answers before its broker knows."""
     admin = Admin(broker)
@@ -167,3 +174,18 @@ def with_consumer(broker: Broker, use: Callable[[Consumer], T]) -> T:
         return use(consumer)
     finally:
         consumer.close()
+
+
+def commit(consumer: Consumer, *offsets: TopicPartition) -> None:
+    """Commits as soon as it can be done: while the topic of offsets is new, brokers refuse."""
+
+    def is_done() -> bool:
+        try:
+            consumer.commit(offsets=list(offsets), asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
+                raise
+            return False
+        return True
+
+    wait_until(is_done, "nothing can be committed")

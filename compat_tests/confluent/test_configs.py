@@ -9,13 +9,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
-    ConfigEntry,
     ConfigResource,
     ConfigSource,
     ResourceType,
 )
 
-from compat_tests.confluent.clients import TIMEOUT_S, alter, create_topic, wait_until
+from compat_tests.confluent.clients import alter, create_topic, describe, wait_until
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
@@ -28,12 +27,6 @@ def admin(broker: Broker) -> AdminClient:
 
 def resource(topic: str) -> ConfigResource:
     return ConfigResource(ResourceType.TOPIC, topic)
-
-
-def describe(admin: AdminClient, asked: ConfigResource) -> dict[str, ConfigEntry]:
-    (found,) = admin.describe_configs([asked]).values()
-    entries: dict[str, ConfigEntry] = found.result(TIMEOUT_S)
-    return entries
 
 
 def set_keys(admin: AdminClient, topic: str) -> dict[str, str]:

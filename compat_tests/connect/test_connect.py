@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.confluent.clients import wait_until
-from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
 from compat_tests.harness.broker import free_port
-from compat_tests.harness.requirements import need_kafka_jars
+from compat_tests.harness.tools import running_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +54,6 @@ class Worker:
 @contextmanager
 def worker(broker: Broker, directory: Path) -> Iterator[Worker]:
     """Its three topics are made by itself, compacted."""
-    need_kafka_jars()
     port = free_port()
     settings = {
         "bootstrap.servers": broker.bootstrap,
@@ -76,25 +73,14 @@ def worker(broker: Broker, directory: Path) -> Iterator[Worker]:
     }
     properties = directory / "worker.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    command = ["java", "-Xmx512m", *QUICK_JVM, "-cp", CLASSPATH]
-    with (directory / "worker.log").open("ab") as log:
-        process = subprocess.Popen(
-            [*command, "org.apache.kafka.connect.cli.ConnectDistributed", str(properties)], stdout=log, stderr=log
+    distributed = "org.apache.kafka.connect.cli.ConnectDistributed"
+    with running_java(directory / "worker.log", distributed, str(properties)) as process:
+        connect = Worker(port)
+        wait_until(
+            lambda: process.poll() is not None or connect.answers(), "the worker does not answer", START_TIMEOUT_S
         )
-        try:
-            running = Worker(port)
-            wait_until(
-                lambda: process.poll() is not None or running.answers(), "the worker does not answer", START_TIMEOUT_S
-            )
-            assert process.poll() is None, (directory / "worker.log").read_text()[-3000:]
-            yield running
-        finally:
-            process.terminate()
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        assert process.poll() is None, "the worker is gone"
+        yield connect
 
 
 def add_lines(path: Path, first: int, count: int) -> None:

@@ -34,7 +34,11 @@ func exercise(ctx context.Context, broker, topic string) error {
 	}
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	if _, err := admin.CreateTopic(ctx, partitions, 1, map[string]*string{"retention.ms": kadm.StringPtr("-1")}, topic); err != nil {
+	created, err := admin.CreateTopics(ctx, partitions, 1, map[string]*string{"retention.ms": kadm.StringPtr("-1")}, topic)
+	if err == nil {
+		err = created[topic].Err
+	}
+	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
 	for _, codec := range []kgo.CompressionCodec{
@@ -108,19 +112,20 @@ func administer(ctx context.Context, admin *kadm.Client, topic string, expected 
 	if found := len(details[topic].Partitions); found != partitions {
 		return fmt.Errorf("%d partitions", found)
 	}
-	lags, err := admin.Lag(ctx, group(topic))
+	committed, err := admin.FetchOffsets(ctx, group(topic))
 	if err != nil {
-		return fmt.Errorf("lag: %w", err)
-	}
-	if total := lags[group(topic)].Lag.Total(); total != 0 {
-		return fmt.Errorf("a lag of %d", total)
+		return fmt.Errorf("committed offsets: %w", err)
 	}
 	ends, err := admin.ListEndOffsets(ctx, topic)
 	if err != nil {
 		return fmt.Errorf("end offsets: %w", err)
 	}
-	total := int64(0)
+	total, read := int64(0), int64(0)
 	ends.Each(func(offset kadm.ListedOffset) { total += offset.Offset })
+	committed.Each(func(offset kadm.OffsetResponse) { read += offset.At })
+	if read != expected {
+		return fmt.Errorf("committed offsets add up to %d", read)
+	}
 	if total != expected {
 		return fmt.Errorf("end offsets add up to %d", total)
 	}
@@ -133,11 +138,14 @@ func administer(ctx context.Context, admin *kadm.Client, topic string, expected 
 			return fmt.Errorf("retention.ms is %s", *config.Value)
 		}
 	}
-	if _, err := admin.DeleteGroup(ctx, group(topic)); err != nil {
-		return fmt.Errorf("delete group: %w", err)
+	if groups, err := admin.DeleteGroups(ctx, group(topic)); err != nil || groups[group(topic)].Err != nil {
+		return fmt.Errorf("delete group: %w, %w", err, groups[group(topic)].Err)
 	}
-	_, err = admin.DeleteTopic(ctx, topic)
-	return err
+	topics, err := admin.DeleteTopics(ctx, topic)
+	if err != nil {
+		return err
+	}
+	return topics[topic].Err
 }
 
 func group(topic string) string { return "readers of " + topic }

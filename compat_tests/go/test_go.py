@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 from compat_tests.harness.requirements import need_command
 from compat_tests.harness.sources import BUILT_WITHIN_S, workspace
 from compat_tests.harness.tools import run
+from compat_tests.harness.versions import EACH_AGE, client
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
+MODULES = {"newest": "go.mod", "oldest": "oldest.mod"}
 
-def test_franz_go(broker: Broker, topic: str) -> None:
+
+@EACH_AGE
+def test_franz_go(broker: Broker, topic: str, age: str) -> None:
     go = need_command("go", "install Go 1.23.8 or newer")
-    place = workspace("go")
-    run([go, "build", "-o", "exercise", "."], directory=place, timeout_s=BUILT_WITHIN_S)
+    place = workspace("go", client("franz-go"), age)
+    build = [go, "build", f"-modfile={MODULES[age]}", "-o", "exercise", "."]
+    run(build, directory=place, timeout_s=BUILT_WITHIN_S)
     assert run([str(place / "exercise"), broker.bootstrap, topic], timeout_s=90) == "done\n"

@@ -38,6 +38,15 @@ def free_port() -> int:
     raise RuntimeError("no free port between 20000 and 32000")
 
 
+def someone_listens(address: str) -> bool:
+    host, _, port = address.partition(":")
+    try:
+        socket.create_connection((host, int(port)), READY_TIMEOUT_S).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 class BrokerFailedError(Exception):
     """The broker did not start, or did not stop in time; carries the end of its log."""
 

@@ -14,7 +14,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA_JARS = ROOT / ".cache" / "jars" / "kafka"
 SPARK_JARS = ROOT / ".cache" / "jars" / "spark"
+OLDEST_KAFKA_JARS = ROOT / ".cache" / "jars" / "oldest-kafka"
 KASKADE = ROOT / ".cache" / "kaskade"
+PROMTOOL = ROOT / ".cache" / "promtool" / "promtool"
+OLDEST_PYTHON = ROOT / ".cache" / "oldest-python"
 
 
 def need_command(name: str, remedy: str) -> str:
@@ -23,6 +26,12 @@ def need_command(name: str, remedy: str) -> str:
     if path is None:
         pytest.skip(f"needs {name}: {remedy}")
     return path
+
+
+def need_file(path: Path, what: str, remedy: str) -> None:
+    """It is there once something was fetched or made."""
+    if not path.exists():
+        pytest.skip(f"needs {what}: {remedy}")
 
 
 def need_kcat() -> str:
@@ -36,8 +45,7 @@ def need_java() -> str:
 def need_kafka_jars() -> Path:
     """Apache Kafka's jars, and a Java to run them."""
     need_java()
-    if not (KAFKA_JARS / ".done").exists():
-        pytest.skip("needs Apache Kafka's jars: make kafka-jars")
+    need_file(KAFKA_JARS / ".done", "Apache Kafka's jars", "make kafka-jars")
     return KAFKA_JARS
 
 
@@ -46,13 +54,30 @@ def need_spark_jars() -> Path:
     need_java()
     if importlib.util.find_spec("pyspark") is None:
         pytest.skip("needs pyspark: make .venv/.spark")
-    if not (SPARK_JARS / ".done").exists():
-        pytest.skip("needs the jars of Spark's kafka source: make spark-jars")
+    need_file(SPARK_JARS / ".done", "the jars of Spark's kafka source", "make spark-jars")
     return SPARK_JARS
 
 
 def need_kaskade() -> Path:
     """The Python that has the console."""
-    if not (KASKADE / ".done").exists():
-        pytest.skip("needs kaskade: make kaskade")
+    need_file(KASKADE / ".done", "kaskade", "make kaskade")
     return KASKADE / "bin" / "python"
+
+
+def need_promtool() -> Path:
+    """Prometheus' checker of rules."""
+    need_file(PROMTOOL, "promtool", "make system-deps")
+    return PROMTOOL
+
+
+def need_oldest_python() -> Path:
+    """A Python that has the oldest versions of the clients written for it."""
+    need_file(OLDEST_PYTHON / ".done", "the oldest clients", "make oldest-clients")
+    return OLDEST_PYTHON / "bin" / "python"
+
+
+def need_oldest_kafka_jars() -> Path:
+    """The oldest version of Java's client, and a Java to run it."""
+    need_java()
+    need_file(OLDEST_KAFKA_JARS / ".done", "the oldest clients", "make oldest-clients")
+    return OLDEST_KAFKA_JARS

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from compat_tests.harness.requirements import ROOT
+from compat_tests.harness.versions import COMPAT_TESTS, Client
 
-COMPAT_TESTS = Path(__file__).resolve().parents[1]
+if TYPE_CHECKING:
+    from pathlib import Path
+
 BUILT_WITHIN_S = 400.0
+MANIFESTS = ("package.json", "Cargo.toml")  # Go has a whole file for another version, with its sums
 
 
-def workspace(client: str) -> Path:
-    """A directory with the newest sources of a client, and with what was built of them before."""
-    place = ROOT / ".cache" / "clients" / client
-    sources = COMPAT_TESTS / client
+def workspace(folder: str, client: Client, age: str) -> Path:
+    """A directory with the newest sources of a client, and with what was built of them before, of that version."""
+    version = client.version(age)
+    place = ROOT / ".cache" / "clients" / f"{client.name}-{version}"
+    sources = COMPAT_TESTS / folder
     shutil.copytree(sources, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    for manifest in (place / name for name in MANIFESTS if (place / name).exists()):
+        manifest.write_text(manifest.read_text(encoding="utf-8").replace(client.newest, version), encoding="utf-8")
     return place

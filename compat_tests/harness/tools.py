@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
-from compat_tests.harness.requirements import need_kafka_jars, need_kcat
+from compat_tests.harness.requirements import ROOT, need_kafka_jars, need_kcat
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 TIMEOUT_S = 60
+LEAVE_TIMEOUT_S = 30
 
 
 def run(
@@ -30,6 +35,12 @@ def run(
     return done.stdout if check else done.stdout + done.stderr
 
 
+def project_files(*folders: str) -> list[str]:
+    """Of these folders, or of all: what git knows or would add, and is there."""
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *folders]
+    return [name for name in run(listing, directory=ROOT).splitlines() if (ROOT / name).is_file()]
+
+
 def java_tool(class_name: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
     """Standard output of one of Kafka's own tools; without `check` also what it said on standard error."""
     need_kafka_jars()
@@ -39,3 +50,28 @@ def java_tool(class_name: str, *arguments: str, stdin: str = "", check: bool = T
 
 def kcat(bootstrap: str, *arguments: str, stdin: str = "") -> str:
     return run([need_kcat(), "-b", bootstrap, *arguments], stdin=stdin)
+
+
+@contextmanager
+def running(log: Path, command: list[str], **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs until it is told to leave; what it says is appended to `log`, and shown if a test fails."""
+    with log.open("ab") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, **environment})
+        try:
+            yield process
+        except AssertionError:
+            print(log.read_text()[-5000:])
+            raise
+        finally:
+            process.terminate()
+            try:
+                process.wait(LEAVE_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def running_java(log: Path, class_name: str, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """One of Kafka's own programs."""
+    need_kafka_jars()
+    return running(log, ["java", "-Xmx512m", *QUICK_JVM, "-cp", CLASSPATH, class_name, *arguments])

@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
-from compat_tests.confluent.clients import Admin, create_topic, flush, new_consumer, producer, wait_until
+from compat_tests.confluent.clients import Admin, commit, create_topic, flush, new_consumer, producer
 from compat_tests.harness.target import target_broker
 from compat_tests.harness.tools import java_tool
 
@@ -108,19 +108,8 @@ def fill(broker: Broker, topic: str) -> None:
             client.produce(topic, bytes([number]) * (MIB // 3), key=codec, headers={"of": codec})
             flush(client)
     consumer = new_consumer(broker, group_id="reader")
-    wait_until(lambda: commits(consumer, TopicPartition(topic, 0, 7)), "nothing can be committed")
+    commit(consumer, TopicPartition(topic, 0, 7))
     consumer.close()
-
-
-def commits(consumer: Consumer, offset: TopicPartition) -> bool:
-    """Apache Kafka refuses while the topic of offsets is new."""
-    try:
-        consumer.commit(offsets=[offset], asynchronous=False)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.NOT_COORDINATOR:
-            raise
-        return False
-    return True
 
 
 def test_dump_log_reads_every_file_of_every_partition(tmp_path: Path) -> None:

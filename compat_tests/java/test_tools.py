@@ -62,30 +62,6 @@ def test_console_producer_sends_headers(broker: Broker, topic: str) -> None:
     assert seen == "Partition:0\tOffset:0\th1:one,h2:two\tkey\tvalue\n"
 
 
-def test_verifiable_producer(broker: Broker, topic: str) -> None:
-    topics(broker, "--create", "--topic", topic)
-    arguments = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--max-messages", "500", "--acks", "-1"]
-    shown = java_tool(f"{TOOLS}.VerifiableProducer", *arguments)
-    events = [json.loads(line) for line in shown.splitlines()]
-    sent = [(event["offset"], event["value"]) for event in events if event["name"] == "producer_send_success"]
-    assert sent == [(number, str(number)) for number in range(500)]
-
-
-def test_producer_performance(broker: Broker, topic: str) -> None:
-    """Five requests in flight, as fast as they go: a sequence out of order would be an error here."""
-    topics(broker, "--create", "--topic", topic, "--partitions", "3")
-    size = ["--num-records", "20000", "--record-size", "100", "--throughput", "-1"]
-    shown = java_tool(f"{TOOLS}.ProducerPerformance", "--topic", topic, *size, "--bootstrap-server", broker.bootstrap)
-    assert shown.splitlines()[-1].startswith("20000 records sent")
-    assert end_offsets(broker, topic) == 20_000
-
-
-def end_offsets(broker: Broker, topic: str) -> int:
-    """Of all partitions together."""
-    arguments = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--time", "latest"]
-    return sum(int(row.split(":")[2]) for row in java_tool(f"{TOOLS}.GetOffsetShell", *arguments).split())
-
-
 def test_delete_records(broker: Broker, topic: str, tmp_path: Path) -> None:
     topics(broker, "--create", "--topic", topic)
     produce(broker, topic, "k:1\nk:2\nk:3\n")

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 from compat_tests.harness.requirements import need_command
 from compat_tests.harness.sources import BUILT_WITHIN_S, workspace
 from compat_tests.harness.tools import run
+from compat_tests.harness.versions import EACH_AGE, client
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
+FEATURES = {"newest": (), "oldest": ("--no-default-features",)}
 
-def test_rskafka(broker: Broker, topic: str) -> None:
+
+@EACH_AGE
+def test_rskafka(broker: Broker, topic: str, age: str) -> None:
     cargo = need_command("cargo", "install Rust 1.75 or newer")
-    place = workspace("rust")
-    run([cargo, "build", "--quiet"], directory=place, timeout_s=BUILT_WITHIN_S)
+    place = workspace("rust", client("rskafka"), age)
+    run([cargo, "build", "--quiet", *FEATURES[age]], directory=place, timeout_s=BUILT_WITHIN_S)
     assert run([str(place / "target" / "debug" / "exercise"), broker.bootstrap, topic], timeout_s=90) == "done\n"

@@ -54,6 +54,13 @@ def test_health_and_metrics(tmp_path: Path) -> None:
         assert "# TYPE" in http(broker, "/metrics")
 
 
+def test_http_on_every_interface(tmp_path: Path) -> None:
+    broker = Kafkawire(tmp_path)
+    broker.overrides["http.listeners"] = f"http://:{broker.http_port}"
+    with broker:
+        http(broker, "/health/live")
+
+
 def test_the_lag_of_a_group_is_at_metrics(tmp_path: Path) -> None:
     with Kafkawire(tmp_path) as broker:
         create_topic(broker, "read")

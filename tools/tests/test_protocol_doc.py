@@ -11,10 +11,17 @@ def test_the_file_is_current() -> None:
     assert TARGET.read_text() == render(), "run `make generate`"
 
 
-def test_every_api_we_have_messages_for_is_served_or_promised() -> None:
+def test_every_api_we_have_messages_for_is_either_served_or_promised() -> None:
     served = {api.key for api in API_TABLE}
     promised = {key for keys in COMING.values() for key in keys}
     assert served | promised == set(MODULES)
+    assert not served & promised, "what is served does not come any more"
+
+
+def test_gaps_come_with_what_is_not_there_yet() -> None:
+    """A part of the project that has no APIs of its own left to bring is done, but for these."""
+    coming = {name.partition(" (")[0] for name in COMING} | {"tiering", "with what needs them", "by intent"}
+    assert {part for gaps in GAPS.values() for _, brings in gaps for part in brings.split(", ")} <= coming
 
 
 def test_gaps_are_told_of_served_apis_only() -> None:

@@ -1,0 +1,54 @@
+"""`kafkawire bench` as a user types it; how fast it is is nobody's business here."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.cli.commands import TIMEOUT_S, asked, document, refusal
+from compat_tests.harness.kafkawire_broker import KAFKAWIRE
+
+if TYPE_CHECKING:
+    from compat_tests.harness.broker import Broker
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_what_is_written_can_be_read(broker: Broker, topic: str, codec: str) -> None:
+    size = ("--record-size", "100", "--batch-size", "1000")
+    load = ("--partitions", "3", "--connections", "2", "--in-flight", "3", "-z", codec)
+    written = document(broker, "bench", "produce", topic, "--records", "2000", *size, *load)
+    assert (written["records"], written["bytes"], written["requests"]) == (2000, 200_000, 200)
+    latency = written["latency_ms"]
+    assert 0 < latency["p50"] <= latency["p99"] <= latency["p99.9"] <= latency["max"]
+    read = document(broker, "bench", "consume", topic, "--connections", "2")
+    assert read["records"] == 2000
+    assert document(broker, "bench", "consume", topic, "--records", "100")["records"] >= 100
+
+
+def test_for_a_time(broker: Broker, topic: str) -> None:
+    done = asked(broker, "bench", "produce", topic, "--duration", "0.5", "--acks", "1", "--progress")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["records", "throughput", "latency", "requests"]
+
+
+def test_until_it_is_interrupted(broker: Broker, topic: str) -> None:
+    command = [str(KAFKAWIRE), "bench", "produce", topic, "-b", broker.bootstrap, "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as bench:
+        deadline = time.monotonic() + TIMEOUT_S
+        while asked(broker, "consume", topic, "--from-beginning", "-n", "1", "-e").returncode:
+            assert time.monotonic() < deadline
+        bench.send_signal(signal.SIGINT)
+        told, problems = bench.communicate(timeout=TIMEOUT_S)
+    assert (bench.returncode, problems) == (130, "")
+    assert json.loads(told)["requests"] >= 0
+
+
+def test_refusals_are_one_line(broker: Broker, topic: str) -> None:
+    assert refusal(broker, "bench", "consume", topic) == f"topic {topic}: there is no such topic or partition"
+    document(broker, "topics", "create", topic, "--set", "max.message.bytes=1000")
+    assert refusal(broker, "bench", "produce", topic).startswith(f"topic {topic}: ")

@@ -1,0 +1,84 @@
+"""What is in docker/: each file is read by the tool that it is meant for, or by that tool's own checker."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
+from compat_tests.harness.requirements import ROOT, need_command, need_promtool
+from compat_tests.harness.tools import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOCKER = ROOT / "docker"
+METRIC = re.compile(r"\b(?:kafka|kafkawire|redpanda)_\w+")
+NAMED = re.compile(r"`(…?)(\w+)`")  # `…_total` goes on where the name before it has an underscore
+
+
+def test_the_image() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    assert run([str(hadolint), str(DOCKER / "Dockerfile")]) == ""
+
+
+def test_the_health_check_asks_where_the_environment_says(tmp_path: Path) -> None:
+    [command] = re.findall(r"^HEALTHCHECK .*\\\n +CMD (.*)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    check = [sys.executable, *json.loads(command)[1:]]
+
+    def code(address: str) -> int:
+        return subprocess.run(check, env={"KAFKA_HTTP_LISTENERS": address}, capture_output=True, check=False).returncode
+
+    with Kafkawire(tmp_path) as broker:
+        assert [code(f"http://{host}:{broker.http_port}") for host in ("", "0.0.0.0", "127.0.0.1")] == [0, 0, 0]
+        assert (code(""), code("http://127.0.0.1:1")) == (0, 1)
+
+
+def test_the_compose_file() -> None:
+    compose = need_command("docker-compose", "make system-deps")
+    understood = run([compose, "--file", str(DOCKER / "compose.yaml"), "config"])
+    assert "127.0.0.1:9092:9092/tcp" in understood
+    assert f"context: {ROOT}\n" in understood
+
+
+def test_the_service(tmp_path: Path) -> None:
+    analyze = need_command("systemd-analyze", "install systemd")
+    unit = (DOCKER / "kafkawire.service").read_text()
+    here = tmp_path / "kafkawire.service"
+    here.write_text(unit.replace("/opt/kafkawire/bin/kafkawire", str(KAFKAWIRE)))
+    assert str(KAFKAWIRE) in here.read_text()
+    assert run([analyze, "verify", "--recursive-errors=no", str(here)], check=False) == ""
+
+
+def test_the_alert_rules() -> None:
+    assert "SUCCESS" in run([str(need_promtool()), "check", "rules", str(DOCKER / "alerts.yaml")])
+
+
+def test_the_dashboard() -> None:
+    panels = json.loads((DOCKER / "grafana-dashboard.json").read_text())["panels"]
+    assert all(target["expr"] for panel in panels for target in panel["targets"])
+
+
+def test_every_metric_that_is_looked_at_is_documented() -> None:
+    looked_at = {
+        re.sub(r"_bucket$", "", name)
+        for file in ("alerts.yaml", "grafana-dashboard.json")
+        for name in METRIC.findall((DOCKER / file).read_text())
+    }
+    assert len(looked_at) > 10
+    assert looked_at - set(documented_metrics()) == set()
+
+
+def documented_metrics() -> Iterator[str]:
+    for line in (ROOT / "docs" / "metrics.md").read_text().splitlines():
+        before = ""
+        for goes_on, name in NAMED.findall(line):
+            if goes_on:
+                yield from (before[: place.start()] + name for place in re.finditer("_", before))
+            else:
+                before = name
+                yield name

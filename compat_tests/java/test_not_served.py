@@ -1,0 +1,52 @@
+"""What Apache Kafka's tools say where the broker does not serve what they ask for: at once, and in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.confluent.clients import create_topic
+from compat_tests.harness.target import TARGET
+from compat_tests.harness.tools import java_tool
+
+if TYPE_CHECKING:
+    from compat_tests.harness.broker import Broker
+
+pytestmark = pytest.mark.skipif(TARGET == "kafka", reason="Apache Kafka serves all of it")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("AclCommand", ["--list"]),
+        ("TransactionsCommand", ["list"]),
+        ("reassign.ReassignPartitionsCommand", ["--list"]),
+        ("LeaderElectionCommand", ["--election-type", "preferred", "--all-topic-partitions"]),
+    ],
+)
+def test_administration(broker: Broker, tool: str, arguments: list[str]) -> None:
+    told = java_tool(f"org.apache.kafka.tools.{tool}", "--bootstrap-server", broker.bootstrap, *arguments, check=False)
+    assert "does not support" in told
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("ConsoleConsumer", ["--command-property", "group.protocol=consumer"]),
+        ("ConsoleShareConsumer", []),
+    ],
+)
+def test_groups_of_other_kinds(broker: Broker, topic: str, tool: str, arguments: list[str]) -> None:
+    create_topic(broker, topic)
+    target = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--timeout-ms", "3000"]
+    told = java_tool(f"org.apache.kafka.tools.consumer.{tool}", *target, *arguments, check=False)
+    assert "UnsupportedVersionException" in told
+
+
+def test_a_transactional_producer(broker: Broker, topic: str) -> None:
+    create_topic(broker, topic)
+    arguments = ["--topic", topic, "--num-records", "1", "--record-size", "10", "--throughput", "-1"]
+    transaction = ["--transaction-duration-ms", "100", "--bootstrap-server", broker.bootstrap]
+    told = java_tool("org.apache.kafka.tools.ProducerPerformance", *arguments, *transaction, check=False)
+    assert "Could not find a coordinator with type TRANSACTION" in told

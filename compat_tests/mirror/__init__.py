@@ -1,0 +1,1 @@
+"""MirrorMaker 2 of Apache Kafka."""

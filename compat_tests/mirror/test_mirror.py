@@ -1,0 +1,172 @@
+"""MirrorMaker 2 between Apache Kafka and the broker under test, both ways: records, topics as they change, groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from compat_tests.confluent.clients import (
+    TIMEOUT_S,
+    Admin,
+    commit,
+    create_topic,
+    describe,
+    flush,
+    new_consumer,
+    producer,
+    read,
+    wait_until,
+)
+from compat_tests.harness.apache_kafka import ApacheKafka
+from compat_tests.harness.requirements import need_kafka_jars
+from compat_tests.harness.tools import running_java
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from compat_tests.harness.broker import Broker
+
+PATIENCE_S = 90.0
+PARTITIONS = 2
+RECORDS = 10
+FIRST_MS = 1_700_000_000_000
+GROUP = "mirrored-readers"
+MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
+SETTINGS = {
+    "clusters": "kafka, ours",
+    "groups": GROUP,
+    "sync.group.offsets.enabled": "true",
+    "offset.lag.max": "0",
+    "refresh.topics.interval.seconds": "1",
+    "refresh.groups.interval.seconds": "1",
+    "sync.topic.configs.interval.seconds": "1",
+    "sync.group.offsets.interval.seconds": "1",
+    "emit.checkpoints.interval.seconds": "1",
+    "replication.factor": "1",
+    "checkpoints.topic.replication.factor": "1",
+    "heartbeats.topic.replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "config.storage.replication.factor": "1",
+}
+
+
+class Flow:
+    """A topic on one side, its mirror on the other, and a group that reads both."""
+
+    def __init__(self, source: Broker, target: Broker, topic: str, mirror: str) -> None:
+        self._source = source
+        self._target = target
+        self._topic = topic
+        self._mirror = mirror
+
+    def create(self) -> None:
+        create_topic(self._source, self._topic, PARTITIONS, config={"retention.ms": "604700000"})
+
+    def write(self, first: int) -> None:
+        client = producer(self._source)
+        for partition in range(PARTITIONS):
+            for number in range(first, first + RECORDS):
+                value, headers = (None, None) if number % 5 == 4 else (f"value {number}", {"number": str(number)})
+                at_ms = FIRST_MS + 1000 * number
+                client.produce(self._topic, value, f"key {number}", partition, headers=headers, timestamp=at_ms)
+        flush(client)
+
+    def is_mirrored(self, count: int) -> None:
+        """Each partition has `count` records, which are the same on both sides."""
+        for partition in range(PARTITIONS):
+            sides = ((self._source, self._topic), (self._target, self._mirror))
+            written, copied = (
+                [
+                    (one.offset(), one.key(), one.value(), one.headers(), one.timestamp())
+                    for one in read(side, topic, 0, count, partition)
+                ]
+                for side, topic in sides
+            )
+            assert len(written) == count
+            assert copied == written
+
+    def wait_for_mirror(self) -> None:
+        wait_until(lambda: self._mirror in Admin(self._target).topics(), "the topic is not mirrored", PATIENCE_S)
+
+    def partitions(self) -> int:
+        return len(Admin(self._target).topics()[self._mirror].partitions)
+
+    def grow(self) -> None:
+        Admin(self._source).grow(self._topic, PARTITIONS + 1)
+        wait_until(lambda: self.partitions() == PARTITIONS + 1, "the mirror does not grow", PATIENCE_S)
+
+    def retention_ms(self) -> str:
+        client = AdminClient({"bootstrap.servers": self._target.bootstrap, "log_level": 3})
+        value: str = describe(client, ConfigResource(ResourceType.TOPIC, self._mirror))["retention.ms"].value
+        return value
+
+    def change_retention(self) -> None:
+        assert self.retention_ms() == "604700000"
+        Admin(self._source).alter_config(self._topic, "retention.ms", "604600000")
+        wait_until(lambda: self.retention_ms() == "604600000", "a config that changed is not mirrored", PATIENCE_S)
+
+    def read_as_a_group(self) -> None:
+        """Everything there is."""
+        consumer = new_consumer(self._source, group_id=GROUP)
+        commit(consumer, *(TopicPartition(self._topic, partition, RECORDS) for partition in range(PARTITIONS)))
+        consumer.close()
+
+    def group_is_mirrored(self) -> None:
+        consumer = new_consumer(self._target, group_id=GROUP)
+        mirrored = [TopicPartition(self._mirror, partition) for partition in range(PARTITIONS)]
+
+        def is_done() -> bool:
+            return [one.offset for one in consumer.committed(mirrored, TIMEOUT_S)] == [RECORDS] * PARTITIONS
+
+        wait_until(is_done, "the group's offsets are not mirrored", PATIENCE_S)
+        consumer.close()
+
+    def group_goes_on(self) -> None:
+        """With what it has not read at the source."""
+        consumer = new_consumer(self._target, group_id=GROUP, auto_offset_reset="earliest")
+        consumer.subscribe([self._mirror])
+        found = consumer.consume(PARTITIONS * RECORDS, TIMEOUT_S)
+        consumer.close()
+        assert sorted((one.partition(), one.offset()) for one in found) == [
+            (partition, offset) for partition in range(PARTITIONS) for offset in range(RECORDS, 2 * RECORDS)
+        ]
+
+
+def test_both_ways(broker: Broker, tmp_path: Path) -> None:
+    need_kafka_jars()
+    with ApacheKafka(tmp_path / "kafka") as kafka:
+        flows = (
+            Flow(kafka, broker, "here-from-kafka", "kafka.here-from-kafka"),
+            Flow(broker, kafka, "from-here-to-kafka", "ours.from-here-to-kafka"),
+        )
+        for flow in flows:
+            flow.create()
+            flow.write(0)
+            flow.read_as_a_group()
+        settings = {
+            **SETTINGS,
+            "kafka.bootstrap.servers": kafka.bootstrap,
+            "ours.bootstrap.servers": broker.bootstrap,
+            "kafka->ours.enabled": "true",
+            "kafka->ours.topics": "here-from-kafka",
+            "ours->kafka.enabled": "true",
+            "ours->kafka.topics": "from-here-to-kafka",
+        }
+        properties = tmp_path / "mirror.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        with running_java(tmp_path / "mirror.log", MIRROR_MAKER, str(properties)):
+            for flow in flows:
+                flow.wait_for_mirror()
+            for flow in flows:
+                flow.is_mirrored(RECORDS)
+                flow.group_is_mirrored()
+                flow.change_retention()
+                flow.grow()
+                flow.write(RECORDS)
+                flow.is_mirrored(2 * RECORDS)
+        for flow in flows:
+            flow.group_goes_on()

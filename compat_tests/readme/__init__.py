@@ -1,0 +1,1 @@
+"""The README, as somebody types it who has just found the project."""

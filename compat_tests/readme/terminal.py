@@ -1,0 +1,78 @@
+"""A shell with a network and processes of its own, so that what is typed there meets nobody else's ports or brokers.
+
+Everything that was started there ends with it. It has no way to other machines.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from compat_tests.harness.requirements import need_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TIMEOUT_S = 60.0
+POLL_S = 0.05
+DONE = "typed line ended with"
+
+
+class Terminal:
+    """Lines are typed one after the other, each when the one before it has come to its end."""
+
+    def __init__(self, directory: Path, log_path: Path) -> None:
+        apart = [
+            need_command("unshare", "install util-linux"),
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ]
+        if os.geteuid() != 0:
+            apart += ["--user", "--map-root-user"]
+        if subprocess.run([*apart, "true"], capture_output=True, timeout=TIMEOUT_S, check=False).returncode:
+            pytest.skip("needs namespaces of its own: root, or a kernel that lets everybody have them")
+        need_command("ip", "make system-deps")
+        self._log_path = log_path
+        with log_path.open("wb") as log:
+            self._shell = subprocess.Popen(
+                [*apart, "bash", "-m"], cwd=directory, stdin=subprocess.PIPE, stdout=log, stderr=log
+            )
+        code, said = self.type("ip link set lo up")
+        assert code == 0, said
+
+    def type(self, line: str) -> tuple[int, str]:
+        """Its exit code, and what was shown meanwhile, of work in the background too."""
+        begin = self._log_path.stat().st_size
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(f"{line}\nprintf '\\n%s %s.\\n' '{DONE}' $?\n".encode())
+        self._shell.stdin.flush()
+        said, _, rest = self.wait_for(f"\n{DONE} ", begin).partition(f"\n{DONE} ")
+        return int(rest.partition(".")[0]), said
+
+    def wait_for(self, text: str, begin: int = 0) -> str:
+        """What was shown from there on, once the text is in it, to the end of its line."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while text not in (shown := self.shown(begin)) or not shown.partition(text)[2].count("\n"):
+            assert self._shell.poll() is None, shown
+            assert time.monotonic() < deadline_s, f"no {text!r} in {TIMEOUT_S:.0f} s:\n{shown}"
+            time.sleep(POLL_S)
+        return shown
+
+    def shown(self, begin: int = 0) -> str:
+        with self._log_path.open("rb") as log:
+            log.seek(begin)
+            return log.read().decode(errors="replace")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._shell.kill()
+        self._shell.communicate(timeout=TIMEOUT_S)

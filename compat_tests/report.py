@@ -1,0 +1,68 @@
+"""Runs the tests of the clients named on the command line, or of all, and records in results.json what came of them.
+
+docs/compatibility.md is made of the record (tools/generate_compatibility_doc.py): it tells what was run, on which day
+and in which versions, and claims nothing that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from compat_tests.harness.requirements import ROOT
+from compat_tests.harness.versions import COMPAT_TESTS, Client, clients
+from tools.suite import outcome
+
+RESULTS = COMPAT_TESTS / "results.json"
+
+Outcomes = dict[str, dict[str, Counter[str]]]  # file, age of the client, outcome: how many
+
+
+def run(test: str) -> Outcomes:
+    """One entry of a client's `tests`."""
+    path, _, word = test.partition(":")
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
+        chosen = [f"compat_tests/{path}", *(["-k", word] if word else [])]
+        subprocess.run([sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *chosen], cwd=ROOT, check=False)
+        return outcomes(report, word)
+
+
+def outcomes(report: Path, word: str) -> Outcomes:
+    """What pytest's JUnit report has for a client; of tests that take several, those with its name."""
+    found: Outcomes = defaultdict(lambda: defaultdict(Counter))
+    for case in ET.parse(report).iter("testcase"):
+        name = case.get("name", "")
+        if word and f"[{word}" not in name:
+            continue
+        file = "/".join(case.get("classname", "").split(".")[1:]) + ".py"
+        age = "oldest" if "[oldest" in name else "newest"
+        found[file][age][outcome(case)] += 1
+    return found
+
+
+def record(client: Client) -> dict[str, object]:
+    files: Outcomes = {}
+    for test in client.tests:
+        files |= run(test)
+    versions = {"newest": client.newest} | ({"oldest": client.oldest} if client.oldest else {})
+    return {"date": time.strftime("%Y-%m-%d"), **versions, "files": files}
+
+
+def main() -> None:
+    known = {client.name: client for client in clients()}
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    for name in sys.argv[1:] or known:
+        results[name] = record(known[name])
+        ordered = {each: results[each] for each in known if each in results}
+        RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""docs/compatibility.md is made of what was run, in the versions of the table, which are those that are installed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from compat_tests.harness.versions import COMPAT_TESTS, Client, client, clients
+from compat_tests.report import outcomes
+from tools.generate_compatibility_doc import FINDINGS, TARGET, render, results
+
+ROOT = TARGET.parent.parent
+APACHE_KAFKA = ("kafka-tools", "connect-mirror", "kafka-streams")
+FINDING = re.compile(r"^\d+\. .*(?:\n .*)*", re.MULTILINE)
+TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
+JUNIT = """<testsuites><testsuite>
+<testcase classname="compat_tests.groups.test_a" name="test_one[java-range]"/>
+<testcase classname="compat_tests.groups.test_a" name="test_one[aiokafka]"/>
+<testcase classname="compat_tests.java.test_b" name="test_two[oldest]"><failure message="no"/></testcase>
+<testcase classname="compat_tests.java.test_b" name="test_three"><skipped message="needs java"/></testcase>
+</testsuite></testsuites>"""
+API = re.compile(r"docs/protocol\.md: (\w+)")
+
+
+def text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_the_file_is_current() -> None:
+    assert TARGET.read_text(encoding="utf-8") == render(), "run `make generate`"
+
+
+@pytest.mark.parametrize("each", clients(), ids=lambda each: each.name)
+def test_what_is_recorded_was_run_in_these_versions(each: Client) -> None:
+    recorded = results()[each.name]
+    assert (recorded["newest"], recorded.get("oldest")) == (each.newest, each.oldest), (
+        f"python -m compat_tests.report {each.name}; make generate"
+    )
+
+
+@pytest.mark.parametrize("name", ["confluent-kafka", "kafka-python", "aiokafka"])
+def test_python_clients_are_pinned_so(name: str) -> None:
+    assert f"\n{name}=={client(name).newest} " in f"\n{text('requirements/test.txt')}"
+    assert f"\n{name}=={client(name).oldest} " in f"\n{text('requirements/oldest-clients.txt')}"
+
+
+def in_pom(path: str, artifact: str) -> str:
+    found = re.search(rf"<artifactId>{artifact}</artifactId>\s*<version>([^<]*)</version>", text(path))
+    assert found, f"{path} has no {artifact}"
+    return found.group(1)
+
+
+def test_java_clients_are_pinned_so() -> None:
+    for name in APACHE_KAFKA:
+        assert in_pom("tools/jars/kafka.xml", name) == client(name).newest
+    assert in_pom("tools/jars/kafka.xml", "kafka_2.13") == client("kafka-clients").newest
+    assert in_pom("tools/jars/kafka.xml", "connect-file") == client("connect-runtime").newest
+    assert in_pom("tools/jars/oldest-kafka.xml", "kafka-clients") == client("kafka-clients").oldest
+    assert in_pom("tools/jars/spark.xml", "spark-sql-kafka-0-10_2.13") == client("spark-sql-kafka").newest
+
+
+def test_the_others_are_pinned_so() -> None:
+    assert f"franz-go v{client('franz-go').newest}\n" in text("compat_tests/go/go.mod")
+    assert f"franz-go v{client('franz-go').oldest}\n" in text("compat_tests/go/oldest.mod")
+    assert f'"kafkajs": "{client("kafkajs").newest}"' in text("compat_tests/node/package.json")
+    assert f'rskafka = {{ version = "={client("rskafka").newest}"' in text("compat_tests/rust/Cargo.toml")
+    assert f"kaskade=={client('kaskade').newest}\n" in text("requirements/kaskade.in")
+
+
+def test_every_file_of_a_client_is_there() -> None:
+    for each in clients():
+        for test in each.tests:
+            assert (COMPAT_TESTS / test.partition(":")[0]).exists(), test
+
+
+def test_every_finding_cites_a_test_or_an_api_that_is_not_served() -> None:
+    findings = FINDING.findall(FINDINGS.read_text(encoding="utf-8"))
+    assert findings
+    later = text("docs/protocol.md").partition("## Not served yet")[2]
+    for finding in findings:
+        tests, apis = TEST.findall(finding), API.findall(finding)
+        assert tests or apis, finding
+        for file, name in tests:
+            assert f"\ndef {name}(" in (Path(COMPAT_TESTS) / file).read_text(encoding="utf-8"), name
+        for api in apis:
+            assert f"| {api} |" in later, api
+
+
+def test_a_test_counts_for_its_client_and_the_age_of_it(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(JUNIT)
+    assert outcomes(report, "java") == {"groups/test_a.py": {"newest": {"passed": 1}}}
+    everything = outcomes(report, "")
+    assert everything["groups/test_a.py"] == {"newest": {"passed": 2}}
+    assert everything["java/test_b.py"] == {"oldest": {"failed": 1}, "newest": {"skipped": 1}}
