@@ -11,10 +11,11 @@ from confluent_kafka.admin import NewTopic
 
 from benchmarks import bench, machine, report
 from benchmarks.background import working
-from benchmarks.load import Requests, run_load
+from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, checker, produce_requests
 from compat_tests.confluent.clients import Admin
 from compat_tests.harness.messages import encode_request
+from kafkawire.client.load import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
-from benchmarks.load import LoadFailedError
 from compat_tests.harness.wire import WireConnection
+from kafkawire.client.load import LoadFailed
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import SynchronizedArray
     from multiprocessing.synchronize import Event
 
-    from benchmarks.load import Requests
+    from kafkawire.client.load import Requests
 
 Arguments = ParamSpec("Arguments")
 
@@ -82,6 +82,6 @@ def keep_pace(beside: Beside, port: int, requests: Requests, per_s: float) -> No
             connection.send_bytes(frame)
             answer = connection.receive_frame()
             if answer is None:
-                raise LoadFailedError("the broker closed the connection")
+                raise LoadFailed("the broker closed the connection")
             requests.check(answer)
             beside.note(time.perf_counter() - begun_s)

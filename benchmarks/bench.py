@@ -27,8 +27,8 @@ from compat_tests.harness.kafkawire_broker import Kafkawire
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from benchmarks.load import Requests
     from compat_tests.harness.broker import Broker
+    from kafkawire.client.load import Requests
 
 KIB, MIB = 1 << 10, 1 << 20
 WARM_SIZE_BYTES = 2 << 30

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks import bench, machine, report
 from benchmarks.bench import KIB
-from benchmarks.load import LoadFailedError, run_load
+from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, end_offsets, fetch_requests, list_offsets_frame, produce_requests
 from compat_tests.harness.wire import WireConnection
+from kafkawire.client.load import LoadFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +47,7 @@ def by_time_ms(contender: Contender, topic: str, timestamp_ms: int) -> float:
         begun_s = time.perf_counter()
         connection.send_frame(list_offsets_frame(topic, [0], timestamp_ms))
         if connection.receive_frame() is None:
-            raise LoadFailedError("the broker closed the connection at ListOffsets")
+            raise LoadFailed("the broker closed the connection at ListOffsets")
         return 1000 * (time.perf_counter() - begun_s)
 
 

@@ -8,15 +8,17 @@ another topic, or nobody does.
 from __future__ import annotations
 
 import time
+from array import array
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from benchmarks import bench, machine, report
 from benchmarks.bench import KIB, MIB, Contender
-from benchmarks.load import Requests, run_load
+from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, produce_requests
 from engine.batch import Record, build_batch
+from kafkawire.client.load import Requests, percentile_ms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +109,7 @@ def under_load(total_bytes: int, connections: int, options: Options, contender: 
     each = options.count(1_500, 20)
     batch = batch_of(KIB)
 
-    def produce() -> list[float]:
+    def produce() -> array[float]:
         loads = [produce_requests(other, [number], batch, each) for number in range(connections)]
         return run_load(contender.broker.port, loads, 5).latencies_s
 
@@ -124,17 +126,13 @@ def under_load(total_bytes: int, connections: int, options: Options, contender: 
     seconds = time.monotonic() - begun_s
     bench.delete_topic(contender, topic)
     bench.delete_topic(contender, other)
-    quiet_ms, busy_ms = p99_ms(before), p99_ms(meanwhile)
+    quiet_ms, busy_ms = percentile_ms(sorted(before), 0.99), percentile_ms(sorted(meanwhile), 0.99)
     return {
         "p99 ms before": quiet_ms,
         "p99 ms": busy_ms,
         "p99 grows by": busy_ms / quiet_ms,
         "compacted MB/s": dirty_bytes / 1e6 / seconds,
     }
-
-
-def p99_ms(latencies_s: list[float]) -> float:
-    return 1000 * sorted(latencies_s)[int(len(latencies_s) * 0.99)]
 
 
 def compare(directory: Path, options: Options) -> report.Report:

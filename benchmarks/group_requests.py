@@ -10,10 +10,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.background import keep_pace
-from benchmarks.load import LoadFailedError, Requests
 from benchmarks.wire_requests import batch_of, checker, create_topic_frame, produce_requests
 from compat_tests.harness.messages import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
+from kafkawire.client.load import LoadFailed, Requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ class Member:
         self.send_join()
         answer = decode_response("join_group", JOIN_VERSION, self._receive())
         if answer["error_code"] != MEMBER_ID_REQUIRED:
-            raise LoadFailedError(f"the broker answered with error {answer['error_code']}")
+            raise LoadFailed(f"the broker answered with error {answer['error_code']}")
         self.member_id = answer["member_id"]
 
     def send_sync(self) -> None:
@@ -93,7 +93,7 @@ class Member:
     def _receive(self) -> bytes:
         frame = self._connection.receive_frame()
         if frame is None:
-            raise LoadFailedError("the broker closed a connection")
+            raise LoadFailed("the broker closed a connection")
         return frame
 
 
@@ -123,7 +123,7 @@ def wait_for_coordinator(port: int, group: str) -> None:
             if not found["error_code"] and not fetched["error_code"]:
                 return
             time.sleep(0.05)
-    raise LoadFailedError(f"nobody coordinates group {group}")
+    raise LoadFailed(f"nobody coordinates group {group}")
 
 
 def commit_requests(group: str, topic: str, partitions: Sequence[int], count: int) -> Requests:
@@ -194,10 +194,10 @@ def _sized(frame: bytes) -> bytearray:
 def _answer(api: str, version: int, connection: WireConnection) -> dict[str, Any]:
     frame = connection.receive_frame()
     if frame is None:
-        raise LoadFailedError("the broker closed a connection")
+        raise LoadFailed("the broker closed a connection")
     return decode_response(api, version, frame)
 
 
 def _check(error_code: int) -> None:
     if error_code:
-        raise LoadFailedError(f"the broker answered with error {error_code}")
+        raise LoadFailed(f"the broker answered with error {error_code}")

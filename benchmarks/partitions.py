@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.bench import Contender, Options
-    from benchmarks.load import Requests
+    from kafkawire.client.load import Requests
 
 TOPICS = 10
 CONNECTIONS_PER_TOPIC = 5

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from benchmarks import bench, machine, report
 from benchmarks.bench import KIB, Contender
-from benchmarks.load import LoadFailedError, run_load
+from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, create_topic_frame, produce_requests
 from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.wire import WireConnection
+from kafkawire.client.load import LoadFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +43,7 @@ def until_done(step: Callable[[int], None], port: int) -> None:
     while True:
         try:
             step(port)
-        except (OSError, LoadFailedError):
+        except (OSError, LoadFailed):
             if time.monotonic() > deadline_s:
                 raise
             time.sleep(RETRY_INTERVAL_S)

@@ -19,6 +19,7 @@ from benchmarks import (
     key_lookup,
     loop_lag,
     partitions,
+    quickstart,
     start,
     wire_load,
 )
@@ -45,6 +46,7 @@ def test_wire_load() -> None:
         key_lookup.main,
         loop_lag.main,
         partitions.main,
+        quickstart.main,
         start.main,
     ],
     ids=[
@@ -57,6 +59,7 @@ def test_wire_load() -> None:
         "key lookup",
         "loop lag",
         "partitions",
+        "quickstart",
         "start",
     ],
 )

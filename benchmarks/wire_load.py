@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks import bench, machine, report
 from benchmarks.bench import KIB, MIB, Contender, Options
-from benchmarks.load import LoadFailedError, run_load
+from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, end_offsets, fetch_requests, produce_requests
+from kafkawire.client.load import LoadFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +65,7 @@ def produce(case: Case, options: Options, contender: Contender) -> report.Figure
     expected = rounds * max(1, case.request_size_bytes // KIB)
     ends = end_offsets(contender.broker.port, topic, range(partitions))
     if set(ends) != {expected}:
-        raise LoadFailedError(f"{contender.name}: partitions end at {sorted(set(ends))}, not {expected}")
+        raise LoadFailed(f"{contender.name}: partitions end at {sorted(set(ends))}, not {expected}")
     bench.delete_topic(contender, topic)
     return figures
 

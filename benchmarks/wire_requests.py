@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from benchmarks.load import LoadFailedError, Requests
 from compat_tests.harness.batches import Batch, Record
 from compat_tests.harness.wire import WireConnection, request_frame
+from kafkawire.client.load import LoadFailed, Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ def list_latest(port: int, topic: str, partitions: Sequence[int]) -> list[tuple[
         connection.send_frame(list_offsets_frame(topic, partitions, LATEST))
         reply = connection.receive_frame()
     if reply is None:
-        raise LoadFailedError("the broker closed the connection at ListOffsets")
+        raise LoadFailed("the broker closed the connection at ListOffsets")
     answers = struct.iter_unpack(">ihqq", reply[len(reply) - 22 * len(partitions) :])
     found = {index: (error, offset) for index, error, _, offset in answers}
     return [found[partition] for partition in partitions]
@@ -90,16 +90,16 @@ def end_offsets(port: int, topic: str, partitions: Sequence[int]) -> list[int]:
     answers = list_latest(port, topic, partitions)
     errors = {error for error, _ in answers if error}
     if errors:
-        raise LoadFailedError(f"ListOffsets answered with errors {errors}")
+        raise LoadFailed(f"ListOffsets answered with errors {errors}")
     return [offset for _, offset in answers]
 
 
 def checker(error_position: int) -> Callable[[bytes], None]:
-    """Raises LoadFailedError for a reply with an error code there."""
+    """Raises LoadFailed for a reply with an error code there."""
 
     def check(head: bytes) -> None:
         if head[error_position : error_position + 2] != b"\x00\x00":
-            raise LoadFailedError(f"the broker answered with an error: {head.hex()}")
+            raise LoadFailed(f"the broker answered with an error: {head.hex()}")
 
     return check
 
