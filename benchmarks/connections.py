@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import struct
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ def open_idle(stack: ExitStack, port: int, count: int) -> None:
     """Connections that did what every client does first."""
     for _ in range(count):
         connection = stack.enter_context(WireConnection(port))
-        connection.send_frame(request_frame(API_VERSIONS, 0, struct.pack("")))
+        connection.send_frame(request_frame(API_VERSIONS, 0, b""))
         assert connection.receive_frame() is not None
 
 

@@ -6,7 +6,7 @@ Kafka's DefaultRecordBatch, LogValidator and ProduceRequest.validateRecords.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -297,25 +297,16 @@ def seal_batch(
 def _encode_record(record: Record, offset_delta: int, timestamp_delta_ms: int) -> bytes:
     """With its length before it."""
     key, value, _, headers, _ = record
-    parts = [
-        b"\0" + varint(timestamp_delta_ms) + varint(offset_delta),  # attributes first: unused
-        _NULL_LENGTH if key is None else varint(len(key)) + key,
-        _NULL_LENGTH if value is None else varint(len(value)) + value,
-        varint(len(headers)),
-    ]
+    times = varint(timestamp_delta_ms), varint(offset_delta)
+    parts = [b"\0", *times, _sized(key), _sized(value), varint(len(headers))]  # attributes first: unused
     for header in headers:
-        parts += _bytes_field(header.key)
-        parts += _bytes_field(header.value)
+        parts += map(_sized, header)
     encoded = b"".join(parts)
     return varint(len(encoded)) + encoded
 
 
-def _bytes_field(value: bytes | None) -> tuple[bytes, bytes]:
-    return (_NULL_LENGTH, b"") if value is None else (varint(len(value)), value)
-
-
-def varint(value: int) -> bytes:
-    return _SMALL_VARINTS[value] if 0 <= value < len(_SMALL_VARINTS) else _long_varint(value)
+def _sized(data: bytes | None) -> bytes:
+    return _NULL_LENGTH if data is None else varint(len(data)) + data
 
 
 def _long_varint(value: int) -> bytes:
@@ -329,8 +320,15 @@ def _long_varint(value: int) -> bytes:
     return bytes(out)
 
 
-_SMALL_VARINTS = tuple(map(_long_varint, range(1024)))  # lengths and deltas, mostly
-_NULL_LENGTH = _long_varint(-1)
+class _Varints(dict[int, bytes]):
+    """Lengths and deltas are small, mostly: those are looked up."""
+
+    def __missing__(self, value: int) -> bytes:
+        return _long_varint(value)
+
+
+varint: Callable[[int], bytes] = _Varints({small: _long_varint(small) for small in range(-1, 1024)}).__getitem__
+_NULL_LENGTH = varint(-1)
 
 
 def walk_records(header: BatchHeader, body: bytes | memoryview) -> Iterator[Record]:
