@@ -91,10 +91,10 @@ class Config:
     )  # fmt: skip
     journal_slot_size_bytes: int = setting(
         "journal.slot.bytes", read.integer(64 * 1024), str(32 * MIB),
-        "The size of each of the two files of a log dir's journal, where small appends to many partitions go first.",
+        "The size of each of the two to four files of a log dir's journal, where small appends go first.",
     )  # fmt: skip
     io_workers: int = setting(
-        "io.workers", read.integer(1, 64), "2", "How many threads read from the disks, besides one for each log dir."
+        "io.workers", read.integer(1, 64), "2", "How many threads read from the disks, besides three for each log dir."
     )
 
     # Old segments

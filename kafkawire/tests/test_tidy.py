@@ -7,11 +7,15 @@ import re
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kafkawire.handlers import API_TABLE
 from tools import generate_config_doc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
@@ -93,15 +97,23 @@ def imports_of(path: Path) -> set[str]:
     return names | {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 1)}
 
 
-def test_no_path_of_one_machine() -> None:
-    found = []
+def texts() -> Iterator[tuple[Path, str]]:
     for path in tracked():
         try:
-            text = path.read_text(encoding="utf-8")
+            yield path.relative_to(ROOT), path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
-        found += [f"{path.relative_to(ROOT)}: {hit.group()}" for hit in MACHINE_PATHS.finditer(text)]
-    assert found == []
+
+
+def test_no_path_of_one_machine() -> None:
+    assert [f"{path}: {hit.group()}" for path, text in texts() for hit in MACHINE_PATHS.finditer(text)] == []
+
+
+def test_every_rule_that_is_named_is_written_down() -> None:
+    rules = set(re.findall(r"^- \*\*([A-Z]\d)\*\*", (ROOT / "docs/rules.md").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {rule for _, text in texts() for rule in re.findall(r"RULES ([A-Z]\d)\b", text)}
+    assert named
+    assert named <= rules
 
 
 @pytest.mark.parametrize("name", ["tiering", "spark_connectors"])
