@@ -1,18 +1,21 @@
 """Runs the test suite in stages, cheap to dear, and stops at the first red one.
 
 `suite.py check` is the quick part, `test` is everything CI runs, `long` is what CI has no time for. Each stage has a
-time-out and prints its seconds; the last line is `N passed, N failed, N skipped`. With CI=true a test that was skipped
-because a tool is missing counts as failed: on a user's machine it is a skip with its reason printed.
+time-out, after which nothing that it started is left, and prints its seconds; the last line is `N passed, N failed,
+N skipped`. With CI=true a test that was skipped because a tool is missing counts as failed: on a user's machine it is
+a skip with its reason printed.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 SUMMARY = "KAFKAWIRE_LEDGER_SUMMARY"  # the file in which a stage may leave a line for the ledger
 MISSING_TOOL = "needs "  # how every skip for a missing tool begins
+LEAVE_TIMEOUT_S = 60  # for fixtures to stop their brokers
+TIMED_OUT = 124  # as `timeout` exits
 
 
 @dataclass
@@ -169,6 +174,37 @@ def count(report: Path, in_ci: bool) -> Tally:
     return tally
 
 
+def exit_code(stage: Stage, command: list[str], environment: dict[str, str]) -> int:
+    """Of a stage in a session of its own, so that all it started can be ended when it has to be."""
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+    try:
+        return process.wait(stage.timeout_s)
+    except subprocess.TimeoutExpired:
+        print(f"{stage.name}: not done after {stage.timeout_s} s", flush=True)
+        end(process)
+        return TIMED_OUT
+    except BaseException:  # Ctrl-C: the terminal does not tell another session
+        end(process)
+        raise
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """An interrupt first: pytest says which test it was in, and its fixtures stop what they started."""
+    try:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LEAVE_TIMEOUT_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def leave(number: int, _: object) -> None:
+    """As an exception, which ends the stage."""
+    raise SystemExit(128 + number)
+
+
 def run(stage: Stage, in_ci: bool) -> Tally:
     """Runs one stage and prints how long it took; a time-out is a failure."""
     print(f"=== {stage.name}", flush=True)
@@ -177,12 +213,7 @@ def run(stage: Stage, in_ci: bool) -> Tally:
         report = Path(scratch) / "report.xml"
         summary = Path(scratch) / SUMMARY
         command = [*stage.command, f"--junitxml={report}"] if stage.pytest else stage.command
-        try:
-            environment = {**os.environ, **stage.environment, SUMMARY: str(summary)}
-            code = subprocess.run(command, cwd=ROOT, timeout=stage.timeout_s, env=environment, check=False).returncode
-        except subprocess.TimeoutExpired:
-            print(f"{stage.name}: not done after {stage.timeout_s} s")
-            code = 124
+        code = exit_code(stage, command, {**os.environ, **stage.environment, SUMMARY: str(summary)})
         if stage.pytest and report.exists():
             tally = count(report, in_ci)
             if code != 0 and tally.failed == 0:
@@ -210,6 +241,8 @@ def write_ledger(stage: Stage, tally: Tally) -> None:
 def main() -> int:
     """Runs the suite named on the command line."""
     in_ci = os.environ.get("CI") == "true"
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
     total = Tally()
     for stage in SUITES[sys.argv[1]]:
         tally = run(stage, in_ci)

@@ -1,10 +1,17 @@
 """The suite runner counts what it must: a skip for a missing tool is a failure in CI and only there."""
 
-from pathlib import Path
+from __future__ import annotations
+
+import os
+from typing import IO, TYPE_CHECKING
 
 import pytest
 
 from tools import suite
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="a" name="ok"/>
@@ -22,7 +29,36 @@ def test_skip_for_a_missing_tool(tmp_path: Path, in_ci: bool, failed: int, skipp
     assert suite.count(report, in_ci) == suite.Tally(passed=1, failed=failed, skipped=skipped)
 
 
-def test_a_stage_that_hangs_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    stage = suite.Stage("hangs", ["sleep", "60"], timeout_s=0)
-    assert suite.run(stage, in_ci=False) == suite.Tally(failed=1)
-    assert "not done after 0 s" in capsys.readouterr().out
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[IO[str]]:
+    """Its end is read when nobody is left who may write to it."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(reader) as lines:
+        yield lines
+
+
+def all_of(pipe: IO[str]) -> str:
+    os.set_blocking(pipe.fileno(), True)
+    return pipe.read()
+
+
+def hanging(pipe: Path, timeout_s: int, then: str = ":") -> suite.Stage:
+    """It waits for a program that it started."""
+    script = f"(echo started; {then}; exec sleep 60) > {pipe} & wait"
+    return suite.Stage("hangs", ["/bin/sh", "-c", script], timeout_s)
+
+
+def test_a_stage_that_hangs_fails_and_leaves_nothing(
+    tmp_path: Path, pipe: IO[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert suite.run(hanging(tmp_path / "pipe", 1), in_ci=False) == suite.Tally(failed=1)
+    assert "not done after 1 s" in capsys.readouterr().out
+    assert all_of(pipe) == "started\n"
+
+
+def test_an_interrupt_of_the_runner_alone_ends_the_stage(tmp_path: Path, pipe: IO[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        suite.run(hanging(tmp_path / "pipe", 60, then=f"kill -INT {os.getpid()}"), in_ci=False)
+    assert all_of(pipe) == "started\n"
