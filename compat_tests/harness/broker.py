@@ -1,7 +1,8 @@
 """A broker as a separate process: start, wait until it is ready, stop, kill, start again on the same data.
 
 What differs between Apache Kafka and kafkawire (the command line, the line that says "ready") is left to the two
-subclasses; a test gets a `Broker` and cannot tell which one it is.
+subclasses; a test gets a `Broker` and cannot tell which one it is. A broker that died unseen, did not leave in order or
+met a bug of its own fails the test, or the run, at whose end it is stopped.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 READY_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 40  # a broker has 30 s to leave in order
 LOG_TAIL_LINES = 30
+BUG_CHARACTERS = 3000
+IN_ORDER = (0, 128 + signal.SIGTERM)  # exit codes after a SIGTERM; the second is a JVM's
 
 
 def free_port() -> int:
@@ -56,6 +59,7 @@ class Broker(abc.ABC):
 
     name: str
     ready_line: re.Pattern[str]
+    bug_line: re.Pattern[str] | None = None  # what it logs when it met a bug of its own
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         self.directory = directory
@@ -73,6 +77,10 @@ class Broker(abc.ABC):
     def pid(self) -> int:
         assert self._process is not None, "the broker is not running"
         return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @abc.abstractmethod
     def command(self) -> list[str]:
@@ -157,6 +165,13 @@ class Broker(abc.ABC):
             self.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         if self._process is not None:
-            self.stop()
+            was_alive = self.is_alive
+            code = self.stop()
+            if kind is None:
+                assert was_alive, f"{self.name} left by itself with {code}:\n{self.log_tail()}"
+                assert code in IN_ORDER, f"{self.name} stopped with {code}:\n{self.log_tail()}"
+        if kind is None and self.bug_line is not None:
+            bug = self.bug_line.search(self._log_from(0))
+            assert bug is None, f"{self.name} met a bug:\n{bug.string[bug.start() :][:BUG_CHARACTERS]}"
