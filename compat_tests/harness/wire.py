@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 15.0
 FETCH = 1
+MAX_BYTES = 50_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ATTRIBUTES_POSITION = 21  # in a record batch of magic 2, big-endian int16
 
@@ -63,16 +64,21 @@ def request_frame(api_key: int, version: int, body: bytes, correlation_id: int =
     return struct.pack(">hhih6s", api_key, version, correlation_id, 6, b"compat") + body
 
 
+def fetch_frame(topic: str, offset: int, max_wait_ms: int) -> bytes:
+    """A Fetch of partition 0 that waits for a byte."""
+    name = topic.encode()
+    body = struct.pack(">iiiib", -1, max_wait_ms, 1, MAX_BYTES, 0)
+    body += struct.pack(f">ih{len(name)}siiqi", 1, len(name), name, 1, 0, offset, MAX_BYTES)
+    return request_frame(FETCH, 4, body)
+
+
 def stored_records(broker: Broker, topic: str) -> bytes:
     """What partition 0 holds from offset 0 on, as the broker sends it: batches, still compressed."""
-    name = topic.encode()
-    body = struct.pack(">iiiib", -1, 1000, 1, 50_000_000, 0)
-    body += struct.pack(f">ih{len(name)}siiqi", 1, len(name), name, 1, 0, 0, 50_000_000)
     with WireConnection(broker.port) as connection:
-        connection.send_frame(request_frame(FETCH, 4, body))
+        connection.send_frame(fetch_frame(topic, 0, max_wait_ms=1000))
         reply = connection.receive_frame()
     assert reply is not None, "the broker closed the connection"
-    position = 4 + 4 + 4 + 2 + len(name) + 4  # correlation id, throttle, one topic, one partition
+    position = 4 + 4 + 4 + 2 + len(topic.encode()) + 4  # correlation id, throttle, one topic, one partition
     _, error, _, _, aborted_count, records_size = struct.unpack_from(">ihqqii", reply, position)
     assert error == 0
     assert aborted_count in (-1, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -13,17 +12,19 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import TopicPartition
 
-from compat_tests.confluent.clients import create_topic, flush, new_consumer, producer, read, wait_until
+from compat_tests.confluent.clients import commit, create_topic, flush, new_consumer, producer, read, wait_until
 from compat_tests.harness.broker import BrokerFailedError, free_port
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
+from compat_tests.harness.tools import running
+from compat_tests.harness.wire import WireConnection, fetch_frame
 from kafkawire.tests.test_config import COMBINED_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def http(broker: Kafkawire, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}{path}", timeout=10) as reply:
+def http(broker: Kafkawire, path: str, host: str = "127.0.0.1") -> str:
+    with urllib.request.urlopen(f"http://{host}:{broker.http_port}{path}", timeout=10) as reply:
         text: str = reply.read().decode()
     return text
 
@@ -58,7 +59,8 @@ def test_http_on_every_interface(tmp_path: Path) -> None:
     broker = Kafkawire(tmp_path)
     broker.overrides["http.listeners"] = f"http://:{broker.http_port}"
     with broker:
-        http(broker, "/health/live")
+        for host in ("127.0.0.1", "127.0.0.2"):
+            http(broker, "/health/live", host)
 
 
 def test_the_lag_of_a_group_is_at_metrics(tmp_path: Path) -> None:
@@ -69,7 +71,7 @@ def test_the_lag_of_a_group_is_at_metrics(tmp_path: Path) -> None:
             client.produce("read", b"value")
         flush(client)
         consumer = new_consumer(broker, group_id="reader")
-        consumer.commit(offsets=[TopicPartition("read", 0, 1)], asynchronous=False)
+        commit(consumer, TopicPartition("read", 0, 1))
         consumer.close()
         lines = http(broker, "/metrics").splitlines()
     assert 'kafka_consumergroup_lag{consumergroup="reader",partition="0",topic="read"} 2' in lines
@@ -129,15 +131,12 @@ def test_a_properties_file_counts_and_an_override_counts_more(tmp_path: Path) ->
         f"listeners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path / 'data'}\nhttp.listeners=http://127.0.0.1:{port}\n"
     )
     command = [str(KAFKAWIRE), "serve", str(properties), "--set", f"http.listeners=http://127.0.0.1:{other_port}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        assert process.stdout is not None
-        line = next(line for line in process.stdout if line.startswith("kafkawire ready"))
-        assert str(port) in line
-        assert str(other_port) in line
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
+    log = tmp_path / "log"
+    with running(log, command) as process:
+        wait_until(lambda: "kafkawire ready" in log.read_text(), "the broker is not ready")
+    (line,) = [line for line in log.read_text().splitlines() if line.startswith("kafkawire ready")]
+    assert str(port) in line
+    assert str(other_port) in line
     assert process.returncode == 0
 
 
@@ -147,21 +146,16 @@ def test_the_file_apache_kafka_comes_with_starts_a_broker(tmp_path: Path) -> Non
     file = tmp_path / "server.properties"
     file.write_text(COMBINED_FILE)
     listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}"
-    environment = {**os.environ, "KAFKA_LISTENERS": listeners, "KAFKA_ADVERTISED_LISTENERS": listeners}
+    environment = {"KAFKA_LISTENERS": listeners, "KAFKA_ADVERTISED_LISTENERS": listeners}
     environment |= {"KAFKA_LOG_DIRS": "/nowhere", "KAFKA_HEAP_OPTS": "-Xmx1g"}
     command = [str(KAFKAWIRE), "serve", str(file), "--set", f"log.dirs={tmp_path / 'data'}", "--set", "http.listeners="]
     log = tmp_path / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    try:
+    with running(log, command, **environment) as process:
         wait_until(lambda: "kafkawire ready" in log.read_text(), "the broker is not ready")
         with socket.create_connection(("127.0.0.1", port), timeout=10):
             pass
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", controller_port), timeout=10)
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
     said = log.read_text()
     assert process.returncode == 0, said
     assert f"listener CONTROLLER://127.0.0.1:{controller_port} is not opened" in said
@@ -181,13 +175,15 @@ def test_a_bad_line_is_refused_by_its_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_leaves_in_order(tmp_path: Path, number: signal.Signals) -> None:
-    """With a client connected that waits in a long poll."""
+    """With a client that waits in a long poll."""
     with Kafkawire(tmp_path) as broker:
         create_topic(broker, "polled")
         client = producer(broker)
         client.produce("polled", b"value")
         flush(client)
-        with socket.create_connection(("127.0.0.1", broker.port)):
+        with WireConnection(broker.port) as connection:
+            connection.send_frame(fetch_frame("polled", 1, max_wait_ms=60_000))
+            wait_until(lambda: 'kafkawire_requests_total{request="fetch"} 1.0' in http(broker, "/metrics"), "no poll")
             started = time.monotonic()
             assert broker.stop(number) == 0
             assert time.monotonic() - started < 30
