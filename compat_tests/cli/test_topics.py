@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compat_tests.cli.commands import document, refusal
+from compat_tests.confluent.clients import wait_until
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
@@ -31,6 +32,11 @@ def test_a_topic_from_its_creation_to_its_end(broker: Broker, topic: str) -> Non
     document(broker, "topics", "delete", topic, "--if-exists")
 
 
+def value(broker: Broker, topic: str, key: str) -> Any:
+    (one,) = document(broker, "configs", "get", key, "--topic", topic)
+    return one["value"]
+
+
 def test_configs_of_a_topic(broker: Broker, topic: str) -> None:
     document(broker, "topics", "create", topic)
     of = ("--topic", topic)
@@ -40,7 +46,10 @@ def test_configs_of_a_topic(broker: Broker, topic: str) -> None:
         "max.message.bytes": "2000000",
         "segment.ms": "100000",
     }
-    document(broker, "configs", "set", "--delete", "segment.ms", "--append", "cleanup.policy=delete", *of)
+    document(broker, "configs", "set", "--delete", "segment.ms", "--append", "cleanup.policy=compact", *of)
+    wait_until(lambda: value(broker, topic, "cleanup.policy") == "delete,compact", "the list has not grown")
+    document(broker, "configs", "set", "--subtract", "cleanup.policy=delete", *of)
+    wait_until(lambda: value(broker, topic, "cleanup.policy") == "compact", "the list has not shrunk")
     (one,) = document(broker, "configs", "get", "segment.ms", *of)
     assert (one["value"], one["source"], one["type"]) == ("604800000", "default", "long")
     assert len(document(broker, "configs", "get", "--all", *of)) >= 33

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,10 +62,20 @@ def test_writing_back_all_that_was_read_changes_no_value(broker: Broker, admin: 
     assert describe(admin, resource(topic))["max.message.bytes"].value == "1048588"
 
 
+def is_policy(admin: AdminClient, topic: str, policy: str) -> bool:
+    value: str = describe(admin, resource(topic))["cleanup.policy"].value
+    return value == policy
+
+
 def test_lists_grow_and_shrink(broker: Broker, admin: AdminClient, topic: str) -> None:
     create_topic(broker, topic)
-    alter(admin, resource(topic), {"cleanup.policy": (AlterConfigOpType.APPEND, "delete")})
-    assert describe(admin, resource(topic))["cleanup.policy"].value == "delete"
+    for operation, item, expected in (
+        (AlterConfigOpType.APPEND, "compact", "delete,compact"),
+        (AlterConfigOpType.APPEND, "compact", "delete,compact"),
+        (AlterConfigOpType.SUBTRACT, "delete", "compact"),
+    ):
+        alter(admin, resource(topic), {"cleanup.policy": (operation, item)})
+        wait_until(partial(is_policy, admin, topic, expected), f"the policy is not {expected}")
     with pytest.raises(KafkaException) as refused:
         alter(admin, resource(topic), {"segment.ms": (AlterConfigOpType.APPEND, "1")})
     assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
