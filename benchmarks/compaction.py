@@ -33,7 +33,9 @@ SEGMENT_SIZE_BYTES = 16 * MIB
 LAG_S = 30.0  # in which the topic has to be filled
 DONE_WITHIN_S = 900.0
 POLL_S = 0.01
-LOAD_S = 1.0  # of produce requests, before and while it compacts, one such load after the other
+LOAD_S = 1.0  # of produce requests before it compacts, one such load after the other
+GLANCE_S = 0.2  # and while it does: between two loads somebody looks whether it is done
+ENDLESS = 1 << 40
 
 
 def keyed_batches(record_size_bytes: int, count: int, time_ms: int) -> list[bytes]:
@@ -106,24 +108,22 @@ def alone(record_size_bytes: int, total_bytes: int, options: Options, contender:
 def under_load(total_bytes: int, connections: int, options: Options, contender: Contender) -> report.Figures:
     """Producers at full speed, to another topic, before and while it compacts."""
     other = bench.new_topic(contender, connections)
-    each = options.count(1_500, 20)
     batch = batch_of(KIB)
 
-    def produce() -> array[float]:
-        loads = [produce_requests(other, [number], batch, each) for number in range(connections)]
-        return run_load(contender.broker.port, loads, 5).latencies_s
+    def produce(seconds: float) -> array[float]:
+        loads = [produce_requests(other, [number], batch, ENDLESS) for number in range(connections)]
+        return run_load(contender.broker.port, loads, 5, seconds).latencies_s
 
     topic, ready_s, unique_bytes = fill(contender, KIB, total_bytes, options)
     dirty_bytes = size_on_disk(contender, topic)
-    before = produce()
-    while time.monotonic() + LOAD_S < ready_s:
-        before += produce()
-    time.sleep(max(0.0, ready_s - time.monotonic()))
-    begun_s, meanwhile = time.monotonic(), produce()
+    before: array[float] = array("d")
+    while (left_s := ready_s - time.monotonic()) > 0:
+        before += produce(min(LOAD_S, left_s))
+    meanwhile = produce(GLANCE_S)
     while not is_compacted(contender, topic, unique_bytes):
-        assert time.monotonic() < begun_s + DONE_WITHIN_S, f"{contender.name} does not compact"
-        meanwhile += produce()
-    seconds = time.monotonic() - begun_s
+        assert time.monotonic() < ready_s + DONE_WITHIN_S, f"{contender.name} does not compact"
+        meanwhile += produce(GLANCE_S)
+    seconds = time.monotonic() - ready_s
     bench.delete_topic(contender, topic)
     bench.delete_topic(contender, other)
     quiet_ms, busy_ms = percentile_ms(sorted(before), 0.99), percentile_ms(sorted(meanwhile), 0.99)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kafkawire.client.connection import Address
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from kafkawire.client.load import Measured, Requests
 
 
-def run_load(port: int, requests: Sequence[Requests], in_flight: int) -> Measured:
-    """One connection per entry of `requests`, to the end of all; raises LoadFailed."""
+def run_load(port: int, requests: Sequence[Requests], in_flight: int, seconds: float = math.inf) -> Measured:
+    """One connection per entry of `requests`, to the end of all or until time is up; raises LoadFailed."""
     address = Address("127.0.0.1", port)
-    return Load(in_flight).run((address, each) for each in requests)
+    return Load(in_flight).run(((address, each) for each in requests), seconds)
