@@ -135,16 +135,19 @@ def measure(contender: Contender, requests: list[Requests], in_flight: int) -> d
 
 
 def warm(field: Sequence[Contender], options: Options) -> None:
-    """The JVM needs gigabytes before it runs at speed; every size that is measured comes by, and reads too."""
+    """The JVM needs gigabytes before it runs at speed; every size that is measured comes by, and reads too.
+
+    However few requests are measured then: `options.scale` is no share of this.
+    """
     for contender in [] if options.toy else field:
         print(f"warming {contender.name}", flush=True)
         for size_bytes, share in ((128 * KIB, 0.9), (16 * KIB, 0.08), (KIB, 0.02)):
             topic = new_topic(contender, 4)
-            each = max(5, int(options.scale * share * WARM_SIZE_BYTES / size_bytes) // 4)
+            each = int(share * WARM_SIZE_BYTES / size_bytes) // 4
             batch = batch_of(size_bytes)
             measure(contender, [produce_requests(topic, [partition], batch, each) for partition in range(4)], 5)
             if contender.fetches and size_bytes == 128 * KIB:
-                measure(contender, [fetch_requests(topic, [0], max(5, int(options.scale * 1_000)), MIB)], 5)
+                measure(contender, [fetch_requests(topic, [0], 1_000, MIB)], 5)
             delete_topic(contender, topic)
 
 

@@ -1,7 +1,8 @@
 """How long does a reader wait for the first record of a place in a 1 GB segment that is in nobody's memory?
 
 By timestamp (ListOffsets) and by offset (Fetch), after the page cache of the data directory was dropped; once right
-after a start, when the broker has no index in memory either, and then again and again.
+after a start, when the broker has no index in memory either, and then again and again. That start makes the JVM cold
+too: nothing warms it, and the figures of Apache Kafka are those of its first requests.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def compare(directory: Path, options: Options) -> report.Report:
     size_bytes = options.count(10**9, 10**6)
     with bench.both(directory, with_kafka=not options.toy) as field:
         filled = {contender.name: Filled(contender, size_bytes) for contender in field}
-        case = f"a segment of {size_bytes / 1e6:.0f} MB"
+        case = f"a segment of {size_bytes / 1e6:.0f} MB, right after a start: the JVM is cold"
         seek = partial(once, filled, options.count(50, 2), random.Random(SEED))
         result = bench.alternate(case, "by offset p50 ms", field, seek, options)
         return report.Report(machine.facts(), [result], bench.rss_peaks(field))
