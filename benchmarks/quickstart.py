@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import bench, machine, report
 from benchmarks.bench import Contender
-from compat_tests.harness.apache_kafka import CLASSPATH, STOCK_JVM, ApacheKafka
+from compat_tests.harness.apache_kafka import CLASSPATH, RUN_CLASS_JVM, STOCK_JVM, ApacheKafka
 from compat_tests.harness.broker import Broker, free_port
 from compat_tests.harness.requirements import ROOT
 from compat_tests.harness.tools import run
@@ -34,7 +34,7 @@ WITHIN_S = 600.0
 TOPIC = "quickstart-events"
 EVENT = "This is my first event"
 # What kafka-run-class.sh passes to tools.
-TOOL_JVM = ("-Xmx256M", *STOCK_JVM)
+TOOL_JVM = ("-Xmx256M", *RUN_CLASS_JVM)
 
 
 class MadeKafkawire(Broker):

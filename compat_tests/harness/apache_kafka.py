@@ -16,8 +16,16 @@ if TYPE_CHECKING:
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 CLASSPATH = f"{KAFKA_JARS}/*"
 QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # about a second less per start, slower once warm
-# What kafka-server-start.sh passes: for measurements, where the JVM must be allowed to do its best.
-STOCK_JVM = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+# What kafka-run-class.sh passes, to tools too, and kafka-server-start.sh to a broker: for measurements, where the JVM
+# must be allowed to do its best.
+RUN_CLASS_JVM = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+STOCK_JVM = ("-Xms1g", *RUN_CLASS_JVM)
 LOGGING = Path(__file__).with_name("log4j2.yaml")
 
 
