@@ -9,9 +9,11 @@ import platform
 import subprocess
 from pathlib import Path
 
+from compat_tests.harness.versions import client
+
 ROOT = Path(__file__).resolve().parent.parent
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-KAFKA_VERSION = "4.3.1"
+WRITTEN_BY_RUNS = (":!benchmarks/results", ":!docs/pictures")  # an earlier one's leave the commit as it is
 
 
 def facts() -> dict[str, str]:
@@ -19,7 +21,7 @@ def facts() -> dict[str, str]:
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
     memory_kib = int(_line("/proc/meminfo", "MemTotal").split()[1])
     return {
-        "commit": _git("rev-parse", "--short", "HEAD") + (" with changes" if _git("status", "--short", "-uno") else ""),
+        "commit": _git("rev-parse", "--short", "HEAD") + (" with changes" if _changes() else ""),
         "cores": str(os.cpu_count()),
         "memory": f"{memory_kib / 2**20:.0f} GiB",
         "processor": _line("/proc/cpuinfo", "model name").partition(":")[2].strip(),
@@ -27,7 +29,7 @@ def facts() -> dict[str, str]:
         "python": platform.python_version(),
         "trio": importlib.metadata.version("trio"),
         "kafkawire": importlib.metadata.version("kafkawire"),
-        "Apache Kafka": KAFKA_VERSION,
+        "Apache Kafka": client("kafka-tools").newest,  # out of the same jars
         "java": java.splitlines()[0],
     }
 
@@ -71,6 +73,10 @@ def drop_page_cache(directory: Path) -> None:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)
+
+
+def _changes() -> str:
+    return _git("status", "--short", "-uno", "--", ".", *WRITTEN_BY_RUNS)
 
 
 def _git(*arguments: str) -> str:
