@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewTopic
 from benchmarks import bench, machine, report
 from benchmarks.background import working
 from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, checker, produce_requests
+from benchmarks.wire_requests import batch_of, checker, produce_requests, sized
 from compat_tests.confluent.clients import Admin
 from compat_tests.harness.messages import encode_request
 from kafkawire.client.load import Requests
@@ -31,17 +31,13 @@ DESCRIBE_VERSION, METADATA_VERSION = 4, 12
 TOPIC_RESOURCE = 2
 
 
-def _sized(frame: bytes) -> bytearray:
-    return bytearray(len(frame).to_bytes(4, "big") + frame)
-
-
 def describe_requests(topics: Sequence[str], count: int) -> Requests:
     """DescribeConfigs of all of these topics, every key with its synonyms."""
     resources = [
         {"resource_type": TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": None} for topic in topics
     ]
     fields = {"resources": resources, "include_synonyms": True, "include_documentation": False}
-    frame = _sized(encode_request("describe_configs", DESCRIBE_VERSION, fields))
+    frame = sized(encode_request("describe_configs", DESCRIBE_VERSION, fields))
     count_size_bytes = 1 if len(topics) < 127 else 2
     return Requests([frame], count, checker(4 + 1 + 4 + count_size_bytes))
 
@@ -53,7 +49,7 @@ def metadata_requests(topics: Sequence[str], count: int) -> Requests:
         "allow_auto_topic_creation": False,
         "include_topic_authorized_operations": False,
     }
-    frame = _sized(encode_request("metadata", METADATA_VERSION, fields))
+    frame = sized(encode_request("metadata", METADATA_VERSION, fields))
     return Requests([frame], count, lambda head: None)
 
 

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.background import keep_pace
-from benchmarks.wire_requests import batch_of, checker, create_topic_frame, produce_requests
+from benchmarks.wire_requests import batch_of, checker, create_topic_frame, produce_requests, sized
 from compat_tests.harness.messages import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 from kafkawire.client.load import LoadFailed, Requests
@@ -133,7 +133,7 @@ def commit_requests(group: str, topic: str, partitions: Sequence[int], count: in
 
 def _commits(topic: str, frames: Sequence[bytes], count: int) -> Requests:
     # correlation id, throttle, one topic, its name, the partitions, the first one's index
-    return Requests([_sized(frame) for frame in frames], count, checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4))
+    return Requests([sized(frame) for frame in frames], count, checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4))
 
 
 def commit_many(port: int, group: str, topic: str, partitions: Sequence[int]) -> None:
@@ -159,7 +159,7 @@ def produce_on(beside: Beside, port: int, topic: str, offsets_per_s: int) -> Non
 
 def creation_requests(prefix: str, count: int) -> Requests:
     """CreateTopics, one topic each."""
-    frames = [_sized(create_topic_frame(f"{prefix}-{number}")) for number in range(count)]
+    frames = [sized(create_topic_frame(f"{prefix}-{number}")) for number in range(count)]
     # correlation id, throttle, one topic, its name
     return Requests(frames, count, checker(4 + 4 + 4 + 2 + len(f"{prefix}-0")))
 
@@ -167,7 +167,7 @@ def creation_requests(prefix: str, count: int) -> Requests:
 def fetch_requests(group: str, topic: str, partitions: Sequence[int], count: int) -> Requests:
     """OffsetFetches of all of these partitions."""
     fields = {"group_id": group, "topics": [{"name": topic, "partition_indexes": list(partitions)}]}
-    frame = _sized(encode_request("offset_fetch", FETCH_VERSION, fields))
+    frame = sized(encode_request("offset_fetch", FETCH_VERSION, fields))
     # correlation id, throttle, one topic, its name, partitions, index, offset, epoch, metadata
     return Requests([frame], count, checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4 + 8 + 4 + 2))
 
@@ -185,10 +185,6 @@ def _commit(group: str, topic: str, partitions: Sequence[int]) -> bytes:
         "topics": [{"name": topic, "partitions": rows}],
     }
     return encode_request("offset_commit", COMMIT_VERSION, fields)
-
-
-def _sized(frame: bytes) -> bytearray:
-    return bytearray(struct.pack(">i", len(frame)) + frame)
 
 
 def _answer(api: str, version: int, connection: WireConnection) -> dict[str, Any]:

@@ -94,6 +94,11 @@ def end_offsets(port: int, topic: str, partitions: Sequence[int]) -> list[int]:
     return [offset for _, offset in answers]
 
 
+def sized(frame: bytes) -> bytearray:
+    """As `Requests` wants them: its size in front."""
+    return bytearray(struct.pack(">i", len(frame)) + frame)
+
+
 def checker(error_position: int) -> Callable[[bytes], None]:
     """Raises LoadFailed for a reply with an error code there."""
 
@@ -106,7 +111,7 @@ def checker(error_position: int) -> Callable[[bytes], None]:
 
 def _frame(api_key: int, version: int, body: bytes) -> bytearray:
     header = struct.pack(f">hhih{len(CLIENT_ID)}sb", api_key, version, 0, len(CLIENT_ID), CLIENT_ID, 0)
-    return bytearray(struct.pack(">i", len(header) + len(body)) + header + body)
+    return sized(header + body)
 
 
 def _compact(data: bytes) -> bytes:
