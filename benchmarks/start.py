@@ -30,7 +30,8 @@ TIMEOUT_S = 60.0
 def create(port: int) -> None:
     with WireConnection(port) as connection:
         connection.send_frame(create_topic_frame(TOPIC))
-        connection.receive_frame()
+        if connection.receive_frame() is None:
+            raise LoadFailed("the broker closed the connection at CreateTopics")
 
 
 def produce(port: int) -> None:
