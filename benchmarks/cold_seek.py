@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 from benchmarks import bench, machine, report
 from benchmarks.bench import KIB
 from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, end_offsets, fetch_requests, list_offsets_frame, produce_requests
+from benchmarks.wire_requests import (
+    batch_of,
+    end_offsets,
+    fetch_requests,
+    list_offsets_frame,
+    listed_offsets,
+    produce_requests,
+)
 from compat_tests.harness.wire import WireConnection
 from kafkawire.client.load import LoadFailed
 
@@ -39,17 +46,21 @@ class Filled:
         batch = batch_of(16 * KIB)
         run_load(contender.broker.port, [produce_requests(self.topic, [0], batch, size_bytes // len(batch))], 5)
         self.last_ms = int(1000 * time.time())
+        run_load(contender.broker.port, [produce_requests(self.topic, [0], batch, 1)], 1)  # a record at or after it
         self.end = end_offsets(contender.broker.port, self.topic, [0])[0]
 
 
-def by_time_ms(contender: Contender, topic: str, timestamp_ms: int) -> float:
+def by_time_ms(contender: Contender, data: Filled, timestamp_ms: int) -> float:
     machine.drop_page_cache(contender.broker.data_dir)
     with WireConnection(contender.broker.port) as connection:
         begun_s = time.perf_counter()
-        connection.send_frame(list_offsets_frame(topic, [0], timestamp_ms))
-        if connection.receive_frame() is None:
-            raise LoadFailed("the broker closed the connection at ListOffsets")
-        return 1000 * (time.perf_counter() - begun_s)
+        connection.send_frame(list_offsets_frame(data.topic, [0], timestamp_ms))
+        reply = connection.receive_frame()
+        seconds = time.perf_counter() - begun_s
+    ((error, offset),) = listed_offsets(reply, [0])
+    if error or not 0 <= offset < data.end:
+        raise LoadFailed(f"{contender.name}: no record at {timestamp_ms}: error {error}, offset {offset}")
+    return 1000 * seconds
 
 
 def by_offset_ms(contender: Contender, topic: str, offset: int) -> float:
@@ -65,7 +76,7 @@ def once(filled: dict[str, Filled], seeks: int, choice: random.Random, contender
     times = [choice.uniform(0, 1) for _ in range(seeks)]
     offsets = [choice.randrange(data.end - 1) for _ in range(seeks)]
     span_ms = data.last_ms - data.first_ms
-    timed = [by_time_ms(contender, data.topic, int(data.first_ms + share * span_ms)) for share in times]
+    timed = [by_time_ms(contender, data, int(data.first_ms + share * span_ms)) for share in times]
     fetched = [by_offset_ms(contender, data.topic, offset) for offset in offsets]
     return {
         "first by time ms": timed[0],

@@ -79,6 +79,11 @@ def list_latest(port: int, topic: str, partitions: Sequence[int]) -> list[tuple[
     with WireConnection(port) as connection:
         connection.send_frame(list_offsets_frame(topic, partitions, LATEST))
         reply = connection.receive_frame()
+    return listed_offsets(reply, partitions)
+
+
+def listed_offsets(reply: bytes | None, partitions: Sequence[int]) -> list[tuple[int, int]]:
+    """Error code and offset of each partition, out of an answer to ListOffsets 1."""
     if reply is None:
         raise LoadFailed("the broker closed the connection at ListOffsets")
     answers = struct.iter_unpack(">ihqq", reply[len(reply) - 22 * len(partitions) :])
