@@ -14,8 +14,9 @@ from benchmarks.background import working
 from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, checker, produce_requests, sized
 from compat_tests.confluent.clients import Admin
-from compat_tests.harness.messages import encode_request
-from kafkawire.client.load import Requests
+from compat_tests.harness.messages import decode_response, encode_request
+from compat_tests.harness.wire import WireConnection
+from kafkawire.client.load import LoadFailed, Requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,15 +43,33 @@ def describe_requests(topics: Sequence[str], count: int) -> Requests:
     return Requests([frame], count, checker(4 + 1 + 4 + count_size_bytes))
 
 
-def metadata_requests(topics: Sequence[str], count: int) -> Requests:
+def metadata_frame(topics: Sequence[str]) -> bytes:
     """Metadata of all partitions of these topics."""
     fields = {
         "topics": [{"topic_id": bytes(16), "name": topic} for topic in topics],
         "allow_auto_topic_creation": False,
         "include_topic_authorized_operations": False,
     }
-    frame = sized(encode_request("metadata", METADATA_VERSION, fields))
-    return Requests([frame], count, lambda head: None)
+    return encode_request("metadata", METADATA_VERSION, fields)
+
+
+def metadata_requests(topics: Sequence[str], count: int) -> Requests:
+    """Their answers have the first error code behind the names of the brokers: `check_metadata` reads one before."""
+    return Requests([sized(metadata_frame(topics))], count, lambda head: None)
+
+
+def check_metadata(port: int, topics: Sequence[str], partitions_each: int) -> None:
+    """Whether an answer has all partitions and no error."""
+    with WireConnection(port) as connection:
+        connection.send_frame(metadata_frame(topics))
+        reply = connection.receive_frame()
+    if reply is None:
+        raise LoadFailed("the broker closed the connection at Metadata")
+    found = decode_response("metadata", METADATA_VERSION, reply)["topics"]
+    errors = {each["error_code"] for topic in found for each in (topic, *topic["partitions"])} - {0}
+    counts = {topic["name"]: len(topic["partitions"]) for topic in found}
+    if errors or counts != dict.fromkeys(topics, partitions_each):
+        raise LoadFailed(f"Metadata answered with errors {errors} and {counts} partitions")
 
 
 def describe(options: Options, topics: dict[str, list[str]], contender: Contender) -> report.Figures:
@@ -105,6 +124,8 @@ def beside(options: Options, topics: dict[str, list[str]], contender: Contender)
 def metadata(options: Options, field: Sequence[Contender]) -> report.Result:
     count = options.count(PARTITIONS, 10)
     topics = {contender.name: [bench.new_topic(contender, count) for _ in range(2)] for contender in field}
+    for contender in field:
+        check_metadata(contender.broker.port, topics[contender.name], count)
     case = f"Metadata of {2 * count:,} partitions to {CLIENTS} clients at once, beside a producer"
     return bench.alternate(case, "produce p99 ms beside", field, partial(beside, options, topics), options)
 
