@@ -90,6 +90,11 @@ class Member:
     def take_synced(self) -> None:
         _check(decode_response("sync_group", SYNC_VERSION, self._receive())["error_code"])
 
+    def commit(self, topic: str, partitions: Sequence[int]) -> None:
+        frame = _commit(self._group, topic, partitions, self.generation, self.member_id)
+        self._connection.send_frame(frame)
+        _check_committed(decode_response("offset_commit", COMMIT_VERSION, self._receive()))
+
     def _receive(self) -> bytes:
         frame = self._connection.receive_frame()
         if frame is None:
@@ -140,9 +145,7 @@ def commit_many(port: int, group: str, topic: str, partitions: Sequence[int]) ->
     with WireConnection(port) as connection:
         for first in range(0, len(partitions), CHUNK):
             connection.send_frame(_commit(group, topic, partitions[first : first + CHUNK]))
-            answer = _answer("offset_commit", COMMIT_VERSION, connection)
-            for one in answer["topics"][0]["partitions"]:
-                _check(one["error_code"])
+            _check_committed(_answer("offset_commit", COMMIT_VERSION, connection))
 
 
 def commit_on(beside: Beside, port: int, group: str, topic: str, offsets_per_s: int) -> None:
@@ -172,15 +175,16 @@ def fetch_requests(group: str, topic: str, partitions: Sequence[int], count: int
     return Requests([frame], count, checker(4 + 4 + 4 + 2 + len(topic) + 4 + 4 + 8 + 4 + 2))
 
 
-def _commit(group: str, topic: str, partitions: Sequence[int]) -> bytes:
+def _commit(group: str, topic: str, partitions: Sequence[int], generation: int = -1, member_id: str = "") -> bytes:
+    """Of a member, or of nobody."""
     rows = [
         {"partition_index": each, "committed_offset": 1_000, "committed_leader_epoch": -1, "committed_metadata": ""}
         for each in partitions
     ]
     fields = {
         "group_id": group,
-        "generation_id_or_member_epoch": -1,
-        "member_id": "",
+        "generation_id_or_member_epoch": generation,
+        "member_id": member_id,
         "group_instance_id": None,
         "topics": [{"name": topic, "partitions": rows}],
     }
@@ -192,6 +196,11 @@ def _answer(api: str, version: int, connection: WireConnection) -> dict[str, Any
     if frame is None:
         raise LoadFailed("the broker closed a connection")
     return decode_response(api, version, frame)
+
+
+def _check_committed(answer: dict[str, Any]) -> None:
+    for one in answer["topics"][0]["partitions"]:
+        _check(one["error_code"])
 
 
 def _check(error_code: int) -> None:

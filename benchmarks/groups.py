@@ -7,6 +7,7 @@ Kafka that is told to sync its topic of offsets.
 from __future__ import annotations
 
 import statistics
+import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -143,7 +144,8 @@ def idle_groups(directory: Path, options: Options) -> report.Result:
         with bench.both(directory / f"fresh-{number}", with_kafka=not options.toy, overrides=OVERRIDES) as field:
             for contender in field:
                 runs.setdefault(contender.name, []).append(_memory(count, contender))
-    result = report.Result(f"memory of {count:,} idle groups", "RSS MiB", runs)
+    case = f"memory of {count:,} idle groups, each with a member and {OFFSETS_EACH} offsets"
+    result = report.Result(case, "RSS MiB", runs)
     print(report.as_text(result), flush=True)
     return result
 
@@ -153,16 +155,18 @@ def _memory(count: int, contender: Contender) -> report.Figures:
     topic = bench.new_topic(contender, OFFSETS_EACH)
     group_requests.wait_for_coordinator(broker.port, "first")
     before_mib = machine.rss_mib(broker.pid)
+    begun_s = time.monotonic()
     for first in range(0, count, AT_ONCE):
         members = [Member(broker.port, f"idle-{number}") for number in range(first, min(first + AT_ONCE, count))]
         for member in members:
             member.introduce()
         group_requests.rebalance_s(members)
         for member in members:
+            member.commit(topic, range(OFFSETS_EACH))
             member.close()
-    for number in range(count):
-        group_requests.commit_many(broker.port, f"committed-{number}", topic, range(OFFSETS_EACH))
     after_mib = machine.rss_mib(broker.pid)
+    spent_s = time.monotonic() - begun_s
+    assert spent_s < group_requests.SESSION_TIMEOUT_MS / 1000, f"the first members have left after {spent_s:.0f} s"
     return {"KiB each": (after_mib - before_mib) * 1024 / count, "RSS MiB": after_mib}
 
 
