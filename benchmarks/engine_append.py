@@ -1,7 +1,7 @@
 """What one append costs the event loop, in microseconds of CPU, without a network: checks, round, result.
 
 The twin filesystem would measure itself, so files are real (`--dir`, best on tmpfs) and syncs run on the thread pool.
-A client keeps `--in-flight` appends going; CPU of the loop's thread is divided by the number of appends. The CRC is
+A client keeps 1 to 100 appends going; CPU of the loop's thread is divided by the number of appends. The CRC is
 timed apart, because it grows with the bytes and nothing else here does.
 """
 
@@ -10,6 +10,7 @@ import statistics
 import tempfile
 import time
 from collections import deque
+from collections.abc import Sequence
 from random import SystemRandom
 
 import trio
@@ -21,6 +22,8 @@ from engine.filesystem import PosixFileSystem
 from engine.index_store import LevelDbStore
 from engine.io_workers import ThreadPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
+
+TOY = ("--count", "20", "--repeats", "1")
 
 
 def now_ms() -> int:
@@ -69,17 +72,19 @@ async def measure(directory: str, batch_size_bytes: int, count: int, in_flight: 
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dir", default=None, help="where to put the log dirs (default: the system's temporary dir)")
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
+    parser.add_argument("--toy", action="store_true", help=f"shows that it works, no more: {' '.join(TOY)}")
+    given = parser.parse_args(arguments)
+    options = parser.parse_args(TOY, given) if given.toy else given
     for size_bytes, in_flight in ((1024, 1), (1024, 5), (1024, 100), (16 * 1024, 5), (128 * 1024, 5)):
-        count = min(arguments.count, (1 << 29) // size_bytes)
+        count = min(options.count, (1 << 29) // size_bytes)
         runs = []
-        for _ in range(arguments.repeats):
-            with tempfile.TemporaryDirectory(dir=arguments.dir) as directory:
+        for _ in range(options.repeats):
+            with tempfile.TemporaryDirectory(dir=options.dir) as directory:
                 runs.append(trio.run(measure, f"{directory}/log", size_bytes, count, in_flight, -1))
         median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
         print(

@@ -1,7 +1,7 @@
 """Where should small writes, fsync and the journal run when the event loop is busy?
 
 One process, one trio loop with a task that burns CPU in small slices (as decoding requests does), one worker thread.
-A round writes one batch to each of n partition files and makes them durable. Four ways to split that:
+A round writes one batch to each of n partition files and makes them durable. Six ways to split that:
 
   loop+worker   write on the loop, fdatasync on the worker
   worker        write and fdatasync on the worker
@@ -16,6 +16,7 @@ The decision taken from it: docs/decisions/0003-where-io-runs.md.
 
 import argparse
 import ctypes
+import itertools
 import os
 import queue
 import struct
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +32,7 @@ import trio
 
 IOV_MAX = 1024
 WAYS = ("loop+worker", "worker", "loop", "journal", "loop+aio", "journal+aio")
+TOY = ("--seconds", "0.02", "--rounds", "1", "--partitions", "1", "--intervals-s", "0.005")
 
 
 class DoorHolder(trio.abc.Instrument):
@@ -212,7 +214,7 @@ async def measure(way: str, disk: Disk, options: argparse.Namespace) -> Result:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keep_busy, options.slice_s, result.stalls_ms)
         until = time.perf_counter() + options.seconds
-        while time.perf_counter() < until or len(result.rounds_ms) < options.rounds:
+        while time.perf_counter() < until or len(result.rounds_ms) < options.rounds or not result.stalls_ms:
             started = time.perf_counter()
             await one_round(way, disk, worker, kernel)
             result.rounds_ms.append((time.perf_counter() - started) * 1000)
@@ -238,7 +240,7 @@ def run_case(way: str, partitions: int, batch_size_bytes: int, options: argparse
                 os.close(file)
 
 
-def main() -> None:
+def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2.0, help="per case")
     parser.add_argument("--rounds", type=int, default=3, help="at least that many rounds per case")
@@ -247,23 +249,31 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--partitions", type=int, nargs="+", default=[1, 100, 1000])
     parser.add_argument("--intervals-s", type=float, nargs="+", default=[0.005, 0.0005, 0.00005])
-    arguments = parser.parse_args()
+    parser.add_argument("--toy", action="store_true", help=f"shows that it works, no more: {' '.join(TOY)}")
+    given = parser.parse_args(arguments)
+    return parser.parse_args(TOY, given) if given.toy else given
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = options_of(arguments)
     cases = [(1, 1024), (100, 1024), (1000, 1024), (1, 131072), (100, 131072)]
-    cases = [case for case in cases if case[0] in arguments.partitions]
+    cases = [case for case in cases if case[0] in options.partitions]
     print("| switch ms | partitions | batch KiB | way | rounds | round p50 ms | p99 ms | loop stall p99 ms | max ms |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for interval_s in arguments.intervals_s:
-        sys.setswitchinterval(interval_s)
-        for partitions, size_bytes in cases:
-            for way in arguments.ways:
-                result = run_case(way, partitions, size_bytes, arguments)
-                rounds, stalls = result.rounds_ms, result.stalls_ms
-                print(
-                    f"| {interval_s * 1000:g} | {partitions} | {size_bytes // 1024} | {way} | {len(rounds)} "
-                    f"| {percentile(rounds, 0.5):.2f} | {percentile(rounds, 0.99):.2f} "
-                    f"| {percentile(stalls, 0.99):.2f} | {max(stalls):.2f} |",
-                    flush=True,
-                )
+    before_s = sys.getswitchinterval()
+    try:
+        for interval_s, (partitions, size_bytes), way in itertools.product(options.intervals_s, cases, options.ways):
+            sys.setswitchinterval(interval_s)
+            result = run_case(way, partitions, size_bytes, options)
+            rounds, stalls = result.rounds_ms, result.stalls_ms
+            print(
+                f"| {interval_s * 1000:g} | {partitions} | {size_bytes // 1024} | {way} | {len(rounds)} "
+                f"| {percentile(rounds, 0.5):.2f} | {percentile(rounds, 0.99):.2f} "
+                f"| {percentile(stalls, 0.99):.2f} | {max(stalls):.2f} |",
+                flush=True,
+            )
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 if __name__ == "__main__":

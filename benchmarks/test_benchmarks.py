@@ -1,21 +1,26 @@
 """Each benchmark runs once at toy size, so that it still works when its figures are needed; nothing is timed.
 
-Only the wire load meets Apache Kafka here: what the others do to it is the same code.
+Only the wire load meets Apache Kafka here, for it takes long to start: most of what the others do to it is the same
+code, the rest (its quickstart, restarts, limits of its own) is not tried at this size.
 """
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks import (
     administration,
+    codec,
     cold_seek,
     compaction,
     connections,
+    engine_append,
     groups,
     growth,
+    io_spike,
     key_lookup,
     loop_lag,
     partitions,
@@ -65,4 +70,19 @@ def test_wire_load() -> None:
 )
 def test_against_kafkawire_alone(main: Callable[[Sequence[str]], None]) -> None:
     need_java()
+    main(["--toy"])
+
+
+NEEDS_X86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="its system calls have the numbers of x86-64")
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        pytest.param(codec.main, id="codec"),
+        pytest.param(engine_append.main, id="engine append"),
+        pytest.param(io_spike.main, id="I/O spike", marks=NEEDS_X86_64),
+    ],
+)
+def test_without_a_broker(main: Callable[[Sequence[str]], None]) -> None:
     main(["--toy"])
