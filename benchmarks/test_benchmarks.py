@@ -26,6 +26,7 @@ from benchmarks import (
     partitions,
     quickstart,
     start,
+    stock_client,
     wire_load,
 )
 from compat_tests.harness.requirements import need_java, need_kafka_jars
@@ -53,6 +54,7 @@ def test_wire_load() -> None:
         partitions.main,
         quickstart.main,
         start.main,
+        stock_client.main,
     ],
     ids=[
         "administration",
@@ -66,6 +68,7 @@ def test_wire_load() -> None:
         "partitions",
         "quickstart",
         "start",
+        "stock client",
     ],
 )
 def test_against_kafkawire_alone(main: Callable[[Sequence[str]], None]) -> None:

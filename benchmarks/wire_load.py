@@ -1,7 +1,7 @@
 """How fast are the brokers themselves? Pre-encoded requests, the same bytes to kafkawire and to Apache Kafka.
 
 Each contender is a broker and a topic configuration, so that every durability is measured: kafkawire syncs before it
-acknowledges unless told otherwise, Apache Kafka does not. A client as users have it is measured elsewhere.
+acknowledges unless told otherwise, Apache Kafka does not. A client as users have it: benchmarks.stock_client.
 """
 
 from __future__ import annotations
