@@ -1,7 +1,8 @@
 """The work of `kafkawire demo`. A broker that it starts goes on when it ends: what it says to type next needs one.
 
 It starts one on this machine alone, with what `kafkawire serve` takes by default and in the same directory, and lets
-it be found by what it prints: its process and its log.
+it be found by what it prints: its process and its log. Where it has nothing to print, because it failed or was
+interrupted, it asks the broker to leave.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Started(Protocol):
 
     def poll(self) -> int | None: ...
 
+    def terminate(self) -> None: ...
+
 
 Start = Callable[[Address], Started]
 
@@ -58,7 +61,19 @@ class Trip:
 
 async def demonstrate(cluster: Cluster, *, topic: str, start: Start) -> Report:
     """Raises ClientError."""
-    started = await _running_broker(cluster, start)
+    started = None if await _is_there(cluster) else start(cluster.bootstrap[0])
+    try:
+        if started is not None:
+            await _wait_for(cluster, started)
+        trip = await _travel(cluster, topic)
+    except BaseException:
+        if started is not None:
+            started.terminate()
+        raise
+    return _report(cluster.bootstrap[0], started, trip)
+
+
+async def _travel(cluster: Cluster, topic: str) -> Trip:
     partitions, created = await created_partitions(cluster, topic)
     sent = _records(partitions)
     began = time.perf_counter()
@@ -66,29 +81,24 @@ async def demonstrate(cluster: Cluster, *, topic: str, start: Start) -> Report:
     middle = time.perf_counter()
     await _read_back(cluster, sent, offsets)
     end = time.perf_counter()
-    trip = Trip(topic, created, len(partitions), 1000 * (middle - began), 1000 * (end - middle))
-    return _report(cluster.bootstrap[0], started, trip)
+    return Trip(topic, created, len(partitions), 1000 * (middle - began), 1000 * (end - middle))
 
 
-async def _running_broker(cluster: Cluster, start: Start) -> Started | None:
-    """None: there was one."""
+async def _is_there(cluster: Cluster) -> bool:
+    """CannotConnect: no, and none can be started there."""
     try:
         await cluster.any_broker()
     except CannotConnect:
-        address = cluster.bootstrap[0]
-        if len(cluster.bootstrap) > 1 or address.host not in _LOCAL:
+        if len(cluster.bootstrap) > 1 or cluster.bootstrap[0].host not in _LOCAL:
             raise
-    else:
-        return None
-    started = start(address)
-    while True:
-        try:
-            await cluster.any_broker()
-        except CannotConnect:
-            if started.poll() is not None:
-                raise ClientError(f"the broker did not start: {_last_line(Path(LOG_NAME))}") from None
-        else:
-            return started
+        return False
+    return True
+
+
+async def _wait_for(cluster: Cluster, started: Started) -> None:
+    while not await _is_there(cluster):
+        if started.poll() is not None:
+            raise ClientError(f"the broker did not start: {_last_line(Path(LOG_NAME))}")
         await trio.sleep(RETRY_FIRST_S)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,9 @@ class FakeProcess:
 
     def poll(self) -> int | None:
         return self.code
+
+    def terminate(self) -> None:
+        self.code = -signal.SIGTERM
 
 
 def no_start(address: Address) -> FakeProcess:
@@ -71,15 +75,16 @@ async def test_without_a_broker_one_is_started() -> None:
     fake = local_cluster()
     fake.unreachable.add(LOCAL)
     asked: list[Address] = []
+    process = FakeProcess()
 
     def start(address: Address) -> FakeProcess:
         asked.append(address)
         fake.unreachable.clear()
-        return FakeProcess()
+        return process
 
     async with Cluster(fake.bootstrap, fake.connect) as cluster:
         report = await demonstrate(cluster, topic="demo", start=start)
-    assert asked == [LOCAL]
+    assert (asked, process.code) == ([LOCAL], None)
     told = [str(row[0]) for row in report.rows]
     assert told[0] == (f"No broker listened on 127.0.0.1:9092. One was started: process 4711, its log is {LOG_NAME}.")
     assert told[-1].split()[:2] == ["kill", "4711"]
@@ -100,6 +105,32 @@ async def test_a_broker_that_does_not_start(
     async with Cluster(fake.bootstrap, fake.connect) as cluster:
         with pytest.raises(ClientError, match=f"the broker did not start: {reason}"):
             await demonstrate(cluster, topic="demo", start=lambda address: FakeProcess(code=1))
+
+
+async def test_when_it_fails_the_broker_that_it_started_leaves() -> None:
+    fake = local_cluster()
+    fake.unreachable.add(LOCAL)
+    fake.refuse(ProduceRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    process = FakeProcess()
+
+    def start(_: Address) -> FakeProcess:
+        fake.unreachable.clear()
+        return process
+
+    async with Cluster(fake.bootstrap, fake.connect) as cluster:
+        with pytest.raises(ClientError, match="demo-0: not authorized"):
+            await demonstrate(cluster, topic="demo", start=start)
+    assert process.code == -signal.SIGTERM
+
+
+async def test_when_its_time_is_over_the_broker_that_it_started_leaves() -> None:
+    fake = local_cluster()
+    fake.unreachable.add(LOCAL)
+    process = FakeProcess()
+    async with Cluster(fake.bootstrap, fake.connect) as cluster:
+        with pytest.raises(trio.TooSlowError), trio.fail_after(60):
+            await demonstrate(cluster, topic="demo", start=lambda address: process)
+    assert process.code == -signal.SIGTERM
 
 
 async def test_none_is_started_elsewhere() -> None:
