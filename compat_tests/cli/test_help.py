@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import resource
+import re
 import subprocess
+import sys
 
 import pytest
 
-from compat_tests.harness.kafkawire_broker import KAFKAWIRE
+from compat_tests.cli.commands import TIMEOUT_S
+from kafkawire.cli import COMMANDS
 
-CPU_MAX_S = 0.150
-ATTEMPTS = 10  # the least of them is what it costs; the others had to share their core
-
-
-@pytest.mark.parametrize(
-    "command", ["", "produce", "consume", "bench produce", "demo", "groups", "topics create", "serve", "doctor"]
-)
-def test_help_is_quick(command: str) -> None:
-    assert min(cpu_s(*command.split(), "--help") for _ in range(ATTEMPTS)) <= CPU_MAX_S
+HEAVY = {"coordinator", "engine", "hypercorn", "plyvel", "prometheus_client", "starlette", "structlog", "trio"}
+IMPORTED = re.compile(r"^import time: .*\| +(\S+)$", re.MULTILINE)
 
 
-def cpu_s(*arguments: str) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([str(KAFKAWIRE), *arguments], stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+@pytest.mark.parametrize("command", ["", *COMMANDS, "bench produce", "topics create"])
+def test_help_imports_nothing_of_a_broker(command: str) -> None:
+    asked = [sys.executable, "-X", "importtime", "-m", "kafkawire", *command.split(), "--help"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    assert done.stdout.startswith("Usage: ")
+    imported = set(IMPORTED.findall(done.stderr))
+    assert "click" in imported
+    assert {name.partition(".")[0] for name in imported} & HEAVY == set()
+    ours = {name for name in imported if name.startswith("kafkawire.")}
+    assert {name for name in ours if not name.startswith("kafkawire.cli")} == set()
