@@ -8,7 +8,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from compat_tests.cli.commands import TIMEOUT_S, document, refusal
+from compat_tests.cli.commands import TIMEOUT_S, document, going_on, refusal
 from compat_tests.confluent.clients import create_topic, flush, producer
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE
 from compat_tests.harness.target import target_broker
@@ -87,8 +87,7 @@ def test_json_from_topic_to_topic(broker: Broker, topic: str) -> None:
 
 def test_following_a_topic_until_interrupted(broker: Broker, topic: str) -> None:
     create_topic(broker, topic, 2)
-    command = [str(KAFKAWIRE), "consume", topic, "--from-beginning", "-b", broker.bootstrap]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+    with going_on(broker, "consume", topic, "--from-beginning") as reader:
         assert reader.stdout is not None
         for number in range(3):
             produced(broker, f"{number}\n", topic)
@@ -100,8 +99,7 @@ def test_following_a_topic_until_interrupted(broker: Broker, topic: str) -> None
 
 def test_an_interrupted_producer_tells_what_was_acknowledged(broker: Broker, topic: str) -> None:
     create_topic(broker, topic, 1)
-    command = [str(KAFKAWIRE), "produce", topic, "-b", broker.bootstrap, "-o", "json"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+    with going_on(broker, "produce", topic, "-o", "json") as writer:
         assert writer.stdin is not None
         writer.stdin.write("typed\n")
         writer.stdin.flush()
@@ -116,8 +114,7 @@ def test_an_interrupted_producer_tells_what_was_acknowledged(broker: Broker, top
 def test_a_reader_that_has_enough(broker: Broker, topic: str) -> None:
     create_topic(broker, topic, 1)
     produced(broker, "".join(f"{number}\n" for number in range(200_000)), topic)
-    command = [str(KAFKAWIRE), "consume", topic, "--from-beginning", "-b", broker.bootstrap]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+    with going_on(broker, "consume", topic, "--from-beginning") as reader:
         assert reader.stdout is not None
         assert reader.stderr is not None
         assert reader.stdout.readline() == "0\n"
@@ -130,8 +127,7 @@ def test_a_producer_rides_out_restarts(tmp_path: Path, topic: str) -> None:
     """It has lines to send while nobody is there; each of them is stored once."""
     with target_broker(tmp_path) as own:
         create_topic(own, topic, 1)
-        command = [str(KAFKAWIRE), "produce", topic, "-b", own.bootstrap, "-o", "json", "--timeout", str(TIMEOUT_S)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        with going_on(own, "produce", topic, "-o", "json", "--timeout", str(TIMEOUT_S)) as writer:
             assert writer.stdin is not None
             for count in range(0, 3000, 1000):
                 writer.stdin.write("".join(f"{number}\n" for number in range(count, count + 500)))
