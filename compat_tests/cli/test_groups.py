@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer
@@ -49,6 +49,11 @@ def member(broker: Broker, group: str, topic: str, **settings: object) -> Iterat
         yield consumer
     finally:
         consumer.close()
+
+
+def state(broker: Broker, group: str) -> Any:
+    (described,) = document(broker, "groups", "describe", group)
+    return described["state"]
 
 
 def offsets(broker: Broker, group: str) -> list[tuple[int, int, int]]:
@@ -104,6 +109,7 @@ def test_lag_grows_with_the_log(broker: Broker, topic: str) -> None:
     for _ in range(3):
         client.produce(topic, b"more", partition=1)
     flush(client)
+    wait_until(lambda: state(broker, group) == "Empty", "the member is still there")
     (lag,) = document(broker, "groups", "lag", group)
     assert (lag["state"], lag["lag"], lag["topics"][0]["lag"]) == ("Empty", 3, 3)
     assert asked(broker, "groups", "lag", group, "--max", "3").returncode == 0
@@ -116,9 +122,7 @@ def test_reset_and_delete(broker: Broker, topic: str, tmp_path: Path) -> None:
     fill(broker, topic)
     with member(broker, group, topic):
         pass
-    wait_until(
-        lambda: document(broker, "groups", "describe", group)[0]["state"] == "Empty", "the member is still there"
-    )
+    wait_until(lambda: state(broker, group) == "Empty", "the member is still there")
     saved = asked(broker, "groups", "reset", group, "--all-topics", "--to-current", "--export").stdout
     assert saved == f"{topic},0,{RECORDS}\n{topic},1,{RECORDS}\n"
     for goal, offset in (
