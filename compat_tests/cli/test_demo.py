@@ -25,6 +25,7 @@ def test_on_a_broker_that_runs(broker: Broker, topic: str) -> None:
     done = asked(broker, "demo", "--topic", topic)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"Topic {topic} was there" in done.stdout
+    assert len(told["next"]) == 5
     for command in told["next"]:
         typed = subprocess.run(
             ["/bin/sh", "-c", command], env={"PATH": f"{KAFKAWIRE.parent}:{os.environ['PATH']}"},

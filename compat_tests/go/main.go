@@ -130,13 +130,20 @@ func administer(ctx context.Context, admin *kadm.Client, topic string, expected 
 		return fmt.Errorf("end offsets add up to %d", total)
 	}
 	configs, err := admin.DescribeTopicConfigs(ctx, topic)
+	if err == nil {
+		err = configs[0].Err
+	}
 	if err != nil {
 		return fmt.Errorf("configs: %w", err)
 	}
+	retention := ""
 	for _, config := range configs[0].Configs {
-		if config.Key == "retention.ms" && *config.Value != "-1" {
-			return fmt.Errorf("retention.ms is %s", *config.Value)
+		if config.Key == "retention.ms" && config.Value != nil {
+			retention = *config.Value
 		}
+	}
+	if retention != "-1" {
+		return fmt.Errorf("retention.ms is %q", retention)
 	}
 	if groups, err := admin.DeleteGroups(ctx, group(topic)); err != nil || groups[group(topic)].Err != nil {
 		return fmt.Errorf("delete group: %w, %w", err, groups[group(topic)].Err)
