@@ -14,6 +14,7 @@ COUNT = 1000
 FIRST_MS = 1_700_000_000_000
 CODECS = (None, "gzip", "lz4", "zstd")
 PARTITIONS = 3
+POLL_TIMEOUT_MS = 30_000  # longer than a join lasts: compat_tests/FINDINGS.md, 7
 
 
 def produce(bootstrap: str, topic: str, codec: str | None) -> None:
@@ -44,7 +45,7 @@ def consume(bootstrap: str, topic: str, expected: int) -> None:
     )
     seen = 0
     while seen < expected:
-        for records in consumer.poll(timeout_ms=1000).values():
+        for records in consumer.poll(POLL_TIMEOUT_MS).values():
             for found in records:
                 number = found.headers[0][1].decode()
                 assert (found.key, found.value) == (f"key {number}".encode(), f"value {number}".encode())

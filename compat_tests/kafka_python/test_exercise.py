@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compat_tests.harness.tools import run
-from compat_tests.harness.versions import OLDEST_AGE, python_with_clients
+from compat_tests.harness.versions import EACH_AGE, python_with_clients
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 EXERCISE = str(Path(__file__).with_name("exercise.py"))
 
 
-@OLDEST_AGE
+@EACH_AGE
 def test_kafka_python(broker: Broker, topic: str, age: str) -> None:
     assert run([python_with_clients(age), EXERCISE, broker.bootstrap, topic], timeout_s=90) == "done\n"
