@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DOCKER = ROOT / "docker"
+COPY = re.compile(r"^COPY (?!--from)(.*) \S+$", re.MULTILINE)
 METRIC = re.compile(r"\b(?:kafka|kafkawire|redpanda)_\w+")
 NAMED = re.compile(r"`(…?)(\w+)`")  # `…_total` goes on where the name before it has an underscore
 
@@ -26,12 +27,22 @@ def test_the_image() -> None:
     assert run([str(hadolint), str(DOCKER / "Dockerfile")]) == ""
 
 
+def test_the_image_is_given_what_it_copies() -> None:
+    everything, *rules = (ROOT / ".dockerignore").read_text().split()
+    given = {PurePosixPath(rule[1:]) for rule in rules if rule.startswith("!")}
+    copied = " ".join(COPY.findall((DOCKER / "Dockerfile").read_text())).split()
+    sources = [PurePosixPath(name) for name in copied]
+    assert (everything, len(sources) > 5) == ("*", True)
+    assert [name for name in sources if not given & {name, *name.parents}] == []
+
+
 def test_the_health_check_asks_where_the_environment_says(tmp_path: Path) -> None:
     [command] = re.findall(r"^HEALTHCHECK .*\\\n +CMD (.*)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
     check = [sys.executable, *json.loads(command)[1:]]
 
     def code(address: str) -> int:
-        return subprocess.run(check, env={"KAFKA_HTTP_LISTENERS": address}, capture_output=True, check=False).returncode
+        environment = {"KAFKA_HTTP_LISTENERS": address}
+        return subprocess.run(check, env=environment, capture_output=True, timeout=60, check=False).returncode
 
     with Kafkawire(tmp_path) as broker:
         assert [code(f"http://{host}:{broker.http_port}") for host in ("", "0.0.0.0", "127.0.0.1")] == [0, 0, 0]
@@ -58,9 +69,15 @@ def test_the_alert_rules() -> None:
     assert "SUCCESS" in run([str(need_promtool()), "check", "rules", str(DOCKER / "alerts.yaml")])
 
 
-def test_the_dashboard() -> None:
+def test_the_dashboard(tmp_path: Path) -> None:
+    """What its panels ask is given to Prometheus' checker as rules, which is all that it reads."""
     panels = json.loads((DOCKER / "grafana-dashboard.json").read_text())["panels"]
-    assert all(target["expr"] for panel in panels for target in panel["targets"])
+    asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    assert len(asked) >= len(panels) > 5
+    rules = [{"record": f"asked_{number}", "expr": expression} for number, expression in enumerate(asked)]
+    file = tmp_path / "rules.yaml"
+    file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    assert f"SUCCESS: {len(asked)} rules found" in run([str(need_promtool()), "check", "rules", str(file)])
 
 
 def test_every_metric_that_is_looked_at_is_documented() -> None:
