@@ -63,10 +63,13 @@ jars: kafka-jars spark-jars
 kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars
 spark-jars: $(JARS)/spark/.done  ## the four jars Spark's kafka source needs, into .cache/jars/spark
 
-# Without Maven the tests that need the jars are skipped and say so.
+# Without Maven the tests that need the jars are skipped and say so. Into a new directory: jars of other versions must not
+# stay beside them.
 $(JARS)/%/.done: tools/jars/%.xml
 	@if command -v mvn >/dev/null; then \
-	  mvn --batch-mode --quiet -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D) && touch $@; \
+	  rm -rf $(@D).new && \
+	  mvn --batch-mode --quiet -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D).new && \
+	  rm -rf $(@D) && mv $(@D).new $(@D) && touch $@; \
 	else echo "no mvn on the PATH: $* jars not fetched"; fi
 
 kaskade: $(KASKADE)/.done  ## a console, apart from the rest as its dependencies are many, into .cache/kaskade
@@ -83,8 +86,9 @@ $(OLDEST_PYTHON)/.done: requirements/oldest-clients.txt
 	$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes -r $<
 	touch $@
 
-system-deps: $(PROMTOOL)  ## Debian packages the compatibility tests use (needs root)
+system-deps:  ## Debian packages the compatibility tests use (needs root)
 	$(APT_INSTALL) || { apt-get update && $(APT_INSTALL); }
+	$(MAKE) $(PROMTOOL)
 
 # The package would start a Prometheus: only its checker of rules is wanted.
 $(PROMTOOL):
