@@ -7,6 +7,7 @@ and in which versions, and claims nothing that was not.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -47,7 +48,15 @@ def outcomes(report: Path, word: str) -> Outcomes:
     return found
 
 
+def check_version(client: Client) -> None:
+    """Of a client that nothing here installs. What else is run is what the table says: it is pinned."""
+    if client.shown_by:
+        said = subprocess.run(client.shown_by, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert re.search(rf"\b{re.escape(client.newest)}\b", said), f"{client.name} is not {client.newest}: {said}"
+
+
 def record(client: Client) -> dict[str, object]:
+    check_version(client)
     files: Outcomes = {}
     for test in client.tests:
         files |= run(test)

@@ -27,6 +27,7 @@ class Client:
     newest: str
     tests: list[str]
     oldest: str | None = None
+    shown_by: list[str] | None = None  # a command that says which version is installed
 
     def version(self, age: str) -> str:
         assert age == "newest" or self.oldest is not None, f"{self.name} is tried in one version"
