@@ -227,11 +227,15 @@ def run(stage: Stage, in_ci: bool) -> Tally:
     return tally
 
 
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 def write_ledger(stage: Stage, tally: Tally) -> None:
     """Appends what a long stage did, to be committed: the date, the commit, the settings, the outcome."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    changed = git("status", "--short", "--untracked-files=no", "--", ".", ":!docs/ledger.md")
+    commit = git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
     settings = ", ".join(f"{key}={value}" for key, value in stage.environment.items())
     settings = "; ".join(part for part in (settings, tally.summary) if part)
     today = time.strftime("%Y-%m-%d")
