@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
@@ -40,7 +40,14 @@ class Writer:
         self._delivery = Delivery()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._thread.join()
 
     def _write(self) -> None:
         number = 0
@@ -50,9 +57,8 @@ class Writer:
             number += 1
 
     def finish(self) -> set[str]:
-        """What was acknowledged, which must be all."""
-        self._over.set()
-        self._thread.join()
+        """Ends it; returns what was acknowledged, which must be all."""
+        self.__exit__()
         flush(self._client)
         assert not self._delivery.errors
         return {message.value().decode() for message in self._delivery.messages}
@@ -85,8 +91,7 @@ def restart(broker: Broker, *, orderly: bool) -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_nothing_is_skipped(own_broker: Broker, java: Callable[[], Host], client: str) -> None:
     create_topic(own_broker, TOPIC, PARTITIONS)
-    writer = Writer(own_broker)
-    with Party(own_broker, client, "readers", TOPIC, java=java) as group:
+    with Party(own_broker, client, "readers", TOPIC, java=java) as group, Writer(own_broker) as writer:
         members = [group.start(), group.start()]
         for member in members:
             member.wait(has_gone_on(member), "reads nothing")
@@ -99,10 +104,12 @@ def test_nothing_is_skipped(own_broker: Broker, java: Callable[[], Host], client
         members[0].wait(
             lambda: {value for member in members for *_, value in member.seen} >= written, "not every record was read"
         )
-        answered = committed(*members)
         members[0].wait(lambda: sum(committed(*members).values()) == len(written), "not all is committed")
+        answered = committed(*members)
+        before = [len(member.seen) for member in members]
         restart(own_broker, orderly=False)
         for partition, offset in answered.items():
             stored, note = members[0].ask("committed", partitions=[(TOPIC, partition)])
             assert stored >= offset, "a commit that was answered is gone"
             assert note == "read"
+        assert [len(member.seen) for member in members] == before, "records were read again: commits were gone"
