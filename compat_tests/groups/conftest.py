@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,13 +45,12 @@ def party(
     broker: Broker, topic: str, java: Callable[[], Host], request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Party]]:
     """Makes the parties of a test: `party(client)` subscribes the topic, `party(client, pattern=...)` what matches."""
-    parties: list[Party] = []
+    with ExitStack() as parties:
 
-    def make(client: str, *, pattern: str = "") -> Party:
-        topics = () if pattern else (topic,)
-        parties.append(Party(broker, client, f"group-of-{topic}", *topics, pattern=pattern, java=java))
-        return parties[-1]
+        def make(client: str, *, pattern: str = "") -> Party:
+            topics = () if pattern else (topic,)
+            return parties.enter_context(
+                Party(broker, client, f"group-of-{topic}", *topics, pattern=pattern, java=java)
+            )
 
-    yield make
-    for each in parties:
-        each.__exit__()
+        yield make

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from compat_tests.groups.driver import Partition
@@ -215,6 +216,7 @@ class Party:
         self._pattern = pattern
         self._java = java
         self._members: list[Member] = []
+        self._ends = ExitStack()
 
     def start(self, assignor: str = "range", **properties: object) -> Member:
         """A new member; `properties` are Kafka's consumer configuration, with underscores for dots."""
@@ -230,6 +232,7 @@ class Party:
         settings = {"topics": self._topics, "pattern": self._pattern, "properties": kafka}
         member = self._start_java(settings) if self._client == "java" else self._start_process(settings)
         self._members.append(member)
+        self._ends.callback(member.end)
         return member
 
     def _start_process(self, settings: dict[str, Any]) -> Member:
@@ -249,8 +252,7 @@ class Party:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for member in self._members:
-            member.end()
+        self._ends.close()
 
 
 def share(members: Sequence[Member], counts: Sequence[int]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import subprocess
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,16 +64,15 @@ class Kcat:
 @pytest.fixture
 def start(broker: Broker, topic: str, tmp_path: Path) -> Iterator[Callable[..., Kcat]]:
     """Starts members of the group of the test."""
-    started: list[Kcat] = []
+    numbers = itertools.count()
+    with ExitStack() as ends:
 
-    def one(*settings: str, topics: str = topic) -> Kcat:
-        directory = tmp_path / str(len(started))
-        started.append(Kcat(directory, broker, f"group-of-{topic}", topics, *settings))
-        return started[-1]
+        def one(*settings: str, topics: str = topic) -> Kcat:
+            member = Kcat(tmp_path / str(next(numbers)), broker, f"group-of-{topic}", topics, *settings)
+            ends.callback(member.crash)
+            return member
 
-    yield one
-    for each in started:
-        each.crash()
+        yield one
 
 
 def fill(broker: Broker, topic: str, count: int) -> None:
