@@ -185,7 +185,7 @@ def test_the_topic_of_offsets_is_kafkas_own_format(
         shown = java_tool(
             CONSOLE_CONSUMER,
             *("--bootstrap-server", broker.bootstrap, "--topic", "__consumer_offsets", "--from-beginning"),
-            *("--formatter", f"{FORMATTERS}.{formatter}", "--timeout-ms", "2000"),
+            *("--formatter", f"{FORMATTERS}.{formatter}", "--timeout-ms", "10000"),
         )
         assert all(word in shown for word in expected)
 
