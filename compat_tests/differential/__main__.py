@@ -1,6 +1,6 @@
 """Runs all scenarios, or those whose name contains an argument, and prints what no reason covers.
 
-A full run rewrites docs/differences.md.
+A full run in which every difference has a reason rewrites docs/differences.md.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def wait_for_coordinators(broker: Broker, *kinds: int) -> None:
 def main() -> int:
     """Prints the unexplained; the exit code is 1 when there are any."""
     pattern = sys.argv[1] if len(sys.argv) > 1 else ""
+    if not chosen(pattern):
+        raise SystemExit(f"no scenario has {pattern!r} in its name")
     with tempfile.TemporaryDirectory(prefix="differential-") as directory:
         found = compare_brokers(Path(directory), pattern)
     for difference in found.unexplained:
@@ -73,6 +75,7 @@ def main() -> int:
     if not pattern:
         for explanation in found.unused:
             print(f"no longer needed: {explanation.title}")
+    if not pattern and not found.unexplained:
         DOCUMENT.write_text(render(found))
     return 1 if found.unexplained else 0
 

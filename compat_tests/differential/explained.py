@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from compat_tests.differential.compare import STOPPED
+
 if TYPE_CHECKING:
     from compat_tests.differential.compare import Difference
 
@@ -31,7 +33,8 @@ class Explanation:
             (self.kafka, difference.kafka),
             (self.ours, difference.ours),
         )
-        return all(re.fullmatch(pattern, text, re.DOTALL) for pattern, text in pairs)
+        # A scenario that could not go on compared nothing, which no reason makes good.
+        return difference.path != STOPPED and all(re.fullmatch(pattern, text, re.DOTALL) for pattern, text in pairs)
 
 
 PRODUCED = r"\.responses\[0\]\.partition_responses\[0\]\."
@@ -47,7 +50,7 @@ def outcome_of(labels: str) -> str:
 
 NOT_BUILT = (
     Explanation(
-        "APIs of later steps are not advertised",
+        "APIs that are not built yet are not advertised",
         "Only what works is advertised; docs/protocol.md lists what is served.",
         path=r".*\.api_keys\.\d+",
         kafka=r"\(present\)",
@@ -134,6 +137,12 @@ NOT_WALKED = (
         "Size, CRC and every header field are checked; records are not decoded, which costs forty times what the CRC "
         "does. A batch whose records contradict its header, in number, length, offset or codec, is stored as sent.",
         case="produce[.]lies_in_the_records .*",
+        path=outcome_of(
+            "broken varint|record longer than the batch|a byte behind the records|records cut|"
+            "gzip of too few|gzip, broken"
+        ),
+        kafka=r"0|-1|87|\(0 rows\)",
+        ours=r"0|2|\(1 rows\)",
     ),
     Explanation(
         "Nor are they counted, or their timestamps compared with the header's",
@@ -220,7 +229,7 @@ DETAILS = (
     Explanation(
         "min.insync.replicas has its default from the topic's defaults",
         "In Kafka it is a dynamic setting of the cluster, made when it was formatted; the value is the same.",
-        path=r".*\.configs(\[\d+\]|\.min\.insync\.replicas)(\.config_source|\.synonyms)?",
+        path=r".*\.configs\.min\.insync\.replicas(\.config_source|\.synonyms)?",
         kafka=r"3|\(present\)|\(\d rows\)",
         ours=r"5|\(absent\)|\(\d rows\)",
     ),

@@ -31,7 +31,6 @@ SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("list_offsets", "topics"): ("name",),
     ("list_offsets", "partitions"): ("partition_index",),
     ("create_topics", "topics"): ("name",),
-    ("create_topics", "configs"): ("name",),
     ("delete_records", "topics"): ("name",),
     ("delete_records", "partitions"): ("partition_index",),
     ("offset_for_leader_epoch", "topics"): ("topic",),
@@ -76,6 +75,7 @@ ADDRESSES = (
 KEYED_BY = {
     ("api_versions", "api_keys"): "api_key",
     ("api_versions", "finalized_features"): "name",
+    ("create_topics", "configs"): "name",
     ("describe_configs", "configs"): "name",
 }
 # Fields whose value is the broker's own affair, and what is not a value at all.
@@ -92,6 +92,8 @@ WORDS: Mapping[str, tuple[object, ...]] = {
     "usable_bytes": (-1,),
 }
 DROPPED = {"throttle_time"}
+# Ids that scenarios made up, not brokers.
+KEPT = {("describe_producers", "producer_id")}
 MEMBER_ID = re.compile(r"(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -119,7 +121,7 @@ class Normaliser:
             return self._array(api, name, value)
         if isinstance(value, dict):
             return self.reply(api, value)
-        return self._value(name, value)
+        return value if (api, name) in KEPT else self._value(name, value)
 
     def _array(self, api: str, name: str, rows: list[Any]) -> Any:
         if (api, name) in (("metadata", "topics"), ("describe_topic_partitions", "topics")):

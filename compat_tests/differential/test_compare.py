@@ -13,6 +13,7 @@ from compat_tests.differential.explained import Explanation
 from compat_tests.differential.normalise import Normaliser, describe_batch, split_batches
 from compat_tests.harness.batches import Batch, Record
 from compat_tests.harness.messages import API_KEYS
+from kafkawire.handlers import API_TABLE
 
 REPLY: dict[str, Any] = {"error_code": 0, "topics": [{"name": "a", "partitions": [{"offset": 5}]}]}
 
@@ -53,6 +54,15 @@ def test_every_api_can_be_asked() -> None:
     assert set(VERSIONS) <= set(API_KEYS)
 
 
+def test_every_version_that_is_served_is_compared() -> None:
+    assert {api.name: range(api.served_min, api.max_version + 1) for api in API_TABLE} == VERSIONS
+
+
+def test_no_explanation_covers_a_scenario_that_could_not_go_on() -> None:
+    stopped = Difference("fetch.x", 4, STOPPED, "cannot go on", "cannot go on")
+    assert sort([stopped], [Explanation("everything", "")]).unexplained == [stopped]
+
+
 def test_an_explanation_covers_only_what_it_names() -> None:
     explanation = Explanation("title", "reason", case="fetch[.].* v[4-6]", path="step[.]a", ours="1|2")
     covered = Difference("fetch.x", 4, "step.a", "0", "1")
@@ -81,6 +91,13 @@ def test_ids_and_times_become_words_that_say_they_were_there() -> None:
     ids = [{"topic_id": text} for text in ("(id of mine)", "(other id)", "(none)")]
     assert shown == {"session_id": "(session_id)", "topics": ids, "port": "(port)"}
     assert normalise.reply("fetch", {"session_id": 0, "port": 9093}) == {"session_id": 0, "port": 9093}
+
+
+def test_producers_are_told_apart_by_the_ids_that_scenarios_gave_them() -> None:
+    rows = [{"producer_id": number, "last_sequence": 5 - number} for number in (2, 1)]
+    shown = Normaliser({}, 9092).reply("describe_producers", {"active_producers": rows})
+    assert shown == {"active_producers": rows[::-1]}
+    assert Normaliser({}, 9092).reply("init_producer_id", {"producer_id": 2}) == {"producer_id": "(producer_id)"}
 
 
 def test_members_are_numbered_as_they_appear() -> None:
