@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.differential.catalogue import case
 from compat_tests.differential.compression import gzip_body, zstd_body
+from compat_tests.differential.side import READY_TIMEOUT_S
 from compat_tests.harness.batches import FIRST_MS, Batch, Record
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def fields(
 
 
 def send(side: Side, version: int, label: str, topic: str, records: bytes | None, **more: Any) -> None:
-    """One partition; afterwards the end of the log tells what was appended."""
+    """To one partition."""
     side.ask("produce", version, fields(side, topic, [(0, records)], **more), label=label)
 
 
@@ -64,11 +66,12 @@ def acks_and_versions(side: Side, version: int) -> None:
 
 def wait_for_end(side: Side, topic: str, offset: int) -> None:
     """acks 0 and 1 do not promise that consumers see the records when the reply comes."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
     row = {"partition_index": 0, "timestamp": -1}
     request = {"replica_id": -1, "topics": [{"name": topic, "partitions": [row]}]}
-    for _ in range(1_000):
-        if side.quiet("list_offsets", 1, request)["topics"][0]["partitions"][0]["offset"] >= offset:
-            return
+    while side.quiet("list_offsets", 1, request)["topics"][0]["partitions"][0]["offset"] < offset:
+        assert time.monotonic() < deadline, f"{side.broker.name}: {topic} does not come to {offset}"
+        time.sleep(0.01)
 
 
 @case("produce")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Fields = typing.Mapping[str, Any]
+Kind = typing.Literal[EntityType.request, EntityType.response]
 
 API_KEYS = {
     "produce": 0,
@@ -63,23 +64,19 @@ ZERO_OF_TYPE = {"string": "", "bytes": b"", "records": b"", "bool": False, "floa
 
 
 @functools.cache
+def _class(api: str, version: int, kind: Kind) -> type[Any]:
+    module = load_payload_module(API_KEYS[api], version, kind)
+    return next(
+        each for each in vars(module).values() if isinstance(each, type) and getattr(each, "__type__", None) is kind
+    )
+
+
 def request_class(api: str, version: int) -> type[Any]:
-    module = load_payload_module(API_KEYS[api], version, EntityType.request)
-    return next(
-        each
-        for each in vars(module).values()
-        if isinstance(each, type) and getattr(each, "__type__", None) is EntityType.request
-    )
+    return _class(api, version, EntityType.request)
 
 
-@functools.cache
 def response_class(api: str, version: int) -> type[Any]:
-    module = load_payload_module(API_KEYS[api], version, EntityType.response)
-    return next(
-        each
-        for each in vars(module).values()
-        if isinstance(each, type) and getattr(each, "__type__", None) is EntityType.response
-    )
+    return _class(api, version, EntityType.response)
 
 
 @functools.cache
@@ -89,11 +86,6 @@ def _hints(module_name: str, name: str) -> dict[str, Any]:
 
 def _types(entity: type[Any]) -> dict[str, Any]:
     return _hints(entity.__module__, entity.__name__)
-
-
-def has_field(api: str, version: int, name: str) -> bool:
-    """Whether the request of that version has the field at its top level."""
-    return any(each.name == name for each in dataclasses.fields(request_class(api, version)))
 
 
 def build(entity: type[Any], fields: Fields) -> object:
@@ -112,7 +104,7 @@ def _convert(hint: Any, metadata: Mapping[str, Any], value: object) -> object:
         inner = _element(hint)
         return tuple(build(inner, each) if isinstance(each, dict) else _scalar(metadata, each) for each in value)
     if isinstance(value, dict):
-        return build(_entity(hint), value)
+        return build(_without_none(hint), value)
     return _scalar(metadata, value)
 
 
@@ -139,10 +131,6 @@ def _is_array(hint: Any) -> bool:
 
 def _element(hint: Any) -> Any:
     return typing.get_args(_without_none(hint))[0]
-
-
-def _entity(hint: Any) -> Any:
-    return _without_none(hint)
 
 
 def _without_none(hint: Any) -> Any:
