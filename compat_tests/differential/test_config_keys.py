@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from compat_tests.confluent.clients import TIMEOUT_S, create_topic
+from compat_tests.differential.normalise import OWN_TOPIC_KEYS
 from compat_tests.harness.apache_kafka import ApacheKafka
 from compat_tests.harness.requirements import need_kafka_jars
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.configs import BROKER, TOPIC, Resource, describe_configs
 from kafkawire.client.connection import parse_bootstrap
-from kafkawire.client.topics import NewTopic, create_topics
 from kafkawire.config import BROKER_KEYS, load
 from kafkawire.configs import Configs
 from kafkawire.context import ConfigEntry
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
     from kafkawire.messages.describe_configs import DescribeConfigsResourceResult
 
-OUR_TOPIC_KEYS = {"flush.policy", "index.keys"}
 OUR_BROKER_KEYS = {
     "disk.max.used.ratio",
     "disk.reject.ratio",
@@ -59,14 +59,14 @@ Said = tuple[str | None, int, bool, bool]  # default, type, sensitive, read-only
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     need_kafka_jars()
     with ApacheKafka(tmp_path_factory.mktemp("kafka")) as running:
+        create_topic(running, "t")
         yield running
 
 
 async def ask(broker: Broker, resource: Resource) -> list[DescribeConfigsResourceResult]:
-    async with Cluster(parse_bootstrap(broker.bootstrap)) as cluster:
-        if resource.type == TOPIC:
-            await create_topics(cluster, [NewTopic(resource.name, 1, 1)])
-        return await describe_configs(cluster, resource)
+    with trio.fail_after(TIMEOUT_S):
+        async with Cluster(parse_bootstrap(broker.bootstrap)) as cluster:
+            return await describe_configs(cluster, resource)
 
 
 def theirs(found: Sequence[DescribeConfigsResourceResult]) -> dict[str, Said]:
@@ -85,7 +85,7 @@ def ours(found: Sequence[ConfigEntry]) -> dict[str, Said]:
 
 def test_topic_keys(kafka: Broker) -> None:
     said = theirs(trio.run(partial(ask, kafka, Resource(TOPIC, "t"))))
-    assert said.keys() == TOPIC_KEYS.keys() - OUR_TOPIC_KEYS
+    assert said.keys() == TOPIC_KEYS.keys() - set(OWN_TOPIC_KEYS)
     mine = ours(Configs(load({})[0]).topic("t", {}))
     assert {name: mine[name] for name in said} == said
 
