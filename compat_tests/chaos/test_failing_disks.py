@@ -6,9 +6,19 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from compat_tests.chaos.loop_image import LoopImage
-from compat_tests.confluent.clients import Delivery, create_topic, flush, producer, read, wait_until
+from compat_tests.confluent.clients import (
+    TIMEOUT_S,
+    Delivery,
+    create_topic,
+    flush,
+    producer,
+    read,
+    wait_until,
+    with_consumer,
+)
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
@@ -57,6 +67,9 @@ class Writer:
         assert expected
         found = read(self._broker, TOPIC, 0, len(expected), partition)
         assert [message.value() for message in found] == expected
+        where = TopicPartition(TOPIC, partition)
+        ends = with_consumer(self._broker, lambda consumer: consumer.get_watermark_offsets(where, timeout=TIMEOUT_S))
+        assert ends == (0, len(expected))
 
 
 def fill(path: Path, left_bytes: int) -> None:
@@ -147,3 +160,4 @@ def test_one_log_dir_of_two_goes_offline_alone(tmp_path: Path, disk: LoopImage) 
         for partition in range(partitions):
             writer.check(partition)
             assert writer.write(partition) == ""
+            writer.check(partition)

@@ -24,8 +24,10 @@ COUNT = 5
 REQUEST_SIZE_BYTES = 128 << 10
 SMALL_SIZE_BYTES = 16 << 10  # fewer bytes than this are no batch
 SYNCS = "fdatasync,fsync,sync_file_range,io_submit"
+UNMEASURED = ("sendmmsg", "recvmmsg")  # tell how many messages went, not how many bytes
 MOVES = (
-    "read,readv,pread64,preadv,preadv2,recvfrom,recvmsg,write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,sendfile"
+    "read,readv,pread64,preadv,preadv2,recvfrom,recvmsg,write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,"
+    f"sendfile,splice,copy_file_range,{','.join(UNMEASURED)}"
 )
 BURSTS = 7
 # strace pads a thread's id to five digits.
@@ -118,9 +120,11 @@ def test_record_bytes_are_written_by_one_call_and_leave_by_sendfile(tmp_path: Pa
     written = large(calls, "write", "writev", "pwrite64", "pwritev", "pwritev2")
     segment = [call.result for call in written if f"/{TOPIC}-0/" in call.path]
     assert sum(segment) == stored, calls
+    assert len(segment) <= COUNT, "a batch was written in parts"
     # A round of few bytes is written a second time, from where they were received: to the journal.
     assert all("/journal/" in call.path or f"/{TOPIC}-0/" in call.path for call in written), written
     assert sum(call.result for call in calls if call.name == "sendfile") == stored
-    assert not large(calls, "sendto", "sendmsg", "sendmmsg")
+    assert not large(calls, "sendto", "sendmsg", "splice", "copy_file_range")
+    assert not [call for call in calls if call.name in UNMEASURED]
     read = large(calls, "read", "readv", "pread64", "preadv", "preadv2")
     assert not [call for call in read if "/data/" in call.path], read

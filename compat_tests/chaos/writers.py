@@ -106,6 +106,7 @@ class JavaWriter:
         self._history = history
         self._at_work = threading.Event()
         self._failed: list[str] = []
+        self._total = (0, 0)  # sent and acknowledged, which it tells at its end
         config = directory / f"producer-{prefix}.properties"
         config.write_text(
             "enable.idempotence=true\nretries=2147483647\nmax.in.flight.requests.per.connection=5\n"
@@ -140,14 +141,22 @@ class JavaWriter:
             self._at_work.set()
         elif event["name"] == "producer_send_error":
             self._failed.append(str(event))
+        elif event["name"] == "tool_data":
+            self._total = (event["sent"], event["acked"])
 
     def finish(self) -> None:
         """SIGTERM makes it close its producer, which waits for what is under way."""
         assert self._process is not None
+        code = self._process.poll()
+        assert code is None, f"VerifiableProducer ended by itself, with {code}"
         self._process.terminate()
         try:
             self._process.wait(FINISH_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError("VerifiableProducer does not end: records are still under way") from None
         finally:
             self._process.kill()
             self._thread.join()
         assert not self._failed, f"{len(self._failed)} records failed: {self._failed[:3]}"
+        sent, acked = self._total
+        assert sent == acked > 0, f"VerifiableProducer: {acked} acknowledged of {sent}"
