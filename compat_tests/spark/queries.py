@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from compat_tests.confluent.clients import flush, producer
+from compat_tests.confluent.clients import flush, producer, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +70,17 @@ class Output:
         if not self._path.exists():
             return []
         return numbers(self._spark.read.schema("value binary").parquet(str(self._path)))
+
+    def wait_for(self, count: int, query: StreamingQuery) -> None:
+        """Until the numbers below `count` are there, each once; raises what the query failed with."""
+
+        def is_done() -> bool:
+            failure = query.exception()
+            if failure is not None:
+                raise failure
+            return self.numbers() == list(range(count))
+
+        wait_until(is_done, f"the first {count} records are not there", DONE_WITHIN_S)
 
 
 @contextmanager
