@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import warnings
 from contextlib import suppress
 from random import Random
@@ -44,7 +45,11 @@ CONFIG = {
     "min.cleanable.dirty.ratio": "0.01",
     "file.delete.delay.ms": "500",
 }
+LAST_SIZE_BYTES = SEGMENT_SIZE_BYTES * 9 // 10  # so large that no other record fits into its segment
+# Two of those stay, as the newer one is in the segment that is not compacted; of the rest less than two of each key.
+COMPACTED_SIZE_BYTES = 2 * (LAST_SIZE_BYTES + KEYS * VALUE_SIZE_BYTES)
 COMPACTED_WITHIN_S = 60.0
+READ_WITHIN_S = 60.0
 
 Newest = dict[bytes, tuple[int, bytes | None]]  # by key: offset and value
 
@@ -71,7 +76,7 @@ def fill(broker: Broker, topic: str, codec: str) -> Newest:
         client.poll(0)
     flush(client)
     for _ in range(2):  # the last segment is not compacted: let it have none of the others
-        client.produce(topic, rng.randbytes(SEGMENT_SIZE_BYTES * 9 // 10), key=b"last", on_delivery=delivery)
+        client.produce(topic, rng.randbytes(LAST_SIZE_BYTES), key=b"last", on_delivery=delivery)
         flush(client)
     assert not delivery.errors
     return {one.key(): (one.offset(), one.value()) for one in sorted(delivery.messages, key=lambda one: one.offset())}
@@ -87,7 +92,7 @@ def size_on_disk(broker: Broker, topic: str) -> int:
 
 def until_compacted(broker: Broker, topic: str) -> None:
     wait_until(
-        lambda: size_on_disk(broker, topic) < 3 * SEGMENT_SIZE_BYTES,
+        lambda: size_on_disk(broker, topic) < COMPACTED_SIZE_BYTES,
         f"{topic} is not compacted",
         COMPACTED_WITHIN_S,
     )
@@ -117,7 +122,9 @@ def read_with_kafka_python(broker: Broker, topic: str) -> Newest:
         consumer.assign([partition])
         consumer.seek(partition, 0)
         end = consumer.end_offsets([partition])[partition]
+        deadline = time.monotonic() + READ_WITHIN_S
         while consumer.position(partition) < end:
+            assert time.monotonic() < deadline, f"at {consumer.position(partition)} of {end}"
             for message in consumer.poll(timeout_ms=5000).get(partition, []):
                 seen[message.key] = message.offset, message.value
     finally:
