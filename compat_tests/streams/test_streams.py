@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections import Counter
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
-from compat_tests.confluent.clients import Admin, create_topic, flush, new_consumer, producer, wait_until
+from compat_tests.confluent.clients import Admin, create_topic, flush, new_consumer, producer
 from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
 from compat_tests.harness.requirements import ROOT, need_command, need_kafka_jars
 
@@ -22,8 +23,21 @@ TIMEOUT_S = 90.0
 SENTENCES = ("the log is the truth", "the log has an end", "an end is not the end")
 
 
+class Application(NamedTuple):
+    process: subprocess.Popen[bytes]
+    log_path: Path
+
+    def wait_for(self, counts: Counts, expected: Counter[str]) -> None:
+        """Until the counts are those; AssertionError with what it said when it ends or takes too long."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not counts.equal(expected):
+            said = self.log_path.read_text()[-3000:]
+            assert self.process.poll() is None, f"the application ended:\n{said}"
+            assert time.monotonic() < deadline, f"counts are {counts.newest}:\n{said}"
+
+
 @contextmanager
-def word_count(broker: Broker, directory: Path) -> Iterator[None]:
+def word_count(broker: Broker, directory: Path) -> Iterator[Application]:
     """The application, running; it ends in order."""
     source = ROOT / "compat_tests" / "streams" / "WordCount.java"
     command = [
@@ -36,10 +50,11 @@ def word_count(broker: Broker, directory: Path) -> Iterator[None]:
         broker.bootstrap,
         str(directory / "state"),
     ]
-    with (directory / "streams.log").open("ab") as log:
+    log_path = directory / "streams.log"
+    with log_path.open("ab") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
         try:
-            yield
+            yield Application(process, log_path)
         finally:
             assert process.stdin is not None
             process.stdin.close()
@@ -48,7 +63,7 @@ def word_count(broker: Broker, directory: Path) -> Iterator[None]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    assert process.returncode == 0, (directory / "streams.log").read_text()[-3000:]
+    assert process.returncode == 0, log_path.read_text()[-3000:]
 
 
 class Counts:
@@ -83,14 +98,13 @@ def test_words_are_counted_and_counts_outlive_the_application(broker: Broker, tm
     need_command("javac", "install a JDK, 17 or newer")
     for topic in ("sentences", "word-counts"):
         create_topic(broker, topic, 2)
-    counts = Counts(broker)
-    expected = write(broker, 20)
-    with word_count(broker, tmp_path):
-        wait_until(lambda: counts.equal(expected), f"counts are {counts.newest}", TIMEOUT_S)
-    made = Admin(broker).topics()
-    assert {"word-count-counts-changelog", "word-count-counts-repartition"} <= set(made)
-    shutil.rmtree(tmp_path / "state")  # all that is left of the counts is in the changelog
-    expected += write(broker, 10)
-    with word_count(broker, tmp_path):
-        wait_until(lambda: counts.equal(expected), f"counts are {counts.newest}", TIMEOUT_S)
-    counts.close()
+    with closing(Counts(broker)) as counts:
+        expected = write(broker, 20)
+        with word_count(broker, tmp_path) as application:
+            application.wait_for(counts, expected)
+        made = Admin(broker).topics()
+        assert {"word-count-counts-changelog", "word-count-counts-repartition"} <= set(made)
+        shutil.rmtree(tmp_path / "state")  # all that is left of the counts is in the changelog
+        expected += write(broker, 10)
+        with word_count(broker, tmp_path) as application:
+            application.wait_for(counts, expected)
