@@ -13,6 +13,7 @@ from compat_tests.groups.conftest import QUICK_GROUPS
 from compat_tests.groups.members import Party
 from compat_tests.groups.test_membership import CLIENTS
 from compat_tests.harness.target import target_broker
+from compat_tests.restart.restarts import restart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,14 +79,6 @@ def has_gone_on(member: Member) -> Callable[[], bool]:
     """Whether it has committed something since."""
     before = len(member.told("committed"))
     return lambda: len(member.told("committed")) > before
-
-
-def restart(broker: Broker, *, orderly: bool) -> None:
-    if orderly:
-        broker.stop()
-    else:
-        broker.kill()
-    broker.start()
 
 
 @pytest.mark.parametrize("client", CLIENTS)

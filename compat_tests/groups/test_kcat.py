@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.confluent.clients import create_topic, flush, producer, wait_until
+from compat_tests.confluent.clients import create_topic, wait_until
 from compat_tests.groups.members import SESSION_TIMEOUT_MS
+from compat_tests.groups.records import fill
 from compat_tests.harness.requirements import need_kcat
 
 if TYPE_CHECKING:
@@ -75,14 +76,6 @@ def start(broker: Broker, topic: str, tmp_path: Path) -> Iterator[Callable[..., 
         yield one
 
 
-def fill(broker: Broker, topic: str, count: int) -> None:
-    client = producer(broker)
-    for partition in range(PARTITIONS):
-        for _ in range(count):
-            client.produce(topic, b"value", partition=partition)
-    flush(client)
-
-
 def share(*shares: tuple[Kcat, int]) -> None:
     wait_until(
         lambda: all(member.owned == count for member, count in shares),
@@ -101,7 +94,7 @@ def test_join_second_member_leave_and_crash(
     broker: Broker, topic: str, start: Callable[..., Kcat], assignor: str
 ) -> None:
     create_topic(broker, topic, PARTITIONS)
-    fill(broker, topic, 3)
+    fill(broker, topic, PARTITIONS, range(3))
     setting = f"partition.assignment.strategy={assignor}"
     first = start(setting)
     share((first, 4))
@@ -112,7 +105,7 @@ def test_join_second_member_leave_and_crash(
     share((first, 4))
     third = start(setting)
     share((first, 2), (third, 2))
-    fill(broker, topic, 3)
+    fill(broker, topic, PARTITIONS, range(3, 6))
     read(topic, 6, first, third)
     third.crash()
     share((first, 4))

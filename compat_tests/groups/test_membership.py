@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.confluent.clients import create_topic, flush, producer
+from compat_tests.confluent.clients import create_topic
 from compat_tests.groups.members import SESSION_TIMEOUT_MS, Member, share
+from compat_tests.groups.records import fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,15 +31,6 @@ CLIENTS = list(ASSIGNORS)
 PATIENT_MS = 10_000  # a session that outlasts how long a process takes to end or to start
 
 
-def fill(broker: Broker, topic: str, first: int, count: int = 5) -> None:
-    """Records numbered from `first` in each partition."""
-    client = producer(broker)
-    for partition in range(PARTITIONS):
-        for number in range(first, first + count):
-            client.produce(topic, f"{partition}/{number}".encode(), partition=partition)
-    flush(client)
-
-
 def all_seen(count: int, *members: Member) -> None:
     """Waits until the members together have read `count` records of each partition."""
     expected = {f"{partition}/{number}" for partition in range(PARTITIONS) for number in range(count)}
@@ -54,14 +46,14 @@ def test_join_second_member_leave_and_crash(
     broker: Broker, topic: str, party: NewParty, client: str, assignor: str
 ) -> None:
     create_topic(broker, topic, PARTITIONS)
-    fill(broker, topic, 0)
+    fill(broker, topic, PARTITIONS, range(5))
     group = party(client)
     first = group.start(assignor)
     first.owns(PARTITIONS)
     all_seen(5, first)
     second = group.start(assignor, session_timeout_ms=PATIENT_MS)
     share([first, second], [2, 2])
-    fill(broker, topic, 5)
+    fill(broker, topic, PARTITIONS, range(5, 10))
     all_seen(10, first, second)
     left_at = time.monotonic()
     second.close()
@@ -69,10 +61,10 @@ def test_join_second_member_leave_and_crash(
     assert time.monotonic() - left_at < PATIENT_MS / 1000, "a member that left was waited for"
     third = group.start(assignor)
     share([first, third], [2, 2])
-    fill(broker, topic, 10)
+    fill(broker, topic, PARTITIONS, range(10, 15))
     all_seen(15, first, second, third)
     third.crash()
-    fill(broker, topic, 15)
+    fill(broker, topic, PARTITIONS, range(15, 20))
     first.owns(PARTITIONS)
     all_seen(20, first, second, third)
 
@@ -88,11 +80,11 @@ def test_a_member_that_does_not_poll_is_out_until_it_does(
     slow.tell("idle", seconds=8)
     quick.owns(PARTITIONS)
     assert not slow.told("done"), "it was to be busy for longer"
-    fill(broker, topic, 0)
+    fill(broker, topic, PARTITIONS, range(5))
     all_seen(5, quick)
     slow.wait(lambda: bool(slow.told("done")), "is still busy")
     share([slow, quick], [2, 2])
-    fill(broker, topic, 5)
+    fill(broker, topic, PARTITIONS, range(5, 10))
     all_seen(10, slow, quick)
 
 
@@ -114,7 +106,7 @@ def test_static_members_restart_one_by_one_and_nobody_notices(
         members[index] = group.start(group_instance_id=name, session_timeout_ms=PATIENT_MS)
         everybody.append(members[index])
         members[index].owns(2)
-        fill(broker, topic, 5 * index)
+        fill(broker, topic, PARTITIONS, range(5 * index, 5 * index + 5))
         all_seen(5 * (index + 1), bystander, *everybody)
         assert members[index].owned == owned[index]
         assert bystander.rebalances == rebalances, "a restart of a static member was a rebalance"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.confluent.clients import create_topic, flush, producer
+from compat_tests.confluent.clients import create_topic
+from compat_tests.groups.records import fill
 from compat_tests.groups.test_membership import CLIENTS
 
 if TYPE_CHECKING:
@@ -15,17 +16,8 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 
-def fill(broker: Broker, topic: str, first: int, count: int) -> None:
-    """Numbered records in each of the two partitions."""
-    client = producer(broker)
-    for partition in range(2):
-        for number in range(first, first + count):
-            client.produce(topic, str(number).encode(), partition=partition)
-    flush(client)
-
-
 def values(member: Member, partition: int) -> list[int]:
-    return [int(value) for _, its, _, value in member.seen if its == partition]
+    return [int(value.partition("/")[2]) for _, its, _, value in member.seen if its == partition]
 
 
 def reads(member: Member, partition: int, expected: list[int]) -> None:
@@ -35,13 +27,13 @@ def reads(member: Member, partition: int, expected: list[int]) -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_pause_resume_seek_and_notes(broker: Broker, topic: str, party: NewParty, client: str) -> None:
     create_topic(broker, topic, 2)
-    fill(broker, topic, 0, 3)
+    fill(broker, topic, 2, range(3))
     group = party(client)
     member = group.start()
     reads(member, 0, [0, 1, 2])
     reads(member, 1, [0, 1, 2])
     member.ask("pause", partitions=[(topic, 0)])
-    fill(broker, topic, 3, 2)
+    fill(broker, topic, 2, range(3, 5))
     reads(member, 1, [0, 1, 2, 3, 4])
     assert values(member, 0) == [0, 1, 2], "a paused partition was read"
     assert member.ask("committed", partitions=[(topic, 0)]) == [3, "read"]

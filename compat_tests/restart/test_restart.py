@@ -21,6 +21,7 @@ from compat_tests.confluent.clients import (
     with_consumer,
 )
 from compat_tests.harness.target import target_broker
+from compat_tests.restart.restarts import restart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,16 +39,6 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker of this test alone, which may be stopped and killed."""
     with target_broker(tmp_path) as running:
         yield running
-
-
-def restart(broker: Broker, *, orderly: bool) -> None:
-    if orderly:
-        code = broker.stop()
-        # A JVM that leaves on SIGTERM reports it as 128 + 15.
-        assert code in (0, 143)
-    else:
-        broker.kill()
-    broker.start()
 
 
 def fill(broker: Broker, first: int) -> None:
