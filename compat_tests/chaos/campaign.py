@@ -84,14 +84,20 @@ def _faults(broker: Broker, choice: random.Random, fault: Fault, count: int) -> 
     in_recovery = 0
     for _ in range(count):
         time.sleep(choice.uniform(0.05, CALM_MAX_S))
-        fault(broker)
+        strike(broker, fault)
         while in_recovery < count // 2 and choice.random() < KILL_DURING_RECOVERY:
             broker.launch()
             time.sleep(choice.uniform(0, RECOVERY_MAX_S))
-            fault(broker)
+            strike(broker, fault)
             in_recovery += 1
         broker.start()
     return in_recovery
+
+
+def strike(broker: Broker, fault: Fault) -> None:
+    """A broker that died by itself must not count as one that was killed."""
+    assert broker.is_alive, f"the broker was gone before the fault:\n{broker.log_tail()}"
+    fault(broker)
 
 
 def _finish(writers: list[Writer]) -> list[str]:
