@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compat_tests.harness.tools import run
-from compat_tests.harness.versions import OLDEST_AGE, python_with_clients
+from compat_tests.harness.exercises import exercised
+from compat_tests.harness.versions import OLDEST_AGE
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
-EXERCISE = str(Path(__file__).with_name("exercise.py"))
-
 
 @OLDEST_AGE
 def test_confluent_kafka(broker: Broker, topic: str, age: str) -> None:
-    assert run([python_with_clients(age), EXERCISE, broker.bootstrap, topic], timeout_s=90) == "done\n"
+    assert exercised(__file__, age, broker, topic) == "done\n"

@@ -12,13 +12,13 @@ from confluent_kafka import TopicPartition
 from compat_tests.confluent.clients import Admin, commit, create_topic, flush, new_consumer, producer
 from compat_tests.harness.target import TARGET, target_broker
 from compat_tests.harness.tools import java_tool
+from compat_tests.java.commands import TOOLS, tool
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from compat_tests.harness.broker import Broker
 
-TOOLS = "org.apache.kafka.tools"
 FIRST_MS = 1_700_000_000_000
 FEATURE = re.compile(
     r"Feature: \S+\s+SupportedMinVersion: \S+\s+SupportedMaxVersion: \S+\s+FinalizedVersionLevel: \S+\s+Epoch: \S+"
@@ -30,10 +30,6 @@ PARTITION_DIRECTORY = "*-[0-9]*"
 # Kafka as with us, and a `.footer` is ours alone (docs/formats/footer.md). Both are text. What else lies in a log dir
 # belongs to no partition and has no counterpart in Kafka (docs/formats/log-dir.md).
 NOT_FOR_DUMP_LOG = {".footer", ".metadata"}
-
-
-def tool(broker: Broker, name: str, *arguments: str) -> str:
-    return java_tool(f"{TOOLS}.{name}", *arguments, "--bootstrap-server", broker.bootstrap)
 
 
 def three_records(broker: Broker, topic: str) -> None:

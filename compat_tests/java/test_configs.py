@@ -6,22 +6,18 @@ import re
 from typing import TYPE_CHECKING
 
 from compat_tests.harness.tools import java_tool
+from compat_tests.java.commands import TOOLS, topics
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 CONFIG_COMMAND = "kafka.admin.ConfigCommand"
-TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 LINE = re.compile(r"^  (\S+)=(.*) sensitive=(true|false) synonyms=\{(.*)\}$")
 TOPIC_KEYS_OF_KAFKA = 33
 
 
 def configs(broker: Broker, *arguments: str, check: bool = True) -> str:
     return java_tool(CONFIG_COMMAND, "--bootstrap-server", broker.bootstrap, *arguments, check=check)
-
-
-def topics(broker: Broker, *arguments: str) -> str:
-    return java_tool(TOPIC_COMMAND, "--bootstrap-server", broker.bootstrap, *arguments)
 
 
 def described(broker: Broker, *arguments: str) -> dict[str, tuple[str, str]]:
@@ -112,11 +108,11 @@ def test_a_codec_is_set_and_java_reads_what_is_stored(broker: Broker, topic: str
     target = ("--bootstrap-server", broker.bootstrap, "--topic", topic)
     settings = ("--batch-size", "500000", "--timeout", "500", "--compression-codec", "gzip")
     lines = "".join(f"{number} {'text ' * (number % 50)}\n" for number in range(3000))
-    java_tool("org.apache.kafka.tools.ConsoleProducer", *target, *settings, stdin=lines)
+    java_tool(f"{TOOLS}.ConsoleProducer", *target, *settings, stdin=lines)
     limits = ("--from-beginning", "--max-messages", "3000", "--timeout-ms", "20000")
-    assert java_tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *target, *limits) == lines
+    assert java_tool(f"{TOOLS}.consumer.ConsoleConsumer", *target, *limits) == lines
     (segment,) = (path for path in broker.data_dir.rglob("*.log") if topic in str(path))
-    shown = java_tool("org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", str(segment))
+    shown = java_tool(f"{TOOLS}.DumpLogSegments", "--deep-iteration", "--files", str(segment))
     assert "compresscodec: lz4" in shown
     assert "compresscodec: gzip" not in shown
     assert "isvalid: false" not in shown

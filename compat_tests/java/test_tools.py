@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.target import TARGET
 from compat_tests.harness.tools import java_tool
+from compat_tests.java.commands import TOOLS, tool, topics
 from kafkawire.handlers import API_TABLE
 
 if TYPE_CHECKING:
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 API = re.compile(r"\((\d+)\): (\d+)(?: to (\d+))? \[usable: (\d+)\]")
-TOOLS = "org.apache.kafka.tools"
-
-
-def topics(broker: Broker, *arguments: str, check: bool = True) -> str:
-    return java_tool(f"{TOOLS}.TopicCommand", "--bootstrap-server", broker.bootstrap, *arguments, check=check)
 
 
 def produce(broker: Broker, topic: str, lines: str, *arguments: str) -> None:
@@ -72,15 +68,14 @@ def test_delete_records(broker: Broker, topic: str, tmp_path: Path) -> None:
     asked = tmp_path / "offsets.json"
     rows = [{"topic": topic, "partition": 0, "offset": 2}]
     asked.write_text(json.dumps({"version": 1, "partitions": rows}))
-    arguments = ["--bootstrap-server", broker.bootstrap, "--offset-json-file", str(asked)]
-    shown = java_tool(f"{TOOLS}.DeleteRecordsCommand", *arguments)
+    shown = tool(broker, "DeleteRecordsCommand", "--offset-json-file", str(asked))
     assert f"partition: {topic}-0\tlow_watermark: 2" in shown
     assert consume(broker, topic, "earliest", 1).split("\t")[1] == "Offset:2"
 
 
 def test_api_versions(broker: Broker) -> None:
     """Every API that is served is usable in its highest version by a Java client of the same level."""
-    shown = java_tool(f"{TOOLS}.BrokerApiVersionsCommand", "--bootstrap-server", broker.bootstrap)
+    shown = tool(broker, "BrokerApiVersionsCommand")
     assert broker.bootstrap in shown
     rows = {int(key): (int(low), int(high or low), int(usable)) for key, low, high, usable in API.findall(shown)}
     assert {key: usable for key, (_, _, usable) in rows.items()} == {key: high for key, (_, high, _) in rows.items()}
@@ -91,9 +86,7 @@ def test_api_versions(broker: Broker) -> None:
 
 
 def test_cluster_id(broker: Broker) -> None:
-    first, second = (
-        java_tool(f"{TOOLS}.ClusterTool", "cluster-id", "--bootstrap-server", broker.bootstrap) for _ in range(2)
-    )
+    first, second = (tool(broker, "ClusterTool", "cluster-id") for _ in range(2))
     assert first.startswith("Cluster ID: ")
     assert first == second
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from compat_tests.harness.tools import java_tool
+from compat_tests.java.commands import topics
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
-
-
-def topics(broker: Broker, *arguments: str, check: bool = True) -> str:
-    command = "org.apache.kafka.tools.TopicCommand"
-    return java_tool(command, "--bootstrap-server", broker.bootstrap, *arguments, check=check)
 
 
 def test_a_topic_by_its_id(broker: Broker, topic: str) -> None:

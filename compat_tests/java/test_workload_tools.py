@@ -10,17 +10,13 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from compat_tests.confluent.clients import TIMEOUT_S, create_topic, new_consumer, read
-from compat_tests.harness.tools import java_tool
+from compat_tests.java.commands import tool
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 RECORDS = 500
 Event = dict[str, Any]
-
-
-def tool(broker: Broker, name: str, *arguments: str) -> str:
-    return java_tool(f"org.apache.kafka.tools.{name}", "--bootstrap-server", broker.bootstrap, *arguments)
 
 
 def events(broker: Broker, name: str, *arguments: str) -> list[Event]:

@@ -1,0 +1,42 @@
+"""The harness fails a test whose broker died, or met a bug, where its clients did not mind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.confluent.clients import wait_until
+from compat_tests.harness.kafkawire_broker import Kafkawire
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_broker_that_dies(tmp_path: Path) -> None:
+    broker = Kafkawire(tmp_path)
+    broker.start()
+    assert broker.is_alive
+    os.kill(broker.pid, signal.SIGKILL)
+    wait_until(lambda: not broker.is_alive, "it is still there")
+    with pytest.raises(AssertionError, match="left by itself with -9"):
+        broker.__exit__(None)
+
+
+def test_a_broker_that_meets_a_bug(tmp_path: Path) -> None:
+    broker = Kafkawire(tmp_path)
+    broker.start()
+    with broker.log_path.open("a") as log:
+        log.write("connection closed: handler failed\n")
+    with pytest.raises(AssertionError, match="met a bug"):
+        broker.__exit__(None)
+
+
+def test_what_fails_already_is_not_hidden(tmp_path: Path) -> None:
+    broker = Kafkawire(tmp_path)
+    broker.start()
+    os.kill(broker.pid, signal.SIGKILL)
+    broker.__exit__(ZeroDivisionError)
+    assert not broker.is_alive
