@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from kafkawire.cli.cluster_command import bootstrap_option, output_option, timeout_option
+from kafkawire.cli.cluster_command import Seconds, bootstrap_option, output_option, timeout_option
 from kafkawire.cli.produce import CODECS
 
 RECORD_MAX_BYTES: Final = 64 * 1024 * 1024
@@ -22,7 +22,7 @@ _COMMON: Final = (
     click.argument("topic"),
     click.option("--records", "records_max", type=click.IntRange(1, 1_000_000_000), help="End after so many."),
     click.option(
-        "--duration", "seconds", type=click.FloatRange(0, 3600, min_open=True), metavar="SECONDS",
+        "--duration", "seconds", type=Seconds(3600), metavar="SECONDS",
         help="End after this time.",
     ),
     click.option("--progress/--no-progress", default=_somebody_looks, help="Show it on standard error."),

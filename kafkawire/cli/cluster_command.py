@@ -7,6 +7,7 @@ table for people or as JSON for programs; remarks and errors go to standard erro
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -40,8 +41,26 @@ bootstrap_option: Final = click.option(
     "-b", "--bootstrap-server", default=DEFAULT_BOOTSTRAP, show_default=True, metavar="HOST:PORT[,...]",
     help="Brokers to ask first.",
 )  # fmt: skip
+
+
+class Seconds(click.FloatRange):
+    """More than none. `nan` is a number to Python, and in no range."""
+
+    name = "seconds"
+
+    def __init__(self, at_most: float | None = None) -> None:
+        super().__init__(min=0, max=at_most, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """See click."""
+        seconds: float = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return seconds
+
+
 timeout_option: Final = click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT_S,
+    "--timeout", "timeout_s", type=Seconds(), default=DEFAULT_TIMEOUT_S,
     show_default=True, metavar="SECONDS", help="Give up after this time.",
 )  # fmt: skip
 output_option: Final = click.option(
@@ -75,6 +94,10 @@ def _ask(work: Work, bootstrap: str, timeout_s: float, connect: Connect | None) 
         return trio.run(ask, work, bootstrap, timeout_s, connect)
     except ClientError as error:
         raise click.ClickException(printable(str(error))) from None
+    except BaseExceptionGroup as group:  # which trio makes of Ctrl-C while it connects
+        if group.subgroup(KeyboardInterrupt) is None:
+            raise
+        raise click.Abort from None
 
 
 async def ask(work: Work, bootstrap: str, timeout_s: float, connect: Connect | None) -> Report:

@@ -6,9 +6,10 @@ Records are written as they come, a bounded piece at a time, so that a reader wh
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -71,7 +72,7 @@ class Writing:
         if self.key_separator is None:
             return value + b"\n"
         key = b"" if record.key is None else encode_text(record.key, self.key_format)
-        return key + self.key_separator.encode() + value + b"\n"
+        return key + os.fsencode(self.key_separator) + value + b"\n"
 
     def _json(self, record: ConsumedRecord) -> bytes:
         document = {
@@ -202,16 +203,14 @@ def consume(
     writing = Writing(output == "json", key_format, value_format, key_separator)
     shown = Progress(is_long_work(sys.stdout) if progress is None else progress)
 
-    async def work() -> None:
+    async def work(written: Output) -> None:
         async with Cluster(parse_bootstrap(bootstrap), connect or connect_tcp) as cluster:
-            run = Consumption(cluster, Output(), writing, shown, timeout_s)
+            run = Consumption(cluster, written, writing, shown, timeout_s)
             await run.run(topic, partitions, start, count_max=count_max, exit_at_end=exit_at_end)
 
-    return _exit_code(work, shown)
-
-
-def _exit_code(work: Callable[[], Awaitable[None]], shown: Progress) -> int:
     try:
-        return 0 if run_until_stopped(work, shown) else EXIT_INTERRUPTED
+        written = Output()
+        finished = run_until_stopped(partial(work, written), shown, written.has_no_reader)
     except ClientError as error:
         raise click.ClickException(printable(str(error))) from None
+    return 0 if finished else EXIT_INTERRUPTED

@@ -103,11 +103,15 @@ async def _wait_for(cluster: Cluster, started: Started) -> None:
 
 
 def start_broker(address: Address) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that it stays when the terminal's job ends."""
+    """In a session of its own, so that it stays when the terminal's job ends. Raises ClientError."""
     command = [sys.executable, "-m", "kafkawire", "serve", "--set", f"listeners=PLAINTEXT://{address}"]
     if address.port != DEFAULT_PORT:  # beside another broker, which may have the HTTP port
         command += ["--set", "http.listeners="]
-    with Path(LOG_NAME).open("ab") as log:
+    try:
+        log = Path(LOG_NAME).open("ab")  # noqa: SIM115 - of the broker, which keeps it
+    except OSError as error:
+        raise ClientError(f"{LOG_NAME}: {error.strerror}") from None
+    with log:
         return subprocess.Popen(  # noqa: S603 - our own program
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )

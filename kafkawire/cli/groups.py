@@ -10,7 +10,15 @@ from typing import Any, Final, TextIO
 import click
 
 from kafkawire.cli.cluster_command import Work, cluster_command
-from kafkawire.cli.offset_reset import Goal, Wish, parse_csv, parse_datetime_ms, parse_duration_ms, parse_topic
+from kafkawire.cli.offset_reset import (
+    Goal,
+    Wish,
+    merge_topics,
+    parse_csv,
+    parse_datetime_ms,
+    parse_duration_ms,
+    parse_topic,
+)
 from kafkawire.client.partitions import TopicPartition
 
 STATES: Final = (
@@ -37,7 +45,7 @@ def parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Par
 
 def parse_ago_ms(text: str) -> int:
     """The time of now less a duration. Raises ValueError."""
-    return time.time_ns() // 1_000_000 - parse_duration_ms(text)
+    return max(0, time.time_ns() // 1_000_000 - parse_duration_ms(text))
 
 
 TOPICS: Final = click.option(
@@ -116,7 +124,7 @@ def reset(
         raise click.UsageError(f"give one of {', '.join(goal.value for goal in Goal)}, --by-duration")
     if [bool(topics), all_topics, from_file is not None].count(True) != 1:
         raise click.UsageError("give --topic or --all-topics, and neither with --from-file")
-    scope = group_changes.Scope(dict(topics), has_all_committed=all_topics)
+    scope = group_changes.Scope(merge_topics(topics), has_all_committed=all_topics)
     return partial(
         group_changes.report_reset, group_id=group, scope=scope, wish=wishes[0], execute=execute, export=export
     )
@@ -149,4 +157,4 @@ def delete(groups: tuple[str, ...], topics: Topics) -> Work:
         return partial(group_changes.report_delete_groups, group_ids=groups)
     if len(groups) > 1:
         raise click.UsageError("--topic goes with one group")
-    return partial(group_changes.report_delete_offsets, group_id=groups[0], topics=dict(topics))
+    return partial(group_changes.report_delete_offsets, group_id=groups[0], topics=merge_topics(topics))

@@ -115,10 +115,22 @@ def parse_topic(text: str) -> tuple[str, list[TopicPartition]]:
     return topic, sorted({TopicPartition(topic, int(number)) for number in numbers.split(",") if colon})
 
 
+def merge_topics(topics: Iterable[tuple[str, list[TopicPartition]]]) -> dict[str, list[TopicPartition]]:
+    """Of what `parse_topic` gave, the same topic perhaps more than once; all partitions of a topic include any."""
+    merged: dict[str, list[TopicPartition]] = {}
+    for topic, some in topics:
+        before = merged.get(topic, some)
+        merged[topic] = sorted({*before, *some}) if before and some else []
+    return merged
+
+
 def parse_datetime_ms(text: str) -> int:
-    """An ISO 8601 date and time. Raises ValueError."""
+    """An ISO 8601 date and time; what was before 1970 is 1970, as below zero offsets are asked for by name.
+
+    Raises ValueError.
+    """
     when = datetime.fromisoformat(text)
-    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    return max(0, round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def parse_duration_ms(text: str) -> int:

@@ -5,6 +5,7 @@ A line may come in several pieces, and a piece may have many lines. It refuses l
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -95,9 +96,9 @@ def _headers(documents: Any) -> list[RecordHeader]:
 
 
 def parse_header(text: str) -> RecordHeader:
-    """Of NAME=VALUE; a name alone has no value."""
+    """Of NAME=VALUE, as the bytes that were typed; a name alone has no value."""
     name, equals, value = text.partition("=")
-    return RecordHeader(name.encode(), value.encode() if equals else None)
+    return RecordHeader(os.fsencode(name), os.fsencode(value) if equals else None)
 
 
 class Parser:

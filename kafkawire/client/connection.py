@@ -45,7 +45,10 @@ Connect = Callable[[Address], Awaitable[trio.abc.Stream]]  # raises OSError
 
 async def connect_tcp(address: Address) -> trio.abc.Stream:
     """The network. Raises OSError."""
-    return await trio.open_tcp_stream(address.host, address.port)
+    try:
+        return await trio.open_tcp_stream(address.host, address.port)
+    except UnicodeError as error:  # of IDNA: an empty label, or one that is too long
+        raise OSError(f"not the name of a host: {error}") from error
 
 
 def parse_bootstrap(text: str) -> list[Address]:

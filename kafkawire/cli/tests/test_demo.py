@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from engine.batch import Record, build_batch
 from kafkawire.cli import main
-from kafkawire.cli.demonstration import LOG_NAME, RECORDS, demonstrate
+from kafkawire.cli.demonstration import LOG_NAME, RECORDS, demonstrate, start_broker
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Address
 from kafkawire.client.errors import CannotConnect, ClientError
@@ -161,3 +161,12 @@ async def test_a_broker_that_gives_out_other_records() -> None:
     async with Cluster(fake.bootstrap, fake.connect) as cluster:
         with pytest.raises(ClientError, match="demo-0 has another record at offset 0 than was sent"):
             await demonstrate(cluster, topic="demo", start=no_start)
+
+
+def test_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ClientError, match=f"{LOG_NAME}: No such file or directory"):
+        start_broker(LOCAL)

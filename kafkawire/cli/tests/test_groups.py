@@ -23,6 +23,8 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kafkawire.client.connection import Address
+
 
 @pytest.fixture
 def fake() -> FakeCluster:
@@ -354,3 +356,17 @@ def test_names_cannot_take_over_a_terminal(fake: FakeCluster) -> None:
     listed = run(fake, "list").stdout.splitlines()
     assert listed[1].startswith(r"a\nfake line\x1b[2J  Empty")
     assert r"Error: group \x07: Group \x07 not found." in run(fake, "lag", "\a").stderr.splitlines()
+
+
+def test_time_outs_are_numbers(fake: FakeCluster) -> None:
+    assert "'nan' is not a number of seconds" in refused(run(fake, "list", "--timeout", "nan"), 2)
+    assert "0.0 is not in the range" in refused(run(fake, "list", "--timeout", "0"), 2)
+
+
+def test_interrupted_while_connecting() -> None:
+    async def connect(address: Address) -> trio.abc.Stream:
+        await trio.lowlevel.checkpoint()
+        raise BaseExceptionGroup("of trio", [KeyboardInterrupt()])
+
+    result = CliRunner().invoke(main, ["groups", "list"], obj=connect, catch_exceptions=False)
+    assert (result.exit_code, result.stderr.strip()) == (1, "Aborted!")

@@ -9,6 +9,7 @@ from kafkawire.cli.offset_reset import (
     Known,
     ResetRefused,
     Wish,
+    merge_topics,
     parse_csv,
     parse_datetime_ms,
     parse_duration_ms,
@@ -144,3 +145,15 @@ def test_a_file_that_is_none(line: str) -> None:
 def test_a_field_without_end_is_no_csv() -> None:
     with pytest.raises(ValueError, match="no CSV: field larger"):
         parse_csv(["x" * 200_000], "billing")
+
+
+def test_before_1970_offsets_have_names() -> None:
+    assert parse_datetime_ms("1969-12-31T23:59:59.999") == 0
+
+
+def test_a_topic_may_be_named_again() -> None:
+    third = TopicPartition("orders", 2)
+    merged = merge_topics([("orders", [third, FIRST]), ("events", []), ("orders", [SECOND, FIRST])])
+    assert merged == {"orders": [FIRST, SECOND, third], "events": []}
+    assert merge_topics([("orders", [FIRST]), ("orders", [])]) == {"orders": []}
+    assert merge_topics([("orders", []), ("orders", [FIRST])]) == {"orders": []}

@@ -22,6 +22,10 @@ def parsed(reading: Reading, text: bytes) -> list[Record]:
     return records + rest
 
 
+def test_a_header_is_the_bytes_that_were_typed() -> None:
+    assert parse_header("a\udcff=\udcfe") == RecordHeader(b"a\xff", b"\xfe")
+
+
 def refused(reading: Reading, text: bytes) -> str:
     _, problem = Parser(reading, lambda: NOW_MS).take(text)
     assert problem is not None

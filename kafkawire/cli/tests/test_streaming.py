@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
 import trio
+import trio.testing
 
-from kafkawire.cli.streaming import Progress, run_until_stopped
+from kafkawire.cli.streaming import Input, Output, Progress, run_until_stopped
 from kafkawire.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 async def test_progress_is_one_line_that_is_written_anew(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,3 +62,85 @@ def test_the_end_and_failures_of_the_work() -> None:
     assert run_until_stopped(write_to_nobody, Progress(wanted=False))
     with pytest.raises(ClientError, match="no"):
         run_until_stopped(fail, Progress(wanted=False))
+
+
+def test_the_end_of_who_reads_the_output() -> None:
+    """As of `consume | head`, on a topic where nothing comes any more."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "wb", buffering=0) as pipe:
+        output = output_to(pipe)
+
+        async def work() -> None:
+            await output.write(b"once")
+            assert os.read(reader, 4) == b"once"
+            assert not output.has_no_reader()
+            os.close(reader)
+            await trio.sleep_forever()
+
+        assert run_until_stopped(work, Progress(wanted=False), output.has_no_reader)
+
+
+def test_output_in_memory_always_has_a_reader() -> None:
+    assert not output_to(io.BytesIO()).has_no_reader()
+
+
+def test_output_that_has_no_room_is_told() -> None:
+    async def work() -> None:
+        await output.write(b"1")
+
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        output = output_to(full)
+        with pytest.raises(ClientError, match="input or output: No space left on device"):
+            run_until_stopped(work, Progress(wanted=False))
+
+
+def test_a_pipe_that_does_not_block_is_waited_for() -> None:
+    """Nothing there yet is not the end; nor is a pipe that is full for the moment."""
+    data = bytes(1 << 20)
+    received = bytearray()
+
+    async def copy() -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        with os.fdopen(reader, "rb", buffering=0) as source, os.fdopen(writer, "wb", buffering=0) as target:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(take, input_of(source))
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                await output_to(target).write(data)
+                target.close()
+
+    async def take(source: Input) -> None:
+        while piece := await source.read():
+            received.extend(piece)
+
+    assert run_until_stopped(copy, Progress(wanted=False))
+    assert received == data
+
+
+@pytest.mark.parametrize(
+    ("stream", "opened", "line"), [("stdin", Input, "no standard input"), ("stdout", Output, "no standard output")]
+)
+def test_a_stream_that_was_closed_before(
+    stream: str, opened: type[Input | Output], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(ClientError, match=line):
+        opened()
+
+
+def output_to(file: BinaryIO) -> Output:
+    with mock_stream("stdout", file):
+        return Output()
+
+
+def input_of(file: BinaryIO) -> Input:
+    with mock_stream("stdin", file):
+        return Input()
+
+
+@contextmanager
+def mock_stream(name: str, file: BinaryIO) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, name, SimpleNamespace(buffer=file))
+        yield

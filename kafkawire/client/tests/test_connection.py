@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair
 
-from kafkawire.client.connection import CONNECT_TIMEOUT_S, Address, Connect, Connection, parse_bootstrap
+from kafkawire.client.connection import CONNECT_TIMEOUT_S, Address, Connect, Connection, connect_tcp, parse_bootstrap
 from kafkawire.client.errors import CannotConnect, ClientError, NotSupported
 from kafkawire.client.tests.fake_cluster import FakeCluster
 from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -134,3 +134,9 @@ async def test_what_a_version_cannot_carry_is_said_by_the_client() -> None:
     connection = await Connection.open(BROKER, FakeCluster().connect)
     with pytest.raises(ClientError, match=r"^DescribeGroups cannot carry this"):
         await connection.call(DescribeGroupsRequest(groups=["x" * 40_000]), DescribeGroupsResponse, at_most=4)
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+async def test_a_name_that_no_host_can_have(host: str) -> None:
+    with pytest.raises(CannotConnect, match=r"label (empty or )?too long"):
+        await Connection.open(Address(host, 9092), connect_tcp)
