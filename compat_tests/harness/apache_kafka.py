@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compat_tests.harness.broker import Broker, BrokerFailedError, free_port
+from compat_tests.harness.broker import IN_ORDER, Broker, BrokerFailedError, free_port
 from compat_tests.harness.requirements import KAFKA_JARS
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class ApacheKafka(Broker):
 
     name = "Apache Kafka"
     ready_line = re.compile(r"Kafka Server started")
+    in_order = IN_ORDER
 
     def __init__(
         self, directory: Path, overrides: Mapping[str, str] | None = None, *, jvm: Sequence[str] = QUICK_JVM

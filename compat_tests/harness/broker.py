@@ -24,7 +24,7 @@ READY_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 40  # a broker has 30 s to leave in order
 LOG_TAIL_LINES = 30
 BUG_CHARACTERS = 3000
-IN_ORDER = (0, 128 + signal.SIGTERM)  # exit codes after a SIGTERM; the second is a JVM's
+IN_ORDER = (0, 128 + signal.SIGTERM)  # exit codes of brokers after a SIGTERM; the second is a JVM's
 
 
 def free_port() -> int:
@@ -59,6 +59,7 @@ class Broker(abc.ABC):
 
     name: str
     ready_line: re.Pattern[str]
+    in_order: tuple[int, ...] = (*IN_ORDER, -signal.SIGTERM)  # the last is of what passes it on, as make does
     bug_line: re.Pattern[str] | None = None  # what it logs when it met a bug of its own
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
@@ -171,7 +172,7 @@ class Broker(abc.ABC):
             code = self.stop()
             if kind is None:
                 assert was_alive, f"{self.name} left by itself with {code}:\n{self.log_tail()}"
-                assert code in IN_ORDER, f"{self.name} stopped with {code}:\n{self.log_tail()}"
+                assert code in self.in_order, f"{self.name} stopped with {code}:\n{self.log_tail()}"
         if kind is None and self.bug_line is not None:
             bug = self.bug_line.search(self._log_from(0))
             assert bug is None, f"{self.name} met a bug:\n{bug.string[bug.start() :][:BUG_CHARACTERS]}"

@@ -20,6 +20,7 @@ class Kafkawire(Broker):
 
     name = "kafkawire"
     ready_line = re.compile(r"^kafkawire ready", re.MULTILINE)
+    in_order = (0,)
     bug_line = re.compile(r"^.*handler failed", re.MULTILINE)
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
