@@ -6,6 +6,7 @@ name the line. What the keys mean is not known here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,13 @@ NO_PROPERTIES: Final = frozenset(
         "KAFKA_VERSION",
     }
 )
+
+# The grammar of java.util.Properties.
+_WHITE: Final = " \t\f"
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_PAIR: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\u([0-9A-Fa-f]{4})|\\.", re.DOTALL)
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 @dataclass(slots=True)
@@ -73,25 +81,49 @@ def text_of(file: Path) -> str:
 
 
 def parse(content: str, name: str) -> Iterator[tuple[str, str, str]]:
-    """Java's .properties as Kafka's files use it: `key=value` or `key: value`, # and ! comments, \\ at a line's end.
+    """What java.util.Properties.load makes of it: keys and values, each with the line on which it begins.
 
-    Each with the line on which it begins. Raises ConfigError.
+    Raises ConfigError.
     """
+    for number, line in _logical_lines(content):
+        origin = f"{name}, line {number}"
+        pair = _PAIR.fullmatch(line)
+        assert pair is not None, line  # any line that ends in no odd backslash
+        yield _unescaped(pair[1], origin), _unescaped(pair[2], origin), origin
+
+
+def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
+    """Without blank lines and comments, and with the lines that a backslash continues in one."""
     begun, first = "", 0
-    for number, raw in enumerate([*content.splitlines(), ""], start=1):
-        line = begun + raw.lstrip()
-        if not line or line[0] in "#!":
-            continue  # a comment ends with its line, whatever stands at the end
-        first = first if begun else number
-        if line.endswith("\\"):
-            begun = line[:-1]
-            continue
-        begun = ""
-        cuts = [at for at in (line.find("="), line.find(":")) if at > 0]
-        if not cuts:
-            raise ConfigError(f"{name}, line {first}: not a key=value line: {line[:80]}")
-        at = min(cuts)
-        yield line[:at].strip(), line[at + 1 :].strip(), f"{name}, line {first}"
+    for number, raw in enumerate(_LINE_END.split(content), start=1):
+        line = raw.lstrip(_WHITE)
+        if not begun:
+            first = number
+            if line.startswith(("#", "!")):
+                continue  # a comment ends with its line, whatever stands at the end
+        line = begun + line
+        # An even number of backslashes at the end is some that stand for themselves.
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        begun = line[:-1] if is_continued else ""
+        if line and not is_continued:
+            yield first, line
+    if begun:
+        yield first, begun
+
+
+def _unescaped(text: str, origin: str) -> str:
+    r"""Raises ConfigError for a \u without four hex digits, and for half a character."""
+
+    def meant(escape: re.Match[str]) -> str:
+        if escape[0] == r"\u":
+            raise ConfigError(rf"{origin}: \u needs four hex digits: {text[:80]}")
+        return chr(int(escape[1], 16)) if escape[1] else _ESCAPED.get(escape[0][1], escape[0][1])
+
+    found = _ESCAPE.sub(meant, text)
+    try:
+        return found.encode("utf-16", "surrogatepass").decode("utf-16")  # \u is a unit of UTF-16, as in Java
+    except UnicodeDecodeError:
+        raise ConfigError(rf"{origin}: \u makes half a character: {text[:80]}") from None
 
 
 def from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -1,8 +1,11 @@
 """Where the configuration comes from: files, the environment, the command line, and which of them counts."""
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkawire.config import ConfigError, load
 from kafkawire.properties import from_environment, gather, parse
@@ -12,21 +15,67 @@ def read(content: str) -> dict[str, str]:
     return {key: value for key, value, _ in parse(content, "file")}
 
 
+# As java.util.Properties.load of Java 17 has read each of these.
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("a=1\nb = 2 ", {"a": "1", "b": "2"}),
+        ("a=1\nb = 2 ", {"a": "1", "b": "2 "}),
         ("a: 1", {"a": "1"}),
         ("# no\n! no\n\na=b=c", {"a": "b=c"}),
-        ("a=1,\\\n2", {"a": "1,2"}),
-        ("a=1,\\\n  2", {"a": "1,2"}),
-        ("a=1\\", {"a": "1"}),
+        (" \t\f# no\n \t\f\n \t\fa=1", {"a": "1"}),
         ("# kept in C:\\\na=1", {"a": "1"}),
         ("listeners=PLAINTEXT://:9092", {"listeners": "PLAINTEXT://:9092"}),
+        # White space parts a key from its value, too, and a value may be missing.
+        ("listeners PLAINTEXT://0.0.0.0:9092", {"listeners": "PLAINTEXT://0.0.0.0:9092"}),
+        ("num.partitions\t3", {"num.partitions": "3"}),
+        ("broker.rack\na=", {"broker.rack": "", "a": ""}),
+        ("=1", {"": "1"}),
+        ("a = = 1", {"a": "= 1"}),
+        # A backslash at the end continues a line, unless another one stands before it.
+        ("a=1,\\\n2", {"a": "1,2"}),
+        ("a=1,\\\n \t\f2", {"a": "1,2"}),
+        ("a=1,\\\r\n  2\rb=3", {"a": "1,2", "b": "3"}),
+        ("a=1\\", {"a": "1"}),
+        ("a=1\\\n\nb=2", {"a": "1", "b": "2"}),
+        ("a=1\\\n#2", {"a": "1#2"}),
+        ("\\\n#a=1\nb=2", {"b": "2"}),
+        ("log.dirs=/d\\\\\nnum.partitions=3", {"log.dirs": "/d\\", "num.partitions": "3"}),
+        ("log.dirs=/d\\\\\\\n/e", {"log.dirs": "/d\\/e"}),
+        # What follows any other backslash stands for itself, but for a few.
+        ("log.dirs=/data/my\\ dir", {"log.dirs": "/data/my dir"}),
+        ("a\\ b\\=c\\:d=e", {"a b=c:d": "e"}),
+        ("log.dirs=C\\:\\\\kafka\\logs", {"log.dirs": "C:\\kafkalogs"}),
+        ("a=\\t\\n\\r\\f\\b\\U0041", {"a": "\t\n\r\fbU0041"}),
+        ("\\u0041=\\u00e9\\\\u0041", {"A": "é\\u0041"}),
+        ("a=\\ud83d\\ude00", {"a": "\U0001f600"}),
+        ("a=\\u00\\\n41", {"a": "A"}),
+        # Only line feeds and carriage returns end a line.
+        ("a=1\x0b2\x0c3\x1c4\x855\u20286", {"a": "1\x0b2\x0c3\x1c4\x855\u20286"}),
+        ("a\xa0=1", {"a\xa0": "1"}),
     ],
 )
 def test_properties(content: str, expected: dict[str, str]) -> None:
     assert read(content) == expected
+
+
+def stored(text: str, *, is_key: bool) -> str:
+    """As java.util.Properties.store writes a key or a value."""
+    text = text.replace("\\", "\\\\")
+    for char, letter in {"\t": "t", "\n": "n", "\r": "r", "\f": "f"}.items():
+        text = text.replace(char, "\\" + letter)
+    text = re.sub("[=:#!]", r"\\\g<0>", text)
+    text = text.replace(" ", "\\ ") if is_key else re.sub("^ ", r"\\ ", text)
+    units = (text[at : at + 1].encode("utf-16-be").hex() for at in range(len(text)))
+    return "".join(
+        char if " " <= char <= "~" else "".join(rf"\u{unit[at : at + 4]}" for at in range(0, len(unit), 4))
+        for char, unit in zip(text, units, strict=True)
+    )
+
+
+@given(st.dictionaries(st.text(), st.text()), st.sampled_from(["\n", "\r\n", "\r"]))
+def test_what_java_stores_is_read_back(properties: dict[str, str], line_end: str) -> None:
+    lines = [f"{stored(key, is_key=True)}={stored(value, is_key=False)}" for key, value in properties.items()]
+    assert read(line_end.join(["#Thu Jan 01 00:00:00 UTC 1970", *lines, ""])) == properties
 
 
 def test_each_property_knows_the_line_it_begins_on() -> None:
@@ -34,9 +83,19 @@ def test_each_property_knows_the_line_it_begins_on() -> None:
     assert list(parse(content, "file")) == [("a", "1,2", "file, line 2"), ("b", "3", "file, line 5")]
 
 
-def test_a_line_without_a_value_is_refused_by_its_number() -> None:
-    with pytest.raises(ConfigError, match=r"^file, line 2: not a key=value line: log\.dirs$"):
-        read("a=1\nlog.dirs")
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (r"log.dirs=C:\users", r"\u needs four hex digits: C:\users"),
+        (r"a\u12_4=1", r"\u needs four hex digits: a\u12_4"),
+        ("a=\\u\u0660\u0660\u0664\u0661", "\\u needs four hex digits: \\u\u0660\u0660\u0664\u0661"),
+        (r"a=\ud83dx", r"\u makes half a character: \ud83dx"),
+    ],
+)
+def test_a_character_that_is_none_is_refused_by_its_line(line: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(f"a=1\n{line}\nb=2")
+    assert str(refused.value) == f"file, line 2: {complaint}"
 
 
 def test_a_file_that_cannot_be_read_as_text_is_one_clear_line(tmp_path: Path) -> None:
