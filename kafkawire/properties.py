@@ -65,8 +65,7 @@ def gather(file: Path | None, environment: Mapping[str, str], settings: Iterable
     if file is not None:
         found.take(parse(text_of(file), str(file)))
     found.take(from_environment(environment))
-    for setting in settings:
-        found.take((key, value, "--set") for key, value, _ in parse(setting, "--set"))
+    found.take(map(from_setting, settings))
     return found
 
 
@@ -124,6 +123,14 @@ def _unescaped(text: str, origin: str) -> str:
         return found.encode("utf-16", "surrogatepass").decode("utf-16")  # \u is a unit of UTF-16, as in Java
     except UnicodeDecodeError:
         raise ConfigError(rf"{origin}: \u makes half a character: {text[:80]}") from None
+
+
+def from_setting(setting: str) -> tuple[str, str, str]:
+    """`KEY=VALUE` of the command line, as it stands: no escapes, as in Kafka's --override. Raises ConfigError."""
+    key, separator, value = (part.strip() for part in setting.partition("="))
+    if not separator or not key or key.startswith(("#", "!")):
+        raise ConfigError(f"--set: not KEY=VALUE: {setting[:80]!r}")
+    return key, value, "--set"
 
 
 def from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -98,6 +98,26 @@ def test_a_character_that_is_none_is_refused_by_its_line(line: str, complaint: s
     assert str(refused.value) == f"file, line 2: {complaint}"
 
 
+@pytest.mark.parametrize("setting", ["", " ", "#a=1", "!a=1", "num.partitions", "a 3", "a:1", "=1", " = 1"])
+def test_a_setting_that_sets_nothing_is_refused(setting: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        gather(None, {}, ["b=1", setting])
+    assert str(refused.value) == f"--set: not KEY=VALUE: {setting!r}"
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "value"),
+    [
+        ("log.dirs=C:\\kafka\\users\\", "log.dirs", "C:\\kafka\\users\\"),
+        ("a:b=c=d#e", "a:b", "c=d#e"),
+        (" a = 1\n", "a", "1"),
+        ("http.listeners=", "http.listeners", ""),
+    ],
+)
+def test_a_setting_is_taken_as_it_stands(setting: str, key: str, value: str) -> None:
+    assert gather(None, {}, [setting]).values == {key: value}
+
+
 def test_a_file_that_cannot_be_read_as_text_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "latin.properties").write_bytes(b"broker.rack=M\xfcnchen")
     with pytest.raises(ConfigError, match=r"latin.properties is not UTF-8: .* at byte 13$"):
