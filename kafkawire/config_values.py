@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
+_HOST_AND_PORT = re.compile(r"\[?([0-9A-Za-z%._:-]*)\]?:([0-9]{1,5})")  # Kafka's URI_PARSE_REGEXP
+
 
 class ConfigError(Exception):
     """A configuration that must not start; its text is the one line the user sees. `key` is what it is about."""
@@ -208,10 +210,13 @@ def above_zero() -> Reader:
 
 
 def _number(value: str) -> float:
+    """Decimal, as Java's parseDouble; Python's float would take 1_000 and other scripts' digits as well."""
     try:
-        return float(value)
+        if value.isascii() and "_" not in value:
+            return float(value)
     except ValueError:
-        raise ValueError("must be a number") from None
+        pass
+    raise ValueError("must be a number")
 
 
 def _java_double(number: float) -> str:
@@ -298,21 +303,23 @@ def _http_address(value: str) -> tuple[str, int] | None:
         return None
     if not value.startswith("http://"):
         raise ValueError("must be http://host:port")
+    if "," in value:
+        raise ValueError("must be one address, http://host:port")
     one = _address("HTTP", value.removeprefix("http://"))
     return one.host, one.port
 
 
 def _address(name: str, value: str) -> Listener:
-    host, separator, port = value.rpartition(":")
-    if not separator or re.fullmatch("[0-9]{1,5}", port) is None or int(port) > 65535:
+    found = _HOST_AND_PORT.fullmatch(value)
+    if found is None or int(found[2]) > 65535:
         raise ValueError(f"{value} is not host:port")
-    return Listener(name, host.strip("[]"), int(port))
+    return Listener(name, found[1], int(found[2]))
 
 
 def _daily_window(value: str) -> DailyWindow | None:
     if not value:
         return None
-    found = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", value)
+    found = re.fullmatch("([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])", value)
     if found is None:
         raise ValueError("must be HH:MM-HH:MM")
     hours, minutes, end_hours, end_minutes = map(int, found.groups())
@@ -328,7 +335,7 @@ words = Reader(ConfigType.LIST, lambda value: tuple(elements(value)))
 upper_words = Reader(ConfigType.LIST, lambda value: tuple(elements(value.upper())))
 directory = Reader(ConfigType.STRING, lambda value: Path(value) if value else None)
 directories = Reader(ConfigType.LIST, _directories)  # each once
-listeners = Reader(ConfigType.LIST, _listeners)  # `NAME://host:port`, names and ports unique
+listeners = Reader(ConfigType.LIST, _listeners)  # `NAME://host:port`, names and addresses unique
 protocols = Reader(ConfigType.STRING, _protocols)  # `NAME:PROTOCOL`, by listener name
 http_address = Reader(ConfigType.STRING, _http_address)  # `http://host:port`, or nothing: then no HTTP is served
 daily_window = Reader(ConfigType.STRING, _daily_window)  # `HH:MM-HH:MM`, or nothing for all day

@@ -137,15 +137,25 @@ def test_unknown_key_is_a_named_warning() -> None:
         ("listeners", "A://127.0.0.1:1,A://127.0.0.1:2", "a listener name is used twice"),
         ("listeners", "A://127.0.0.1:1,B://127.0.0.1:1", "an address is used twice"),
         ("listeners", "", "at least one is needed"),
+        ("listeners", "PLAINTEXT://SSL://h:1", "SSL://h:1 is not host:port"),
+        ("listeners", "PLAINTEXT://my host:1", "my host:1 is not host:port"),
         ("listeners", "SASL_SSL://127.0.0.1:9092", "only PLAINTEXT is supported yet"),
         ("advertised.listeners", "OTHER://host:1", "not among listeners"),
+        ("advertised.listeners", "PLAINTEXT://h:1,PLAINTEXT://h:2", "a listener name is used twice"),
+        ("advertised.listeners", "PLAINTEXT://h/:1", "h/:1 is not host:port"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "needs an address clients can reach"),
         ("log.dirs", " , ", "names no directory"),
         ("log.dirs", "a,a", "names a directory twice"),
         ("http.listeners", "https://127.0.0.1:1", "must be http://host:port"),
+        ("http.listeners", "http://127.0.0.1:1,http://127.0.0.1:2", "must be one address, http://host:port"),
+        ("http.listeners", "http://127.0.0.1/metrics:1", "127.0.0.1/metrics:1 is not host:port"),
         ("log.message.timestamp.type", "Never", "must be one of CreateTime, LogAppendTime"),
         ("disk.reject.ratio", "0", "must be above 0 and at most 1"),
         ("disk.reject.ratio", "half", "must be a number"),
+        ("disk.reject.ratio", "\u0660.\u0665", "must be a number"),
+        ("log.cleaner.io.buffer.load.factor", "0_1", "must be a number"),
+        ("log.cleaner.io.max.bytes.per.second", "1_000", "must be a number"),
+        ("log.cleanup.window", "0\u0662:00-04:00", "must be HH:MM-HH:MM"),
         ("log.cleaner.threads", "1001", "must be between 0 and 1000"),
         ("log.cleaner.dedupe.buffer.size", "-1", "must be between 1048577 and"),
         ("log.cleaner.dedupe.buffer.size", "1048576", "must be between 1048577 and"),
@@ -168,6 +178,16 @@ def test_a_bad_value_refuses_to_start_and_names_its_key(key: str, value: str, co
     assert refused.value.key == key
     assert complaint in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("[::1]:1", "::1"), ("my_host-1.x:1", "my_host-1.x"), ("[fe80::1%eth0]:1", "fe80::1%eth0"), (":1", "")],
+)
+def test_hosts_are_what_kafka_takes(address: str, host: str) -> None:
+    config, _ = load({"listeners": f"A://{address}", "http.listeners": f"http://{address}"})
+    assert config.listeners == (Listener("A", host, 1),)
+    assert config.http_listener == (host, 1)
 
 
 @pytest.mark.parametrize("value", ["1_000", "1 000", "0x10", "\u0661", "1.0", "", "9" * 20])
