@@ -55,7 +55,7 @@ class Config:
         Update.PER_BROKER,
     )  # fmt: skip
     advertised_listeners: tuple[Listener, ...] = setting(
-        "advertised.listeners", read.listeners, None,
+        "advertised.listeners", read.advertised_listeners, None,
         "The addresses clients are told, for listeners that they reach by another one than the broker listens at.",
     )  # fmt: skip
     listener_protocols: tuple[tuple[str, str], ...] = setting(

@@ -271,10 +271,15 @@ def _directories(value: str) -> tuple[Path, ...]:
     return found
 
 
-def _listeners(value: str) -> tuple[Listener, ...]:
+def _advertised_listeners(value: str) -> tuple[Listener, ...]:
     found = tuple(map(_listener, elements(value)))
     if len({one.name for one in found}) != len(found):
         raise ValueError("a listener name is used twice")
+    return found
+
+
+def _listeners(value: str) -> tuple[Listener, ...]:
+    found = _advertised_listeners(value)
     ports = [(one.host, one.port) for one in found if one.port]
     if len(set(ports)) != len(ports):
         raise ValueError("an address is used twice")
@@ -336,6 +341,7 @@ upper_words = Reader(ConfigType.LIST, lambda value: tuple(elements(value.upper()
 directory = Reader(ConfigType.STRING, lambda value: Path(value) if value else None)
 directories = Reader(ConfigType.LIST, _directories)  # each once
 listeners = Reader(ConfigType.LIST, _listeners)  # `NAME://host:port`, names and addresses unique
+advertised_listeners = Reader(ConfigType.LIST, _advertised_listeners)  # one proxy may stand before many: names unique
 protocols = Reader(ConfigType.STRING, _protocols)  # `NAME:PROTOCOL`, by listener name
 http_address = Reader(ConfigType.STRING, _http_address)  # `http://host:port`, or nothing: then no HTTP is served
 daily_window = Reader(ConfigType.STRING, _daily_window)  # `HH:MM-HH:MM`, or nothing for all day

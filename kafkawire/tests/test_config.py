@@ -180,6 +180,12 @@ def test_a_bad_value_refuses_to_start_and_names_its_key(key: str, value: str, co
     assert "\n" not in line
 
 
+def test_many_listeners_may_be_advertised_at_one_address_as_in_kafka() -> None:
+    """requireDistinctPorts is false for advertised.listeners: a proxy may tell them apart by other means."""
+    config, _ = load({"listeners": "A://h:1,B://h:2", "advertised.listeners": "A://x:5,B://x:5"})
+    assert config.advertised_listeners == (Listener("A", "x", 5), Listener("B", "x", 5))
+
+
 @pytest.mark.parametrize(
     ("address", "host"),
     [("[::1]:1", "::1"), ("my_host-1.x:1", "my_host-1.x"), ("[fe80::1%eth0]:1", "fe80::1%eth0"), (":1", "")],
