@@ -26,8 +26,11 @@ may only be given its default: any other value is refused, by the broker at its 
 INVALID_CONFIG. An unknown key in a file is a warning.
 
 A broker's keys come from a properties file; `KAFKA_NUM_PARTITIONS` in the environment goes before `num.partitions`
-there, `--set num.partitions=…` before both. A key that is *cluster-wide* can also be changed while brokers run, for one
-of them or for all; it is kept with the cluster's metadata and goes before all that a broker was started with.
+there, `--set num.partitions=…` before both. The file is read as by `java.util.Properties`, but in UTF-8: a backslash in
+a value is written twice. The value of `--set` is taken as it stands.
+
+A key that is *cluster-wide* can also be changed while brokers run, for one of them or for all; it is kept with the
+cluster's metadata and goes before all that a broker was started with.
 """
 
 SHOWN_BY = ("key", "type", "default", "change", "shown by")
