@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kafkawire import config_values as read
 from kafkawire.config_keys import Key, Update
-from kafkawire.config_values import INT_MAX, PROTOCOLS, ConfigError, DailyWindow, Listener, Reader
+from kafkawire.config_values import INT_MAX, PROTOCOLS, ConfigError, DailyWindow, Listener, Reader, one_line
 from kafkawire.topic_config import LOG_KEYS, MIB
 from kafkawire.unbuilt_config import HARMLESS_KEYS, UNBUILT_KEYS
 
@@ -319,7 +319,7 @@ def _stranger(key: str) -> str:
         return f"{key} has no effect here: {HARMLESS_KEYS[key]}"
     if key.startswith(("sasl.", "ssl.", "listener.name.")):
         raise ConfigError(f"{key}: SASL and SSL are not supported yet", key)
-    return f"{key} is not a key of this broker"
+    return f"{one_line(key) or repr(key)} is not a key of this broker"
 
 
 def _without_controllers(config: Config) -> Config:

@@ -25,8 +25,13 @@ class ConfigError(Exception):
     """A configuration that must not start; its text is the one line the user sees. `key` is what it is about."""
 
     def __init__(self, text: str, key: str = "") -> None:
-        super().__init__(text)
+        super().__init__(one_line(text))
         self.key = key
+
+
+def one_line(text: str) -> str:
+    """What cannot be printed is escaped: keys and values may hold line feeds."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 class ConfigType(IntEnum):

@@ -123,6 +123,13 @@ def test_a_node_that_is_a_controller_alone_does_not_start() -> None:
 
 def test_unknown_key_is_a_named_warning() -> None:
     assert load({"no.such.key": "1"})[1] == ["no.such.key is not a key of this broker"]
+    assert load({"": "1"})[1] == ["'' is not a key of this broker"]
+
+
+def test_what_is_said_is_one_line_whatever_stands_in_a_key_or_a_value() -> None:
+    assert load({"a\nb\x1b": "1"})[1] == [r"a\nb\x1b is not a key of this broker"]
+    with pytest.raises(ConfigError, match=r"^num\.partitions=1\\n2: must be a whole number$"):
+        load({"num.partitions": "1\n2"})
 
 
 @pytest.mark.parametrize(
