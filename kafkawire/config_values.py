@@ -267,8 +267,14 @@ def members(allowed: type[Enum]) -> Reader:
     return Reader(ConfigType.LIST, parse)
 
 
+def _path(value: str) -> Path:
+    if "\0" in value:
+        raise ValueError("no name of a file holds a zero byte")
+    return Path(value)
+
+
 def _directories(value: str) -> tuple[Path, ...]:
-    found = tuple(map(Path, elements(value)))
+    found = tuple(map(_path, elements(value)))
     if not found:
         raise ValueError("names no directory")
     if len(set(found)) != len(found):
@@ -343,7 +349,7 @@ PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")  # Kafka's Securi
 
 words = Reader(ConfigType.LIST, lambda value: tuple(elements(value)))
 upper_words = Reader(ConfigType.LIST, lambda value: tuple(elements(value.upper())))
-directory = Reader(ConfigType.STRING, lambda value: Path(value) if value else None)
+directory = Reader(ConfigType.STRING, lambda value: _path(value) if value else None)
 directories = Reader(ConfigType.LIST, _directories)  # each once
 listeners = Reader(ConfigType.LIST, _listeners)  # `NAME://host:port`, names and addresses unique
 advertised_listeners = Reader(ConfigType.LIST, _advertised_listeners)  # one proxy may stand before many: names unique

@@ -153,6 +153,8 @@ def test_what_is_said_is_one_line_whatever_stands_in_a_key_or_a_value() -> None:
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "needs an address clients can reach"),
         ("log.dirs", " , ", "names no directory"),
         ("log.dirs", "a,a", "names a directory twice"),
+        ("log.dirs", "a\0b", "no name of a file holds a zero byte"),
+        ("metadata.log.dir", "a\0b", "no name of a file holds a zero byte"),
         ("http.listeners", "https://127.0.0.1:1", "must be http://host:port"),
         ("http.listeners", "http://127.0.0.1:1,http://127.0.0.1:2", "must be one address, http://host:port"),
         ("http.listeners", "http://127.0.0.1/metrics:1", "127.0.0.1/metrics:1 is not host:port"),
