@@ -5,7 +5,6 @@ Records are written as they come, a bounded piece at a time, so that a reader wh
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -17,7 +16,7 @@ from typing import Final
 import click
 
 from kafkawire.cli.cluster_command import printable
-from kafkawire.cli.data_formats import encode_document, encode_text
+from kafkawire.cli.data_formats import dump_json, encode_document, encode_text
 from kafkawire.cli.offset_reset import parse_datetime_ms
 from kafkawire.cli.streaming import EXIT_INTERRUPTED, Output, Progress, is_long_work, run_until_stopped
 from kafkawire.client.cluster import Cluster
@@ -88,7 +87,7 @@ class Writing:
                 for one in record.headers
             ],
         }
-        return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+        return dump_json(document) + b"\n"
 
 
 class Consumption:

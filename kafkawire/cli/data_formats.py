@@ -8,20 +8,40 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
 
 def load_json(text: bytes) -> Any:
-    """Raises ValueError, also for NaN and Infinity, which Python takes for numbers and JSON does not."""
+    """Raises ValueError, also for NaN and Infinity, which Python takes for numbers and JSON does not, and for a number
+    beyond double precision, which would be written as Infinity."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is too large")
+    return number
+
+
+def dump_json(document: Any, separators: tuple[str, str] = (", ", ": ")) -> bytes:
+    """As people read it; escaped if it has half of a surrogate pair, which is no UTF-8. Raises ValueError."""
+    try:
+        try:
+            return json.dumps(document, ensure_ascii=False, separators=separators).encode()
+        except UnicodeEncodeError:
+            return json.dumps(document, separators=separators).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _checked_json(text: bytes) -> bytes:
@@ -59,11 +79,11 @@ def decode_document(document: Any, name: str) -> bytes | None:
     if document is None:
         return None
     if name == "json":
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return dump_json(document, separators=(",", ":"))
     if isinstance(document, dict) and list(document) == ["base64"] and isinstance(document["base64"], str):
         return decode_text(document["base64"].encode(), "base64")
     if not isinstance(document, str):
-        raise ValueError(f"not {name}: {_shown(json.dumps(document).encode())}")
+        raise ValueError(f"not {name}: {_shown(dump_json(document))}")
     return decode_text(document.encode(), name)
 
 

@@ -105,6 +105,24 @@ def test_formats(fake: FakeRecords) -> None:
     assert refused(result).endswith("at offset 0: not json: k")
 
 
+def test_json_that_is_no_text(fake: FakeRecords) -> None:
+    """Half of a surrogate pair, which JSON can name and UTF-8 cannot."""
+    produced(fake, '{"a": "\\ud800"}\n', "-p", "0", "--value-format", "json")
+    assert consumed(fake, "--from-beginning", "--value-format", "json") == ['{"a":"\\ud800"}']
+    (line,) = consumed(fake, "--from-beginning", "--value-format", "json", "-o", "json")
+    assert json.loads(line)["value"] == {"a": "\ud800"}
+
+
+def test_what_a_json_null_looks_like(fake: FakeRecords) -> None:
+    """A tombstone looks the same in JSON, and only there."""
+    produced(fake, "null\n\n", "-p", "0", "-Z")
+    as_json = consumed(fake, "--from-beginning", "--value-format", "json", "-o", "json")
+    assert [json.loads(line)["value"] for line in as_json] == [None, None]
+    as_text = consumed(fake, "--from-beginning", "-o", "json")
+    assert [json.loads(line)["value"] for line in as_text] == ["null", None]
+    assert consumed(fake, "--from-beginning", "--value-format", "json") == ["null", ""]
+
+
 def test_where_to_begin(fake: FakeRecords) -> None:
     for number in range(5):
         fake.store("orders", 0, build_batch([Record(value=b"%d" % number, timestamp_ms=NOON_MS + 1000 * number)]))

@@ -8,7 +8,7 @@ import pytest
 
 from engine.batch import Record, RecordHeader
 from kafkawire.cli import record_input
-from kafkawire.cli.data_formats import FORMATS, decode_document, decode_text, encode_document, encode_text
+from kafkawire.cli.data_formats import FORMATS, decode_document, decode_text, dump_json, encode_document, encode_text
 from kafkawire.cli.record_input import BadInput, Lines, Parser, Reading, parse_header
 
 NOW_MS = 1_700_000_000_000
@@ -94,6 +94,7 @@ def test_bytes_that_are_no_text() -> None:
         ("hex", b"\xff" * 50, "not hex: "),
         ("json", b"[" * 100_000, "not json: "),
         ("json", b"NaN", "not json: NaN"),
+        ("json", b'{"a":-1e400}', 'not json: {"a":-1e400}'),
     ],
 )
 def test_text_that_is_not_of_its_format(name: str, text: bytes, reason: str) -> None:
@@ -114,6 +115,26 @@ def test_json_lines() -> None:
     ]
     documents = Reading(as_json=True, value_format="json", key=b"all", empty_is_null=True)
     assert parsed(documents, b'{"key": "k", "value": {"a": [1]}}\n') == [Record(b"all", b'{"a":[1]}', NOW_MS)]
+
+
+@pytest.mark.parametrize("data", [b'"\\ud800"', b'{"\\udfff":["\\u00fc"]}'])
+def test_half_of_a_surrogate_pair_is_escaped(data: bytes) -> None:
+    """JSON can name it, UTF-8 cannot."""
+    assert encode_text(data, "json") == data
+    assert dump_json(encode_document(data, "json"), separators=(",", ":")) == data
+    assert dump_json("ü") == '"ü"'.encode()
+    reading = Reading(as_json=True, value_format="json")
+    assert parsed(reading, b'{"value": %b}\n' % data) == [Record(None, data, NOW_MS)]
+
+
+def test_what_cannot_be_written_is_refused() -> None:
+    document: Any = []
+    for _ in range(100_000):
+        document = [document]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        dump_json(document)
+    with pytest.raises(ValueError, match="not json: 1e400"):
+        encode_document(b"1e400", "json")
 
 
 @pytest.mark.parametrize(
