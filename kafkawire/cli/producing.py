@@ -55,13 +55,12 @@ class Production:
         partitions = await cluster.within(self._timeout_s, partial(self._partitions, cluster, create=create))
         in_turns = cycle(partitions)
         producer = Producer(cluster, self._codec)
+        count = partial(self._count, progress)
         while True:
             piece = await source.read()
             records, problem = self._parser.take(piece)
             for batches in in_rounds(_placed(records, partitions, next(in_turns))):
-                outcomes = await cluster.within(self._timeout_s, partial(producer.send, batches))
-                for one, outcome in outcomes.items():
-                    self._count(one, batches[one], outcome, progress)
+                outcomes = await cluster.within(self._timeout_s, partial(producer.send, batches, count))
                 for one, outcome in outcomes.items():
                     if isinstance(outcome, Refusal):
                         raise ClientError(f"{one}: {outcome}")
@@ -83,12 +82,11 @@ class Production:
             raise ClientError(f"topic {self._topic} has no partition {self._partition}")
         return [only]
 
-    def _count(self, one: TopicPartition, batch: Sequence[Record], outcome: int | Refusal, progress: Progress) -> None:
-        if isinstance(outcome, Refusal):
-            return
-        stored = self.stored.setdefault(one, Stored(0, outcome, outcome))
+    def _count(self, progress: Progress, one: TopicPartition, offset: int, batch: Sequence[Record]) -> None:
+        """What is stored from this offset on, as it is acknowledged: whatever ends the run, it is told."""
+        stored = self.stored.setdefault(one, Stored(0, offset, offset))
         stored.records += len(batch)
-        stored.last_offset = outcome + len(batch) - 1
+        stored.last_offset = offset + len(batch) - 1
         progress.add(len(batch), sum(map(record_size_max_bytes, batch)))
 
     def report(self) -> Report:

@@ -6,8 +6,7 @@ deadline; it refuses to batch over time: who calls `send` says what goes togethe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import trio
@@ -46,6 +45,8 @@ _PASSES: Final = LEADER_COMES | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # it was known: brokers hear of a new topic one by one
 }
 
+OnStored = Callable[[TopicPartition, int, Sequence[Record]], None]  # the offset of the first of these records
+
 
 class Producer:
     """Of a cluster's topics."""
@@ -56,26 +57,22 @@ class Producer:
         self._identity: tuple[int, int] | None = None  # id and epoch
         self._sequences: dict[TopicPartition, int] = {}
 
-    async def send(self, records: Mapping[TopicPartition, Sequence[Record]]) -> dict[TopicPartition, int | Refusal]:
-        """A batch for each of the partitions; the offsets of their first records. Raises ClientError."""
+    async def send(
+        self, records: Mapping[TopicPartition, Sequence[Record]], on_stored: OnStored = lambda one, offset, batch: None
+    ) -> dict[TopicPartition, int | Refusal]:
+        """A batch for each of the partitions; the offsets of their first records. Raises ClientError.
+
+        `on_stored` hears of each batch as it is acknowledged, and once: others may be waited for, or never be.
+        """
         if self._identity is None:
             self._identity = await self._cluster.persistently(self._begin)
-        identity = self._identity
-        batches = {
-            one: memoryview(encode_batch(some, self._codec, (*identity, self._sequences.get(one, 0))))
-            for one, some in records.items()
-        }
+        sending = _Sending(records, self._codec, self._identity, self._sequences, on_stored)
 
-        async def ask(connection: Connection, theirs: list[TopicPartition]) -> dict[TopicPartition, int | Refusal]:
-            return await _produce(connection, {one: batches[one] for one in theirs})
+        async def send_the_rest() -> dict[TopicPartition, int | Refusal]:
+            return await self._cluster.at_leaders(sending.rest, sending.ask, transient=_PASSES, attempts_max=None)
 
-        outcomes = await self._cluster.persistently(
-            partial(self._cluster.at_leaders, batches, ask, transient=_PASSES, attempts_max=None)
-        )
-        for one, outcome in outcomes.items():
-            if not isinstance(outcome, Refusal):
-                self._sequences[one] = (self._sequences.get(one, 0) + len(records[one])) % _SEQUENCES
-        return outcomes
+        outcomes = await self._cluster.persistently(send_the_rest)
+        return {**sending.first_offsets, **outcomes}
 
     async def _begin(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=BROKER_TIMEOUT_MS)
@@ -88,6 +85,51 @@ class Producer:
                 raise ClientError(f"no producer id: {refused}")
             self._cluster.waiting_for = "a producer id"
             await trio.sleep(RETRY_FIRST_S)
+
+
+class _Sending:
+    """What one `send` has still to store. `first_offsets` are of what it has; `sequences`, which it counts, go on."""
+
+    def __init__(
+        self,
+        records: Mapping[TopicPartition, Sequence[Record]],
+        codec: Codec,
+        identity: tuple[int, int],
+        sequences: dict[TopicPartition, int],
+        on_stored: OnStored,
+    ) -> None:
+        self.first_offsets: dict[TopicPartition, int] = {}
+        self._records = dict(records)
+        self._codec = codec
+        self._identity = identity
+        self._sequences = sequences
+        self._on_stored = on_stored
+        self._batches = {one: self._encoded(one) for one in records}
+
+    @property
+    def rest(self) -> list[TopicPartition]:
+        return list(self._records)
+
+    async def ask(
+        self, connection: Connection, theirs: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | Refusal]:
+        """Their leader."""
+        outcomes = await _produce(connection, {one: self._batches[one] for one in theirs})
+        for one, outcome in outcomes.items():
+            if not isinstance(outcome, Refusal):
+                self._note(one, outcome)
+        return outcomes
+
+    def _note(self, one: TopicPartition, offset: int) -> None:
+        """It is stored, and not sent again."""
+        records = self._records.pop(one)
+        self.first_offsets[one] = offset
+        self._sequences[one] = (self._sequences.get(one, 0) + len(records)) % _SEQUENCES
+        self._on_stored(one, offset, records)
+
+    def _encoded(self, one: TopicPartition) -> memoryview:
+        sequence = self._sequences.get(one, 0)
+        return memoryview(encode_batch(self._records[one], self._codec, (*self._identity, sequence)))
 
 
 def encode_batch(records: Sequence[Record], codec: Codec, producer: tuple[int, int, int] = NO_PRODUCER) -> bytearray:

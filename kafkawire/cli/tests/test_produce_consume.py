@@ -6,12 +6,17 @@ import json
 from typing import Any
 
 import pytest
+import trio
 from click.testing import CliRunner, Result
 
 from engine.batch import Codec, Record, build_batch, parse_header
 from kafkawire.cli import main
-from kafkawire.cli.streaming import Output
+from kafkawire.cli.producing import Production
+from kafkawire.cli.record_input import Parser, Reading
+from kafkawire.cli.streaming import Input, Output, Progress
 from kafkawire.client import consumer
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
 from kafkawire.client.tests.fake_cluster import FakeLog
 from kafkawire.client.tests.fake_records import FakeRecords
 from kafkawire.errors import ErrorCode
@@ -168,6 +173,35 @@ def test_the_first_refusal_ends_it_and_what_was_stored_is_told(fake: FakeRecords
     result = run(fake, "produce", "orders", "-p", "0", typed=f"{large}\n{large}\n{large}\n")
     assert refused(result) == "orders-0: MESSAGE_TOO_LARGE"
     assert result.stdout.splitlines()[1].split() == ["0", "1", "0", "0"]
+
+
+class Typed(Input):
+    """A piece, and its end."""
+
+    def __init__(self, text: bytes) -> None:
+        self._pieces = [text, b""]
+
+    async def read(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return self._pieces.pop(0)
+
+
+async def test_what_was_stored_is_told_when_a_partition_cannot_take_its_part(fake: FakeRecords) -> None:
+    fake.short_of_replicas.add(("orders", 1))
+    production = Production("orders", Parser(Reading(key_separator=b":"), lambda: NOON_MS), Codec.NONE, None, 3)
+    text = "".join(f"k{number}:{number}\n" for number in range(30))
+    progress = Progress(wanted=False)
+    async with Cluster(fake.bootstrap, fake.connect) as cluster:
+        with pytest.raises(ClientError, match="not done after 3 s, waiting for orders-1: NOT_ENOUGH_REPLICAS"):
+            await production.run(cluster, Typed(text.encode()), progress, create=False)
+    stored = fake.topics["orders"][0].end
+    assert 0 < stored < 30
+    assert progress.records == stored
+    assert production.report().document == {
+        "topic": "orders",
+        "records": stored,
+        "partitions": [{"partition": 0, "records": stored, "first_offset": 0, "last_offset": stored - 1}],
+    }
 
 
 def test_a_bad_line_ends_it(fake: FakeRecords) -> None:

@@ -19,12 +19,16 @@ from kafkawire.wire.message import Message
 
 
 class FakeRecords(FakeAdmin):
-    """`batches` has what is stored, by topic and partition; the next answers of the APIs in `lose` get lost."""
+    """`batches` has what is stored, by topic and partition; the next answers of the APIs in `lose` get lost.
+
+    Partitions in `short_of_replicas` store nothing.
+    """
 
     def __init__(self, broker_count: int = 1) -> None:
         super().__init__(broker_count)
         self.batches: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.lose: list[int] = []
+        self.short_of_replicas: set[tuple[str, int]] = set()
         self._producers = 0
         self._sequences: dict[tuple[int, str, int], int] = {}
         self._answers |= {0: self._produce, 1: self._fetch, 22: self._init_producer_id}
@@ -67,6 +71,8 @@ class FakeRecords(FakeAdmin):
     def _append(self, address: Address, topic: str, sent: Any) -> produce.PartitionProduceResponse:
         log = self.topics[topic][sent.index]
         code = self._refusal(0) or self._misplaced(address, log)
+        if (topic, sent.index) in self.short_of_replicas:
+            code = ErrorCode.NOT_ENOUGH_REPLICAS
         row = produce.PartitionProduceResponse(index=sent.index, error_code=code)
         if row.error_code:
             return row

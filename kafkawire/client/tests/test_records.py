@@ -74,6 +74,31 @@ async def test_an_answer_that_got_lost_stores_nothing_twice() -> None:
     assert [len(fake.batches["orders", number]) for number in (0, 1)] == [2, 1]
 
 
+async def test_what_is_stored_is_told_at_once_and_once() -> None:
+    """Though another partition is waited for, and a connection lost."""
+    fake = fake_cluster()
+    fake.short_of_replicas.add(FIRST)
+    told: list[tuple[TopicPartition, int, int]] = []
+
+    async def send() -> None:
+        records = {FIRST: [Record(value=b"1")], SECOND: [Record(value=b"2"), Record(value=b"3")]}
+        sent = await producer.send(records, lambda one, offset, batch: told.append((one, offset, len(batch))))
+        assert sent == {FIRST: 0, SECOND: 0}
+
+    async with reachable(fake) as cluster:
+        producer = Producer(cluster)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            await trio.sleep(5)
+            assert told == [(SECOND, 0, 2)]
+            fake.lose = [ProduceRequest.API_KEY]
+            fake.short_of_replicas.clear()
+        assert told == [(SECOND, 0, 2), (FIRST, 0, 1)]
+        to_second = [one for address, one, _ in fake.requests if address == fake.addresses[2]]
+        assert [type(one) for one in to_second].count(ProduceRequest) == 1
+        assert await producer.send({FIRST: [Record()], SECOND: [Record()]}) == {FIRST: 1, SECOND: 2}
+
+
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT]
 )
