@@ -1,12 +1,12 @@
 """Records to partitions, acknowledged by all replicas in sync, and idempotent: what is sent again is not stored twice.
 
 One batch per partition is under way at a time. It retries whatever will pass, lost connections too, until its caller's
-deadline; it refuses to batch over time: who calls `send` says what goes together.
+deadline, and halves what is too large; it refuses to batch over time: who calls `send` says what goes together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import trio
@@ -44,6 +44,7 @@ _PASSES: Final = LEADER_COMES | {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # it was known: brokers hear of a new topic one by one
 }
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})  # for topic, or segment
 
 OnStored = Callable[[TopicPartition, int, Sequence[Record]], None]  # the offset of the first of these records
 
@@ -60,9 +61,10 @@ class Producer:
     async def send(
         self, records: Mapping[TopicPartition, Sequence[Record]], on_stored: OnStored = lambda one, offset, batch: None
     ) -> dict[TopicPartition, int | Refusal]:
-        """A batch for each of the partitions; the offsets of their first records. Raises ClientError.
+        """A batch for each of the partitions, in parts if it is too large; the offsets of their first records.
 
-        `on_stored` hears of each batch as it is acknowledged, and once: others may be waited for, or never be.
+        `on_stored` hears of each part as it is acknowledged, and once: others may be waited for, or never be. What
+        comes after a part that is refused is not sent. Raises ClientError.
         """
         if self._identity is None:
             self._identity = await self._cluster.persistently(self._begin)
@@ -88,7 +90,11 @@ class Producer:
 
 
 class _Sending:
-    """What one `send` has still to store. `first_offsets` are of what it has; `sequences`, which it counts, go on."""
+    """What one `send` has still to store: each partition's records in parts, in order, the first of them under way.
+
+    `first_offsets` are of what is stored; `sequences`, which are counted here, outlive it. A batch that is too large is
+    halved, as Java's ProducerBatch.split does; the broker that refused it goes on expecting the same sequence.
+    """
 
     def __init__(
         self,
@@ -99,7 +105,7 @@ class _Sending:
         on_stored: OnStored,
     ) -> None:
         self.first_offsets: dict[TopicPartition, int] = {}
-        self._records = dict(records)
+        self._parts = {one: [some] for one, some in records.items()}
         self._codec = codec
         self._identity = identity
         self._sequences = sequences
@@ -108,28 +114,42 @@ class _Sending:
 
     @property
     def rest(self) -> list[TopicPartition]:
-        return list(self._records)
+        """What is not stored, or not as a whole."""
+        return list(self._parts)
 
-    async def ask(
-        self, connection: Connection, theirs: Collection[TopicPartition]
-    ) -> dict[TopicPartition, int | Refusal]:
-        """Their leader."""
-        outcomes = await _produce(connection, {one: self._batches[one] for one in theirs})
-        for one, outcome in outcomes.items():
-            if not isinstance(outcome, Refusal):
-                self._note(one, outcome)
+    async def ask(self, connection: Connection, theirs: list[TopicPartition]) -> dict[TopicPartition, int | Refusal]:
+        """Their leader, part after part."""
+        outcomes: dict[TopicPartition, int | Refusal] = {}
+        pending = theirs
+        while pending:
+            answers = await _produce(connection, {one: self._batches[one] for one in pending})
+            found = {one: self._note(one, answers[one]) for one in pending if one in answers}
+            outcomes |= {one: outcome for one, outcome in found.items() if outcome is not None}
+            pending = [one for one, outcome in found.items() if outcome is None]
         return outcomes
 
-    def _note(self, one: TopicPartition, offset: int) -> None:
-        """It is stored, and not sent again."""
-        records = self._records.pop(one)
-        self.first_offsets[one] = offset
-        self._sequences[one] = (self._sequences.get(one, 0) + len(records)) % _SEQUENCES
-        self._on_stored(one, offset, records)
+    def _note(self, one: TopicPartition, outcome: int | Refusal) -> int | Refusal | None:
+        """What became of its records, or None when another part of them is to be sent."""
+        part, *later = self._parts[one]
+        if not isinstance(outcome, Refusal):
+            self.first_offsets.setdefault(one, outcome)
+            self._sequences[one] = (self._sequences.get(one, 0) + len(part)) % _SEQUENCES
+            self._on_stored(one, outcome, part)
+        elif outcome.code in _TOO_LARGE and len(part) > 1:
+            middle = len(part) // 2
+            later = [part[:middle], part[middle:], *later]
+        else:
+            return outcome
+        if not later:
+            del self._parts[one]
+            return self.first_offsets[one]
+        self._parts[one] = later
+        self._batches[one] = self._encoded(one)
+        return None
 
     def _encoded(self, one: TopicPartition) -> memoryview:
-        sequence = self._sequences.get(one, 0)
-        return memoryview(encode_batch(self._records[one], self._codec, (*self._identity, sequence)))
+        producer = (*self._identity, self._sequences.get(one, 0))
+        return memoryview(encode_batch(self._parts[one][0], self._codec, producer))
 
 
 def encode_batch(records: Sequence[Record], codec: Codec, producer: tuple[int, int, int] = NO_PRODUCER) -> bytearray:

@@ -167,6 +167,17 @@ def test_a_reader_that_has_enough(fake: FakeRecords, monkeypatch: pytest.MonkeyP
     assert (result.exit_code, result.output) == (0, "")
 
 
+def test_a_topic_that_takes_small_batches_only(fake: FakeRecords) -> None:
+    fake.batch_max_bytes = 2_000
+    numbers = [str(number) for number in range(1_000)]
+    assert produced(fake, "\n".join(numbers), "-p", "1") == {
+        "topic": "orders",
+        "records": 1_000,
+        "partitions": [{"partition": 1, "records": 1_000, "first_offset": 0, "last_offset": 999}],
+    }
+    assert consumed(fake, "--from-beginning") == numbers
+
+
 def test_the_first_refusal_ends_it_and_what_was_stored_is_told(fake: FakeRecords) -> None:
     fake.refuse(ProduceRequest, 0, ErrorCode.MESSAGE_TOO_LARGE)
     large = "x" * 300_000

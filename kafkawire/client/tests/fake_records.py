@@ -21,13 +21,14 @@ from kafkawire.wire.message import Message
 class FakeRecords(FakeAdmin):
     """`batches` has what is stored, by topic and partition; the next answers of the APIs in `lose` get lost.
 
-    Partitions in `short_of_replicas` store nothing.
+    Partitions in `short_of_replicas` store nothing; none stores a batch of more than `batch_max_bytes`.
     """
 
     def __init__(self, broker_count: int = 1) -> None:
         super().__init__(broker_count)
         self.batches: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.lose: list[int] = []
+        self.batch_max_bytes = 2**31
         self.short_of_replicas: set[tuple[str, int]] = set()
         self._producers = 0
         self._sequences: dict[tuple[int, str, int], int] = {}
@@ -73,6 +74,8 @@ class FakeRecords(FakeAdmin):
         code = self._refusal(0) or self._misplaced(address, log)
         if (topic, sent.index) in self.short_of_replicas:
             code = ErrorCode.NOT_ENOUGH_REPLICAS
+        elif len(sent.records) > self.batch_max_bytes:
+            code = ErrorCode.MESSAGE_TOO_LARGE
         row = produce.PartitionProduceResponse(index=sent.index, error_code=code)
         if row.error_code:
             return row

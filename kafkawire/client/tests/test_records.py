@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import trio
 
@@ -120,6 +122,47 @@ async def test_what_does_not_pass_is_told_and_the_next_batch_is_in_order() -> No
         assert isinstance(refused, Refusal)
         assert refused.code == ErrorCode.MESSAGE_TOO_LARGE
         assert await producer.send({FIRST: [Record(value=b"2")]}) == {FIRST: 0}
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+async def test_what_is_too_large_is_halved_and_stays_in_order(codec: Codec) -> None:
+    """Also where the answer to each second part gets lost."""
+    fake = fake_cluster()
+    fake.batch_max_bytes = 200
+    records = [Record(value=b"%d" % number) for number in range(100)]
+    stored: list[Record] = []
+
+    def note(one: TopicPartition, offset: int, part: Sequence[Record]) -> None:
+        if one == FIRST:
+            assert offset == len(stored)
+            stored.extend(part)
+            fake.lose = [ProduceRequest.API_KEY]
+
+    async with reachable(fake) as cluster:
+        producer = Producer(cluster, codec)
+        assert await producer.send({FIRST: records, SECOND: records[:1]}, note) == {FIRST: 0, SECOND: 0}
+        assert await producer.send({FIRST: records, SECOND: records[:1]}, note) == {FIRST: 100, SECOND: 1}
+        assert stored == records * 2
+        assert len(fake.batches["orders", 0]) >= 8
+        found = values(await Consumer(cluster, {FIRST: 0}, unheard).poll())
+        assert found == [(offset, one.value) for offset, one in enumerate(stored)]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE])
+async def test_a_record_that_is_too_large_alone_is_refused_and_nothing_after_it_is_sent(code: ErrorCode) -> None:
+    fake = fake_cluster()
+    fake.refuse(ProduceRequest, code, 0, code, code)
+    records = [Record(value=b"%d" % number) for number in range(6)]
+    told: list[tuple[int, int]] = []
+    async with reachable(fake) as cluster:
+        producer = Producer(cluster)
+        outcomes = await producer.send({FIRST: records}, lambda one, offset, part: told.append((offset, len(part))))
+        refused = outcomes[FIRST]
+        assert isinstance(refused, Refusal)
+        assert refused.code == code
+        assert told == [(0, 3)]
+        assert len(fake.asked(ProduceRequest)) == 4
+        assert await producer.send({FIRST: records[:1]}) == {FIRST: 3}
 
 
 async def test_no_producer_id_is_given() -> None:
