@@ -59,6 +59,7 @@ def test_a_stage_that_hangs_fails_and_leaves_nothing(
 
 
 def test_an_interrupt_of_the_runner_alone_ends_the_stage(tmp_path: Path, pipe: IO[str]) -> None:
+    interrupt = f"sleep 0.5; kill -INT {os.getpid()}"  # not while the stage is being started: nobody could end it
     with pytest.raises(KeyboardInterrupt):
-        suite.run(hanging(tmp_path / "pipe", 60, then=f"kill -INT {os.getpid()}"), in_ci=False)
+        suite.run(hanging(tmp_path / "pipe", 60, then=interrupt), in_ci=False)
     assert all_of(pipe) == "started\n"
