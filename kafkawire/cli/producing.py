@@ -5,6 +5,7 @@ No more than one piece is under way, so that a broker that is slow makes the inp
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -157,14 +158,14 @@ def _reading(
     input_form: str,
 ) -> Reading:
     try:
-        fixed = None if key is None else decode_text(key.encode(), key_format)
+        fixed = None if key is None else decode_text(os.fsencode(key), key_format)
     except ValueError as error:
         raise click.UsageError(f"--key is {error}") from None
     return Reading(
         key_format=key_format,
         value_format=value_format,
         key=fixed,
-        key_separator=None if key_separator is None else key_separator.encode(),
+        key_separator=None if key_separator is None else os.fsencode(key_separator),
         headers=tuple(map(parse_header, headers)),
         empty_is_null=empty_is_null,
         as_json=input_form == "json",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -78,6 +79,15 @@ def test_a_key_has_its_partition(fake: FakeRecords) -> None:
     (mine,) = [number for number in (0, 1) if "k3=3" in consumed(fake, "-p", str(number), "--from-beginning", "-K=")]
     assert consumed(fake, "--offset=-1", "-p", str(mine), "-K=") == ["k3=again"]
     assert all(fake.batches["orders", number] for number in (0, 1))
+
+
+def test_keys_and_separators_are_the_bytes_that_were_typed(fake: FakeRecords) -> None:
+    """Also where they are no UTF-8, which Python shows as halves of surrogate pairs."""
+    separator, key = os.fsdecode(b"\xff"), os.fsdecode(b"k\xfe")
+    produced(fake, b"k\xff1\n", "-K", separator, "-p", "0")
+    produced(fake, "2\n", "-k", key, "-p", "0")
+    stored = [json.loads(line) for line in consumed(fake, "--from-beginning", "--key-format", "hex", "-o", "json")]
+    assert [(one["key"], one["value"]) for one in stored] == [("6b", "1"), ("6bfe", "2")]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
