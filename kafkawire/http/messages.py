@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
 
 import trio
 from starlette.responses import JSONResponse, Response
@@ -75,7 +76,7 @@ class Query:
         first = _position(given["after"]) if "after" in given else (partition or 0, _number(given, "offset", 0))
         if partition not in (None, first[0]):
             raise BadRequest("after is of another partition")
-        return cls(wanted, partition, first, _number(given, "limit", COUNT_DEFAULT, COUNT_MAX))
+        return cls(wanted, partition, first, _number(given, "limit", COUNT_DEFAULT, 1, COUNT_MAX))
 
 
 class MessageSearch:
@@ -92,7 +93,7 @@ class MessageSearch:
 
     async def _respond(self, request: Request) -> Response:
         try:
-            query = Query.parse(request.query_params)
+            query = Query.parse(_parameters(request.scope["query_string"]))
             topic = self._find_topic(request.path_params["topic"], request.client.host if request.client else "")
             async with self._turns:
                 return JSONResponse(await self._search(topic, query))
@@ -166,6 +167,14 @@ def _text(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
+def _parameters(query: bytes) -> dict[str, str]:
+    """Strictly: Starlette's are with U+FFFD for what is no UTF-8, and that may be the key of another record."""
+    try:
+        return dict(parse_qsl(query.decode(), keep_blank_values=True, errors="strict"))
+    except UnicodeDecodeError:
+        raise BadRequest("the query is not UTF-8; for a key that is not, there is key_base64") from None
+
+
 def _key(given: Mapping[str, str]) -> bytes | None:
     if "key" in given:
         return given["key"].encode()
@@ -177,10 +186,10 @@ def _key(given: Mapping[str, str]) -> bytes | None:
         raise BadRequest("key_base64 is not base64") from None
 
 
-def _number(given: Mapping[str, str], name: str, default: int = 0, most: int = 2**63 - 1) -> int:
+def _number(given: Mapping[str, str], name: str, default: int = 0, least: int = 0, most: int = 2**63 - 1) -> int:
     text = given.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= most):
-        raise BadRequest(f"{name} is not a number from 0 to {most}")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and least <= int(text) <= most):
+        raise BadRequest(f"{name} is not a number from {least} to {most}")
     return int(text)
 
 

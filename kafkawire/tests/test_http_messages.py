@@ -172,7 +172,8 @@ async def test_what_is_refused() -> None:
         ({"offset": "1"}, "offset needs a partition"),
         ({"offset": "-1", "partition": "0"}, "offset is not a number"),
         ({"from": "yesterday"}, "'yesterday' is neither"),
-        ({"key": "1", "limit": "1001"}, "limit is not a number from 0 to 1000"),
+        ({"key": "1", "limit": "1001"}, "limit is not a number from 1 to 1000"),
+        ({"key": "1", "limit": "0"}, "limit is not a number from 1 to 1000"),
         ({"key": "1", "after": "7"}, "after is not a number"),
         ({"key": "1", "partition": "٣"}, "partition is not a number"),
     ],
@@ -180,6 +181,21 @@ async def test_what_is_refused() -> None:
 def test_what_makes_no_sense(given: dict[str, str], reason: str) -> None:
     with pytest.raises(BadRequest, match=reason):
         Query.parse(given)
+
+
+async def test_a_key_that_is_no_text_is_not_taken_for_another() -> None:
+    async with open_broker() as opened:
+        topic = await opened.broker.coordinator.create_topic(
+            "orders", partition_count=1, configs={"index.keys": "true", "segment.bytes": str(1 << 20)}
+        )
+        log = opened.broker.store.get(TopicPartition(topic.topic_id, "orders", 0))
+        await log.append(memoryview(build_batch([Record("\ufffd".encode(), b"", EPOCH_MS)])), acks=-1).wait()
+        app = app_of(opened)
+        status, body = await asked(app, PATH, key=b"\xff")
+        assert (status, json.loads(body)["error"][:23]) == (400, "the query is not UTF-8;")
+        assert await places(app, key="\ufffd") == [(0, 0)]
+        assert await places(app, key_base64="/w==") == []
+        assert await places(app, key="") == []
 
 
 async def test_searches_take_turns() -> None:
