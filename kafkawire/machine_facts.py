@@ -38,6 +38,11 @@ def log_dir(path: Path) -> DirFacts:
     filesystem, usage = PosixFileSystem(), os.statvfs(path)
     is_in_use = _is_in_use(filesystem, path)
     names = [entry.name for entry in path.iterdir()]
+    partitions = sum(map(is_partition_name, names))
+    try:
+        owner = _owner(filesystem, path) if META in names or partitions else None
+    except (StorageError, StoreRefused, OSError) as error:
+        return DirFacts(path=str(path), exists=True, reason=str(error))
     sync_median_ms = None
     with suppress(OSError):
         sync_median_ms = _sync_median_ms(path / PROBE)
@@ -49,10 +54,10 @@ def log_dir(path: Path) -> DirFacts:
         used_ratio=filesystem.usage(str(path)).ratio,
         files_left_ratio=usage.f_favail / usage.f_files if usage.f_files else 1.0,
         sync_median_ms=sync_median_ms,
-        owner=_owner(filesystem, path),
+        owner=owner,
         is_in_use=is_in_use,
         was_stopped_cleanly=META not in names or CLEAN_SHUTDOWN in names,
-        partitions=sum(map(is_partition_name, names)),
+        partitions=partitions,
     )
 
 
@@ -72,13 +77,9 @@ def _is_in_use(filesystem: PosixFileSystem, path: Path) -> bool:
     return False
 
 
-def _owner(filesystem: PosixFileSystem, path: Path) -> tuple[str, int] | None:
-    if not (path / META).exists():
-        return None
-    with suppress(StorageError, StoreRefused):
-        identity = identity_of(filesystem, str(path))
-        return identity.cluster_id, identity.broker_id
-    return None
+def _owner(filesystem: PosixFileSystem, path: Path) -> tuple[str, int]:
+    identity = identity_of(filesystem, str(path))
+    return identity.cluster_id, identity.broker_id
 
 
 def filesystem_of(path: Path, mounts: str | None = None) -> str:

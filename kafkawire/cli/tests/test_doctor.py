@@ -62,6 +62,26 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
     assert (code, about(findings, "/file")) == (1, ["it is no directory"])
 
 
+@pytest.mark.parametrize(
+    ("meta", "reason"),
+    [
+        (b"x\n", "meta.properties begins with 'x': written by another version or another program"),
+        (b"version=1\ncluster.id=c\nbroker.id=one\n", "meta.properties does not say whose it is"),
+        (None, "is no log dir: there is no meta.properties"),
+    ],
+)
+def test_what_a_broker_does_not_start_on_is_a_problem(data: Path, meta: bytes | None, reason: str) -> None:
+    if meta is None:
+        (data / "meta.properties").unlink()
+    else:
+        (data / "meta.properties").write_bytes(meta)
+    for more in ([], ["--scan"]):
+        code, findings = doctor("--set", f"log.dirs={data}", *more)
+        [problem] = [one for one in findings if one["severity"] == "problem"]
+        assert (code, problem["about"]) == (1, f"log dir {data}")
+        assert problem["finding"].endswith(reason)
+
+
 def test_rot_is_found_and_given_up_only_when_told_to(data: Path) -> None:
     segments = sorted((data / "orders-0").glob("*.log"))
     middle = segments[len(segments) // 2]
