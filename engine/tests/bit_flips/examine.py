@@ -24,11 +24,12 @@ SCRUBBING = SealingOptions(scrub_bytes_per_s=1 << 30, scrub_interval_ms=SCRUB_S 
 
 @dataclass
 class Findings:
-    """`wrong` must never be; `missing` only together with `reported`."""
+    """`wrong` must never be; `missing` only together with `reported`. Is the flipped bit still there in the end?"""
 
     wrong: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
+    is_flip_left: bool = False
 
     @property
     def anomalies(self) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine import loading
-from engine.tests.bit_flips.hunt import Flip, kind_of, look, templates
+from engine.tests.bit_flips.hunt import Flip, kind_of, look, repeat, templates
 
 
 def test_what_is_whole_is_served_and_nothing_reported() -> None:
@@ -25,3 +25,10 @@ def test_a_wrong_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         segment = next(path for path in stopped.files() if path.suffix == ".log" and path.parts[0] == "topic1-1")
         findings = look(stopped, Flip(Path(segment), 70, 0))
         assert any("other bytes" in line for line in findings.wrong)
+
+
+def test_what_the_journal_writes_again_need_not_be_found() -> None:
+    """In a batch behind the recovery point of a broker that was killed."""
+    done = repeat(1, 357)
+    assert done.harmless == {".log": 1}
+    assert done.anomalies == []
