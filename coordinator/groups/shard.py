@@ -248,9 +248,8 @@ class Shard:
         entry, answers, records = effects
         self._filling.records += records
         newest = self._newest_round()
-        if entry is not None and (
-            records or entry.mark is None
-        ):  # a new one: what was under its id may not be gone yet
+        # A new one has no mark: what was under its id may not be gone yet.
+        if entry is not None and (records or entry.mark is None):
             entry.mark = newest
         mark = newest if entry is None else entry.mark
         for asker, outcome in answers:

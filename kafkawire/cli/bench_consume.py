@@ -74,8 +74,7 @@ class Reading:
             async with self._cluster() as cluster:
                 consumer = Consumer(cluster, starts, remark)
                 while True:
-                    for one in [one for one, position in consumer.positions.items() if position >= ends[one]]:
-                        consumer.leave(one)
+                    consumer.leave_read(ends)
                     if not consumer.positions:
                         return
                     await self._poll(cluster, consumer)

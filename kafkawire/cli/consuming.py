@@ -111,8 +111,7 @@ class Consumption:
         consumer = Consumer(self._cluster, positions, remark)
         while self._progress.records != count_max:
             if exit_at_end:
-                for one in [one for one, position in consumer.positions.items() if position >= ends[one]]:
-                    consumer.leave(one)
+                consumer.leave_read(ends)
             if not consumer.positions:
                 return
             batches = await self._cluster.within(self._timeout_s + WAIT_MAX_MS / 1000, consumer.poll)

@@ -100,9 +100,10 @@ class Consumer:
         self._remark = remark
         self._wait_ms = 0
 
-    def leave(self, partition: TopicPartition) -> None:
-        """It is not read any further."""
-        del self.positions[partition]
+    def leave_read(self, ends: Mapping[TopicPartition, int]) -> None:
+        """What has been read up to these offsets is not read any further."""
+        for one in [one for one, position in self.positions.items() if position >= ends[one]]:
+            del self.positions[one]
 
     async def poll(self) -> list[Batch]:
         """What there is next, in any partition; nothing after a while without. Raises ClientError."""

@@ -126,8 +126,7 @@ class _Connection:
             async with self._sending:
                 await self._send(event.data)
         elif isinstance(event, Closed):
-            await self._stream.aclose()
-            await self._protocol.handle(Closed())
+            await self._close()
         elif isinstance(event, Updated):
             self._patience.deadline = trio.current_time() + IDLE_TIMEOUT_S if event.idle else inf
 
@@ -136,5 +135,8 @@ class _Connection:
             with trio.fail_after(SEND_TIMEOUT_S):
                 await self._stream.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
-            await self._stream.aclose()
-            await self._protocol.handle(Closed())
+            await self._close()
+
+    async def _close(self) -> None:
+        await self._stream.aclose()
+        await self._protocol.handle(Closed())

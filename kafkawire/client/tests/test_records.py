@@ -233,7 +233,9 @@ async def test_control_batches_and_gaps_are_passed_over() -> None:
         reader = Consumer(cluster, {FIRST: 0}, unheard)
         assert values(await reader.poll()) == [(2, b"2")]
         assert reader.positions == {FIRST: 3}
-        reader.leave(FIRST)
+        reader.leave_read({FIRST: 4})
+        assert reader.positions == {FIRST: 3}
+        reader.leave_read({FIRST: 3})
         assert reader.positions == {}
 
 
