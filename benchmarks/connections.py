@@ -29,22 +29,14 @@ def open_idle(stack: ExitStack, port: int, count: int) -> None:
         assert connection.receive_frame() is not None
 
 
-def busy(contender: Contender, requests: int) -> dict[str, float]:
-    topic = bench.new_topic(contender, BUSY)
-    batch = batch_of(bench.KIB)
-    figures = bench.measure(
-        contender, [produce_requests(topic, [each], batch, requests // BUSY) for each in range(BUSY)], 1
-    )
-    bench.delete_topic(contender, topic)
-    return figures
-
-
-def once(idle: int, requests: int, contender: Contender) -> report.Figures:
+def once(idle: int, requests: int, topics: dict[str, str], contender: Contender) -> report.Figures:
     """Without idle connections, then with them."""
-    alone = busy(contender, requests)
+    topic, batch = topics[contender.name], batch_of(bench.KIB)
+    load = [produce_requests(topic, [each], batch, requests // BUSY) for each in range(BUSY)]
+    alone = bench.measure(contender, load, 1)
     with ExitStack() as stack:
         open_idle(stack, contender.broker.port, idle)
-        crowded = busy(contender, requests)
+        crowded = bench.measure(contender, load, 1)
     return {
         "req/s alone": alone["req/s"],
         "req/s": crowded["req/s"],
@@ -84,7 +76,8 @@ def compare(directory: Path, options: Options) -> report.Report:
         field = bench.durabilities(shipped)
         bench.warm(field, options)
         case = f"{idle} idle connections beside {BUSY} that produce 1 KiB"
-        result = bench.alternate(case, "p99 ms", field, partial(once, idle, requests), options)
+        with bench.a_topic_each(field, BUSY) as topics:
+            result = bench.alternate(case, "p99 ms", field, partial(once, idle, requests, topics), options)
         return report.Report(machine.facts(), [memory, result], bench.rss_peaks(shipped))
 
 

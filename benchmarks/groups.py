@@ -79,16 +79,15 @@ def offsets_kept(contender: Contender) -> Iterator[None]:
         admin.alter_config("__consumer_offsets", key, None)
 
 
-def commit(load: Commits, options: Options, contender: Contender) -> report.Figures:
+def commit(load: Commits, options: Options, topics: dict[str, str], contender: Contender) -> report.Figures:
     each = max(1, options.count(load.requests, load.connections) // load.connections)
-    topic = bench.new_topic(contender, load.connections)
+    topic = topics[contender.name]
     requests = [
         group_requests.commit_requests(f"committer-{number}", topic, [number], each)
         for number in range(load.connections)
     ]
     with offsets_kept(contender):
         figures = bench.measure(contender, requests, load.in_flight)
-    bench.delete_topic(contender, topic)
     return {name: figures[name] for name in ("req/s", "p50 ms", "p99 ms", "CPU s")}
 
 
@@ -185,10 +184,10 @@ def compare(directory: Path, options: Options) -> report.Report:
             for size in (GROUP_SIZES[:1] if options.toy else GROUP_SIZES)
         ]
         committed_to = [each for each in bench.durabilities(shipped) if each.name in COMMITTED_TO]
-        results += [
-            bench.alternate(load.name, "req/s", committed_to, partial(commit, load, options), options)
-            for load in (COMMITS[:1] if options.toy else COMMITS)
-        ]
+        for load in COMMITS[:1] if options.toy else COMMITS:
+            with bench.a_topic_each(committed_to, load.connections) as topics:
+                once = partial(commit, load, options, topics)
+                results.append(bench.alternate(load.name, "req/s", committed_to, once, options))
         results.append(fetches(options, shipped))
         case = f"produce and topic creation beside {OFFSETS_PER_S:,} committed offsets/s"
         results.append(

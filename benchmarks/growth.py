@@ -55,17 +55,11 @@ def once(point: Point, options: Options, topics: dict[str, str], contender: Cont
 
 
 def alternate(point: Point, options: Options, field: Sequence[Contender]) -> report.Result:
-    """All runs of a contender use one topic: some take longer to make 5,000 partitions than to write to them.
-
-    More in one request is refused by Apache Kafka's controller (10,000 records), and two contenders share its limit of
-    descriptors.
+    """More partitions in one request are refused by Apache Kafka's controller (10,000 records), and its two contenders
+    share a limit of descriptors.
     """
-    settings = {"max_message_bytes": str(2 * MIB)}
-    topics = {contender.name: bench.new_topic(contender, point.partitions, **settings) for contender in field}
-    result = bench.alternate(point.name, "req/s", field, partial(once, point, options, topics), options)
-    for contender in field:
-        bench.delete_topic(contender, topics[contender.name])
-    return result
+    with bench.a_topic_each(field, point.partitions, max_message_bytes=str(2 * MIB)) as topics:
+        return bench.alternate(point.name, "req/s", field, partial(once, point, options, topics), options)
 
 
 def compare(directory: Path, options: Options) -> report.Report:

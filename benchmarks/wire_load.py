@@ -50,11 +50,17 @@ FETCH_SIZE_BYTES = MIB
 FETCH_DATA_BYTES = 64 * MIB
 
 
-def produce(case: Case, options: Options, contender: Contender) -> report.Figures:
+def partitions_of(case: Case, options: Options) -> tuple[int, int]:
+    """For each connection, and in all."""
+    each = 1 if options.toy else case.partitions_each
+    return each, each * case.connections
+
+
+def produce(case: Case, options: Options, topics: dict[str, str], contender: Contender) -> report.Figures:
     """Each connection has partitions of its own; afterwards every partition must hold what was acknowledged."""
-    partitions_each = 1 if options.toy else case.partitions_each
-    partitions = case.connections * partitions_each
-    topic = bench.new_topic(contender, partitions)
+    partitions_each, partitions = partitions_of(case, options)
+    topic = topics[contender.name]
+    before = end_offsets(contender.broker.port, topic, range(partitions))
     batch = batch_of(case.request_size_bytes)
     rounds = max(1, int(case.requests * options.scale) // partitions)
     requests = [
@@ -63,10 +69,10 @@ def produce(case: Case, options: Options, contender: Contender) -> report.Figure
     ]
     figures = bench.measure(contender, requests, case.in_flight)
     expected = rounds * max(1, case.request_size_bytes // KIB)
-    ends = end_offsets(contender.broker.port, topic, range(partitions))
-    if set(ends) != {expected}:
-        raise LoadFailed(f"{contender.name}: partitions end at {sorted(set(ends))}, not {expected}")
-    bench.delete_topic(contender, topic)
+    after = end_offsets(contender.broker.port, topic, range(partitions))
+    stored = {end - begin for begin, end in zip(before, after, strict=True)}
+    if stored != {expected}:
+        raise LoadFailed(f"{contender.name}: partitions have {sorted(stored)} records more, not {expected}")
     return figures
 
 
@@ -89,7 +95,8 @@ def fetch(case: Case, options: Options, topics: dict[str, str], contender: Conte
 def run_case(case: Case, field: Sequence[Contender], options: Options) -> report.Result:
     if not case.fetch:
         chosen = [contender for contender in field if contender.is_synced or not case.only_synced]
-        return bench.alternate(case.name, "req/s", chosen, partial(produce, case, options), options)
+        with bench.a_topic_each(chosen, partitions_of(case, options)[1]) as topics:
+            return bench.alternate(case.name, "req/s", chosen, partial(produce, case, options, topics), options)
     chosen = [contender for contender in field if contender.fetches]
     topics = {contender.name: filled_topic(case, options, contender) for contender in chosen}
     result = bench.alternate(case.name, "MB/s", chosen, partial(fetch, case, options, topics), options)
