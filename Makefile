@@ -11,7 +11,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install
   curl docker-compose iproute2 kcat procps strace
 OLDEST_PYTHON := .cache/oldest-python
 
-.PHONY: help install install-test run check test long bench system-deps jars kafka-jars spark-jars kaskade oldest-clients generate clean
+.PHONY: help install install-test run check test long bench system-deps jars kafka-jars spark-jars registry-jars kaskade oldest-clients generate clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -59,16 +59,19 @@ generate: install-test  ## write the generated files: messages, docs/{protocol,c
 	$(BIN)/python tools/generate_modules_doc.py
 	$(BIN)/python tools/generate_compatibility_doc.py
 
-jars: kafka-jars spark-jars
+jars: kafka-jars spark-jars registry-jars
 kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars
 spark-jars: $(JARS)/spark/.done  ## the four jars Spark's kafka source needs, into .cache/jars/spark
+registry-jars: $(JARS)/registry/.done  ## Apicurio Registry, into .cache/jars/registry
 
 # Without Maven the tests that need the jars are skipped and say so. Into a new directory: jars of other versions must not
 # stay beside them.
+$(JARS)/%/.done: GOAL := copy-dependencies
+$(JARS)/registry/.done: GOAL := unpack
 $(JARS)/%/.done: tools/jars/%.xml
 	@if command -v mvn >/dev/null; then \
 	  rm -rf $(@D).new && \
-	  mvn --batch-mode --quiet -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D).new && \
+	  mvn --batch-mode --quiet -f $< dependency:$(GOAL) -DoutputDirectory=$(CURDIR)/$(@D).new && \
 	  rm -rf $(@D) && mv $(@D).new $(@D) && touch $@; \
 	else echo "no mvn on the PATH: $* jars not fetched"; fi
 

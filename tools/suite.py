@@ -95,7 +95,7 @@ CHECK = [
 ]
 CLIENTS = folders("kcat", "confluent", "kafka_python", "aiokafka", "consoles", "cli", "restart", "compaction")
 OTHER_LANGUAGES = folders("go", "node", "rust")
-APPLICATIONS = folders("connect", "mirror", "streams")
+APPLICATIONS = folders("connect", "mirror", "streams", "registry")
 NEWEST = ("-m", "not oldest")
 OLDEST = ("-m", "oldest", *folders("confluent", "kafka_python", "aiokafka", "java"), *OTHER_LANGUAGES)
 TEST = [
@@ -112,7 +112,7 @@ TEST = [
     pytest_stage("groups of stock clients", 480, "compat_tests/groups"),
     pytest_stage("kills, power cuts, failing disks", 480, "compat_tests/chaos"),
     pytest_stage("java tools", 420, *NEWEST, "compat_tests/java"),
-    pytest_stage("connect, mirrors and streams", 480, *APPLICATIONS),
+    pytest_stage("connect, mirrors, streams, a registry", 480, *APPLICATIONS),
     pytest_stage("differential", 360, "compat_tests/differential"),
     pytest_stage("spark", 480, "compat_tests/spark"),
     pytest_stage("benchmarks at toy size", 360, "benchmarks"),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compat_tests.confluent.clients import wait_until
 from compat_tests.harness.broker import free_port
+from compat_tests.harness.rest import RefusedError, RestService
 from compat_tests.harness.tools import running_java
 
 if TYPE_CHECKING:
@@ -23,28 +21,13 @@ FILE = "org.apache.kafka.connect.file.FileStream"
 TEXT = "org.apache.kafka.connect.storage.StringConverter"
 
 
-class Worker:
+class Worker(RestService):
     """A Connect worker and its REST interface."""
-
-    def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}"
-
-    def call(self, path: str, document: object = None) -> Any:
-        body = None if document is None else json.dumps(document).encode()
-        request = urllib.request.Request(self._url + path, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
-
-    def answers(self) -> bool:
-        try:
-            return self.call("/connectors") is not None
-        except (urllib.error.URLError, ConnectionError):
-            return False
 
     def is_running(self, connector: str) -> bool:
         try:
             status = self.call(f"/connectors/{connector}/status")
-        except urllib.error.HTTPError:
+        except RefusedError:
             return False
         states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
         assert "FAILED" not in states, status
@@ -77,7 +60,9 @@ def worker(broker: Broker, directory: Path) -> Iterator[Worker]:
     with running_java(directory / "worker.log", distributed, str(properties)) as process:
         connect = Worker(port)
         wait_until(
-            lambda: process.poll() is not None or connect.answers(), "the worker does not answer", START_TIMEOUT_S
+            lambda: process.poll() is not None or connect.answers("/connectors"),
+            "the worker does not answer",
+            START_TIMEOUT_S,
         )
         assert process.poll() is None, "the worker is gone"
         yield connect

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA_JARS = ROOT / ".cache" / "jars" / "kafka"
 SPARK_JARS = ROOT / ".cache" / "jars" / "spark"
+REGISTRY_JARS = ROOT / ".cache" / "jars" / "registry"
 OLDEST_KAFKA_JARS = ROOT / ".cache" / "jars" / "oldest-kafka"
 KASKADE = ROOT / ".cache" / "kaskade"
 PROMTOOL = ROOT / ".cache" / "promtool" / "promtool"
@@ -56,6 +57,13 @@ def need_spark_jars() -> Path:
         pytest.skip("needs pyspark: make .venv/.spark")
     need_file(SPARK_JARS / ".done", "the jars of Spark's kafka source", "make spark-jars")
     return SPARK_JARS
+
+
+def need_registry_jars() -> Path:
+    """Apicurio Registry, and a Java to run it."""
+    need_java()
+    need_file(REGISTRY_JARS / ".done", "Apicurio Registry", "make registry-jars")
+    return REGISTRY_JARS
 
 
 def need_kaskade() -> Path:

@@ -58,6 +58,7 @@ def test_java_clients_are_pinned_so() -> None:
     assert in_pom("tools/jars/kafka.xml", "kafka_2.13") == client("kafka-clients").newest
     assert in_pom("tools/jars/kafka.xml", "connect-file") == client("connect-runtime").newest
     assert in_pom("tools/jars/oldest-kafka.xml", "kafka-clients") == client("kafka-clients").oldest
+    assert in_pom("tools/jars/registry.xml", "apicurio-registry-app") == client("apicurio-registry").newest
     assert in_pom("tools/jars/spark.xml", "spark-sql-kafka-0-10_2.13") == client("spark-sql-kafka").newest
 
 
