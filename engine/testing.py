@@ -119,6 +119,11 @@ class MemoryFile:
         self._inode = inode
         self._life = filesystem.crashes
 
+    @property
+    def path(self) -> str:
+        """Where it was made."""
+        return self._inode.path
+
     def _check_alive(self) -> None:
         assert self._life == self._filesystem.crashes, "a file opened before the crash is used after it"
 

@@ -4,7 +4,9 @@ import dataclasses
 import errno
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import trio
@@ -20,8 +22,10 @@ from engine.errors import (
     UnknownPartition,
 )
 from engine.filesystem import PosixFileSystem
+from engine.io_workers import LoopPool
 from engine.retention_keeper import SPACE_CHECK_INTERVAL_S, RetentionOptions
-from engine.testing import Fault, MemoryFileSystem
+from engine.segment import segment_name
+from engine.testing import Fault, MemoryFile, MemoryFileSystem
 from engine.tests.helpers import (
     NO_JOURNAL,
     ORDERS,
@@ -34,6 +38,8 @@ from engine.tests.helpers import (
     read_all,
     running,
 )
+
+T = TypeVar("T")
 
 
 def partition(number: int, topic: str = "orders", topic_id: bytes = bytes(range(16))) -> TopicPartition:
@@ -305,6 +311,41 @@ async def test_leftovers_of_a_deletion_are_removed_at_the_next_start() -> None:
     assert len(left) == 1
     async with running(filesystem):
         assert left[0] not in filesystem.list_dir("/data")
+
+
+class WatchedPool(LoopPool):
+    """Knows whether a job is running."""
+
+    is_working = False
+
+    async def run(self, lane: int, job: Callable[[], T]) -> T:
+        def watched() -> T:
+            self.is_working = True
+            try:
+                return job()
+            finally:
+                self.is_working = False
+
+        return await super().run(lane, watched)
+
+
+async def test_a_worker_closes_the_files_of_a_deleted_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop would stand still while the kernel takes back the memory that had their content."""
+    pool = WatchedPool()
+    closed: list[tuple[str, bool]] = []
+    async with running(MemoryFileSystem(), pool=pool) as store:
+        log = await open_orders(store, LogConfig(segment_size_bytes=100))
+        await append(log, b"a")
+        await append(log, b"b")
+        assert await read_all(log) == {0: b"a", 1: b"b"}
+
+        def note(file: MemoryFile) -> None:
+            if file.path.endswith(".log"):
+                closed.append((file.path, pool.is_working))
+
+        monkeypatch.setattr(MemoryFile, "__del__", note, raising=False)
+        await store.delete_partition(ORDERS)
+    assert sorted(closed) == [(f"/data/orders-0/{segment_name(base)}", True) for base in (0, 1)]
 
 
 async def test_directory_of_another_topic_of_that_name_is_set_aside() -> None:
