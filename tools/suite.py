@@ -248,6 +248,7 @@ def main() -> int:
     in_ci = os.environ.get("CI") == "true"
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in its background ignores it
     total = Tally()
     for stage in SUITES[sys.argv[1]]:
         tally = run(stage, in_ci)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import IO, TYPE_CHECKING
 
 import pytest
@@ -58,6 +59,15 @@ def test_a_stage_that_hangs_fails_and_leaves_nothing(
     assert all_of(pipe) == "started\n"
 
 
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """As the suite makes itself: whoever was started by a shell in its background is not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_of_the_runner_alone_ends_the_stage(tmp_path: Path, pipe: IO[str]) -> None:
     interrupt = f"sleep 0.5; kill -INT {os.getpid()}"  # not while the stage is being started: nobody could end it
     with pytest.raises(KeyboardInterrupt):
