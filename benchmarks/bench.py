@@ -118,7 +118,9 @@ def delete_topic(contender: Contender, topic: str) -> None:
 
 @contextmanager
 def a_topic_each(field: Sequence[Contender], partitions: int, **config: str) -> Iterator[dict[str, str]]:
-    """By the contender's name, for all its runs: Apache Kafka writes to partitions that are new at half its speed."""
+    """By the contender's name, for all its runs: Apache Kafka writes to partitions that are new at half its speed, and
+    takes longer to make thousands of them than to write to them.
+    """
     topics = {contender.name: new_topic(contender, partitions, **config) for contender in field}
     yield topics
     for contender in field:

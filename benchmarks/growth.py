@@ -30,6 +30,8 @@ class Point:
 
 
 RECORD_SIZES = (10, 100, KIB, 10 * KIB, 100 * KIB, MIB)
+# No more partitions: Apache Kafka's controller refuses them in one request (10,000 records), and its two contenders
+# share a limit of descriptors.
 SERIES = (
     *(
         Point(f"records of {size:,} B", max(64 * KIB, size), size, 1, 1, 200 if size == MIB else 2_000)
@@ -55,9 +57,7 @@ def once(point: Point, options: Options, topics: dict[str, str], contender: Cont
 
 
 def alternate(point: Point, options: Options, field: Sequence[Contender]) -> report.Result:
-    """More partitions in one request are refused by Apache Kafka's controller (10,000 records), and its two contenders
-    share a limit of descriptors.
-    """
+    """One point, by all contenders."""
     with bench.a_topic_each(field, point.partitions, max_message_bytes=str(2 * MIB)) as topics:
         return bench.alternate(point.name, "req/s", field, partial(once, point, options, topics), options)
 

@@ -76,12 +76,11 @@ def produce(case: Case, options: Options, topics: dict[str, str], contender: Con
     return figures
 
 
-def filled_topic(case: Case, options: Options, contender: Contender) -> str:
+def fill(case: Case, options: Options, topics: dict[str, str], contender: Contender) -> None:
     """FETCH_DATA_BYTES in batches of the case's size."""
-    topic = bench.new_topic(contender, 1)
+    topic = topics[contender.name]
     count = max(16, int(options.scale * FETCH_DATA_BYTES / case.request_size_bytes))
     run_load(contender.broker.port, [produce_requests(topic, [0], batch_of(case.request_size_bytes), count)], 5)
-    return topic
 
 
 def fetch(case: Case, options: Options, topics: dict[str, str], contender: Contender) -> report.Figures:
@@ -93,16 +92,16 @@ def fetch(case: Case, options: Options, topics: dict[str, str], contender: Conte
 
 
 def run_case(case: Case, field: Sequence[Contender], options: Options) -> report.Result:
-    if not case.fetch:
+    if case.fetch:
+        chosen = [contender for contender in field if contender.fetches]
+    else:
         chosen = [contender for contender in field if contender.is_synced or not case.only_synced]
-        with bench.a_topic_each(chosen, partitions_of(case, options)[1]) as topics:
+    with bench.a_topic_each(chosen, partitions_of(case, options)[1]) as topics:
+        if not case.fetch:
             return bench.alternate(case.name, "req/s", chosen, partial(produce, case, options, topics), options)
-    chosen = [contender for contender in field if contender.fetches]
-    topics = {contender.name: filled_topic(case, options, contender) for contender in chosen}
-    result = bench.alternate(case.name, "MB/s", chosen, partial(fetch, case, options, topics), options)
-    for contender in chosen:
-        bench.delete_topic(contender, topics[contender.name])
-    return result
+        for contender in chosen:
+            fill(case, options, topics, contender)
+        return bench.alternate(case.name, "MB/s", chosen, partial(fetch, case, options, topics), options)
 
 
 def compare(directory: Path, options: Options) -> report.Report:
