@@ -44,8 +44,7 @@ async def truncate(log_dir: LogDir, resident: Resident, offset: int) -> None:
         shorter = await log_dir.run(partial(open_log, filesystem, log.directory, last_known))
         await log_dir.index.take_stock(index_key(partition), shorter, stored)
         resident.resume(shorter)
-        log_dir.caches.forget(log.segments)
-        log.let_go()
+        await log_dir.let_go([log])
         try:
             await log_dir.checkpoint_alone()
         except StorageError as error:  # without it a replay would cut again, and also what came meanwhile

@@ -4,7 +4,7 @@ import dataclasses
 import errno
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from engine.filesystem import PosixFileSystem
 from engine.io_workers import LoopPool
 from engine.retention_keeper import SPACE_CHECK_INTERVAL_S, RetentionOptions
 from engine.segment import segment_name
+from engine.store import SegmentStore
 from engine.testing import Fault, MemoryFile, MemoryFileSystem
 from engine.tests.helpers import (
     NO_JOURNAL,
@@ -329,8 +330,22 @@ class WatchedPool(LoopPool):
         return await super().run(lane, watched)
 
 
-async def test_a_worker_closes_the_files_of_a_deleted_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop would stand still while the kernel takes back the memory that had their content."""
+async def delete(store: SegmentStore) -> None:
+    await store.delete_partition(ORDERS)
+
+
+async def truncate(store: SegmentStore) -> None:
+    await store.truncate_partition(ORDERS, 0)
+
+
+@pytest.mark.parametrize(("remove", "looks"), [(delete, 0), (truncate, 4)])
+async def test_a_worker_closes_the_files_of_what_is_removed(
+    monkeypatch: pytest.MonkeyPatch, remove: Callable[[SegmentStore], Awaitable[None]], looks: int
+) -> None:
+    """The loop would stand still while the kernel takes back the memory that had their content.
+
+    A truncation `looks` into the segment that it cuts, and closes it again each time.
+    """
     pool = WatchedPool()
     closed: list[tuple[str, bool]] = []
     async with running(MemoryFileSystem(), pool=pool) as store:
@@ -344,8 +359,8 @@ async def test_a_worker_closes_the_files_of_a_deleted_partition(monkeypatch: pyt
                 closed.append((file.path, pool.is_working))
 
         monkeypatch.setattr(MemoryFile, "__del__", note, raising=False)
-        await store.delete_partition(ORDERS)
-    assert sorted(closed) == [(f"/data/orders-0/{segment_name(base)}", True) for base in (0, 1)]
+        await remove(store)
+        assert sorted(closed) == [(f"/data/orders-0/{segment_name(base)}", True) for base in [0] * looks + [0, 1]]
 
 
 async def test_directory_of_another_topic_of_that_name_is_set_aside() -> None:
