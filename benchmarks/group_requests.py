@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.background import keep_pace
 from benchmarks.wire_requests import batch_of, checker, create_topic_frame, produce_requests, sized
-from compat_tests.harness.messages import decode_response, encode_request
+from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 from kafkawire.client.load import LoadFailed, Requests
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from kafkawire import process
 from kafkawire.cli import main
+from kafkawire.process import run
 
 if TYPE_CHECKING:
-    from kafkawire.config import Config
+    from kafkawire.config.broker_config import Config
 
 INTERVAL_S = 0.002
 OUTPUT = "KAFKAWIRE_LAG_OUTPUT"  # the file the notes go to
 
-_main: Any = process._main
+_main: Any = run._main
 
 
 async def watch(notes: list[tuple[float, float]]) -> None:
@@ -50,5 +50,5 @@ def write(notes: list[tuple[float, float]]) -> None:
 
 
 if __name__ == "__main__":
-    setattr(process, "_main", watched)  # noqa: B010 - a name of its own would be a switch in the product
+    setattr(run, "_main", watched)  # noqa: B010 - a name of its own would be a switch in the product
     sys.exit(main())

@@ -1,7 +1,7 @@
 """The control plane's domain errors, each with a text for a human.
 
-They know no Kafka error code: `kafkawire.errors` holds the one table from these classes to codes. The texts follow
-those of Kafka's controller (Topic, ReplicationControlManager), because tools and people search for them.
+They know no Kafka error code: `kafkawire.requests.errors` holds the one table from these classes to codes. The texts
+follow those of Kafka's controller (Topic, ReplicationControlManager), because tools and people search for them.
 """
 
 

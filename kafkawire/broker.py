@@ -37,28 +37,28 @@ from engine.io_workers import ThreadPool, WorkerPool
 from engine.retention_keeper import RetentionOptions
 from engine.sealing import SealingOptions
 from engine.store import SegmentStore, StoreOptions, StoreWorld
-from kafkawire.config import Config
-from kafkawire.configs import COMPACTION, Configs
-from kafkawire.context import BrokerInterfaces, allow_all
-from kafkawire.descriptors import PLENTY, Descriptors
-from kafkawire.dispatch import Dispatcher
-from kafkawire.fetch_sessions import FetchSessionCache
+from kafkawire.adapters.partition_host import EngineHost, cleaner_options
+from kafkawire.adapters.state_logs import EngineStateLogs
+from kafkawire.config.broker_config import Config
+from kafkawire.config.effective import COMPACTION, EffectiveConfigs
+from kafkawire.config.log_levels import LEVELS, LogLevels
+from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
-from kafkawire.log_levels import LEVELS, LogLevels
-from kafkawire.partition_host import EngineHost, cleaner_options
-from kafkawire.request_metrics import RequestMetrics
-from kafkawire.server import ServerLimits, serve
-from kafkawire.server_stats import ServerStats
-from kafkawire.state_logs import EngineStateLogs
-from kafkawire.topic_lookup import high_watermark
-from kafkawire.transport import Listener, open_listener
+from kafkawire.requests.context import BrokerInterfaces, allow_all
+from kafkawire.requests.dispatch import Dispatcher
+from kafkawire.requests.headers import response_class
+from kafkawire.requests.metrics import RequestMetrics
+from kafkawire.requests.topic_lookup import high_watermark
+from kafkawire.server.descriptors import PLENTY, Descriptors
+from kafkawire.server.server import ServerLimits, serve
+from kafkawire.server.stats import ServerStats
+from kafkawire.server.transport import Listener, open_listener
 from kafkawire.wire.connection import ConnectionLimits
 from kafkawire.wire.plans import warm
-from kafkawire.wire.versions import response_class
 
 if TYPE_CHECKING:  # imported when there is an HTTP listener
     from kafkawire.http.app import App
-    from kafkawire.loop_watch import LoopWatch
+    from kafkawire.server.loop_watch import LoopWatch
 
 _log = structlog.get_logger(__name__)
 
@@ -119,7 +119,7 @@ class Broker:
     stop: trio.Event = field(default_factory=trio.Event)
     drained: trio.Event = field(default_factory=trio.Event)  # the server has answered its last request
     failure: str | None = None
-    _configs: Configs = field(init=False)
+    _configs: EffectiveConfigs = field(init=False)
     _limits: ServerLimits = field(init=False)
     _host: EngineHost | None = None
     _metadata: MetadataStore | None = None
@@ -127,7 +127,7 @@ class Broker:
     _groups: GroupCoordinators | None = None
 
     def __post_init__(self) -> None:
-        self._configs = Configs(self.config)
+        self._configs = EffectiveConfigs(self.config)
         self._limits = ServerLimits(
             connection=ConnectionLimits(
                 max_frame_size_bytes=self.config.max_request_size_bytes,
@@ -313,7 +313,7 @@ class Broker:
         )
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
         named = {name: [listener] for name, listener in self.listeners.items()}
-        await nursery.start(partial(self._serve, named, Dispatcher(interfaces)))
+        await nursery.start(partial(self._serve, named, Dispatcher(interfaces, API_TABLE)))
 
     async def _serve(
         self,
@@ -334,7 +334,7 @@ class Broker:
 
     async def _start_http(self, nursery: trio.Nursery, host: str, port: int) -> None:
         from kafkawire.http.serve import serve_http
-        from kafkawire.loop_watch import LoopWatch
+        from kafkawire.server.loop_watch import LoopWatch
 
         watch = LoopWatch()
         nursery.start_soon(watch.run)
@@ -350,13 +350,13 @@ class Broker:
         from kafkawire.http.group_metrics import GroupMetrics
         from kafkawire.http.health import Health
         from kafkawire.http.log_metrics import LogMetrics
-        from kafkawire.http.messages import MessageSearch
         from kafkawire.http.metrics import BrokerCollector
+        from kafkawire.http.record_search import RecordSearch
 
         assert self._groups is not None
         store, image, me = self.store, self._current_image, self.config.node_id
         health = Health(lambda: self.is_live, image, store, store.statistics, me)
-        messages = MessageSearch(self.coordinator, store, allow_all)
+        messages = RecordSearch(self.coordinator, store, allow_all)
         collector = BrokerCollector(self.metrics, self.stats, store.stats, watch, image, store.statistics, me)
         logs = LogMetrics(self.metrics.by_topic, store.partition_statistics, image)
         groups = GroupMetrics(self._groups, self._high_watermark)

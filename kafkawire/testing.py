@@ -25,11 +25,11 @@ from engine.io_workers import LoopPool
 from engine.testing import MemoryFileSystem
 from engine.testing_index import MemoryIndex
 from kafkawire.broker import Broker, Surroundings, run_broker
-from kafkawire.config import Config, load
-from kafkawire.memory_transport import MemoryListener, MemoryStream
-from kafkawire.transport import Listener
+from kafkawire.config.broker_config import Config, load
+from kafkawire.requests.headers import decode_response, encode_request
+from kafkawire.server.memory_transport import MemoryListener, MemoryStream
+from kafkawire.server.transport import Listener
 from kafkawire.wire.message import Message
-from kafkawire.wire.versions import decode_response, encode_request
 
 EPOCH_MS = 1_700_000_000_000  # the wall clock when trio's clock shows 0
 

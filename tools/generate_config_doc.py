@@ -8,15 +8,17 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
-from kafkawire.config import BROKER_KEYS, OLDER_NAMES
-from kafkawire.config_keys import Key, TopicKey
-from kafkawire.topic_config import LOG_KEYS, TOPIC_KEYS
-from kafkawire.unbuilt_config import HARMLESS_KEYS
+from kafkawire.config.broker_config import BROKER_KEYS, OLDER_NAMES
+from kafkawire.config.keys import Key, TopicKey
+from kafkawire.config.topic_config import LOG_KEYS, TOPIC_KEYS
+from kafkawire.config.unbuilt import HARMLESS_KEYS
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "configs.md"
+TESTS = ("*/tests/test_*.py", "kafkawire/*/tests/test_*.py", "compat_tests/*/test_*.py")
 
 INTRODUCTION = """# Configs
 
@@ -40,7 +42,7 @@ UNBUILT = ("key", "type", "default", "change")
 def shown_by() -> dict[str, list[str]]:
     """Key -> names of the tests that carry `enforces(key)`."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted([*ROOT.glob("*/tests/test_*.py"), *ROOT.glob("compat_tests/*/test_*.py")]):
+    for path in sorted(chain(*(ROOT.glob(where) for where in TESTS))):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 for key in enforced(node):

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafkawire.handlers import API_TABLE, Api
+from kafkawire.handlers import API_TABLE
 from kafkawire.messages import MODULES
-from kafkawire.wire.versions import request_class
+from kafkawire.requests.api import Api
+from kafkawire.requests.headers import request_class
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
 

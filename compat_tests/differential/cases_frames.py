@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from compat_tests.differential.catalogue import VERSIONS, case
 from compat_tests.harness.batches import Batch
-from compat_tests.harness.messages import API_KEYS, encode_body, encode_request, header, is_flexible
+from compat_tests.harness.kio_codec import API_KEYS, encode_body, encode_request, header, is_flexible
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.differential.normalise import Normaliser
-from compat_tests.harness.messages import Fields, decode_response, encode_request
+from compat_tests.harness.kio_codec import Fields, decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from compat_tests.differential.document import ranges, sort, table
 from compat_tests.differential.explained import Explanation
 from compat_tests.differential.normalise import Normaliser, describe_batch, split_batches
 from compat_tests.harness.batches import Batch, Record
-from compat_tests.harness.messages import API_KEYS
+from compat_tests.harness.kio_codec import API_KEYS
 from kafkawire.handlers import API_TABLE
 
 REPLY: dict[str, Any] = {"error_code": 0, "topics": [{"name": "a", "partitions": [{"offset": 5}]}]}

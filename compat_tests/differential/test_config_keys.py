@@ -15,10 +15,10 @@ from compat_tests.harness.requirements import need_kafka_jars
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.configs import BROKER, TOPIC, Resource, describe_configs
 from kafkawire.client.connection import parse_bootstrap
-from kafkawire.config import BROKER_KEYS, load
-from kafkawire.configs import Configs
-from kafkawire.context import ConfigEntry
-from kafkawire.topic_config import TOPIC_KEYS
+from kafkawire.config.broker_config import BROKER_KEYS, load
+from kafkawire.config.effective import EffectiveConfigs
+from kafkawire.config.entries import ConfigEntry
+from kafkawire.config.topic_config import TOPIC_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,21 +86,24 @@ def ours(found: Sequence[ConfigEntry]) -> dict[str, Said]:
 def test_topic_keys(kafka: Broker) -> None:
     said = theirs(trio.run(partial(ask, kafka, Resource(TOPIC, "t"))))
     assert said.keys() == TOPIC_KEYS.keys() - set(OWN_TOPIC_KEYS)
-    mine = ours(Configs(load({})[0]).topic("t", {}))
+    mine = ours(EffectiveConfigs(load({})[0]).topic("t", {}))
     assert {name: mine[name] for name in said} == said
 
 
 def test_synonyms_of_topic_keys(kafka: Broker) -> None:
     found = trio.run(partial(ask, kafka, Resource(TOPIC, "t")))
     said = {one.name: [(s.name, s.value) for s in one.synonyms if s.source == 5] for one in found}
-    mine = {one.name: [(name, value) for name, value, _ in one.synonyms] for one in Configs(load({})[0]).topic("t", {})}
+    mine = {
+        one.name: [(name, value) for name, value, _ in one.synonyms]
+        for one in EffectiveConfigs(load({})[0]).topic("t", {})
+    }
     assert {name: mine[name] for name in said} == said
 
 
 def test_broker_keys(kafka: Broker) -> None:
     said = theirs(trio.run(partial(ask, kafka, Resource(BROKER, "1"))))
     assert BROKER_KEYS.keys() - said.keys() == OUR_BROKER_KEYS
-    mine = ours(Configs(load({})[0]).broker())
+    mine = ours(EffectiveConfigs(load({})[0]).broker())
     different = {name: (mine[name], said[name]) for name in mine.keys() & said.keys() if mine[name] != said[name]}
     assert {name: mine[name][0] for name in different} == OTHER_DEFAULTS
     assert all(left[1:] == right[1:] for left, right in different.values())

@@ -17,7 +17,7 @@ from compat_tests.harness.broker import BrokerFailedError, free_port
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
 from compat_tests.harness.tools import running
 from compat_tests.harness.wire import WireConnection, fetch_frame
-from kafkawire.tests.test_config import COMBINED_FILE
+from kafkawire.config.tests.test_broker_config import COMBINED_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Connect, connect_tcp, parse_bootstrap
 from kafkawire.client.consumer import WAIT_MAX_MS, Consumer
 from kafkawire.client.errors import ClientError
-from kafkawire.client.logs import EARLIEST, LATEST, known_offsets, known_partitions
+from kafkawire.client.offsets import EARLIEST, LATEST, known_offsets, known_partitions
 from kafkawire.client.partitions import TopicPartition
 
 

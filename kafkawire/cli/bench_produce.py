@@ -24,12 +24,12 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import CLIENT_ID, Address, Connect, connect_tcp, parse_bootstrap
 from kafkawire.client.errors import ClientError, Refusal, refusal
 from kafkawire.client.load import Load, LoadFailed, Requests
-from kafkawire.client.logs import LATEST, known_offsets
+from kafkawire.client.offsets import LATEST, known_offsets
 from kafkawire.client.partitions import TopicPartition
 from kafkawire.client.producer import BROKER_TIMEOUT_MS, encode_batch
 from kafkawire.client.topics import created_partitions
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkawire.wire.versions import encode_request
+from kafkawire.requests.headers import encode_request
 
 SECONDS: Final = 10.0
 

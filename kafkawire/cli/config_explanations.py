@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
-from kafkawire.config import BROKER_KEYS, OLDER_NAMES
-from kafkawire.config_keys import Key, TopicKey, Update
-from kafkawire.topic_config import SYNONYMS, TOPIC_KEYS
-from kafkawire.unbuilt_config import HARMLESS_KEYS
+from kafkawire.config.broker_config import BROKER_KEYS, OLDER_NAMES
+from kafkawire.config.keys import Key, TopicKey, Update
+from kafkawire.config.topic_config import SYNONYMS, TOPIC_KEYS
+from kafkawire.config.unbuilt import HARMLESS_KEYS
 
 WIDTH: Final = 100
 BUILT: Final = "obeyed"

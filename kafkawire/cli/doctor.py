@@ -13,8 +13,8 @@ from kafkawire.cli.cluster_command import Report, output_option, printable, show
 
 if TYPE_CHECKING:
     from engine.filesystem import FileSystem
-    from kafkawire.config import Config
-    from kafkawire.doctor import DirFacts, Finding
+    from kafkawire.config.broker_config import Config
+    from kafkawire.process.doctor import DirFacts, Finding
 
 COLUMNS: Final = ("", "ABOUT", "FINDING", "ADVICE")
 
@@ -41,10 +41,10 @@ def command(
 
     The exit code is 1 when there is a problem: something that keeps a broker from starting, or records that are lost.
     """
-    from kafkawire import machine_facts
-    from kafkawire.config import ConfigError, load
-    from kafkawire.doctor import Finding, Severity, examine
-    from kafkawire.properties import gather
+    from kafkawire.config.broker_config import ConfigError, load
+    from kafkawire.config.properties import gather
+    from kafkawire.process import machine_facts
+    from kafkawire.process.doctor import Finding, Severity, examine
 
     findings: list[Finding] = []
     try:
@@ -66,7 +66,7 @@ def command(
 def _scan(config: Config, dirs: Sequence[DirFacts], *, accept_loss: bool) -> list[Finding]:
     from engine.errors import EngineError, StoreRefused
     from engine.filesystem import PosixFileSystem
-    from kafkawire.doctor import Finding, Severity
+    from kafkawire.process.doctor import Finding, Severity
 
     findings: list[Finding] = []
     filesystem = PosixFileSystem()
@@ -83,7 +83,7 @@ def _scan(config: Config, dirs: Sequence[DirFacts], *, accept_loss: bool) -> lis
 
 def _repair(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
     from engine.repair import repair
-    from kafkawire.doctor import Finding, Severity
+    from kafkawire.process.doctor import Finding, Severity
 
     outcome = repair(filesystem, one.path, accept_loss=True)
     return [Finding(Severity.NOTE, f"log dir {one.path}", line) for line in outcome.done]
@@ -93,7 +93,7 @@ def _damage(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
     """As `kafkawire segments verify` finds it."""
     from engine.offline import held, partitions, segment_files, verify
     from engine.segment import segment_name
-    from kafkawire.doctor import Finding, Severity
+    from kafkawire.process.doctor import Finding, Severity
 
     findings: list[Finding] = []
     with held(filesystem, one.path):

@@ -20,9 +20,9 @@ from kafkawire.client.groups import (
     delete_offsets,
     describe_groups,
 )
-from kafkawire.client.logs import EARLIEST, LATEST, NO_OFFSET, offsets_at, partitions_of
+from kafkawire.client.offsets import EARLIEST, LATEST, NO_OFFSET, offsets_at, partitions_of
 from kafkawire.client.partitions import TopicPartition
-from kafkawire.errors import ErrorCode
+from kafkawire.requests.errors import ErrorCode
 
 _INACTIVE: Final = frozenset({"Empty", DEAD})
 

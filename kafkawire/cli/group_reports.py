@@ -25,7 +25,7 @@ from kafkawire.client.groups import (
     describe_groups,
     list_groups,
 )
-from kafkawire.client.logs import EARLIEST, LATEST, offsets_at
+from kafkawire.client.offsets import EARLIEST, LATEST, offsets_at
 from kafkawire.client.partitions import TopicPartition, by_topic
 
 # Types whose offsets OffsetFetch tells; brokers that are too old to tell the type have no others.

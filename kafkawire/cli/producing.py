@@ -24,7 +24,7 @@ from kafkawire.cli.streaming import Input, Progress, is_long_work, run_and_tell
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Connect, connect_tcp, parse_bootstrap
 from kafkawire.client.errors import ClientError, Refusal
-from kafkawire.client.logs import known_partitions
+from kafkawire.client.offsets import known_partitions
 from kafkawire.client.partitioner import partition_of_key
 from kafkawire.client.partitions import TopicPartition
 from kafkawire.client.producer import Producer, in_rounds, record_size_max_bytes

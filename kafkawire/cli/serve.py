@@ -21,13 +21,13 @@ def command(properties: Path | None, settings: tuple[str, ...]) -> None:
     """
     import structlog
 
-    from kafkawire import logs, process
     from kafkawire.broker import BrokerFailed, StartError
-    from kafkawire.config import ConfigError, load
-    from kafkawire.properties import gather
-    from kafkawire.siblings import StrangeSibling, check_siblings
+    from kafkawire.config.broker_config import ConfigError, load
+    from kafkawire.config.properties import gather
+    from kafkawire.process import log_output, run
+    from kafkawire.process.siblings import StrangeSibling, check_siblings
 
-    logs.configure()
+    log_output.configure()
     log = structlog.get_logger()
     try:
         check_siblings()
@@ -35,6 +35,6 @@ def command(properties: Path | None, settings: tuple[str, ...]) -> None:
         config, warnings = load(found.values, found.origins)
         for warning in warnings:
             log.warning(warning)
-        process.run(config)
+        run.run(config)
     except (ConfigError, StrangeSibling, StartError, BrokerFailed) as error:
         raise click.ClickException(str(error)) from None

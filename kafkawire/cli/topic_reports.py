@@ -8,8 +8,8 @@ from kafkawire.cli.cluster_command import Report
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import refusal
 from kafkawire.client.topics import NewTopic, Outcomes, create_partitions, create_topics, delete_topics
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from kafkawire.requests.errors import ErrorCode
 
 DRY_RUN = "nothing was changed: --dry-run"
 

@@ -16,7 +16,6 @@ import trio
 from kafkawire.client.connection import Address, Connect, Connection, connect_tcp
 from kafkawire.client.errors import CannotConnect, ClientError, Refusal, refusal
 from kafkawire.client.partitions import TopicPartition
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kafkawire.messages.metadata import (
     MetadataRequest,
@@ -24,6 +23,7 @@ from kafkawire.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from kafkawire.requests.errors import ErrorCode
 
 GROUPS_AT_ONCE: Final = 500  # in one request
 PARTITIONS_AT_ONCE: Final = 10_000

@@ -16,9 +16,9 @@ import trio
 from kafkawire.client.errors import CannotConnect, ClientError, NotSupported
 from kafkawire.messages import MODULES
 from kafkawire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.wire.message import Message
 from kafkawire.wire.primitives import DecodeError, EncodeError
-from kafkawire.wire.versions import decode_response, encode_request
 
 CLIENT_ID: Final = "kafkawire"
 DEFAULT_PORT: Final = 9092

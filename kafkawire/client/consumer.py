@@ -26,10 +26,10 @@ from engine.errors import CorruptMessage
 from kafkawire.client.cluster import LEADER_COMES, Cluster
 from kafkawire.client.connection import Connection
 from kafkawire.client.errors import ClientError, Refusal, refusal
-from kafkawire.client.logs import EARLIEST, LATEST, offsets_at
+from kafkawire.client.offsets import EARLIEST, LATEST, offsets_at
 from kafkawire.client.partitions import TopicPartition, by_topic
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kafkawire.requests.errors import ErrorCode
 
 WAIT_MAX_MS: Final = 500
 REPLY_MAX_BYTES: Final = 8 * 1024 * 1024

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafkawire.errors import ErrorCode
+from kafkawire.requests.errors import ErrorCode
 
 
 class ClientError(Exception):

@@ -15,7 +15,6 @@ from kafkawire.client.connection import Address, Connection
 from kafkawire.client.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from kafkawire.client.errors import ClientError, Refusal, refusal
 from kafkawire.client.partitions import TopicPartition, by_topic
-from kafkawire.errors import ErrorCode
 from kafkawire.messages import consumer_group_describe as consumer
 from kafkawire.messages import describe_groups as classic
 from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -40,6 +39,7 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from kafkawire.requests.errors import ErrorCode
 
 CLASSIC, CONSUMER = "classic", "consumer"
 DEAD = "Dead"

@@ -25,9 +25,9 @@ from kafkawire.client.cluster import LEADER_COMES, RETRY_FIRST_S, Cluster
 from kafkawire.client.connection import Connection
 from kafkawire.client.errors import ClientError, Refusal, refusal
 from kafkawire.client.partitions import TopicPartition, by_topic
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kafkawire.requests.errors import ErrorCode
 
 BATCH_MAX_BYTES: Final = 512 * 1024  # half of what topics take by default; a larger record goes alone
 BROKER_TIMEOUT_MS: Final = 30_000

@@ -11,9 +11,8 @@ import trio
 from kafkawire.client.cluster import RETRY_FIRST_S, Cluster
 from kafkawire.client.connection import Connection
 from kafkawire.client.errors import ClientError, Refusal, refusal
-from kafkawire.client.logs import partitions_of
+from kafkawire.client.offsets import partitions_of
 from kafkawire.client.partitions import TopicPartition
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -26,6 +25,7 @@ from kafkawire.messages.create_topics import (
     CreateTopicsResponse,
 )
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kafkawire.requests.errors import ErrorCode
 
 BROKER_TIMEOUT_MS: Final = 30_000
 

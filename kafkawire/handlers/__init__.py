@@ -6,11 +6,6 @@ those that Apache Kafka 4.3.1 calls stable.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-from kafkawire.context import RequestContext
 from kafkawire.handlers import (
     alter_configs,
     api_versions,
@@ -73,42 +68,7 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequest
 from kafkawire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
-from kafkawire.wire.message import Message
-
-
-class Response(Protocol):
-    """What every response message can do."""
-
-    def encode(self, version: int) -> list[Any]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """One served API: its module's name, its request, its handler, the versions it advertises.
-
-    A version below `first_served` is advertised and closes the connection all the same. `two_stage`: `handle` has put
-    the request into its order when it returns, and the next request starts while it finishes; what it returns is a
-    `kafkawire.dispatch.SecondStage`.
-    """
-
-    name: str
-    request: type[Message]
-    handle: Callable[[RequestContext, Any], Response | Awaitable[Response | None]]
-    min_version: int
-    max_version: int
-    first_served: int = 0
-    two_stage: bool = False
-
-    @property
-    def key(self) -> int:
-        """Kafka's number of the API."""
-        return self.request.API_KEY
-
-    @property
-    def served_min(self) -> int:
-        """The lowest version that is answered."""
-        return max(self.min_version, self.first_served)
-
+from kafkawire.requests.api import Api
 
 API_TABLE: tuple[Api, ...] = (
     # Advertised from 0: librdkafka would otherwise send uncompressed without a word (KAFKA-18659).
@@ -125,7 +85,7 @@ API_TABLE: tuple[Api, ...] = (
     Api("sync_group", SyncGroupRequest, sync_group.handle, 0, 5, two_stage=True),
     Api("describe_groups", DescribeGroupsRequest, describe_groups.handle, 0, 6, two_stage=True),
     Api("list_groups", ListGroupsRequest, list_groups.handle, 0, 5, two_stage=True),
-    Api("api_versions", ApiVersionsRequest, api_versions.handle, 0, 4),
+    Api("api_versions", ApiVersionsRequest, api_versions.handle, 0, 4, refuse_version=api_versions.refuse_version),
     Api("create_topics", CreateTopicsRequest, create_topics.handle, 2, 7),
     Api("delete_topics", DeleteTopicsRequest, delete_topics.handle, 1, 6),
     Api("delete_records", DeleteRecordsRequest, delete_records.handle, 0, 2),

@@ -10,13 +10,13 @@ Version notes: 2 flexible.
 from __future__ import annotations
 
 from coordinator.api import ConfigOperation
-from kafkawire.config_alteration import Alteration, AskedChange, alter
-from kafkawire.context import RequestContext
 from kafkawire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from kafkawire.requests.config_alteration import Alteration, AskedChange, alter
+from kafkawire.requests.context import RequestContext
 
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kafkawire.context import RequestContext
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.api_versions import API_KEY, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafkawire.requests.context import RequestContext
+from kafkawire.requests.errors import ErrorCode
 
 FIRST_VERSION_WITH_CLIENT: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 import trio
 
 from coordinator.errors import CoordinatorError, UnknownTopic
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from kafkawire.topic_lookup import CREATED_PARTITIONS_MAX
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.topic_lookup import CREATED_PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterImage

@@ -20,8 +20,6 @@ import trio
 
 from coordinator.api import TopicInfo
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidReplicaAssignment
-from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of, shortened
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -29,7 +27,9 @@ from kafkawire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from kafkawire.topic_lookup import CREATED_PARTITIONS_MAX
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of, shortened
+from kafkawire.requests.topic_lookup import CREATED_PARTITIONS_MAX
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"  # Kafka's own log of the metadata; clients know the name
 

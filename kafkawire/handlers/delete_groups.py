@@ -12,10 +12,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from kafkawire.pending_reply import PendingReply, code_of
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.pending_reply import PendingReply, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from engine.errors import EngineError
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -25,7 +23,9 @@ from kafkawire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from kafkawire.topic_lookup import find_log
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.topic_lookup import find_log
 
 if TYPE_CHECKING:
     from coordinator.api import TopicInfo

@@ -19,14 +19,14 @@ from typing import Final
 import trio
 
 from coordinator.errors import CoordinatorError
-from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.wire.primitives import ZERO_UUID
 
 FIRST_VERSION_WITH_DISABLED: Final = 3

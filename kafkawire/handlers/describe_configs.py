@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from coordinator.errors import InvalidTopicRequest
-from kafkawire.config_resources import DENIED, ConfigResourceType, broker_id_of, denial
-from kafkawire.context import ConfigEntry, ConfigSource, Operation
-from kafkawire.errors import ErrorCode, shortened
-from kafkawire.log_levels import LOGGERS
+from kafkawire.config.entries import ConfigEntry, ConfigResourceType, ConfigSource
+from kafkawire.config.log_levels import LOGGERS
+from kafkawire.config.unbuilt_resources import describe_unbuilt
 from kafkawire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -28,14 +27,16 @@ from kafkawire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kafkawire.repeats import check_repeats
-from kafkawire.topic_lookup import is_legal_topic_name
-from kafkawire.unbuilt_resources import describe_unbuilt
+from kafkawire.requests.config_resources import DENIED, broker_id_of, denial
+from kafkawire.requests.context import Operation
+from kafkawire.requests.errors import ErrorCode, shortened
+from kafkawire.requests.repeats import check_repeats
+from kafkawire.requests.topic_lookup import is_legal_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kafkawire.context import RequestContext
+    from kafkawire.requests.context import RequestContext
 
 RESOURCES_PER_TURN: Final = 20
 

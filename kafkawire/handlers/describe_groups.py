@@ -14,16 +14,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import GroupError, UnknownGroup
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of, shortened
 from kafkawire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from kafkawire.pending_reply import PendingReply
-from kafkawire.repeats import check_repeats
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of, shortened
+from kafkawire.requests.pending_reply import PendingReply
+from kafkawire.requests.repeats import check_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from engine.api import TopicPartition
 from engine.errors import EngineError
-from kafkawire.context import Operation, RequestContext
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -22,8 +20,10 @@ from kafkawire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from kafkawire.repeats import check_repeats
-from kafkawire.topic_lookup import find_topic, is_legal_topic_name
+from kafkawire.requests.context import Operation, RequestContext
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.repeats import check_repeats
+from kafkawire.requests.topic_lookup import find_topic, is_legal_topic_name
 
 if TYPE_CHECKING:
     from coordinator.api import TopicInfo

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from coordinator.api import INTERNAL_TOPICS, NO_LEADER
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -24,7 +22,9 @@ from kafkawire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
-from kafkawire.topic_lookup import is_legal_topic_name
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.topic_lookup import is_legal_topic_name
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterImage, PartitionState, TopicInfo

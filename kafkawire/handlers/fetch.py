@@ -25,10 +25,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from engine.api import NO_EPOCH, Isolation
-from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode
-from kafkawire.fetch_reader import UNRESOLVED, FetchReader
-from kafkawire.fetch_sessions import (
+from kafkawire.fetching.reader import UNRESOLVED, FetchReader
+from kafkawire.fetching.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     NO_SESSION_ID,
@@ -48,7 +46,9 @@ from kafkawire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from kafkawire.topic_lookup import current_leader
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.topic_lookup import current_leader
 
 if TYPE_CHECKING:
     from engine.api import EpochEnd, ReadResult

@@ -17,9 +17,9 @@ from enum import IntEnum
 from typing import Final
 
 from coordinator.errors import GroupError
-from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
 
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
 NO_NODE: Final = -1

@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from coordinator.groups.api import Claim
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kafkawire.pending_reply import PendingReply, answered, code_of
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.pending_reply import PendingReply, answered, code_of
 
 if TYPE_CHECKING:
     from coordinator.groups.api import Pending

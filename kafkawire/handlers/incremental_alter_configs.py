@@ -11,13 +11,13 @@ Version notes: 1 flexible.
 
 from __future__ import annotations
 
-from kafkawire.config_alteration import Alteration, AskedChange, alter
-from kafkawire.context import RequestContext
 from kafkawire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kafkawire.requests.config_alteration import Alteration, AskedChange, alter
+from kafkawire.requests.context import RequestContext
 
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:

@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import CoordinatorError
-from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

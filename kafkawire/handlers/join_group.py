@@ -25,10 +25,10 @@ from coordinator.errors import (
     NotCoordinator,
 )
 from coordinator.groups.api import Join, MemberProtocol
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from kafkawire.pending_reply import PendingReply, answered
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.pending_reply import PendingReply, answered
 
 if TYPE_CHECKING:
     from coordinator.groups.api import Joined, Pending

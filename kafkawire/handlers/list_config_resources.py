@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkawire.config_resources import ConfigResourceType
-from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode
+from kafkawire.config.entries import ConfigResourceType
 from kafkawire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode
 
 FIRST_VERSION_WITH_TYPES: Final = 1
 ALL_TYPES: Final = frozenset(map(int, ConfigResourceType))

@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from coordinator.errors import GroupError
-from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import error_code_of
 from kafkawire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from kafkawire.pending_reply import PendingReply
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import error_code_of
+from kafkawire.requests.pending_reply import PendingReply
 
 if TYPE_CHECKING:
     from coordinator.groups.api import GroupListing, Pending

@@ -17,8 +17,6 @@ from typing import Final
 
 from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, Isolation, OffsetAtTimestamp, OffsetSpec
 from engine.errors import EngineError
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -27,7 +25,9 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-from kafkawire.topic_lookup import find_log
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.topic_lookup import find_log
 
 EARLIEST_PENDING_UPLOAD: Final = -6
 _FIRST_VERSION_BY_TIMESTAMP: Final = {

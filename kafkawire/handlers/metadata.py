@@ -21,8 +21,6 @@ import trio
 
 from coordinator.api import INTERNAL_TOPICS, TopicInfo
 from coordinator.errors import CoordinatorError, TopicExists
-from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -30,8 +28,10 @@ from kafkawire.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
-from kafkawire.topic_lookup import CREATED_PARTITIONS_MAX, is_legal_topic_name
-from kafkawire.topic_rows import OPERATIONS_NOT_ASKED, PARTITIONS_PER_TURN, Sight, encode_row
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.topic_lookup import CREATED_PARTITIONS_MAX, is_legal_topic_name
+from kafkawire.requests.topic_rows import OPERATIONS_NOT_ASKED, PARTITIONS_PER_TURN, Sight, encode_row
 from kafkawire.wire.plan_encode import EncodedElements
 from kafkawire.wire.primitives import ZERO_UUID
 

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import GroupError, UnknownGroup
 from coordinator.groups.api import Claim, OffsetToCommit
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -26,8 +24,10 @@ from kafkawire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from kafkawire.pending_reply import PendingReply, answered, tell_refusals
-from kafkawire.topic_lookup import find_topic
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.pending_reply import PendingReply, answered, tell_refusals
+from kafkawire.requests.topic_lookup import find_topic
 
 if TYPE_CHECKING:
     from coordinator.api import TopicInfo

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 from coordinator.errors import GroupError
 from coordinator.groups.api import TopicPartition
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from kafkawire.pending_reply import PendingReply, answered, tell_refusals
-from kafkawire.topic_lookup import find_topic
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.pending_reply import PendingReply, answered, tell_refusals
+from kafkawire.requests.topic_lookup import find_topic
 
 if TYPE_CHECKING:
     from coordinator.groups.api import Pending

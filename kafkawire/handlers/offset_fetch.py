@@ -17,8 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coordinator.errors import CoordinatorNotAvailable, GroupError
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -30,8 +28,10 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from kafkawire.pending_reply import PendingReply
-from kafkawire.repeats import check_repeats
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.pending_reply import PendingReply
+from kafkawire.requests.repeats import check_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,8 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from kafkawire.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -23,7 +21,9 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from kafkawire.topic_lookup import find_log
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.topic_lookup import find_log
 
 if TYPE_CHECKING:
     from coordinator.api import TopicInfo

@@ -25,8 +25,6 @@ import trio
 
 from engine import errors as log_errors
 from engine.errors import EngineError
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -38,8 +36,10 @@ from kafkawire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from kafkawire.pending_reply import Countdown
-from kafkawire.topic_lookup import current_leader, find_log, find_topic
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.pending_reply import Countdown
+from kafkawire.requests.topic_lookup import current_leader, find_log, find_topic
 from kafkawire.wire.connection import ProtocolViolation
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import GroupError
 from coordinator.groups.api import Claim
-from kafkawire.context import Operation, RequestContext, ResourceType
-from kafkawire.errors import ErrorCode, error_code_of
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kafkawire.pending_reply import PendingReply, answered
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.pending_reply import PendingReply, answered
 
 if TYPE_CHECKING:
     from coordinator.groups.api import Pending, Synced

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from coordinator.api import ClusterImage
     from engine.stats import PartitionStatistics
-    from kafkawire.request_metrics import TopicCounters
+    from kafkawire.requests.metrics import TopicCounters
 
 PARTITIONS_MAX: Final = 20_000
 

@@ -18,11 +18,11 @@ from prometheus_client.registry import Collector
 from coordinator.api import NO_LEADER, ClusterImage
 from engine.retention import Reason
 from engine.stats import BUCKETS_S, Durations, LogDirStatistics, StoreStats
-from kafkawire.request_metrics import RequestMetrics
-from kafkawire.server_stats import ServerStats
+from kafkawire.requests.metrics import RequestMetrics
+from kafkawire.server.stats import ServerStats
 
 if TYPE_CHECKING:
-    from kafkawire.loop_watch import LoopWatch
+    from kafkawire.server.loop_watch import LoopWatch
 
 # What Redpanda's dashboards ask for: its names of the two that matter most.
 REDPANDA_REQUESTS: Final = {"produce": "produce", "fetch": "consume"}

@@ -23,7 +23,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState, LifespanState
 from hypercorn.utils import parse_socket_addr
 
-from kafkawire.transport import listening_socket
+from kafkawire.server.transport import listening_socket
 
 if TYPE_CHECKING:
     import h11

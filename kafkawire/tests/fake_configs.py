@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkawire.context import ConfigEntry, ConfigSource
+from kafkawire.config.entries import ConfigEntry, ConfigSource
 
 LONG, PASSWORD = 5, 9
 RETENTION = ConfigEntry(
@@ -18,7 +18,7 @@ RETENTION = ConfigEntry(
 
 
 class FakeConfigs:
-    """See `kafkawire.context.ConfigCatalogue`."""
+    """See `kafkawire.requests.context.ConfigCatalogue`."""
 
     def topic(self, name: str, configs: Mapping[str, str]) -> list[ConfigEntry]:
         """What was set, and the retention."""

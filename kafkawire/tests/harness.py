@@ -25,16 +25,17 @@ from engine.io_workers import LoopPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
 from engine.testing import MemoryFileSystem
 from engine.testing_index import MemoryIndex
-from kafkawire.context import Authorizer, BrokerInterfaces, allow_all
-from kafkawire.dispatch import Dispatched, Dispatcher
-from kafkawire.fetch_sessions import FetchSessionCache
-from kafkawire.handlers import API_TABLE, Api
-from kafkawire.log_levels import LogLevels
-from kafkawire.request_metrics import RequestMetrics
+from kafkawire.config.log_levels import LogLevels
+from kafkawire.fetching.sessions import FetchSessionCache
+from kafkawire.handlers import API_TABLE
+from kafkawire.requests.api import Api
+from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all
+from kafkawire.requests.dispatch import Dispatched, Dispatcher
+from kafkawire.requests.headers import decode_response, encode_request
+from kafkawire.requests.metrics import RequestMetrics
 from kafkawire.tests.fake_configs import FakeConfigs
 from kafkawire.tests.fake_groups import FakeGroups
 from kafkawire.wire.connection import ConnectionInfo
-from kafkawire.wire.versions import decode_response, encode_request
 
 NOW_MS = 1_700_000_000_000
 NODE_ID = 1
@@ -43,7 +44,7 @@ LISTENER = "PLAINTEXT"
 
 @dataclass(frozen=True)
 class Settings:
-    """See `kafkawire.context.HandlerConfig`."""
+    """See `kafkawire.requests.context.HandlerConfig`."""
 
     node_id: int = NODE_ID
     auto_create_topics_enable: bool = True
@@ -203,7 +204,7 @@ async def open_handlers(
         await nursery.start(store.run)
         await coordinator.start()
         nursery.start_soon(coordinator.run)
-        yield Broker(interfaces, Dispatcher(interfaces), connection, store, cluster, filesystem, groups)
+        yield Broker(interfaces, Dispatcher(interfaces, API_TABLE), connection, store, cluster, filesystem, groups)
         await store.close()
         await metadata.close()
         nursery.cancel_scope.cancel()

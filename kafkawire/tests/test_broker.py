@@ -14,8 +14,7 @@ from coordinator.metadata.store import MetadataStore
 from engine.batch import Record, build_batch
 from engine.testing import Fault
 from kafkawire.broker import Broker, BrokerFailed, StartError, Surroundings, run_broker
-from kafkawire.config import load
-from kafkawire.descriptors import Descriptors
+from kafkawire.config.broker_config import load
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -25,6 +24,7 @@ from kafkawire.messages.create_topics import (
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kafkawire.server.descriptors import Descriptors
 from kafkawire.testing import Client, MemoryWorld, open_broker
 
 

@@ -8,8 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from kafkawire.config import ConfigError
-from kafkawire.errors import ErrorCode
+from kafkawire.config.broker_config import ConfigError
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
@@ -23,6 +22,7 @@ from kafkawire.messages.offset_commit import (
 )
 from kafkawire.messages.offset_fetch import OffsetFetchRequest
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import Client, MemoryWorld, OpenBroker, open_broker
 
 enforces = pytest.mark.enforces

@@ -1,8 +1,8 @@
 """What one connection may do next: which request may start, whether more bytes may be read, when it must be closed.
 
 Why it exists: order, in-flight limits and deadlines are decided here, without a socket or a clock, so that every rule
-is testable by calling it. The shell (`kafkawire.session`) hands in bytes, the fate of requests and the time; it asks
-for the next request and for a reason to close.
+is testable by calling it. The shell (`kafkawire.server.session`) hands in bytes, the fate of requests and the time; it
+asks for the next request and for a reason to close.
 
 The life of a connection:
 
@@ -50,7 +50,7 @@ class CloseReason(Enum):
 class ConnectionInfo:
     """What handlers may know about a connection. One object per connection: its identity can own things.
 
-    A handler that parks a long poll first looks at `is_shutting_down`, then sets `answer_now`: it is called when the
+    A handler that parks a long poll first looks at `is_shutting_down`, then sets `answer_early`: it is called when the
     broker shuts down, or needs the bytes that requests in flight hold, and the poll should be answered with what there
     is. One slot is enough, because a parked single-stage request keeps every other from starting.
     """
@@ -61,7 +61,7 @@ class ConnectionInfo:
     client_software_name: str = "unknown"  # Kafka's value until ApiVersions v3 tells (KIP-511)
     client_software_version: str = "unknown"
     is_shutting_down: bool = False
-    answer_now: Callable[[], None] | None = None
+    answer_early: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from kafkawire.client.errors import ClientError
 from kafkawire.client.load import HEAD_SIZE_BYTES, LoadFailed
 from kafkawire.client.tests.fake_cluster import FakeLog
 from kafkawire.client.tests.fake_records import FakeRecords
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.create_topics import CreateTopicsRequest
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
 from kafkawire.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse, TopicProduceResponse
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.headers import decode_request_header, response_header
 from kafkawire.wire.message import Message
-from kafkawire.wire.versions import decode_request_header, response_header
 
 WRITING = Writing(
     partition_count=None, record_size_bytes=100, batch_size_bytes=1000, connections=2, acks=-1, codec=Codec.NONE

@@ -11,11 +11,11 @@ from click.testing import CliRunner, Result
 from kafkawire.cli import main
 from kafkawire.client.tests.fake_admin import BROKER, TOPIC, FakeAdmin
 from kafkawire.client.tests.fake_cluster import FakeLog
-from kafkawire.config import BROKER_KEYS
-from kafkawire.errors import ErrorCode
+from kafkawire.config.broker_config import BROKER_KEYS
+from kafkawire.config.topic_config import TOPIC_KEYS
+from kafkawire.config.unbuilt import HARMLESS_KEYS
 from kafkawire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from kafkawire.topic_config import TOPIC_KEYS
-from kafkawire.unbuilt_config import HARMLESS_KEYS
+from kafkawire.requests.errors import ErrorCode
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from kafkawire.client.connection import Address
 from kafkawire.client.errors import CannotConnect, ClientError
 from kafkawire.client.tests.fake_cluster import FakeLog
 from kafkawire.client.tests.fake_records import FakeRecords
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.produce import ProduceRequest
+from kafkawire.requests.errors import ErrorCode
 
 LOCAL = Address("127.0.0.1", 9092)
 

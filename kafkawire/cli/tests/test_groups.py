@@ -15,10 +15,10 @@ from kafkawire.cli.cluster_command import ask
 from kafkawire.cli.group_reports import report_offsets
 from kafkawire.client.errors import ClientError
 from kafkawire.client.tests.fake_cluster import FakeCluster, FakeGroup, FakeLog, FakeMember, encode_assignment
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
 from kafkawire.messages.offset_fetch import OffsetFetchRequest
+from kafkawire.requests.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,9 +20,9 @@ from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.tests.fake_cluster import FakeLog
 from kafkawire.client.tests.fake_records import FakeRecords
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.produce import ProduceRequest
+from kafkawire.requests.errors import ErrorCode
 
 NOON_MS = 1_700_000_000_000
 

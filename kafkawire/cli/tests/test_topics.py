@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from kafkawire.cli import main
 from kafkawire.client.tests.fake_admin import TOPIC, FakeAdmin
 from kafkawire.client.tests.fake_cluster import FakeLog
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.create_topics import CreateTopicsRequest
+from kafkawire.requests.errors import ErrorCode
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from typing import Any
 
 from kafkawire.client.connection import Address
 from kafkawire.client.tests.fake_cluster import FakeCluster, FakeLog
-from kafkawire.errors import ErrorCode
 from kafkawire.messages import create_partitions, create_topics, delete_topics, describe_configs
 from kafkawire.messages import incremental_alter_configs as alter_configs
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.wire.message import Message
 
 TOPIC, BROKER = 2, 4

@@ -14,7 +14,6 @@ from typing import Any
 import trio
 
 from kafkawire.client.connection import Address
-from kafkawire.errors import ErrorCode
 from kafkawire.messages import consumer_group_describe as consumer
 from kafkawire.messages import delete_groups, describe_groups, list_groups, offset_commit, offset_delete, offset_fetch
 from kafkawire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -26,8 +25,9 @@ from kafkawire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.headers import decode_request_header, request_class, response_header
 from kafkawire.wire.message import Message
-from kafkawire.wire.versions import decode_request_header, request_class, response_header
 
 PORT = 9092
 

@@ -12,9 +12,9 @@ from engine.batch import parse_header
 from kafkawire.client.connection import Address
 from kafkawire.client.tests.fake_admin import FakeAdmin
 from kafkawire.client.tests.fake_cluster import FakeLog
-from kafkawire.errors import ErrorCode
 from kafkawire.messages import fetch, produce
 from kafkawire.messages.init_producer_id import InitProducerIdResponse
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.wire.message import Message
 
 

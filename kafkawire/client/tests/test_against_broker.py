@@ -19,7 +19,7 @@ from kafkawire.client.groups import (
     describe_groups,
     list_groups,
 )
-from kafkawire.client.logs import EARLIEST, LATEST, NO_OFFSET, offsets_at, partitions_of
+from kafkawire.client.offsets import EARLIEST, LATEST, NO_OFFSET, offsets_at, partitions_of
 from kafkawire.client.partitions import TopicPartition
 from kafkawire.client.tests.fake_cluster import encode_assignment
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse

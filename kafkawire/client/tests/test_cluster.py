@@ -9,16 +9,16 @@ from kafkawire.client.cluster import GROUPS_AT_ONCE, LEADER_ATTEMPTS, Cluster
 from kafkawire.client.connection import Address, Connection
 from kafkawire.client.errors import CannotConnect, ClientError, Refusal, refusal
 from kafkawire.client.groups import describe_groups, list_groups
-from kafkawire.client.logs import EARLIEST, LATEST, offsets_at, partitions_of
+from kafkawire.client.offsets import EARLIEST, LATEST, offsets_at, partitions_of
 from kafkawire.client.partitions import TopicPartition
 from kafkawire.client.tests.fake_cluster import FakeCluster, FakeGroup, FakeLog
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
 from kafkawire.messages.metadata import MetadataRequest
+from kafkawire.requests.errors import ErrorCode
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

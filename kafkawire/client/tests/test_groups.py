@@ -18,12 +18,12 @@ from kafkawire.client.groups import (
 )
 from kafkawire.client.partitions import TopicPartition
 from kafkawire.client.tests.fake_cluster import FakeCluster, FakeGroup, FakeMember, encode_assignment
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
 from kafkawire.messages.offset_fetch import OffsetFetchRequest
+from kafkawire.requests.errors import ErrorCode
 
 ORDERS, EVENTS = TopicPartition("orders", 0), TopicPartition("events", 1)
 NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND

@@ -18,12 +18,12 @@ from kafkawire.client.producer import BATCH_MAX_BYTES, Producer, in_rounds, reco
 from kafkawire.client.tests.fake_cluster import FakeLog
 from kafkawire.client.tests.fake_records import FakeRecords
 from kafkawire.client.tests.test_against_broker import cluster_of, create
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.produce import ProduceRequest
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import EPOCH_MS, open_broker
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -7,12 +7,12 @@ from random import Random
 
 import trio
 
-from kafkawire.errors import ErrorCode
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.history import Place, RecordsDeletion, TopicLife
 from kafkawire.tests.simulation.network import LOST
 from kafkawire.tests.simulation.plan import TopicPlan

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
-from kafkawire.errors import ErrorCode
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.checker import Anomaly
 from kafkawire.tests.simulation.group_history import AWAY, NO_ERA, Call, GroupHistory, Kind, OffsetRead, Removal
 from kafkawire.tests.simulation.history import UNANSWERED

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -19,6 +18,7 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.group_history import AWAY, Call, GroupHistory, Kind, OffsetRead
 from kafkawire.tests.simulation.group_plan import GroupPlan
 from kafkawire.tests.simulation.network import Connection

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import trio
 
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.group_client import GroupClient
 from kafkawire.tests.simulation.group_history import AWAY, Removal
 from kafkawire.tests.simulation.network import LOST, Connection

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafkawire.errors import ErrorCode
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.history import UNANSWERED
 from kafkawire.tests.simulation.plan import Target
 

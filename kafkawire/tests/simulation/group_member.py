@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import trio
 
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.group_client import GroupClient
 from kafkawire.tests.simulation.group_history import AWAY, Kind, decode_targets, encode_targets
 from kafkawire.tests.simulation.network import LOST, Connection

@@ -11,7 +11,7 @@ from engine.api import PartitionLog, TopicPartition
 from engine.errors import EngineError
 from engine.partition import Partition
 from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
-from kafkawire.config import load
+from kafkawire.config.broker_config import load
 from kafkawire.tests.simulation.group_history import NO_ERA
 from kafkawire.tests.simulation.history import DirFailure, Place, Restart
 from kafkawire.tests.simulation.shared import Shared

@@ -12,9 +12,9 @@ from random import Random
 
 import trio
 
+from kafkawire.requests.headers import encode_request
 from kafkawire.testing import Client, MemoryWorld
 from kafkawire.wire.message import Message
-from kafkawire.wire.versions import encode_request
 
 LOST = (EOFError, OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
 ANSWER_WITHIN_S = 40.0  # longer than the slowest disk

@@ -12,9 +12,9 @@ import trio
 from engine.batch import BatchHeader, has_right_crc, parse_header, walk_records
 from engine.codecs import decompress
 from engine.errors import CorruptMessage
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.history import Lookup, Place, Read, StoredBatch, StoredRecord, Value
 from kafkawire.tests.simulation.network import LOST, Connection
 from kafkawire.tests.simulation.shared import Shared

@@ -15,7 +15,8 @@ import trio.testing
 
 import engine.index
 import engine.segment
-from kafkawire.config_values import integer
+from kafkawire.config.topic_config import TOPIC_KEYS
+from kafkawire.config.values import integer
 from kafkawire.tests.simulation.admin import Admin
 from kafkawire.tests.simulation.audit import Auditor
 from kafkawire.tests.simulation.checker import Anomaly, check
@@ -32,7 +33,6 @@ from kafkawire.tests.simulation.reader import Follower, Wanderer
 from kafkawire.tests.simulation.shared import Shared
 from kafkawire.tests.simulation.world import DiskSpeed, SimulatedFileSystem, SimulatedWorld
 from kafkawire.tests.simulation.writer import Writer
-from kafkawire.topic_config import TOPIC_KEYS
 
 OPERATIONS_MIN = 200
 FAULTS_MIN = 3

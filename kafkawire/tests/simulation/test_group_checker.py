@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.errors import ErrorCode
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.group_checker import check_groups
 from kafkawire.tests.simulation.group_history import (
     NO_ANSWER,

@@ -13,7 +13,6 @@ import trio
 
 from engine.batch import Codec, Record, build_batch, parse_header, seal_batch
 from engine.codecs import compress
-from kafkawire.errors import ErrorCode
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.produce import (
     PartitionProduceData,
@@ -22,6 +21,7 @@ from kafkawire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.history import Outcome, Send, key_of
 from kafkawire.tests.simulation.network import ANSWER_WITHIN_S, LOST, Connection
 from kafkawire.tests.simulation.plan import Target, TopicPlan, WriterPlan

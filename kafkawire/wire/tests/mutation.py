@@ -10,8 +10,8 @@ from functools import cache
 from kio.static.constants import EntityType
 
 from kafkawire.messages import MODULES
+from kafkawire.requests.headers import request_class
 from kafkawire.wire.tests.kio_values import Maker, kio_class, oracle_bytes
-from kafkawire.wire.versions import request_class
 
 HOSTILE = (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff", b"\x80" * 6, b"\xff\xfe")
 

@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
+from kafkawire.requests.headers import decode_request_header, request_class
 from kafkawire.wire.primitives import DecodeError
 from kafkawire.wire.tests.mutation import mutated_frames
-from kafkawire.wire.versions import decode_request_header, request_class
 
 SEED = int(os.environ.get("KAFKAWIRE_FUZZ_SEED", "1"))
 FRAMES = int(os.environ.get("KAFKAWIRE_FUZZ_FRAMES", "20000"))

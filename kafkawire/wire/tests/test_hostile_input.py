@@ -16,9 +16,9 @@ from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkawire.requests.headers import decode_request_header, decode_response, encode_request, response_header
 from kafkawire.wire.message import ELEMENT_CAP
 from kafkawire.wire.primitives import STRING_SIZE_MAX, UVARINT_MAX, DecodeError, EncodeError, read_uvarint, uvarint
-from kafkawire.wire.versions import decode_request_header, decode_response, encode_request, response_header
 
 LEGACY, FLEXIBLE = 8, 12  # versions of Metadata
 

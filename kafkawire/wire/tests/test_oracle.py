@@ -8,10 +8,10 @@ import pytest
 from kio.static.constants import EntityType
 
 from kafkawire.messages import MODULES
+from kafkawire.requests.headers import request_class, response_class
 from kafkawire.wire.message import Message
 from kafkawire.wire.primitives import DecodeError
 from kafkawire.wire.tests.kio_values import Maker, Side, as_ours, kio_class, matches, oracle_bytes
-from kafkawire.wire.versions import request_class, response_class
 
 SEEDS = int(os.environ.get("KAFKAWIRE_ORACLE_SEEDS", "2"))
 CUT_SIZE_BYTES = 1000

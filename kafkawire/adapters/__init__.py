@@ -1,0 +1,1 @@
+"""What joins the packages: the engine's partitions as the control plane sees them."""

@@ -1,0 +1,109 @@
+"""This broker's partitions as the coordinator sees them: the engine's store behind `coordinator.api.PartitionHost`.
+
+The store is made when the cluster id is known, at the coordinator's first call, because every log dir carries that id
+and a foreign one refuses to start. A partition that cannot be opened is left out and logged; the others go on. When
+what topics default to is changed at run time, every open partition is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import structlog
+
+from coordinator.api import ClusterImage, HostedPartition
+from engine.api import Leadership, TopicPartition
+from engine.cleaning_pass import CleanerOptions
+from engine.errors import EngineError, UnknownPartition
+from engine.store import SegmentStore
+from kafkawire.config.broker_config import Config
+from kafkawire.config.effective import EffectiveConfigs
+
+_log = structlog.get_logger(__name__)
+
+
+class EngineHost:
+    """Opens and deletes partitions in the store. `start_store` makes and runs the store for a cluster id.
+
+    `on_change` is told the broker's configuration when it was changed at run time.
+    """
+
+    def __init__(
+        self,
+        start_store: Callable[[str], Awaitable[SegmentStore]],
+        configs: EffectiveConfigs,
+        on_change: Callable[[Config], None],
+    ) -> None:
+        self._start_store = start_store
+        self._configs = configs
+        self._on_change = on_change
+        self._store: SegmentStore | None = None
+        self._open: dict[TopicPartition, HostedPartition] = {}
+
+    @property
+    def has_store(self) -> bool:
+        """Whether the coordinator has started so far that there is a store."""
+        return self._store is not None
+
+    @property
+    def store(self) -> SegmentStore:
+        """The store; there is one once the coordinator has started."""
+        assert self._store is not None, "the coordinator has not started"
+        return self._store
+
+    async def remove_strays(self, image: ClusterImage) -> None:
+        """Starts the store and removes what deleted topics left on disk."""
+        self._store = await self._start_store(image.cluster_id)
+        await self._store.remove_strays(lambda topic_id: topic_id in image.topics_by_id)
+
+    async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Takes over what brokers are configured for at run time."""
+        before = self._configs.log_defaults
+        self._configs.change(broker_configs)
+        self._on_change(self._configs.config)
+        if self._configs.log_defaults != before:
+            await self._lead(list(self._open.values()))
+
+    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
+        """Opens and deletes."""
+        for hosted in deleted:
+            self._open.pop(_identity(hosted), None)
+        errors = await self.store.delete_partitions([_identity(hosted) for hosted in deleted])
+        for hosted, error in zip(deleted, errors, strict=True):
+            if error is not None and not isinstance(error, UnknownPartition):
+                _log.error("partition not deleted", partition=_name(hosted), reason=str(error))
+        await self._lead(opened)
+
+    async def _lead(self, opened: Sequence[HostedPartition]) -> None:
+        outcomes = await self.store.open_partitions(self._leaderships(opened))
+        for hosted, outcome in zip(opened, outcomes, strict=True):
+            if isinstance(outcome, EngineError):
+                self._open.pop(_identity(hosted), None)
+                _log.error("partition is offline", partition=_name(hosted), reason=str(outcome))
+            else:
+                self._open[_identity(hosted)] = hosted
+
+    def _leaderships(self, opened: Sequence[HostedPartition]) -> list[Leadership]:
+        topics = {one.topic_id: one for one in opened}
+        configs = {key: self._configs.log_config(one.topic, one.configs) for key, one in topics.items()}
+        return [Leadership(_identity(one), configs[one.topic_id], one.state.leader_epoch) for one in opened]
+
+
+def cleaner_options(config: Config) -> CleanerOptions:
+    """What the configuration says about compaction."""
+    return CleanerOptions(
+        threads=config.cleaner_threads if config.cleaner_enable else 0,
+        dedupe_buffer_size_bytes=config.cleaner_dedupe_buffer_size_bytes,
+        dedupe_buffer_load_factor=config.cleaner_dedupe_buffer_load_factor,
+        io_buffer_size_bytes=config.cleaner_io_buffer_size_bytes,
+        io_max_bytes_per_s=config.cleaner_io_max_bytes_per_s,
+        backoff_ms=config.cleaner_backoff_ms,
+    )
+
+
+def _identity(hosted: HostedPartition) -> TopicPartition:
+    return TopicPartition(hosted.topic_id, hosted.topic, hosted.partition)
+
+
+def _name(hosted: HostedPartition) -> str:
+    return f"{hosted.topic}-{hosted.partition}"

@@ -1,0 +1,1 @@
+"""Keys of brokers and topics: what there is, what is in effect, and why."""

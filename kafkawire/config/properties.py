@@ -1,0 +1,141 @@
+"""Where the configuration comes from: a server.properties file, the environment, the command line.
+
+What comes later goes before what came earlier, and of everything is known where it stands, so that a complaint can
+name the line. What the keys mean is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kafkawire.config.values import ConfigError
+
+PREFIX: Final = "KAFKA_"
+
+# What Kafka's scripts and images go by themselves (KafkaDockerWrapper, kafka-run-class.sh): there is no JVM here, and
+# logs go to standard error.
+NO_PROPERTIES: Final = frozenset(
+    {
+        "KAFKA_DEBUG",
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_HOME",
+        "KAFKA_JMX_HOSTNAME",
+        "KAFKA_JMX_OPTS",
+        "KAFKA_JMX_PORT",
+        "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_LOG4J_LOGGERS",
+        "KAFKA_LOG4J_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL",
+        "KAFKA_OPTS",
+        "KAFKA_TOOLS_LOG4J_LOGLEVEL",
+        "KAFKA_VERSION",
+    }
+)
+
+# The grammar of java.util.Properties.
+_WHITE: Final = " \t\f"
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_PAIR: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\u([0-9A-Fa-f]{4})|\\.", re.DOTALL)
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(slots=True)
+class Properties:
+    """Values of keys, and where each stands."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+
+    def take(self, found: Iterable[tuple[str, str, str]]) -> None:
+        """Adds keys with their values and origins; they replace those that are there."""
+        for key, value, origin in found:
+            self.values[key] = value
+            self.origins[key] = origin
+
+
+def gather(file: Path | None, environment: Mapping[str, str], settings: Iterable[str]) -> Properties:
+    """The file's, over them the environment's, over them `KEY=VALUE` settings. Raises ConfigError."""
+    found = Properties()
+    if file is not None:
+        found.take(parse(text_of(file), str(file)))
+    found.take(from_environment(environment))
+    found.take(map(from_setting, settings))
+    return found
+
+
+def text_of(file: Path) -> str:
+    """Raises ConfigError."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror or error}") from None
+
+
+def parse(content: str, name: str) -> Iterator[tuple[str, str, str]]:
+    """What java.util.Properties.load makes of it: keys and values, each with the line on which it begins.
+
+    Raises ConfigError.
+    """
+    for number, line in _logical_lines(content):
+        origin = f"{name}, line {number}"
+        pair = _PAIR.fullmatch(line)
+        assert pair is not None, line  # any line that ends in no odd backslash
+        yield _unescaped(pair[1], origin), _unescaped(pair[2], origin), origin
+
+
+def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
+    """Without blank lines and comments, and with the lines that a backslash continues in one."""
+    begun, first = "", 0
+    for number, raw in enumerate(_LINE_END.split(content), start=1):
+        line = raw.lstrip(_WHITE)
+        if not begun:
+            first = number
+            if line.startswith(("#", "!")):
+                continue  # a comment ends with its line, whatever stands at the end
+        line = begun + line
+        # An even number of backslashes at the end is some that stand for themselves.
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        begun = line[:-1] if is_continued else ""
+        if line and not is_continued:
+            yield first, line
+    if begun:
+        yield first, begun
+
+
+def _unescaped(text: str, origin: str) -> str:
+    r"""Raises ConfigError for a \u without four hex digits, and for half a character."""
+
+    def meant(escape: re.Match[str]) -> str:
+        if escape[0] == r"\u":
+            raise ConfigError(rf"{origin}: \u needs four hex digits: {text[:80]}")
+        return chr(int(escape[1], 16)) if escape[1] else _ESCAPED.get(escape[0][1], escape[0][1])
+
+    found = _ESCAPE.sub(meant, text)
+    try:
+        return found.encode("utf-16", "surrogatepass").decode("utf-16")  # \u is a unit of UTF-16, as in Java
+    except UnicodeDecodeError:
+        raise ConfigError(rf"{origin}: \u makes half a character: {text[:80]}") from None
+
+
+def from_setting(setting: str) -> tuple[str, str, str]:
+    """`KEY=VALUE` of the command line, as it stands: no escapes, as in Kafka's --override. Raises ConfigError."""
+    key, separator, value = (part.strip() for part in setting.partition("="))
+    if not separator or not key or key.startswith(("#", "!")):
+        raise ConfigError(f"--set: not KEY=VALUE: {setting[:80]!r}")
+    return key, value, "--set"
+
+
+def from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """KAFKA_NUM_PARTITIONS is num.partitions: as in Kafka's image `_` is a dot, `__` an underscore, `___` a hyphen."""
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in NO_PROPERTIES:
+            dotted = name.removeprefix(PREFIX).lower().replace("_", ".")
+            yield dotted.replace("...", "-").replace("..", "_"), environment[name], name

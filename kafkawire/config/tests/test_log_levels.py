@@ -1,0 +1,50 @@
+"""Which lines are seen, by the levels of their loggers."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from kafkawire.config.log_levels import LEVELS, LOGGERS, ROOT, LogLevels
+from kafkawire.process.log_output import Logger, drop_what_is_not_told
+
+
+def test_a_logger_without_a_level_has_roots() -> None:
+    levels = LogLevels()
+    assert {levels.of(logger) for logger in LOGGERS} == {"INFO"}
+    levels.set(ROOT, "ERROR")
+    levels.set("coordinator", "DEBUG")
+    assert [levels.of(logger) for logger in LOGGERS] == ["ERROR", "DEBUG", "ERROR"]
+    levels.unset("coordinator")
+    levels.unset("kafkawire")
+    assert levels.of("coordinator") == "ERROR"
+
+
+@pytest.mark.parametrize(
+    ("level", "told"),
+    [
+        ("TRACE", ["debug", "info", "warning", "error", "exception", "critical"]),
+        ("INFO", ["info", "warning", "error", "exception", "critical"]),
+        ("WARN", ["warning", "error", "exception", "critical"]),
+        ("FATAL", ["critical"]),
+    ],
+)
+def test_what_is_told(level: str, told: list[str]) -> None:
+    levels = LogLevels()
+    levels.set("kafkawire", level)
+    methods = ["debug", "info", "warning", "error", "exception", "critical"]
+    assert [method for method in methods if levels.tells("kafkawire.server.session", method)] == told
+    assert not levels.tells("coordinator.runtime", "debug")
+
+
+def test_a_line_below_the_level_ends() -> None:
+    event = {"event": "said"}
+    assert drop_what_is_not_told(Logger("kafkawire.server.session"), "info", event) is event
+    LEVELS.set("kafkawire", "ERROR")
+    try:
+        with pytest.raises(structlog.DropEvent):
+            drop_what_is_not_told(Logger("kafkawire.server.session"), "info", event)
+        assert drop_what_is_not_told(Logger("coordinator.view"), "info", event) is event
+        assert drop_what_is_not_told(Logger(), "info", event) is event
+    finally:
+        LEVELS.unset("kafkawire")

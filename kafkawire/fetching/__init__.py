@@ -1,0 +1,1 @@
+"""What a fetch finds, and what is remembered between fetches."""

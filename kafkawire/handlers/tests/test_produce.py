@@ -1,0 +1,316 @@
+"""Produce: what is taken, what is refused with which code, what waits for what."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+
+from coordinator.api import PartitionState, TopicInfo
+from engine import errors as log_errors
+from engine.api import Isolation
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.requests.context import Operation, ResourceType
+from kafkawire.tests.harness import NOW_MS, Broker, batch, join, open_handlers
+from kafkawire.wire.connection import ProtocolViolation
+from kafkawire.wire.primitives import ZERO_UUID
+
+HOUR_MS = 3_600_000
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+
+def request(
+    *batches: bytes | bytearray | None,
+    topic: str = "t",
+    topic_id: bytes = ZERO_UUID,
+    acks: int = -1,
+    partitions: tuple[int, ...] = (0, 1, 2),
+    **fields: Any,
+) -> ProduceRequest:
+    """One batch for each of the first partitions."""
+    data = [
+        PartitionProduceData(index=index, records=None if one is None else memoryview(one))
+        for index, one in zip(partitions, batches, strict=False)
+    ]
+    fields.setdefault("timeout_ms", 30_000)
+    return ProduceRequest(
+        acks=acks, topic_data=[TopicProduceData(name=topic, topic_id=topic_id, partition_data=data)], **fields
+    )
+
+
+async def produce(broker: Broker, asked: ProduceRequest, version: int = 9) -> Any:
+    """The one row of the reply."""
+    response = await broker.ask(asked, version)
+    [topic] = response.responses
+    [row] = topic.partition_responses
+    return row
+
+
+def stored(broker: Broker, topic: str = "t", partition: int = 0) -> bytes:
+    read = broker.log(topic, partition).read(0, 1 << 20, Isolation.READ_UNCOMMITTED, at_least_one=True)
+    return join(read.records)
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_a_batch_gets_the_next_offset(version: int, acks: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        await broker.append("t", b"a", b"b")
+        row = await produce(broker, request(batch(b"c"), acks=acks), version)
+        assert (row.error_code, row.base_offset, row.log_append_time_ms) == (0, 2, -1)
+        assert row.log_start_offset == (0 if version >= 5 else -1)
+
+
+async def test_a_topic_is_found_by_its_id() -> None:
+    async with open_handlers() as broker:
+        topic_id = await broker.create("t")
+        response = await broker.ask(request(batch(), topic="", topic_id=topic_id), 13)
+        assert response.responses[0].topic_id == topic_id
+        assert response.responses[0].partition_responses[0].error_code == 0
+        assert (await produce(broker, request(batch(), topic_id=b"?" * 16), 13)).error_code == 100
+
+
+async def test_unknown_topics_and_partitions() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 1)
+        assert (await produce(broker, request(batch(), topic="nope"))).error_code == 3
+        assert (await produce(broker, request(batch(), partitions=(1,)))).error_code == 3
+        assert (await produce(broker, request(batch(), partitions=(-1,)))).error_code == 3
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+async def test_other_acks_are_refused(acks: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        row = await produce(broker, request(batch(), acks=acks))
+        assert (row.error_code, row.base_offset, row.log_start_offset) == (21, -1, -1)
+        assert not stored(broker)
+
+
+async def test_acks_0_gets_no_reply() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        assert await broker.dispatch(request(batch(b"x"), acks=0), 9).outcome() is None
+        assert broker.log("t").log_end_offset == 1
+
+
+@pytest.mark.parametrize("topic", ["t", "nope"])
+async def test_an_error_with_acks_0_closes_the_connection(topic: str) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 1)
+        dispatched = broker.dispatch(request(batch(), topic=topic, partitions=(5,), acks=0), 9)
+        with pytest.raises(ProtocolViolation, match="acks=0"):
+            await dispatched.outcome()
+
+
+def damaged(good: bytearray, position: int, value: int) -> bytearray:
+    good[position] ^= value
+    return good
+
+
+REFUSED: list[tuple[str, bytearray | None, int, int]] = [
+    ("nothing", None, 9, 87),
+    ("no batch", bytearray(), 9, 87),
+    ("two batches", batch() + batch(), 9, 87),
+    ("magic 1", damaged(batch(), 16, 3), 9, 87),
+    ("a control batch", batch(attributes=CONTROL), 9, 87),
+    ("a negative sequence", batch(producer=(5, 0, -1)), 9, 87),
+    ("an unknown codec", batch(attributes=6), 9, 87),
+    ("a wrong CRC", damaged(batch(), 60, 1), 9, 2),
+    ("zstd before version 7", batch(attributes=4), 6, 76),
+    ("a timestamp beyond the limit", batch(timestamp_ms=NOW_MS + HOUR_MS + 1), 9, 32),
+]
+
+
+@pytest.mark.parametrize(("records", "version", "code"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+async def test_a_bad_batch_is_refused_and_nothing_is_stored(records: bytearray | None, version: int, code: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        row = await produce(broker, request(records), version)
+        assert (row.error_code, row.base_offset) == (code, -1)
+        assert not stored(broker)
+
+
+async def test_a_count_that_does_not_fit_the_offsets_is_refused() -> None:
+    lying = batch(b"a", b"b")
+    lying[60] = 3
+    async with open_handlers() as broker:
+        await broker.create("t")
+        assert (await produce(broker, request(lying))).error_code in (2, 87)
+
+
+async def test_a_batch_larger_than_the_topic_allows() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", max_message_bytes="100")
+        assert (await produce(broker, request(batch(b"x" * 100)))).error_code == 10
+
+
+async def test_a_batch_larger_than_a_segment() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", segment_bytes="100")
+        assert (await produce(broker, request(batch(b"x" * 100)))).error_code == 18
+
+
+async def test_the_broker_sets_the_time_where_the_topic_says_so() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", message_timestamp_type="LogAppendTime")
+        assert (await produce(broker, request(batch(timestamp_ms=5)))).log_append_time_ms == NOW_MS
+
+
+async def test_a_single_replica_is_enough_whatever_min_insync_replicas_says() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", min_insync_replicas="2")
+        assert (await produce(broker, request(batch()))).error_code == 0
+
+
+async def test_one_bad_partition_leaves_the_others_alone() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 3)
+        response = await broker.ask(request(batch(), damaged(batch(), 60, 1), batch()), 9)
+        assert [row.error_code for row in response.responses[0].partition_responses] == [0, 2, 0]
+
+
+async def test_a_validation_error_says_what_is_wrong_and_where_the_log_starts() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        row = await produce(broker, request(batch(timestamp_ms=NOW_MS + 2 * HOUR_MS)))
+        assert row.log_start_offset == 0
+        assert "timestamp" in row.error_message
+
+
+async def test_transactions_need_the_right_to_their_id_and_then_a_state_nobody_has() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        transactional = batch(attributes=TRANSACTIONAL, producer=(5, 0, 0))
+        assert (await produce(broker, request(transactional))).error_code == 53
+        asked = request(transactional, transactional_id="x")
+        assert (await produce(broker, asked)).error_code == 48
+
+        def deny(*asked: object) -> bool:
+            return asked[2:] != (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
+
+        assert (await produce(broker.reconfigured(authorizer=deny), asked)).error_code == 53
+
+
+async def test_internal_topics_are_the_brokers_own() -> None:
+    async with open_handlers() as broker:
+        await broker.create("__consumer_offsets")
+        asked = request(batch(), topic="__consumer_offsets")
+        assert (await produce(broker, asked)).error_code == 17
+        response = await broker.ask(asked, 9, client_id="__admin_client")
+        assert response.responses[0].partition_responses[0].error_code == 0
+
+
+async def test_requests_are_queued_in_order_before_the_first_is_answered() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        waiting = [broker.dispatch(request(batch(value)), 9) for value in (b"a", b"b", b"c")]
+        assert all(one.two_stage for one in waiting)
+        for number, one in enumerate(waiting):
+            broker.correlation_id = one.context.correlation_id
+            response = broker.read(await one.outcome(), 0, 9)
+            assert response.responses[0].partition_responses[0].base_offset == number
+
+
+async def test_with_full_queues_the_next_request_waits_for_room() -> None:
+    async with open_handlers(queue_max_bytes=100) as broker:
+        await broker.create("t", 2)
+        first = broker.dispatch(request(batch()), 9)
+        second = broker.dispatch(request(batch()), 9)
+        assert (first.two_stage, second.two_stage) == (True, False)
+        assert await first.outcome()
+        response = broker.read(await second.outcome(), 0, 9)
+        assert response.responses[0].partition_responses[0].base_offset == 1
+
+
+async def test_a_request_that_was_answered_leaves_no_cycle_behind() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 2)
+        for _ in range(2):
+            gc.collect()
+            ready = trio.Event()
+            dispatched = broker.dispatch(request(batch(), batch()), 9)
+            dispatched.call_when_ready(ready.set)
+            await ready.wait()
+            assert await dispatched.outcome()
+            del dispatched
+        assert gc.collect() == 0  # or the collector would have to look for them all the time
+
+
+class NeverDone:
+    """A log whose disk hangs."""
+
+    log_start_offset = 0
+    is_settled = False
+
+    def append(self, records: memoryview, **options: object) -> NeverDone:
+        return self
+
+    def call_when_settled(self, callback: object) -> None:
+        """Never."""
+
+    async def wait(self) -> None:
+        await trio.sleep_forever()
+
+
+class StoreOf:
+    """A store with one log for everything, or an error for everything."""
+
+    has_room = True
+
+    def __init__(self, log: object) -> None:
+        self.log = log
+
+    def get(self, partition: object) -> object:
+        if isinstance(self.log, Exception):
+            raise self.log
+        return self.log
+
+
+async def test_acks_all_waits_no_longer_than_asked() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 2)
+        hanging = broker.reconfigured(store=StoreOf(NeverDone()))
+        started_s = trio.current_time()
+        response = await hanging.ask(request(batch(), batch(), timeout_ms=1_500), 9)
+        assert [row.error_code for row in response.responses[0].partition_responses] == [7, 7]
+        assert trio.current_time() - started_s == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (log_errors.StorageError("x"), 56),
+        (log_errors.NotLeaderOrFollower("x"), 6),
+        (log_errors.UnknownPartition("x"), 6),
+    ],
+)
+async def test_a_log_that_is_not_there(error: Exception, code: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        assert (await produce(broker.reconfigured(store=StoreOf(error)), request(batch()))).error_code == code
+
+
+async def test_a_client_at_the_wrong_broker_is_told_the_right_one() -> None:
+    async with open_handlers() as broker:
+        topic_id = await broker.create("t")
+        [info] = broker.cluster.image.brokers.values()
+        state = PartitionState(leader=2, leader_epoch=9, isr=(2,), replicas=(2,))
+        topic = TopicInfo("t", topic_id, (state,))
+        broker.cluster.changes = {
+            "topics": {"t": topic},
+            "topics_by_id": {topic_id: topic},
+            "brokers": {1: info, 2: replace(info, broker_id=2, rack="r2")},
+        }
+        elsewhere = broker.reconfigured(store=StoreOf(log_errors.NotLeaderOrFollower("x")))
+        response = await elsewhere.ask(request(batch()), 10)
+        leader = response.responses[0].partition_responses[0].current_leader
+        assert (leader.leader_id, leader.leader_epoch) == (2, 9)
+        [node] = response.node_endpoints
+        assert (node.node_id, node.host, node.port, node.rack) == (2, "broker.example", 9092, "r2")
+        assert not (await elsewhere.ask(request(batch()), 9)).node_endpoints

@@ -1,0 +1,116 @@
+"""What probes and operators are told, and why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from coordinator.api import NO_CONTROLLER, BrokerInfo, ClusterImage, PartitionState, TopicInfo
+from engine.errors import StorageError
+from engine.stats import LaneStatistics, LogDirStatistics
+from kafkawire.http.app import build_app
+from kafkawire.http.health import NAMED_MAX, READY_ALIASES, Health
+from kafkawire.http.tests.asgi import NoMetrics, asked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.api import TopicPartition
+
+ME = 1
+
+
+def log_dir(path: str, offline_reason: str | None = None) -> LogDirStatistics:
+    return LogDirStatistics(path, offline_reason, 0, 0, LaneStatistics())
+
+
+@dataclass
+class Store:
+    """As far as health asks it."""
+
+    dirs: Sequence[LogDirStatistics] = (log_dir("/data"),)
+    offline: set[str] = field(default_factory=set)
+
+    def log_dirs(self) -> Sequence[LogDirStatistics]:
+        return self.dirs
+
+    def get(self, partition: TopicPartition) -> None:
+        if partition.topic in self.offline:
+            raise StorageError("offline")
+
+
+def topic(name: str, count: int = 1, *, leader: int = ME, isr: tuple[int, ...] = (1, 2)) -> TopicInfo:
+    state = PartitionState(leader, 0, isr, (1, 2))
+    return TopicInfo(name, name.encode().ljust(16), (state,) * count)
+
+
+def image(*topics: TopicInfo) -> ClusterImage:
+    brokers = {number: BrokerInfo(number, ()) for number in (1, 2)}
+    return ClusterImage(1, "cluster", 1, brokers, {one.name: one for one in topics})
+
+
+async def ask(
+    path: str, known: ClusterImage | None = None, store: Store | None = None, *, is_live: bool = True
+) -> tuple[int, Any]:
+    known = known or image(topic("orders"))
+    store = store or Store()
+    health = Health(lambda: is_live, lambda: known, store, store.log_dirs, ME)  # type: ignore[arg-type]
+    status, body = await asked(build_app(health.routes(), NoMetrics(), []), path)
+    return status, json.loads(body)
+
+
+async def test_live_until_told_to_stop() -> None:
+    assert await ask("/health/live") == (200, {"status": "live"})
+    assert await ask("/health/live", is_live=False) == (503, {"status": "stopping"})
+
+
+async def test_ready_under_every_name() -> None:
+    for path in ("/health/ready", *READY_ALIASES):
+        assert await ask(path) == (200, {"status": "ready", "reasons": []})
+
+
+async def test_why_a_broker_is_not_ready() -> None:
+    broken = Store([log_dir("/data", "no such disk")])
+    for known, store, is_live, reason in (
+        (None, None, False, "the broker is stopping"),
+        (dataclasses.replace(image(), brokers={}), None, True, "the broker is not registered"),
+        (dataclasses.replace(image(), controller_id=NO_CONTROLLER), None, True, "there is no controller"),
+        (None, broken, True, "every log dir is offline"),
+    ):
+        status, document = await ask("/health/ready", known, store, is_live=is_live)
+        assert (status, document["status"]) == (503, "not ready")
+        assert document["reasons"][0].startswith(reason)
+
+
+async def test_a_healthy_cluster() -> None:
+    assert await ask("/health/cluster") == (
+        200,
+        {
+            "status": "healthy", "reasons": [], "cluster_id": "cluster", "controller": 1, "brokers": [1, 2],
+            "topics": 1, "partitions": 1,
+        },
+    )  # fmt: skip
+
+
+async def test_what_ails_a_cluster() -> None:
+    store = Store([log_dir("/a"), log_dir("/b", "I/O error")], {"lost"})
+    known = image(
+        topic("lost"), topic("led by nobody", leader=-1), topic("led by the dead", leader=7), topic("few", isr=(1,))
+    )
+    status, document = await ask("/health/cluster", known, store)
+    assert (status, document["status"]) == (503, "ailing")
+    assert document["reasons"] == [
+        "log dir /b is offline: I/O error",
+        "led by nobody-0 has no leader",
+        "led by the dead-0 has no leader",
+        "lost-0 is offline",
+        "few-0 has fewer replicas in sync than it should",
+    ]
+
+
+async def test_of_many_ailing_partitions_some_are_named() -> None:
+    _, document = await ask("/health/cluster", image(topic("few", 1000, isr=(1,))))
+    assert len(document["reasons"]) == NAMED_MAX + 1
+    assert document["reasons"][-1] == "980 more: has fewer replicas in sync than it should"

@@ -1,0 +1,45 @@
+"""Logging set-up: readable lines on a terminal, one JSON object a line elsewhere; all on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+from kafkawire.config.log_levels import LEVELS, ROOT
+
+
+class Logger(structlog.PrintLogger):
+    """Prints the lines of a module, and knows its name."""
+
+    def __init__(self, module: str = ROOT) -> None:
+        super().__init__(sys.stderr)
+        self.module = module
+
+
+def configure(*, pretty: bool | None = None) -> None:
+    """Chooses the form of log lines; by default pretty exactly when standard error is a terminal."""
+    if pretty is None:
+        pretty = sys.stderr.isatty()
+    renderer: Any = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            drop_what_is_not_told,
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info if not pretty else structlog.processors.StackInfoRenderer(),
+            renderer,
+        ],
+        logger_factory=Logger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def drop_what_is_not_told(logger: Logger, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Below its logger's level a line ends here."""
+    if not LEVELS.tells(logger.module, method):
+        raise structlog.DropEvent
+    return event

@@ -1,0 +1,95 @@
+"""One broker as a process: signals in, the ready line out.
+
+SIGTERM and SIGINT stop the broker in order, from its first moment on; a second one, or a stop that takes longer than
+`STOP_MAX_S`, as with a disk that does not answer, exits at once (RULES L7).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+from collections.abc import AsyncIterator, Callable
+
+import click
+import structlog
+import trio
+
+from kafkawire.broker import Broker, BrokerFailed, StartError, real_surroundings, run_broker
+from kafkawire.config.broker_config import Config
+
+EXIT_AT_ONCE = 130
+EXIT_OVERDUE = 1
+STOP_MAX_S = 30.0
+YOUNG_OBJECTS_MAX = 20_000  # requests in flight on some hundred connections
+
+_log = structlog.get_logger(__name__)
+
+
+def run(config: Config) -> None:
+    """Runs a broker until it is told to stop.
+
+    Raises: StartError, BrokerFailed.
+    """
+    _allow_open_files()
+    trio.run(_main, config)
+
+
+def _allow_open_files() -> None:
+    """As many as the process may have: a partition needs one, and so does a connection."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def spare_collector() -> None:
+    """What a broker has when it is ready stays, and requests leave no cycles behind: looking through both for garbage,
+    for tens of milliseconds at a time, would find none. Cycles of errors are few and wait a little longer."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS_MAX)
+
+
+async def _main(config: Config) -> None:
+    world = real_surroundings()
+    ended: Exception | None = None
+    stop = trio.Event()
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop_on_signals, stop, signals, os._exit)
+            nursery.start_soon(exit_when_overdue, stop, os._exit)
+            try:
+                await run_broker(config, world, _is_ready, stop)
+            except (StartError, BrokerFailed) as error:
+                ended = error
+            nursery.cancel_scope.cancel()
+    world.pool.close()
+    if ended is not None:
+        raise ended
+
+
+def _is_ready(broker: Broker) -> None:
+    spare_collector()
+    click.echo(ready_line(broker))
+
+
+def ready_line(broker: Broker) -> str:
+    """The one line on standard output that says the broker serves, and where."""
+    kafka = [f"{name}://{listener.address[0]}:{listener.address[1]}" for name, listener in broker.listeners.items()]
+    return " ".join(["kafkawire ready:", *kafka, *broker.http_urls])
+
+
+async def stop_on_signals(stop: trio.Event, signals: AsyncIterator[int], leave: Callable[[int], object]) -> None:
+    """Signals are counted, whatever else has stopped the broker: the first one asks for order."""
+    await anext(signals)
+    stop.set()
+    await anext(signals)
+    leave(EXIT_AT_ONCE)
+
+
+async def exit_when_overdue(stop: trio.Event, leave: Callable[[int], object]) -> None:
+    """A worker that waits for a disk cannot be cancelled; the process can."""
+    await stop.wait()
+    await trio.sleep(STOP_MAX_S)
+    _log.error("not stopped in time, exiting", after_s=STOP_MAX_S)
+    leave(EXIT_OVERDUE)

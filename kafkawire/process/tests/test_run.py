@@ -1,0 +1,73 @@
+"""The process around a broker: what signals and a hanging stop do (RULES L7)."""
+
+from __future__ import annotations
+
+import gc
+import math
+
+import trio
+import trio.testing
+
+from kafkawire.process.run import (
+    EXIT_AT_ONCE,
+    EXIT_OVERDUE,
+    STOP_MAX_S,
+    YOUNG_OBJECTS_MAX,
+    exit_when_overdue,
+    spare_collector,
+    stop_on_signals,
+)
+
+
+async def test_the_first_signal_asks_and_the_second_does_not() -> None:
+    left: list[int] = []
+    stop = trio.Event()
+    send, signals = trio.open_memory_channel[int](math.inf)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stop_on_signals, stop, signals, left.append)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not stop.is_set()
+        send.send_nowait(15)
+        await stop.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not left
+        send.send_nowait(15)
+    assert left == [EXIT_AT_ONCE]
+
+
+async def test_the_first_signal_after_a_failure_of_our_own_is_still_the_first() -> None:
+    left: list[int] = []
+    stop = trio.Event()
+    stop.set()
+    send, signals = trio.open_memory_channel[int](math.inf)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stop_on_signals, stop, signals, left.append)
+        send.send_nowait(15)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not left
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stop_that_hangs_ends_after_its_time() -> None:
+    left: list[int] = []
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(exit_when_overdue, stop, left.append)
+        await trio.sleep(1000)
+        assert not left
+        told_s = trio.current_time()
+        stop.set()
+    assert left == [EXIT_OVERDUE]
+    assert trio.current_time() - told_s == STOP_MAX_S
+
+
+def test_the_collector_looks_for_new_garbage_alone() -> None:
+    thresholds = gc.get_threshold()
+    try:
+        spare_collector()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[0] == YOUNG_OBJECTS_MAX
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)

@@ -1,0 +1,61 @@
+"""What is known of one served API, and what its handler is and returns.
+
+The table of all of them is `kafkawire.handlers.API_TABLE`; whoever dispatches is handed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kafkawire.requests.context import RequestContext
+from kafkawire.wire.message import Message
+
+
+class Response(Protocol):
+    """What every response message can do."""
+
+    def encode(self, version: int) -> list[Any]: ...
+
+
+class SecondStage(Protocol):
+    """What the handler of a two-stage API returns, an awaitable of the response that can tell when it comes."""
+
+    @property
+    def is_ready(self) -> bool: ...
+    def call_when_ready(self, callback: Callable[[], None]) -> None: ...
+    def response_now(self) -> Response | None:
+        """Of one that is ready."""
+
+    def __await__(self) -> Generator[Any, None, Response | None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One served API: its module's name, its request, its handler, the versions it advertises.
+
+    A version below `first_served` is advertised and closes the connection all the same. `two_stage`: `handle` has put
+    the request into its order when it returns, and the next request starts while it finishes; what it returns is a
+    `SecondStage`. `refuse_version` answers, in version 0, a version that is not served; without it such a
+    request ends the connection.
+    """
+
+    name: str
+    request: type[Message]
+    handle: Callable[[RequestContext, Any], Response | Awaitable[Response | None]]
+    min_version: int
+    max_version: int
+    first_served: int = 0
+    two_stage: bool = False
+    refuse_version: Callable[[RequestContext], Response] | None = None
+
+    @property
+    def key(self) -> int:
+        """Kafka's number of the API."""
+        return self.request.API_KEY
+
+    @property
+    def served_min(self) -> int:
+        """The lowest version that is answered."""
+        return max(self.min_version, self.first_served)

@@ -1,0 +1,41 @@
+"""What configs can be about, besides topics and brokers too: who may see and change them, and how a broker is named.
+
+Shared by the handlers of configs, which never import each other.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from kafkawire.config.entries import ConfigResourceType
+from kafkawire.requests.context import CLUSTER_NAME, Operation, ResourceType
+from kafkawire.requests.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kafkawire.requests.context import RequestContext
+
+
+# Kafka's words, which tools and people search for.
+DENIED: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+}
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
+
+
+def denial(context: RequestContext, operation: Operation, kind: ConfigResourceType, name: str) -> ErrorCode | None:
+    """The code for who may not do this with the configs of the resource."""
+    if kind is ConfigResourceType.TOPIC:
+        asked, code = (ResourceType.TOPIC, name), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif kind is ConfigResourceType.GROUP:
+        asked, code = (ResourceType.GROUP, name), ErrorCode.GROUP_AUTHORIZATION_FAILED
+    else:
+        asked, code = (ResourceType.CLUSTER, CLUSTER_NAME), ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return None if context.authorize(operation, *asked) else code
+
+
+def broker_id_of(name: str) -> int | None:
+    """The id that a broker is named by; None when it is no number."""
+    return int(name) if _INTEGER.fullmatch(name) else None

@@ -1,0 +1,181 @@
+"""What a handler is given besides the request: who asks, over which listener, and the broker's interfaces.
+
+`authorize` is asked for every resource a request touches, from the first handler on; who may do what is decided by the
+`Authorizer` behind it. This module decides nothing and knows no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kafkawire.requests.topic_rows import TopicRows
+
+if TYPE_CHECKING:
+    from coordinator.api import BrokerInfo, ClusterImage, ClusterService
+    from coordinator.groups.api import GroupService
+    from engine.api import PartitionStore
+    from kafkawire.config.entries import ConfigCatalogue
+    from kafkawire.config.log_levels import LogLevels
+    from kafkawire.fetching.sessions import FetchSessionCache
+    from kafkawire.requests.metrics import RequestMetrics
+    from kafkawire.wire.connection import ConnectionInfo
+
+CLUSTER_NAME: Final = "kafka-cluster"
+ANONYMOUS: Final = "User:ANONYMOUS"
+ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, never bound
+
+
+class Operation(IntEnum):
+    """Kafka's AclOperation."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class ResourceType(IntEnum):
+    """Kafka's ResourceType."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+# AclEntry.supportedOperations: what can be asked about, and so what "authorized operations" can list.
+OPERATIONS_BY_RESOURCE: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DESCRIBE,
+        Operation.DELETE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+
+
+class Authorizer(Protocol):
+    """Who may do what. Asked on the hot path: it answers from memory."""
+
+    def __call__(
+        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, resource_name: str, /
+    ) -> bool: ...
+
+
+def allow_all(principal: str, host: str, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
+    """The Authorizer of a broker without security. A config that asks for another one does not start."""
+    return True
+
+
+class HandlerConfig(Protocol):
+    """The part of the broker's configuration that handlers obey; `kafkawire.config.broker_config.Config` has it."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def auto_create_topics_enable(self) -> bool: ...
+    @property
+    def delete_topic_enable(self) -> bool: ...
+    @property
+    def num_partitions(self) -> int: ...
+    @property
+    def max_fetch_size_bytes(self) -> int: ...
+    @property
+    def max_request_partitions(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerInterfaces:
+    """What the broker offers its handlers; joined in `broker.py`."""
+
+    store: PartitionStore
+    cluster: ClusterService
+    groups: GroupService
+    config: HandlerConfig
+    configs: ConfigCatalogue
+    fetch_sessions: FetchSessionCache
+    metrics: RequestMetrics
+    log_levels: LogLevels
+    now_ms: Callable[[], int]
+    authorizer: Authorizer = allow_all
+    topic_rows: TopicRows = field(default_factory=TopicRows)
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request's surroundings."""
+
+    broker: BrokerInterfaces
+    connection: ConnectionInfo
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    advertised: Sequence[tuple[int, int, int]]  # per served API: key, lowest and highest version
+    received_s: float  # on trio's clock
+    principal: str = ANONYMOUS
+
+    def authorize(self, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
+        """Whether the principal of this request may do this."""
+        return self.broker.authorizer(
+            self.principal, self.connection.peer_host, operation, resource_type, resource_name
+        )
+
+    def authorized_operations(self, resource_type: ResourceType, resource_name: str) -> int:
+        """All that the principal may do with a resource, as the bit field of KIP-430."""
+        return sum(
+            1 << operation
+            for operation in OPERATIONS_BY_RESOURCE[resource_type]
+            if self.authorize(operation, resource_type, resource_name)
+        )
+
+    def endpoint_of(self, broker: BrokerInfo) -> tuple[str, int] | None:
+        """Where clients of this request's listener reach `broker`, or None if they cannot.
+
+        A broker that binds every address and was told no other advertises, to each client, the address that client
+        has reached it by.
+        """
+        endpoint = broker.endpoint(self.connection.listener_name)
+        if endpoint is None:
+            return None
+        host = self.connection.local_address if endpoint.host in ANY_ADDRESS else endpoint.host
+        return host, endpoint.port
+
+    def live_endpoints(self, image: ClusterImage) -> list[tuple[BrokerInfo, str, int]]:
+        """The brokers that clients of this request's listener can reach, with where."""
+        reachable = ((broker, self.endpoint_of(broker)) for broker in image.brokers.values())
+        return [(broker, *endpoint) for broker, endpoint in reachable if endpoint is not None]

@@ -1,0 +1,117 @@
+"""The rows of topics in answers to Metadata: encoded once, kept until the topic or the brokers change.
+
+A hundred clients that connect again ask for the same rows at the same time: one of them has a row made, the others wait
+for it. A row is bytes in one API version; the loop gets a turn between every so many partitions of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from coordinator.api import NO_LEADER
+from kafkawire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.wire.plan_encode import EncodedElements
+from kafkawire.wire.plans import element_encoder
+
+if TYPE_CHECKING:
+    from coordinator.api import PartitionState, TopicInfo
+
+    Key = tuple[str, "Sight", int]
+
+OPERATIONS_NOT_ASKED: Final = -(2**31)  # KIP-430
+FIRST_VERSION_WITH_LISTENER_ERROR: Final = 6
+PARTITIONS_PER_TURN: Final = 500
+ROWS_SIZE_MAX_BYTES: Final = 32 << 20  # a million partitions or so; over it all rows are made anew
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Who asks, as far as rows differ by it: the API version, the brokers there are, and those its listener reaches."""
+
+    version: int
+    live: frozenset[int]
+    reachable: frozenset[int]
+
+
+class TopicRows:
+    """Of one broker. `turns` are for who puts many of them into an answer."""
+
+    def __init__(self, size_max_bytes: int = ROWS_SIZE_MAX_BYTES) -> None:
+        self._size_max_bytes = size_max_bytes
+        self._size_bytes = 0
+        self._rows: dict[Key, tuple[TopicInfo, bytes]] = {}
+        self._under_way: dict[Key, trio.Event] = {}
+        self.turns = trio.Lock()
+
+    def find(self, topic: TopicInfo, sight: Sight, operations: int) -> bytes | None:
+        """The topic's row with these authorized operations, if it is kept."""
+        kept = self._rows.get((topic.name, sight, operations))
+        return kept[1] if kept is not None and kept[0] is topic else None
+
+    async def make(self, topic: TopicInfo, sight: Sight, operations: int) -> bytes:
+        """The same row, made if nobody else is making it."""
+        key = (topic.name, sight, operations)
+        while key in self._under_way:
+            await self._under_way[key].wait()
+            row = self.find(topic, sight, operations)
+            if row is not None:
+                return row
+        done = self._under_way[key] = trio.Event()
+        try:
+            row = await _encode_topic(topic, sight, operations)
+            self._keep(key, topic, row)
+        finally:
+            del self._under_way[key]
+            done.set()
+        return row
+
+    def _keep(self, key: Key, topic: TopicInfo, row: bytes) -> None:
+        _, replaced = self._rows.pop(key, (None, b""))
+        self._size_bytes += len(row) - len(replaced)
+        if self._size_bytes > self._size_max_bytes:
+            self._rows.clear()
+            self._size_bytes = len(row)
+        self._rows[key] = (topic, row)
+
+
+def encode_row(row: MetadataResponseTopic, version: int) -> bytes:
+    """Raises EncodeError."""
+    return b"".join(element_encoder(MetadataResponse, MetadataResponseTopic, version)(row))
+
+
+async def _encode_topic(topic: TopicInfo, sight: Sight, operations: int) -> bytes:
+    encode = element_encoder(MetadataResponse, MetadataResponsePartition, sight.version)
+    partitions = EncodedElements()
+    for index, state in enumerate(topic.partitions):
+        partitions += encode(_partition_row(index, state, sight))
+        if len(partitions) % PARTITIONS_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
+    row = MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=partitions,
+        topic_authorized_operations=operations,
+    )
+    return encode_row(row, sight.version)
+
+
+def _partition_row(index: int, state: PartitionState, sight: Sight) -> MetadataResponsePartition:
+    """A leader without the client's listener is LISTENER_NOT_FOUND, LEADER_NOT_AVAILABLE up to version 5."""
+    row = MetadataResponsePartition(
+        partition_index=index,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        offline_replicas=[replica for replica in state.replicas if replica not in sight.live],
+    )
+    if state.leader not in sight.reachable:
+        known_listener = state.leader not in sight.live or sight.version < FIRST_VERSION_WITH_LISTENER_ERROR
+        row.error_code = ErrorCode.LEADER_NOT_AVAILABLE if known_listener else ErrorCode.LISTENER_NOT_FOUND
+        row.leader_id = NO_LEADER
+    return row

@@ -1,0 +1,1 @@
+"""Sockets and connections: what accepts, receives, sends, bounds and ends them."""

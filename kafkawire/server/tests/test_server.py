@@ -1,0 +1,818 @@
+"""The server on memory streams with a dispatcher that does what the request's first byte says."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import pytest
+import structlog.testing
+import trio
+import trio.testing
+
+from engine.api import FileRange
+from kafkawire.requests.started import Segment
+from kafkawire.server.byte_budget import ByteBudget
+from kafkawire.server.memory_transport import MemoryAccepted, MemoryListener, MemoryStream, MemoryTransport
+from kafkawire.server.server import REAPER_INTERVAL_S, ServerLimits, serve
+from kafkawire.server.session import REPLIES_PER_TURN, Session, printable
+from kafkawire.server.stats import ServerStats
+from kafkawire.server.transport import SocketTransport, Transport
+from kafkawire.server.turnstile import Turnstile
+from kafkawire.wire.connection import CloseReason, ConnectionInfo, ConnectionLimits, ProtocolViolation
+from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH
+
+
+@dataclass
+class Gate:
+    event: trio.Event = field(default_factory=trio.Event)
+    callback: Callable[[], None] | None = None
+
+    def set(self) -> None:
+        self.event.set()
+        if self.callback is not None:
+            self.callback()
+
+
+@dataclass
+class Started:
+    two_stage: bool
+    outcome: Callable[[], Coroutine[Any, Any, Sequence[Segment] | None]]
+    gate: Gate
+    is_gated: bool
+
+    @property
+    def is_ready(self) -> bool:
+        return self.gate.event.is_set()
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.is_gated and not self.is_ready
+
+    def call_when_ready(self, callback: Callable[[], None]) -> None:
+        self.gate.callback = callback
+
+    def outcome_now(self) -> Sequence[Segment] | None:
+        try:
+            self.outcome().send(None)
+        except StopIteration as finished:
+            return cast("Sequence[Segment] | None", finished.value)
+        raise AssertionError("it is not ready")
+
+
+@dataclass
+class FakeDispatcher:
+    """`frame[0]` chooses a handler, `frame[1]` names the request; the reply is the frame's first eight bytes."""
+
+    order: list[int] = field(default_factory=list)  # names of requests in the order of their synchronous part
+    cancelled: list[int] = field(default_factory=list)
+    gates: dict[int, Gate] = field(default_factory=dict)
+    infos: list[ConnectionInfo] = field(default_factory=list)
+
+    def gate(self, name: int) -> Gate:
+        return self.gates.setdefault(name, Gate())
+
+    def dispatch(self, frame: bytearray, connection: ConnectionInfo) -> Started:
+        kind, name = chr(frame[0]), frame[1]
+        self.order.append(name)
+        self.infos.append(connection)
+        if kind == "v":
+            raise ProtocolViolation("bad\nline\x1b[31m")
+        if kind == "c":
+            raise ZeroDivisionError("planted")
+        handler = {
+            "e": self.echo,  # answered at once
+            "p": self.produce,  # two-stage, answered when its gate opens
+            "d": self.deadline,  # two-stage, answered when its time is over
+            "w": self.produce,  # the same, single-stage
+            "0": self.no_reply,
+            "V": self.late_violation,
+            "x": self.late_violation,  # the same, when its gate opens
+            "y": self.late_crash,  # when its gate opens
+            "C": self.late_crash,
+            "l": self.long_poll,
+            "f": self.short_file,
+        }[kind]
+        return Started(kind in "pdxy0VC", partial(handler, frame, connection), self.gate(name), kind in "pdxy")
+
+    async def echo(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
+        return [frame[:4], b"", memoryview(frame)[4:8]]
+
+    async def produce(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
+        try:
+            if not self.gate(frame[1]).event.is_set():
+                await self.gate(frame[1]).event.wait()
+        except trio.Cancelled:
+            self.cancelled.append(frame[1])
+            raise
+        return [frame[:8]]
+
+    async def deadline(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
+        await trio.sleep(0.5)
+        return [frame[:8]]
+
+    async def no_reply(self, frame: bytearray, connection: ConnectionInfo) -> None:
+        return None
+
+    async def late_violation(self, frame: bytearray, connection: ConnectionInfo) -> None:
+        raise ProtocolViolation("acks=0 failed")
+
+    async def late_crash(self, frame: bytearray, connection: ConnectionInfo) -> None:
+        raise OSError(errno.ENOENT, "planted, and not the network's fault")
+
+    async def long_poll(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
+        connection.answer_early = self.gate(frame[1]).set
+        return await self.produce(frame, connection)
+
+    async def short_file(self, frame: bytearray, connection: ConnectionInfo) -> Sequence[Segment]:
+        return [frame[:4], FileRange(EmptyFile(), 0, 4)]
+
+
+class EmptyFile:
+    def fileno(self) -> int | None:
+        return None
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        return b""
+
+
+@dataclass
+class Client:
+    stream: MemoryStream
+
+    async def send(self, kind: str, name: int, size: int = 8) -> None:
+        payload = (kind.encode() + bytes([name])).ljust(size, b".")
+        await self.stream.send_all(struct.pack(">i", len(payload)) + payload)
+
+    async def reply(self) -> tuple[str, int]:
+        header = await self.exactly(4)
+        payload = await self.exactly(struct.unpack(">i", header)[0])
+        return chr(payload[0]), payload[1]
+
+    async def exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            piece = await self.stream.receive_some(count - len(data))
+            assert piece, "closed"
+            data += piece
+        return data
+
+    async def closed(self) -> bool:
+        """Waits for the end of the stream; nothing may come before it."""
+        with trio.fail_after(3600):
+            return await self.stream.receive_some() == b""
+
+
+@dataclass
+class Running:
+    listener: MemoryListener
+    dispatcher: FakeDispatcher
+    stats: ServerStats
+    stop: trio.Event
+
+    def connect(self, peer_host: str = "127.0.0.1") -> Client:
+        return Client(self.listener.connect(peer_host))
+
+
+@asynccontextmanager
+async def serving(limits: ServerLimits | None = None, listener: MemoryListener | None = None) -> AsyncIterator[Running]:
+    running = Running(listener or MemoryListener(), FakeDispatcher(), ServerStats(), trio.Event())
+    async with trio.open_nursery() as nursery:
+
+        async def run(task_status: trio.TaskStatus[None]) -> None:
+            await serve(
+                {"PLAINTEXT": [running.listener]},
+                running.dispatcher,
+                limits or ServerLimits(),
+                stop=running.stop,
+                stats=running.stats,
+                task_status=task_status,
+            )
+
+        await nursery.start(run)
+        yield running
+        running.stop.set()
+    assert running.stats.connections_open == 0
+    assert running.stats.in_flight_size_bytes == 0
+
+
+async def settle() -> None:
+    """Lets everything happen that can happen now. The reaper's timer is the only thing that may wait for time."""
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_replies_keep_the_order_of_requests_whatever_finishes_first() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        for name in (1, 2, 3):
+            await client.send("p", name)
+        await client.send("e", 4)
+        await settle()
+        assert broker.dispatcher.order == [1, 2, 3, 4]  # all were started before the first had finished
+        for name in (3, 2, 1):
+            broker.dispatcher.gate(name).set()
+        assert [await client.reply() for _ in range(4)] == [("p", 1), ("p", 2), ("p", 3), ("e", 4)]
+        await client.stream.aclose()
+
+
+async def test_a_request_that_never_becomes_ready_is_answered_about_when_its_time_is_over() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("d", 1)
+        await client.send("p", 2)
+        broker.dispatcher.gate(2).set()
+        with trio.fail_after(0.5 + REAPER_INTERVAL_S + 0.1):
+            assert [await client.reply() for _ in range(2)] == [("d", 1), ("p", 2)]
+
+
+@dataclass
+class FloodTransport(Transport):
+    """Its bytes have all arrived before the first is received; it takes so many bytes without waiting."""
+
+    rest: bytes
+    room_bytes: int = 1 << 20
+    waits: int = 0  # of receives
+    sent_now: list[int] = field(default_factory=list)
+    sent: bytearray = field(default_factory=bytearray)
+    sent_size_bytes: int = 0
+
+    def receive_now(self, buffer: memoryview) -> int | None:
+        piece, self.rest = self.rest[: len(buffer)], self.rest[len(buffer) :]
+        buffer[: len(piece)] = piece
+        return len(piece) or None
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        self.waits += 1
+        await trio.lowlevel.checkpoint()
+        received = self.receive_now(buffer)
+        return received if received is not None else await trio.sleep_forever()
+
+    def send_now(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        if self.room_bytes < 0:
+            raise BrokenPipeError(errno.EPIPE, "planted")
+        data = b"".join(cast("Sequence[bytes]", segments))
+        self.sent += data[: self.room_bytes]
+        self.sent_now.append(len(data[: self.room_bytes]))
+        return (data[self.room_bytes :],) if len(data) > self.room_bytes else ()
+
+    async def send_segments(self, segments: Sequence[Segment]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.sent += b"".join(cast("Sequence[bytes]", segments))
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def frames(kinds: str, size_bytes: int = 8) -> bytes:
+    """A request of each kind, named 0, 1 ..."""
+    payloads = [(kind.encode() + bytes([name])).ljust(size_bytes, b".") for name, kind in enumerate(kinds)]
+    return b"".join(struct.pack(">i", size_bytes) + payload for payload in payloads)
+
+
+@asynccontextmanager
+async def session_on(transport: FloodTransport, dispatcher: FakeDispatcher) -> AsyncIterator[Session]:
+    """Running, everything received; a request that becomes ready is answered by the next task that runs."""
+    limits = ConnectionLimits(max_in_flight_requests=30)
+    info = ConnectionInfo("PLAINTEXT", "127.0.0.1", "127.0.0.1")
+    async with trio.open_nursery() as nursery:
+
+        async def answer(session: Session) -> None:
+            session.send_ready()
+
+        def on_ready(session: Session) -> None:
+            nursery.start_soon(answer, session)
+
+        session = Session(
+            transport, info, dispatcher, limits, ByteBudget(1 << 30), ServerStats(), on_ready, Turnstile()
+        )
+        nursery.start_soon(session.run)
+        await settle()
+        yield session
+        session.close(CloseReason.SHUTDOWN)
+
+
+@pytest.mark.parametrize(("count", "waits"), [(5, 2), (30, 4)])
+async def test_what_has_come_is_received_in_one_turn_up_to_a_limit(count: int, waits: int) -> None:
+    transport, dispatcher = FloodTransport(frames("p" * count, 128 << 10)), FakeDispatcher()
+    async with session_on(transport, dispatcher):
+        assert len(dispatcher.order) == count
+        assert transport.waits == waits  # the second of two finds nothing
+
+
+@pytest.mark.parametrize("room_bytes", [1 << 20, 36, 20, 0])
+async def test_what_is_ready_is_sent_at_once_and_the_rest_when_there_is_room(room_bytes: int) -> None:
+    requests = frames("ppppe")
+    transport, dispatcher = FloodTransport(requests, room_bytes), FakeDispatcher()
+    async with session_on(transport, dispatcher):
+        for name in (0, 1, 2):
+            dispatcher.gate(name).set()
+        await settle()
+        assert transport.sent_now == [min(36, room_bytes)]
+        assert transport.sent == requests[:36]
+        dispatcher.gate(3).set()
+        await settle()
+        assert transport.sent == requests  # the last one by the writer: it is no two-stage request
+
+
+async def test_a_handler_that_fails_when_a_reply_makes_room_for_it_ends_its_connection_alone() -> None:
+    transport, dispatcher = FloodTransport(frames("p" * 30 + "c")), FakeDispatcher()
+    async with session_on(transport, dispatcher) as session:
+        dispatcher.gate(0).set()
+        await settle()
+        assert dispatcher.order[-1] == 30
+        assert session.close_reason is CloseReason.HANDLER_FAILED
+
+
+@pytest.mark.parametrize("room_bytes", [1 << 20, 5])
+async def test_a_violation_ends_the_connection_behind_the_replies_before_it(room_bytes: int) -> None:
+    transport, dispatcher = FloodTransport(frames("px"), room_bytes), FakeDispatcher()
+    async with session_on(transport, dispatcher) as session:
+        dispatcher.gate(1).set()
+        dispatcher.gate(0).set()
+        await settle()
+        assert transport.sent == frames("p")
+        assert session.close_reason is CloseReason.PROTOCOL_VIOLATION
+
+
+@pytest.mark.parametrize(
+    ("kinds", "room_bytes", "reason"), [("p", -1, CloseReason.BROKEN), ("y", 99, CloseReason.HANDLER_FAILED)]
+)
+async def test_what_fails_while_it_is_answered_at_once(kinds: str, room_bytes: int, reason: CloseReason) -> None:
+    transport, dispatcher = FloodTransport(frames(kinds), room_bytes), FakeDispatcher()
+    async with session_on(transport, dispatcher) as session:
+        dispatcher.gate(0).set()
+        await settle()
+        assert session.close_reason is reason
+
+
+async def test_a_connection_that_drains_ends_with_what_is_answered_at_once() -> None:
+    transport, dispatcher = FloodTransport(frames("p")), FakeDispatcher()
+    async with session_on(transport, dispatcher) as session:
+        session.drain()
+        await settle()
+        assert session.close_reason is None
+        dispatcher.gate(0).set()
+        await settle()
+        assert transport.sent == frames("p")
+        assert session.close_reason is CloseReason.SHUTDOWN
+
+
+async def test_replies_that_are_ready_together_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    sends = list[int]()
+    send_segments = MemoryTransport.send_segments
+
+    async def counting(transport: MemoryTransport, segments: Sequence[Segment]) -> None:
+        sends.append(sum(map(len, segments)))
+        await send_segments(transport, segments)
+
+    monkeypatch.setattr(MemoryTransport, "send_segments", counting)
+    async with serving() as broker:
+        client = broker.connect()
+        for name in range(1, 6):
+            await client.send("p", name)
+        await settle()
+        for name in (1, 2, 3, 5):
+            broker.dispatcher.gate(name).set()
+        assert [await client.reply() for _ in range(3)] == [("p", 1), ("p", 2), ("p", 3)]
+        assert sends == [36]
+        broker.dispatcher.gate(4).set()
+        assert [await client.reply() for _ in range(2)] == [("p", 4), ("p", 5)]
+        assert sends == [36, 24]
+        await client.stream.aclose()
+
+
+async def test_a_single_stage_request_starts_the_next_one_only_when_it_is_answered() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("w", 1)
+        await client.send("p", 2)
+        await settle()
+        assert broker.dispatcher.order == [1]
+        broker.dispatcher.gate(1).set()
+        await settle()
+        assert broker.dispatcher.order == [1, 2]
+        broker.dispatcher.gate(2).set()
+        assert [await client.reply() for _ in range(2)] == [("w", 1), ("p", 2)]
+
+
+async def test_the_17th_request_waits_for_a_reply_to_leave() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        for name in range(20):
+            await client.send("p", name)
+        await settle()
+        assert len(broker.dispatcher.order) == 16
+        broker.dispatcher.gate(0).set()
+        assert await client.reply() == ("p", 0)
+        await settle()
+        assert len(broker.dispatcher.order) == 17
+
+
+async def test_32_mib_in_flight_stop_the_next_request() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        for name in range(3):
+            await client.send("p", name, size=16 * 1024 * 1024)
+        await settle()
+        assert broker.dispatcher.order == [0, 1]
+        for name in range(3):
+            broker.dispatcher.gate(name).set()
+        assert [await client.reply() for _ in range(3)] == [("p", 0), ("p", 1), ("p", 2)]
+
+
+async def test_acks_0_gets_no_reply_and_does_not_hold_up_others() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        for number in range(40):
+            await client.send("0", number)
+        await client.send("e", 99)
+        assert await client.reply() == ("e", 99)
+        await client.send("e", 98)
+        assert await client.reply() == ("e", 98)
+        assert (broker.stats.requests, broker.stats.replies) == (42, 2)
+        assert (broker.stats.received_size_bytes, broker.stats.sent_size_bytes) == (42 * 12, 2 * 12)
+
+
+async def test_connection_info_tells_listener_peer_and_address() -> None:
+    async with serving() as broker:
+        client = broker.connect("10.1.2.3")
+        await client.send("e", 1)
+        await client.reply()
+        (info,) = broker.dispatcher.infos
+        assert (info.listener_name, info.peer_host, info.local_address) == ("PLAINTEXT", "10.1.2.3", "memory")
+        assert (info.client_software_name, info.client_software_version) == ("unknown", "unknown")
+
+
+# Closing: bad input
+
+
+@pytest.mark.parametrize("size", [-1, 0, 7, 100 * 1024 * 1024 + 1])
+async def test_a_hostile_size_closes_without_an_answer(size: int) -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        with structlog.testing.capture_logs() as lines:
+            await client.stream.send_all(struct.pack(">i", size))
+            assert await client.closed()
+        assert broker.stats.closed[CloseReason.FRAME_SIZE] == 1
+        assert [line["event"] for line in lines] == ["connection closed: impossible frame size"]
+
+
+async def test_a_violation_closes_after_the_requests_before_it_were_answered() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        with structlog.testing.capture_logs() as lines:
+            for kind, name in (("p", 1), ("v", 2), ("e", 3)):
+                await client.send(kind, name)
+            await settle()
+            broker.dispatcher.gate(1).set()
+            assert await client.reply() == ("p", 1)
+            assert await client.closed()
+        assert broker.dispatcher.order == [1, 2]
+        assert broker.stats.closed[CloseReason.PROTOCOL_VIOLATION] == 1
+        (line,) = lines
+        assert line["detail"] == "bad\\nline\\x1b[31m"
+
+
+async def test_a_violation_found_late_closes_and_cancels_what_came_after() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("V", 1)
+        await client.send("p", 2)
+        assert await client.closed()
+        assert broker.stats.closed[CloseReason.PROTOCOL_VIOLATION] == 1
+
+
+@pytest.mark.parametrize("kind", ["c", "C"])
+async def test_a_handler_that_fails_ends_its_connection_with_a_traceback_and_nothing_else(kind: str) -> None:
+    async with serving() as broker:
+        client, other = broker.connect(), broker.connect()
+        with structlog.testing.capture_logs() as lines:
+            await client.send(kind, 1)
+            assert await client.closed()
+        (line,) = lines
+        assert line["exc_info"]
+        assert line["event"] == "connection closed: handler failed"
+        assert broker.stats.closed[CloseReason.HANDLER_FAILED] == 1
+        await other.send("e", 2)
+        assert await other.reply() == ("e", 2)
+
+
+async def test_a_file_shorter_than_promised_closes_instead_of_padding() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("f", 1)
+        assert await client.exactly(8) == struct.pack(">i", 8) + b"f\x01.."
+        assert await client.closed()
+        assert broker.stats.closed[CloseReason.FILE_TOO_SHORT] == 1
+
+
+# Closing: the peer leaves or is slow
+
+
+async def test_a_peer_that_leaves_cancels_its_outstanding_requests() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("w", 1)
+        await client.send("p", 2)
+        await client.send("e", 3)
+        await settle()
+        await client.stream.aclose()
+        await settle()
+        assert broker.dispatcher.cancelled == [1]
+        assert broker.stats.connections_open == 0
+        assert broker.stats.closed[CloseReason.CLOSED_BY_PEER] == 1
+
+
+async def test_a_peer_that_breaks_off_mid_reply_is_no_failure_of_a_handler() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("p", 1)
+        await settle()
+        client.stream.receive_stream.close()
+        broker.dispatcher.gate(1).set()
+        await settle()
+        assert broker.stats.closed[CloseReason.BROKEN] == 1
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("e", 1)
+        await client.reply()
+        start_s = trio.current_time()
+        assert await client.closed()
+        assert 600 <= trio.current_time() - start_s <= 602
+        assert broker.stats.closed[CloseReason.IDLE] == 1
+
+
+async def test_half_a_frame_is_closed_at_its_deadline() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.stream.send_all(struct.pack(">i", 50_000_000) + b"123456")
+        start_s = trio.current_time()
+        assert await client.closed()
+        assert 30 <= trio.current_time() - start_s <= 32
+        assert broker.stats.closed[CloseReason.HALF_FRAME] == 1
+
+
+class StuckListener(MemoryListener):
+    """Sending to its peers hands over the first bytes and then blocks, as when their socket buffers are full."""
+
+    async def accept(self) -> MemoryAccepted:
+        accepted = await super().accept()
+        assert isinstance(accepted.transport, MemoryTransport)
+        accepted.transport.stream.send_stream.send_all_hook = partial(self._block, accepted.transport.stream)
+        return accepted
+
+    async def _block(self, stream: MemoryStream) -> None:
+        assert stream.send_stream.close_hook is not None
+        stream.send_stream.close_hook()  # what trio moves the bytes with
+        await trio.sleep_forever()
+
+
+async def test_a_peer_that_does_not_read_its_replies_is_closed_at_its_deadline() -> None:
+    async with serving(listener=StuckListener()) as broker:
+        client = broker.connect()
+        await client.send("p", 1)
+        start_s = trio.current_time()
+        await trio.sleep(100)
+        assert broker.stats.connections_open == 1
+        broker.dispatcher.gate(1).set()
+        assert await client.exactly(4) == struct.pack(">i", 8)
+        assert await client.closed()
+        assert 130 <= trio.current_time() - start_s <= 132
+        assert broker.stats.closed[CloseReason.SLOW_READER] == 1
+
+
+# Limits over all connections
+
+
+async def test_connections_beyond_the_limits_are_closed_at_once_and_counted() -> None:
+    async with serving(ServerLimits(max_connections=3, max_connections_per_ip=2)) as broker:
+        clients = [broker.connect("10.0.0.1"), broker.connect("10.0.0.1")]
+        assert await broker.connect("10.0.0.1").closed()
+        clients.append(broker.connect("10.0.0.2"))
+        assert await broker.connect("10.0.0.3").closed()
+        assert (broker.stats.connections_refused_per_ip, broker.stats.connections_refused_total) == (1, 1)
+        await clients[0].stream.aclose()
+        await settle()
+        again = broker.connect("10.0.0.1")
+        await again.send("e", 1)
+        assert await again.reply() == ("e", 1)
+        assert broker.stats.connections_open == 3
+        assert broker.stats.connections_accepted == 4
+
+
+async def test_bytes_in_flight_over_all_connections_stop_the_readers() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=1000)) as broker:
+        first, second = broker.connect(), broker.connect()
+        await first.send("p", 1, size=1000)
+        await settle()
+        three = struct.pack(">i", 8) + b"e\x03......"
+        await second.stream.send_all(struct.pack(">i", 8) + b"e\x02......" + three[:5])
+        await settle()  # the reader had a receive under way; from now on it waits
+        await second.stream.send_all(three[5:])
+        await settle()
+        assert 3 not in broker.dispatcher.order
+        assert broker.stats.in_flight_size_bytes >= 1000
+        await trio.sleep(300)  # not the second peer's fault
+        broker.dispatcher.gate(1).set()
+        assert await first.reply() == ("p", 1)
+        assert [await second.reply() for _ in range(2)] == [("e", 2), ("e", 3)]
+
+
+LARGE_SIZE_BYTES = 2_000_000
+
+
+def large(name: int) -> bytes:
+    return struct.pack(">i", LARGE_SIZE_BYTES) + b"e" + bytes([name]) + bytes(LARGE_SIZE_BYTES - 2)
+
+
+async def test_peers_that_announce_much_and_send_little_keep_nobody_waiting() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=10_000_000)) as broker:
+        hostile = [broker.connect() for _ in range(20)]
+        for client in hostile:
+            await client.stream.send_all(struct.pack(">i", 100_000_000) + bytes(CHUNK_SIZE_BYTES))
+        await settle()
+        assert broker.stats.in_flight_size_bytes <= 20 * GROWTH * CHUNK_SIZE_BYTES
+        client = broker.connect()
+        for name in range(3):
+            await client.send("e", name)
+            assert await client.reply() == ("e", name)
+        await client.stream.send_all(large(3))
+        assert await client.reply() == ("e", 3)
+
+
+async def test_large_frames_that_reach_the_limit_half_way_go_on_one_at_a_time() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=1_000_000)) as broker:
+        clients = [broker.connect() for _ in range(5)]
+        half = LARGE_SIZE_BYTES // 2
+        for name, client in enumerate(clients):
+            await client.stream.send_all(large(name)[:half])
+        await settle()
+        assert broker.stats.in_flight_size_bytes < 1_000_000 + LARGE_SIZE_BYTES
+        for name, client in enumerate(clients):
+            await client.stream.send_all(large(name)[half:])
+        for name, client in enumerate(clients):
+            assert await client.reply() == ("e", name)
+        assert broker.stats.in_flight_size_bytes == 0
+
+
+async def test_a_large_frame_that_stops_gives_way_at_its_deadline() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=1_000_000)) as broker:
+        stalled, waiting = broker.connect(), broker.connect()
+        await stalled.stream.send_all(large(1)[:-1])
+        await settle()
+        await waiting.stream.send_all(large(2))
+        start_s = trio.current_time()
+        assert await waiting.reply() == ("e", 2)
+        assert 60 <= trio.current_time() - start_s <= 64  # 30 s, and the time its 2 MB take at 64 KiB/s
+        assert broker.stats.closed[CloseReason.HALF_FRAME] == 1
+
+
+async def test_a_long_poll_that_holds_all_bytes_in_flight_is_asked_to_answer() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=1000)) as broker:
+        first, second = broker.connect(), broker.connect()
+        await first.send("l", 1, size=1000)
+        await settle()
+        await second.send("e", 2)  # the receive that was under way
+        assert await second.reply() == ("e", 2)
+        await second.send("e", 3)
+        with trio.fail_after(10):
+            assert await second.reply() == ("e", 3)
+        assert await first.reply() == ("l", 1)
+
+
+class ExhaustedListener(MemoryListener):
+    """Has no descriptors for the first connections."""
+
+    failures = 3
+
+    async def accept(self) -> MemoryAccepted:
+        if self.failures > 0:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "too many open files")
+        return await super().accept()
+
+
+async def test_running_out_of_descriptors_is_survived_with_a_pause() -> None:
+    start_s = trio.current_time()
+    async with serving(listener=ExhaustedListener()) as broker:
+        client = broker.connect()
+        with structlog.testing.capture_logs() as lines:
+            await client.send("e", 1)
+            assert await client.reply() == ("e", 1)
+        assert len(lines) <= 1  # not one a try
+        assert broker.stats.accept_failures == 3
+        assert trio.current_time() - start_s == pytest.approx(0.3, abs=0.01)
+
+
+# Shutdown
+
+
+async def test_shutdown_answers_what_is_in_flight_and_starts_nothing_more() -> None:
+    async with serving() as broker:
+        client, idle = broker.connect(), broker.connect()
+        await client.send("p", 1)
+        await client.send("w", 2)
+        await client.send("e", 3)
+        await settle()
+        broker.stop.set()
+        assert await idle.closed()
+        with pytest.raises(ConnectionRefusedError):
+            broker.connect()
+        for name in (1, 2):
+            broker.dispatcher.gate(name).set()
+        assert [await client.reply() for _ in range(2)] == [("p", 1), ("w", 2)]
+        assert await client.closed()
+        assert broker.dispatcher.order == [1, 2]
+        assert broker.stats.closed[CloseReason.SHUTDOWN] == 2
+
+
+async def test_shutdown_asks_a_parked_long_poll_to_answer_now() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("l", 1)
+        await settle()
+        start_s = trio.current_time()
+        broker.stop.set()
+        assert await client.reply() == ("l", 1)
+        assert await client.closed()
+        assert trio.current_time() == pytest.approx(start_s)
+        assert broker.dispatcher.infos[0].is_shutting_down
+
+
+async def test_shutdown_cancels_what_is_not_done_after_the_grace_period() -> None:
+    async with serving(ServerLimits(shutdown_grace_ms=5_000)) as broker:
+        client = broker.connect()
+        await client.send("w", 1)
+        await settle()
+        start_s = trio.current_time()
+        broker.stop.set()
+        assert await client.closed()
+        assert trio.current_time() - start_s == pytest.approx(5, abs=0.1)
+        assert broker.dispatcher.cancelled == [1]
+
+
+async def test_a_connection_accepted_in_the_moment_of_shutdown_is_closed_too() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        broker.stop.set()
+        assert await client.closed()
+
+
+async def test_cancelling_the_server_closes_everything_at_once() -> None:
+    listener, stats = MemoryListener(), ServerStats()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_forever, listener, stats)
+        client = Client(listener.connect())
+        await client.send("p", 1)
+        await client.send("p", 2)
+        await settle()
+        nursery.cancel_scope.cancel()
+    assert stats.connections_open == 0
+    assert stats.requests == 2
+    with pytest.raises(ConnectionRefusedError):
+        listener.connect()
+
+
+async def serve_forever(listener: MemoryListener, stats: ServerStats) -> None:
+    await serve({"PLAINTEXT": [listener]}, FakeDispatcher(), ServerLimits(), stop=trio.Event(), stats=stats)
+
+
+class SocketListenerFake(MemoryListener):
+    """Its one connection is a socket, because sending on a memory stream always lets others have their turn."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__()
+        self._connected: Transport | None = SocketTransport(connected)
+
+    async def accept(self) -> MemoryAccepted:
+        if self._connected is None:
+            return await super().accept()
+        accepted, self._connected = MemoryAccepted(self._connected, "10.0.0.1", "10.0.0.2"), None
+        return accepted
+
+
+async def test_one_connection_cannot_keep_the_others_from_their_turn() -> None:
+    ours, theirs = socket.socketpair()
+    limits = ServerLimits(connection=ConnectionLimits(max_in_flight_requests=1000))
+    turns_in_between = set()
+    with theirs:
+        theirs.sendall((struct.pack(">i", 8) + b"e\x01......") * 200)
+        async with serving(limits, SocketListenerFake(ours)) as broker:
+            while broker.stats.replies < 200:
+                turns_in_between.add(broker.stats.replies)
+                await trio.lowlevel.checkpoint()
+    assert len(turns_in_between) > 200 // REPLIES_PER_TURN // 2
+
+
+def test_a_line_of_the_log_holds_no_bytes_that_could_forge_another() -> None:
+    assert printable("a\nb\x1b[1mc\u202e") == r"a\nb\x1b[1mc\u202e"
+    assert len(printable("x" * 1000)) == 200
