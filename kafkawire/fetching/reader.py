@@ -148,7 +148,7 @@ class FetchReader:
         with trio.move_on_after(max_wait_ms / 1000) as scope:
             connection.answer_early = scope.cancel
             try:
-                while not self.enough and not connection.is_shutting_down:
+                while not self.enough and not connection.is_ending:
                     await watch.wait()
                     for target in watch.take_changed():
                         self.read(target)

@@ -72,7 +72,17 @@ from kafkawire.requests.api import Api
 
 API_TABLE: tuple[Api, ...] = (
     # Advertised from 0: librdkafka would otherwise send uncompressed without a word (KAFKA-18659).
-    Api("produce", ProduceRequest, produce.handle, 0, 13, first_served=3, two_stage=True),
+    Api(
+        "produce",
+        ProduceRequest,
+        produce.handle,
+        0,
+        13,
+        first_served=3,
+        two_stage=True,
+        holds_frame=True,
+        needs_room=True,
+    ),
     Api("fetch", FetchRequest, fetch.handle, 4, 18),
     Api("list_offsets", ListOffsetsRequest, list_offsets.handle, 1, 11),
     Api("metadata", MetadataRequest, metadata.handle, 0, 13),

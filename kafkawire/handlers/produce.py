@@ -16,12 +16,8 @@ Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (K
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import trio
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from engine import errors as log_errors
 from engine.errors import EngineError
@@ -74,7 +70,7 @@ class _Waiting(NamedTuple):
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
-    """Queues every batch that may be queued; the reply, when awaited, waits for their acks."""
+    """Queues every batch that may be queued; the reply waits for their acks."""
     work = ProduceReply(context, request)
     image = context.broker.cluster.image
     refused = None
@@ -100,14 +96,17 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
 
 
 class ProduceReply(Countdown):
-    """The second stage: awaiting it gives the response, or None for acks=0."""
+    """The second stage: the response, or None for acks=0.
+
+    With acks=all it comes at the client's deadline at the latest, else it is bounded by the disk alone, as in Kafka.
+    """
 
     __slots__ = (
         "_acks",
         "_allow_zstd",
         "_context",
-        "_deadline_s",
         "_waiting",
+        "deadline_s",
         "has_transactions",
         "response",
     )
@@ -116,7 +115,8 @@ class ProduceReply(Countdown):
         super().__init__()
         self._context = context
         self._acks = request.acks
-        self._deadline_s = context.received_s + request.timeout_ms / 1000
+        is_timed = request.acks == ALL_ACKS
+        self.deadline_s = context.received_s + request.timeout_ms / 1000 if is_timed else inf
         self._allow_zstd = context.api_version >= FIRST_VERSION_WITH_ZSTD
         self._waiting: list[_Waiting] = []
         self.has_transactions = False
@@ -154,19 +154,6 @@ class ProduceReply(Countdown):
         ):
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
-
-    def __await__(self) -> Generator[Any, None, ProduceResponse | None]:
-        if not self.is_ready:
-            yield from self._wait().__await__()
-        return self.response_now()
-
-    async def _wait(self) -> None:
-        """With acks=all until the client's deadline, else bounded by the disk alone, as in Kafka."""
-        with trio.move_on_at(self._deadline_s if self._acks == ALL_ACKS else inf):
-            for waiting in self._waiting:
-                if not waiting.append.is_settled:
-                    with suppress(EngineError):
-                        await waiting.append.wait()
 
     def response_now(self) -> ProduceResponse | None:
         """What is not settled by now has timed out."""

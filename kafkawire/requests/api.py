@@ -5,7 +5,7 @@ The table of all of them is `kafkawire.handlers.API_TABLE`; whoever dispatches i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,15 +20,17 @@ class Response(Protocol):
 
 
 class SecondStage(Protocol):
-    """What the handler of a two-stage API returns, an awaitable of the response that can tell when it comes."""
+    """What the handler of a two-stage API returns: a response to come, that can tell when it has."""
+
+    @property
+    def deadline_s(self) -> float:
+        """On trio's clock: from then on there is a response though it is not ready."""
 
     @property
     def is_ready(self) -> bool: ...
     def call_when_ready(self, callback: Callable[[], None]) -> None: ...
     def response_now(self) -> Response | None:
-        """Of one that is ready."""
-
-    def __await__(self) -> Generator[Any, None, Response | None]: ...
+        """Once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +39,20 @@ class Api:
 
     A version below `first_served` is advertised and closes the connection all the same. `two_stage`: `handle` has put
     the request into its order when it returns, and the next request starts while it finishes; what it returns is a
-    `SecondStage`. `refuse_version` answers, in version 0, a version that is not served; without it such a
-    request ends the connection.
+    `SecondStage`. `holds_frame`: it keeps bytes of its frame until it is answered. `needs_room`: it is not handled
+    before the engine's queues have room. `refuse_version` answers, in version 0, a version that is not served; without
+    it such a request ends the connection.
     """
 
     name: str
     request: type[Message]
-    handle: Callable[[RequestContext, Any], Response | Awaitable[Response | None]]
+    handle: Callable[[RequestContext, Any], Response | SecondStage | Awaitable[Response | None]]
     min_version: int
     max_version: int
     first_served: int = 0
     two_stage: bool = False
+    holds_frame: bool = False
+    needs_room: bool = False
     refuse_version: Callable[[RequestContext], Response] | None = None
 
     @property

@@ -8,6 +8,7 @@ what to speak (KIP-511). It knows no API by name, and refuses to know what a req
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from struct import Struct
 from typing import Any, Final, cast
 
@@ -25,63 +26,94 @@ _START: Final = Struct(">hhi")  # api key, version, correlation id: every reques
 
 
 class Dispatched:
-    """A request on its way. Ask for its outcome once, in the order of the requests: the reply's segments, or None when
-    the request gets none. It raises ProtocolViolation when the connection is to be closed instead."""
+    """See `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_api", "_request", "_second_stage", "context", "two_stage")
+    __slots__ = ("_api", "_failure", "_is_answered", "_request", "_response", "_second_stage", "context", "two_stage")
 
     def __init__(self, api: Api, context: RequestContext, request: Any, second_stage: SecondStage | None) -> None:
-        """One without a second stage begins when its outcome is asked for."""
         self._api = api
         self.context = context
         self._request = request
         self._second_stage = second_stage
         self.two_stage = second_stage is not None
+        self._is_answered = False
+        self._response: Response | None = None
+        self._failure: Exception | None = None
+
+    @property
+    def holds_frame(self) -> bool:
+        return self._api.holds_frame
+
+    @property
+    def deadline_s(self) -> float:
+        return inf if self._second_stage is None else self._second_stage.deadline_s
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is an `outcome_now`: the reply can leave together with the one before."""
-        return self._second_stage is not None and self._second_stage.is_ready
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether awaiting the outcome would do nothing but wait."""
-        return self._second_stage is not None and not self._second_stage.is_ready
+        return self._is_answered if self._second_stage is None else self._second_stage.is_ready
 
     def call_when_ready(self, callback: Callable[[], None]) -> None:
-        """For one that is under way."""
         assert self._second_stage is not None
         self._second_stage.call_when_ready(callback)
 
-    def outcome_now(self) -> Sequence[Segment] | None:
-        """Of one that is ready."""
-        assert self._second_stage is not None
+    def begin(self) -> Awaitable[None] | None:
+        if self._api.needs_room:
+            return self._begin_when_there_is_room()
         try:
-            return self._reply(self._second_stage.response_now())
+            response = self._handle()
+        except Exception as error:
+            self._failed(error)
+            return None
+        if isinstance(response, Awaitable):
+            return self._wait_for(response)
+        self._answered(cast(Response, response))
+        return None
+
+    def reply(self) -> Sequence[Segment] | None:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._encoded(self._response if self._second_stage is None else self._second_stage.response_now())
         except Exception as error:
             note_failure(self._api, self.context, error)
             raise
 
-    async def outcome(self) -> Sequence[Segment] | None:
-        """Of any."""
-        try:
-            return self._reply(await self._respond())
-        except Exception as error:
-            note_failure(self._api, self.context, error)
-            raise
-
-    async def _respond(self) -> Response | None:
-        if self._second_stage is not None:
-            return await self._second_stage
+    def _handle(self) -> Response | SecondStage | Awaitable[Response | None]:
         if self._request is None:
             assert self._api.refuse_version is not None
             return self._api.refuse_version(self.context)
-        if self._api.two_stage:  # it could not be queued at once; meanwhile no later request starts
-            await self.context.broker.store.wait_for_room()
-        response = self._api.handle(self.context, self._request)
-        return await response if isinstance(response, Awaitable) else response
+        return self._api.handle(self.context, self._request)
 
-    def _reply(self, response: Response | None) -> Sequence[Segment] | None:
+    async def _wait_for(self, response: Awaitable[Response | None]) -> None:
+        try:
+            self._answered(await response)
+        except Exception as error:
+            self._failed(error)
+
+    async def _begin_when_there_is_room(self) -> None:
+        """It could not be queued at once; meanwhile no later request starts."""
+        await self.context.broker.store.wait_for_room()
+        try:
+            self._second_stage = cast(SecondStage, self._handle())
+        except Exception as error:
+            self._failed(error)
+            return
+        if not self._second_stage.is_ready:
+            ready = trio.Event()
+            self._second_stage.call_when_ready(ready.set)
+            with trio.move_on_at(self._second_stage.deadline_s):
+                await ready.wait()
+
+    def _answered(self, response: Response | None) -> None:
+        self._response = response
+        self._is_answered = True
+
+    def _failed(self, error: Exception) -> None:
+        note_failure(self._api, self.context, error)
+        self._failure = error
+        self._is_answered = True
+
+    def _encoded(self, response: Response | None) -> Sequence[Segment] | None:
         context = self.context
         segments = None
         if response is not None:
@@ -110,18 +142,18 @@ class Dispatcher:
         for api in table:
             broker.metrics.by_api[api.key] = ApiCounters(api.name)
 
-    def dispatch(self, frame: bytearray, connection: ConnectionInfo) -> Dispatched:
+    def dispatch(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> Dispatched:
         """Start a request: decoded, and queued if it is two-stage. `frame` belongs to the request from now on.
 
         Errors: ProtocolViolation.
         """
         try:
-            api, context, request = self._decode(frame, connection)
+            api, context, request = self._decode(frame, connection, now_s)
         except ProtocolViolation:
             self._broker.metrics.protocol_violations += 1
             raise
         second_stage = None
-        if api.two_stage and self._broker.store.has_room:
+        if api.two_stage and (self._broker.store.has_room or not api.needs_room):
             try:
                 second_stage = cast(SecondStage, api.handle(context, request))
             except Exception as error:
@@ -129,7 +161,7 @@ class Dispatcher:
                 raise
         return Dispatched(api, context, request, second_stage)
 
-    def _decode(self, frame: bytearray, connection: ConnectionInfo) -> tuple[Api, RequestContext, Any]:
+    def _decode(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> tuple[Api, RequestContext, Any]:
         """No request: the version of ApiVersions is unknown."""
         if len(frame) < _START.size:
             raise ProtocolViolation(f"a request of {len(frame)} bytes")
@@ -137,9 +169,7 @@ class Dispatcher:
         api = self._by_key.get(key)
         if api is None:
             raise ProtocolViolation(f"unknown API key {key}")
-        context = RequestContext(
-            self._broker, connection, key, version, correlation_id, None, self._advertised, trio.current_time()
-        )
+        context = RequestContext(self._broker, connection, key, version, correlation_id, None, self._advertised, now_s)
         if not api.served_min <= version <= api.max_version:
             if api.refuse_version is None:
                 raise ProtocolViolation(f"version {version} of {api.name} is not served")

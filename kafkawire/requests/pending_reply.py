@@ -7,9 +7,9 @@ session ends, as in Kafka. It refuses to know what was asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from coordinator.errors import GroupError
 from kafkawire.requests.errors import ErrorCode, error_code_of
@@ -29,7 +29,7 @@ class Settleable(Protocol):
 
 
 class Countdown:
-    """The part of a `kafkawire.requests.dispatch.SecondStage` that counts those it waits for."""
+    """The part of a `kafkawire.requests.api.SecondStage` that counts those it waits for."""
 
     __slots__ = ("_callback", "_unsettled")
 
@@ -45,7 +45,7 @@ class Countdown:
 
     @property
     def is_ready(self) -> bool:
-        """Whether awaiting it would not wait."""
+        """Whether all that is waited for is settled."""
         return not self._unsettled
 
     def call_when_ready(self, callback: Callable[[], None]) -> None:
@@ -60,32 +60,21 @@ class Countdown:
 
 
 class PendingReply(Countdown, Generic[ResponseT]):
-    """A `kafkawire.requests.dispatch.SecondStage`. It has no deadline: whoever settles the answers has one."""
+    """A `kafkawire.requests.api.SecondStage`. It has no deadline: whoever settles the answers has one."""
 
-    __slots__ = ("_pending", "_respond")
+    __slots__ = ("_respond",)
 
-    def __init__(self, pending: Sequence[Pending[Any]], respond: Callable[[], ResponseT]) -> None:
+    deadline_s: ClassVar[float] = inf
+
+    def __init__(self, pending: Iterable[Settleable], respond: Callable[[], ResponseT]) -> None:
         """`respond` is called once, when all of `pending` are settled."""
         super().__init__()
-        self._pending = pending
         self._respond = respond
         for one in pending:
             self.count(one)
 
     def response_now(self) -> ResponseT:
-        """Of one that is ready."""
         return self._respond()
-
-    def __await__(self) -> Generator[Any, None, ResponseT]:
-        if not self.is_ready:
-            yield from self._wait().__await__()
-        return self._respond()
-
-    async def _wait(self) -> None:
-        for one in self._pending:
-            if not one.is_settled:
-                with suppress(GroupError):
-                    await one.wait()
 
 
 def answered(response: ResponseT) -> PendingReply[ResponseT]:

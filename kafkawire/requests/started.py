@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from engine.api import FileRange
@@ -13,28 +13,39 @@ Reply = Sequence[Segment] | None
 
 
 class StartedRequest(Protocol):
-    """A request that has been started: its synchronous part is done, the outcome is still to come."""
+    """A request that has been started, in the order of its connection.
+
+    A two-stage one has taken effect in its order and becomes ready by itself; the next request starts meanwhile. Any
+    other begins when those before it are answered.
+    """
 
     @property
     def two_stage(self) -> bool: ...
     @property
-    def is_ready(self) -> bool:
-        """Whether awaiting the outcome would not wait."""
+    def holds_frame(self) -> bool:
+        """Whether it keeps its frame's bytes until it is answered."""
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether awaiting the outcome would do nothing but wait, at most until a deadline."""
+    def deadline_s(self) -> float:
+        """On trio's clock: from then on there is a reply though it is not ready."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is a reply."""
 
     def call_when_ready(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when one that is under way is ready; it says nothing of the deadline."""
+        """Have `callback` called when one that is two-stage and not ready is; it says nothing of the deadline."""
 
-    def outcome_now(self) -> Reply:
-        """Of one that is ready. Errors: ProtocolViolation."""
+    def begin(self) -> Awaitable[None] | None:
+        """For one that is not two-stage, once: what has to be awaited before there is a reply, if anything.
 
-    async def outcome(self) -> Reply:
-        """The reply without its size, or None when the request gets none (acks=0). Errors: ProtocolViolation."""
+        It raises nothing: what fails, fails the reply.
+        """
+
+    def reply(self) -> Reply:
+        """The reply without its size, or None when the request gets none (acks=0); once. Errors: ProtocolViolation."""
 
 
 class RequestStarter(Protocol):
-    def dispatch(self, frame: bytearray, connection: ConnectionInfo) -> StartedRequest:
+    def dispatch(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest:
         """Starts a request; `frame` is the callee's from now on. Errors: ProtocolViolation."""

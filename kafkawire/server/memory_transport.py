@@ -1,8 +1,8 @@
-"""Connections without a network: trio's memory streams behind the interfaces of `kafkawire.server.transport`.
+"""Connections without a network: two ends in one process, ours behind the interfaces of `kafkawire.server.transport`.
 
 Why it exists: tests, simulations and an embedded broker run the real server on these, with no port and no real time.
 
-It refuses to be fast, and to bound what is sent but not read: the peer is always a task of the same process.
+It refuses to be fast. What is sent but not read is unbounded, unless a test gives the peer a `room_bytes`.
 """
 
 from __future__ import annotations
@@ -13,54 +13,147 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import trio
-from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pair
 
 from engine.api import FileRange
 from kafkawire.requests.started import Segment
+from kafkawire.server.poller import READ, WRITE, Poller, Watcher
 from kafkawire.server.transport import Transport, read_slices
 
-MemoryStream = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
+
+class _Pipe:
+    """Bytes in one direction."""
+
+    __slots__ = ("data", "has_ended", "is_broken")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.has_ended = False  # nothing more will be sent
+        self.is_broken = False  # nothing more will be received
 
 
 class MemoryTransport:
-    """One end of a pair of memory streams. What breaks raises the OSError a socket would raise."""
+    """Our end. What breaks raises the OSError a socket would raise."""
 
-    __slots__ = ("sent_size_bytes", "stream")
+    __slots__ = ("_events", "_incoming", "_outgoing", "_peer", "_poller", "_watcher", "sent_size_bytes")
 
-    def __init__(self, stream: MemoryStream) -> None:
-        self.stream = stream
+    def __init__(self, incoming: _Pipe, outgoing: _Pipe, peer: MemoryStream) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._peer = peer
+        self._poller: Poller | None = None
+        self._watcher: Watcher | None = None
+        self._events = 0
         self.sent_size_bytes = 0
 
-    def receive_now(self, buffer: memoryview) -> int | None:
-        return None
+    def watch(self, poller: Poller, watcher: Watcher, events: int) -> None:
+        self._poller, self._watcher, self._events = poller, watcher, events
+        self.notice()
 
-    async def receive_into(self, buffer: memoryview) -> int:
-        try:
-            data = await self.stream.receive_some(len(buffer))
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise ConnectionResetError(errno.ECONNRESET, "memory stream broken") from error
-        buffer[: len(data)] = data
-        return len(data)
+    def notice(self) -> None:
+        """Something has changed, or may have: the watcher is told as by a level-triggered poller."""
+        found = READ if self._incoming.data or self._incoming.has_ended else 0
+        if self._peer.room_bytes > 0 or self._outgoing.is_broken:
+            found |= WRITE
+        if self._poller is not None and self._watcher is not None and found & self._events:
+            self._poller.note(self._watcher, found & self._events)
 
-    def send_now(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        return segments
+    def receive(self, buffer: memoryview) -> int | None:
+        incoming = self._incoming
+        if incoming.is_broken:
+            raise ConnectionResetError(errno.ECONNRESET, "memory stream broken")
+        size_bytes = min(len(buffer), len(incoming.data))
+        if not size_bytes:
+            return 0 if incoming.has_ended else None
+        buffer[:size_bytes] = incoming.data[:size_bytes]
+        del incoming.data[:size_bytes]
+        self.notice()
+        return size_bytes
 
-    async def send_segments(self, segments: Sequence[Segment]) -> None:
+    def send(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        if self._outgoing.is_broken:
+            raise BrokenPipeError(errno.EPIPE, "memory stream broken")
+        rest: list[Segment] = []
         for segment in segments:
-            pieces = read_slices(segment) if isinstance(segment, FileRange) else (segment,)
-            for piece in pieces:
-                await self._send(piece)
+            for piece in read_slices(segment) if isinstance(segment, FileRange) else (segment,):
+                taken = min(len(piece), self._peer.room_bytes)
+                self._outgoing.data += memoryview(piece)[:taken]
+                self._peer.room_bytes -= taken
+                self.sent_size_bytes += taken
+                if taken < len(piece):
+                    rest.append(memoryview(piece)[taken:])
+        self._peer.wake()
+        return rest
+
+    def finish(self) -> None:
+        self._outgoing.has_ended = True
+        self._peer.wake()
 
     def close(self) -> None:
-        self.stream.send_stream.close()
-        self.stream.receive_stream.close()
+        self._events = 0
+        self._incoming.is_broken = self._outgoing.has_ended = True
+        self._peer.wake()
 
-    async def _send(self, piece: bytes | bytearray | memoryview) -> None:
-        try:
-            await self.stream.send_all(piece)
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise BrokenPipeError(errno.EPIPE, "memory stream broken") from error
-        self.sent_size_bytes += len(piece)
+
+class MemoryStream(trio.abc.HalfCloseableStream):
+    """The peer's end, a trio stream."""
+
+    def __init__(self) -> None:
+        self._outgoing, self._incoming = _Pipe(), _Pipe()
+        self._transport = MemoryTransport(self._outgoing, self._incoming, self)
+        self._readers = trio.lowlevel.ParkingLot()
+        self.room_bytes = 1 << 62  # how much more may be sent to it
+
+    @property
+    def transport(self) -> MemoryTransport:
+        """The other end."""
+        return self._transport
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._outgoing.has_ended:
+            raise trio.ClosedResourceError("this end was closed")
+        if self._outgoing.is_broken:
+            raise trio.BrokenResourceError("the other end was closed")
+        self._outgoing.data += data
+        self._transport.notice()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def send_eof(self) -> None:
+        self._outgoing.has_ended = True
+        self._transport.notice()
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        while not self._incoming.data and not self._incoming.has_ended:
+            if self._incoming.is_broken:
+                raise trio.ClosedResourceError("this end was closed")
+            await self._readers.park()
+        size_bytes = len(self._incoming.data) if max_bytes is None else max_bytes
+        found = bytes(self._incoming.data[:size_bytes])
+        del self._incoming.data[:size_bytes]
+        return found
+
+    def close_receiving(self) -> None:
+        """What is sent to it from now on breaks."""
+        self._incoming.is_broken = True
+        self._transport.notice()
+        self.wake()
+
+    def close(self) -> None:
+        """Both directions, at once."""
+        self._outgoing.has_ended = True
+        self.close_receiving()
+
+    async def aclose(self) -> None:
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def wake(self) -> None:
+        """Something has changed for whoever receives."""
+        self._readers.unpark_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +174,12 @@ class MemoryListener:
 
     def connect(self, peer_host: str = "127.0.0.1") -> MemoryStream:
         """Queues a connection and returns the peer's end. Errors: ConnectionRefusedError when closed."""
-        ours, theirs = memory_stream_pair()
+        stream = MemoryStream()
         try:
-            self._arrived.send_nowait(MemoryAccepted(MemoryTransport(ours), peer_host, self.address[0]))
+            self._arrived.send_nowait(MemoryAccepted(stream.transport, peer_host, self.address[0]))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "memory listener closed") from error
-        return theirs
+        return stream
 
     async def accept(self) -> MemoryAccepted:
         return await self._waiting.receive()

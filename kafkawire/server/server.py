@@ -1,6 +1,7 @@
 """The trio shell around all connections: accepts them, bounds their number, watches their deadlines, stops in order.
 
-Why it exists: everything that concerns more than one connection is here; one connection is `kafkawire.server.session`.
+Why it exists: the life of connections is here; what all of them do in a turn is `kafkawire.server.hub`, one connection
+`kafkawire.server.session`, and their deadlines `kafkawire.server.reaper`.
 
 Order of shutdown (RULES L7): the listeners close, every session starts nothing more and answers what it has (a parked
 long poll is asked to answer now), and what is not done after the grace period is cancelled.
@@ -10,23 +11,23 @@ It refuses to open ports (`transport.open_listener` does, before anything is ser
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 import trio
 
 from kafkawire.requests.started import RequestStarter
 from kafkawire.server.byte_budget import ByteBudget
+from kafkawire.server.hub import Hub
+from kafkawire.server.reaper import Reaper
 from kafkawire.server.session import Session
 from kafkawire.server.stats import ServerStats
 from kafkawire.server.transport import Accepted, Listener
-from kafkawire.server.turnstile import Turnstile
-from kafkawire.wire.connection import ConnectionInfo, ConnectionLimits
+from kafkawire.wire.connection import CloseReason, ConnectionInfo, ConnectionLimits
 
 ACCEPT_PAUSE_S = 0.1  # after accept failed, as when descriptors ran out
-ROUND_REPLIES_PER_TURN = 64  # before other tasks get their turn
-REAPER_INTERVAL_S = 1.0  # how late a deadline may be noticed
 
 _log = structlog.get_logger(__name__)
 
@@ -47,7 +48,7 @@ class ServerLimits:
 
 async def serve(
     listeners: Mapping[str, Sequence[Listener]],
-    dispatcher: RequestStarter,
+    starter: RequestStarter,
     limits: ServerLimits,
     *,
     stop: trio.Event,
@@ -59,43 +60,48 @@ async def serve(
     Reports itself started when it accepts. Cancelling it closes everything at once. Either way the listeners are
     closed.
     """
-    await _Server(dispatcher, limits, stats if stats is not None else ServerStats()).serve(listeners, stop, task_status)
+    await _Server(starter, limits, stats if stats is not None else ServerStats()).serve(listeners, stop, task_status)
 
 
 class _Server:
-    def __init__(self, dispatcher: RequestStarter, limits: ServerLimits, stats: ServerStats) -> None:
-        self._dispatcher = dispatcher
+    """The `kafkawire.server.session.Host` of its sessions."""
+
+    def __init__(self, starter: RequestStarter, limits: ServerLimits, stats: ServerStats) -> None:
+        self._starter = starter
         self._limits = limits
         self._stats = stats
-        self._budget = ByteBudget(limits.queued_max_request_size_bytes)
-        self._sessions: set[Session] = set()
+        self._hub = Hub(ByteBudget(limits.queued_max_request_size_bytes), stats)
+        self._reaper = Reaper()
+        self._sessions: dict[Session, None] = {}
         self._per_ip: dict[str, int] = {}
         self._session_ended = trio.lowlevel.ParkingLot()
-        self._ready: dict[Session, None] = {}
-        self._turnstile = Turnstile()
-        self._answer_parked = trio.lowlevel.ParkingLot()
+        self._tasks: trio.Nursery | None = None
 
     async def serve(
         self, listeners: Mapping[str, Sequence[Listener]], stop: trio.Event, task_status: trio.TaskStatus[None]
     ) -> None:
-        async with trio.open_nursery() as sessions:
-            sessions.start_soon(self._reap)
-            sessions.start_soon(self._answer)
-            sessions.start_soon(self._turnstile.serve)
-            try:
-                async with trio.open_nursery() as acceptors:
-                    for name, listener in _each(listeners):
-                        acceptors.start_soon(self._accept, name, listener, sessions)
-                    task_status.started()
-                    await stop.wait()
-                    acceptors.cancel_scope.cancel()
-            finally:
-                for _, listener in _each(listeners):
-                    listener.close()
-            await self._drain()
-            sessions.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as self._tasks:
+                self._tasks.start_soon(self._hub.run)
+                self._tasks.start_soon(self._reaper.run)
+                try:
+                    async with trio.open_nursery() as acceptors:
+                        for name, listener in _each(listeners):
+                            acceptors.start_soon(self._accept, name, listener)
+                        task_status.started()
+                        await stop.wait()
+                        acceptors.cancel_scope.cancel()
+                finally:
+                    for _, listener in _each(listeners):
+                        listener.close()
+                await self._drain()
+                self._tasks.cancel_scope.cancel()
+        finally:
+            for session in [*self._sessions]:
+                session.close(CloseReason.SHUTDOWN)
+            self._hub.close()
 
-    async def _accept(self, name: str, listener: Listener, sessions: trio.Nursery) -> None:
+    async def _accept(self, name: str, listener: Listener) -> None:
         is_failing = False
         while True:
             try:
@@ -109,9 +115,7 @@ class _Server:
                 continue
             is_failing = False
             if self._admits(accepted.peer_host):
-                session = self._new_session(name, accepted)
-                self._sessions.add(session)  # before its task runs, so that a shutdown in between finds it
-                sessions.start_soon(self._run_session, session)
+                self._open(name, accepted)
             else:
                 accepted.transport.close()
 
@@ -129,63 +133,38 @@ class _Server:
         self._per_ip[peer_host] = of_this_ip + 1
         return True
 
-    def _new_session(self, name: str, accepted: Accepted) -> Session:
+    def _open(self, name: str, accepted: Accepted) -> None:
         info = ConnectionInfo(name, accepted.peer_host, accepted.local_address)
-        limits = self._limits.connection
-        return Session(
-            accepted.transport,
-            info,
-            self._dispatcher,
-            limits,
-            self._budget,
-            self._stats,
-            self._is_ready,
-            self._turnstile,
-        )
+        self._hub.begin()
+        session = Session(accepted.transport, info, self._starter, self._limits.connection, self._hub, self)
+        self._sessions[session] = None
+        self._reaper.watch(session)
+        session.open()
 
-    async def _run_session(self, session: Session) -> None:
+    # What sessions say
+
+    def spawn(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        assert self._tasks is not None
+        self._tasks.start_soon(work, *arguments)
+
+    def is_busy(self, session: Session) -> None:
+        self._reaper.watch(session)
+
+    def has_ended(self, session: Session) -> None:
         host = session.info.peer_host
-        try:
-            await session.run()
-        finally:
-            self._sessions.remove(session)
-            self._stats.connections_open -= 1
-            self._per_ip[host] -= 1
-            if self._per_ip[host] == 0:
-                del self._per_ip[host]
-            self._session_ended.unpark_all()
+        self._reaper.forget(session)
+        del self._sessions[session]
+        self._stats.connections_open -= 1
+        self._per_ip[host] -= 1
+        if self._per_ip[host] == 0:
+            del self._per_ip[host]
+        self._session_ended.unpark_all()
 
-    def _is_ready(self, session: Session) -> None:
-        """Called when a round of the engine is done, for each of its requests: replies are sent behind all of them."""
-        self._ready[session] = None
-        if self._answer_parked:
-            self._answer_parked.unpark_all()
-
-    async def _answer(self) -> None:
-        """Sends what became ready together: one task wakes up for a round, not one for every connection."""
-        while True:
-            while not self._ready:
-                await self._answer_parked.park()
-            ready, self._ready = self._ready, {}
-            before = self._stats.replies
-            for session in ready:
-                session.send_ready()
-                if self._stats.replies - before >= ROUND_REPLIES_PER_TURN:
-                    before = self._stats.replies
-                    await trio.lowlevel.checkpoint()
-
-    async def _reap(self) -> None:
-        """The only timer of all connections."""
-        while True:
-            await trio.sleep(REAPER_INTERVAL_S)
-            now_s = trio.current_time()
-            for session in self._sessions:
-                session.close_if_overdue(now_s)
-                if self._budget.is_exhausted:  # a long poll may last as long as its client says: nobody waits for it
-                    session.answer_long_poll()
+    # The end
 
     async def _drain(self) -> None:
-        for session in self._sessions:
+        self._hub.begin()
+        for session in [*self._sessions]:
             session.drain()
         with trio.move_on_after(self._limits.shutdown_grace_ms / 1000):
             while self._sessions:

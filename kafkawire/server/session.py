@@ -1,11 +1,9 @@
-"""Serves one connection: a reader and a writer around the machine of `kafkawire.wire.connection`.
+"""One connection: what it receives, starts, answers and sends, around the machine of `kafkawire.wire.connection`.
 
-Why it exists: this is where bytes, requests and time meet. The reader receives and starts requests; the writer awaits
-their outcomes in order and sends the replies, but for those that a round of the engine made ready: the server's one
-task for them sends what can leave at once (`send_ready`). All three may start the next request (`_start_requests` is
-synchronous), so the reader can stay in its receive while a long poll is parked and notices at once that the peer is
-gone. There is no task, timer or cancel scope per request: the server's one reaper asks every session now and
-then whether it is overdue.
+Why it exists: this is where bytes, requests and time meet. A visit of the hub receives what has come, starts what may
+start, answers what is ready and hands it to the transport; none of that waits. What does wait (a long poll, a topic
+that is being created) is awaited by a task that lives as long as the wait; there is no other task, timer or cancel
+scope. The server's reaper asks now and then whether the connection is overdue.
 
 It refuses to decode, to decide anything the machine decides, and to let an error out: whatever happens on a connection
 ends that connection and nothing else.
@@ -13,19 +11,19 @@ ends that connection and nothing else.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from struct import Struct
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Protocol
 
-import structlog
-import trio
-
-from kafkawire.requests.started import Reply, RequestStarter, Segment, StartedRequest
-from kafkawire.server.byte_budget import ByteBudget
-from kafkawire.server.stats import ServerStats
+from kafkawire.requests.started import RequestStarter
+from kafkawire.server.account import Account
+from kafkawire.server.connection_log import tell, tell_end, tell_failure
+from kafkawire.server.hub import Hub
+from kafkawire.server.outgoing import Outgoing
+from kafkawire.server.pipeline import Pipeline
+from kafkawire.server.poller import READ, WRITE
 from kafkawire.server.transport import FileTooShortError, Transport
-from kafkawire.server.turnstile import Turnstile
 from kafkawire.wire.connection import (
     CloseReason,
     ConnectionInfo,
@@ -35,352 +33,357 @@ from kafkawire.wire.connection import (
 )
 from kafkawire.wire.framing import FramingError
 
-REPLIES_PER_TURN = 16  # sent at once, and before other tasks get their turn
-RECEIVE_NOW_MAX_BYTES = 1024 * 1024  # before other tasks get their turn
-MAX_LOGGED_CHARACTERS = 200
+LINGER_S: Final = 2.0  # for a peer to read its last replies, before what it still sends would take them away
 
-Replies = tuple[list[Reply], ProtocolViolation | None]
-
-_SIZE = Struct(">i")
-# What an operator wants a line for when it ends a connection; peers that leave are no news.
-_LOGGED = frozenset(
-    {CloseReason.HALF_FRAME, CloseReason.SLOW_READER, CloseReason.SLOW_DRAIN, CloseReason.FILE_TOO_SHORT}
-)
-_log = structlog.get_logger(__name__)
+_DISCARDED: Final = memoryview(bytearray(64 * 1024))  # what nobody will look at is received into it
 
 
-class _Leaving(NamedTuple):
-    """The rest of so many replies, and the violation behind them that is to end the connection."""
+class Host(Protocol):
+    """The server, as its sessions see it."""
 
-    segments: Sequence[Segment]
-    replies: int
-    violation: ProtocolViolation | None
+    def spawn(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Start a task."""
+
+    def is_busy(self, session: Session) -> None:
+        """It has something under way: ask it now and then whether it is overdue."""
+
+    def has_ended(self, session: Session) -> None:
+        """Once."""
 
 
 class Session:
-    """One connection from accept to close. `run()` never raises an Exception."""
+    """One connection from accept to close. No method raises an Exception."""
+
+    __slots__ = (
+        "_account",
+        "_host",
+        "_hub",
+        "_is_broken",
+        "_is_paused",
+        "_leaving",
+        "_linger_until_s",
+        "_machine",
+        "_outgoing",
+        "_pipeline",
+        "_starter",
+        "_transport",
+        "_violation",
+        "close_reason",
+        "idle_bucket",
+        "info",
+    )
 
     def __init__(
         self,
         transport: Transport,
         info: ConnectionInfo,
-        dispatcher: RequestStarter,
+        starter: RequestStarter,
         limits: ConnectionLimits,
-        budget: ByteBudget,
-        stats: ServerStats,
-        on_ready: Callable[[Session], None],
-        turnstile: Turnstile,
+        hub: Hub,
+        host: Host,
     ) -> None:
-        """`on_ready` is told that something may be answered; `send_ready` is to be called soon, from another task."""
         self.info = info
         self.close_reason: CloseReason | None = None
+        self.idle_bucket = -1
         self._transport = transport
-        self._dispatcher = dispatcher
-        self._budget = budget
-        self._stats = stats
-        self._on_ready = on_ready
-        self._turnstile = turnstile
-        self._machine = ConnectionMachine(limits, trio.current_time())
-        self._scope = trio.CancelScope()
-        self._pending: deque[StartedRequest] = deque()
-        self._reader_parked = trio.lowlevel.ParkingLot()
-        self._writer_parked = trio.lowlevel.ParkingLot()
-        self._is_more_likely = False  # the last receive filled its buffer
-        self._received_in_turn = 0  # bytes, since other tasks had theirs
-        self._charged_size = 0  # what the budget counts for this connection
-        self._leaving: _Leaving | None = None  # for the writer to go on with
-        self._is_impatient = False  # the oldest may be late: its deadline counts from now on
-        self._sent_before = 0  # all that was sent before the reply that is leaving now
+        self._starter = starter
+        self._hub = hub
+        self._host = host
+        self._machine = ConnectionMachine(limits, hub.now_s)
+        self._pipeline = Pipeline(host.spawn, self._become_ready)
+        self._outgoing = Outgoing(transport, hub.stats)
+        self._leaving = 0  # requests whose replies it sends
+        self._account = Account(hub.budget)
+        self._violation: ProtocolViolation | None = None  # behind the replies that leave: it ends the connection
+        self._is_paused = False  # until the budget admits it
+        self._is_broken = False  # nothing can be sent any more
+        self._linger_until_s: float | None = None  # all was sent; what still comes is not looked at
 
-    async def run(self) -> None:
-        """Serves until the peer leaves, something fails, or `close()`."""
+    # What the server asks
+
+    def open(self) -> None:
+        """Be visited from now on."""
+        self._transport.watch(self._hub.poller, self, READ)
+
+    def visit(self, events: int) -> None:
+        """Do all that can be done now."""
+        if self.close_reason is not None:
+            return
         try:
-            with self._scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._guard, self._write_replies)
-                    await self._guard(self._read_requests)
-        except Exception:  # an error that came in one group with a cancellation: only the scope could untangle them
-            self._handler_failed()
-        finally:
-            self._end()
-
-    def close(self, reason: CloseReason, detail: str = "") -> None:
-        """Ends the connection now: outcomes not yet awaited to their end are cancelled. The first reason stays."""
+            if self._linger_until_s is not None:
+                self._discard()
+                return
+            if events & WRITE and self._outgoing.is_blocked:
+                self._send_on()
+            if events & READ:
+                self._receive()
+            self._go_on()
+        except Exception:
+            self._failed()
         if self.close_reason is None:
-            self.close_reason = reason
-            if reason in _LOGGED:
-                self._log_line(reason, detail)
-        self._scope.cancel()
+            self._settle()
+
+    def resume(self) -> bool:
+        """Whether the budget admits it again."""
+        if not self._is_admitted():
+            return False
+        self._is_paused = False
+        self._machine.reading_resumed(self._hub.now_s)
+        self._settle()
+        return True
+
+    def evict(self) -> None:
+        """It holds replies that its peer does not read."""
+        self.close(CloseReason.SLOW_READER, "others need the room that its replies take")
 
     def drain(self) -> None:
         """Ends the connection when what is in flight is answered; a parked long poll is asked to answer now."""
-        self._machine.refuse(CloseReason.SHUTDOWN, trio.current_time())
-        self.info.is_shutting_down = True
-        self.answer_long_poll()
-        self._wake_writer()
+        self._machine.refuse(CloseReason.SHUTDOWN, self._hub.now_s)
+        self._end_long_poll()
+        self.visit(0)
 
-    def answer_long_poll(self) -> None:
-        """A parked long poll is asked to answer with what there is; any other request is left alone."""
-        if self.info.answer_early is not None:
-            try:
-                self.info.answer_early()
-            except Exception:
-                self._handler_failed()
-
-    def close_if_overdue(self, now_s: float) -> None:
-        """Asked by the server's reaper."""
-        reason = self._machine.overdue(now_s, self._transport.sent_size_bytes - self._sent_before)
+    def check(self, now_s: float) -> None:
+        """Asked by the reaper."""
+        if self._linger_until_s is not None:
+            if now_s > self._linger_until_s:
+                self.close(self._end_reason)
+            return
+        reason = self._machine.overdue(now_s, self._transport.sent_size_bytes)
         if reason is not None:
             self.close(reason)
-        elif self._pending:
-            self._is_impatient = True
-            self._wake_writer()
+        elif self._pipeline.is_late(now_s):
+            self._hub.note_ready(self)
 
-    # The reader
+    @property
+    def has_ended(self) -> bool:
+        return self.close_reason is not None
 
-    async def _read_requests(self) -> None:
-        while True:
-            await self._wait_until_may_read()
-            with self._machine.buffer() as view:
-                self._settle()  # a large frame's memory counts before it is filled
-                try:
-                    size_bytes = await self._receive(view)
-                except OSError as error:
-                    self.start_now()
-                    self.close(CloseReason.BROKEN, str(error))
-                    return
-            if size_bytes == 0:
-                self.start_now()  # what came before counts, answered or not
-                await self._turnstile.wait_to_end()
-                self.close(CloseReason.CLOSED_BY_PEER)
-                return
-            self._stats.received_size_bytes += size_bytes
-            self._machine.received(size_bytes, trio.current_time())
-            self._turnstile.start(self)
+    @property
+    def is_idle(self) -> bool:
+        return self._pipeline.is_empty and not (
+            self._outgoing.is_blocked or self._is_ending or self._machine.holds_bytes
+        )
 
-    async def _receive(self, view: memoryview) -> int:
-        """Behind bytes that filled their buffer more are usually there: waiting for them would cost a turn, and what
-        comes in one turn is written in one round and answered at once."""
-        if self._is_more_likely and self._received_in_turn + len(view) <= RECEIVE_NOW_MAX_BYTES:
-            received = self._transport.receive_now(view)
-            if received is not None:
-                self._received_in_turn += received
-                self._is_more_likely = received == len(view)
-                return received
-        received = await self._transport.receive_into(view)
-        self._received_in_turn = received
-        self._is_more_likely = received == len(view)
-        return received
+    @property
+    def idle_until_s(self) -> float:
+        return self._machine.idle_until_s
 
-    async def _wait_until_may_read(self) -> None:
-        while True:
-            if not self._machine.may_read:
-                await self._reader_parked.park()
-            elif self._budget.is_exhausted and not (self._machine.in_large_frame and self._budget.may_finish(self)):
-                self._machine.reading_paused()
-                await self._budget.wait()
-                self._machine.reading_resumed(trio.current_time())
-            else:
-                return
-
-    def start_now(self) -> int:
-        """Starts every request that may start, in order, and returns how many. It never waits."""
+    def close(self, reason: CloseReason, detail: str = "") -> None:
+        """Ends the connection now; what is not answered is given up. The first reason stays."""
         if self.close_reason is not None:
-            return 0
-        before = self._stats.requests
-        self._start_requests(trio.current_time())
-        return self._stats.requests - before
+            return
+        self.close_reason = reason
+        tell_end(self.info, reason, detail)
+        self._transport.close()
+        self._pipeline.clear()
+        self._outgoing.drop()
+        self._account.close()
+        self._hub.hold_replies(self, 0)
+        self._hub.forget(self)
+        self._hub.stats.closed[reason] += 1
+        self._host.has_ended(self)
 
-    def _start_requests(self, now_s: float) -> None:
+    # Receiving
+
+    def _receive(self) -> None:
+        received = 0
+        room = self._hub.receive_max_size_bytes
+        while self._may_receive():
+            try:
+                with self._machine.buffer() as view:
+                    wanted = len(view)
+                    size_bytes = self._transport.receive(view)
+            except FramingError as error:
+                self._refuse(error)
+                return
+            except OSError:
+                self._peer_has_left(is_broken=True)
+                return
+            if size_bytes is None:
+                return
+            if size_bytes == 0:
+                self._peer_has_left(is_broken=False)
+                return
+            self._hub.stats.received_size_bytes += size_bytes
+            self._machine.received(size_bytes, self._hub.now_s)
+            self._start_requests()
+            received += size_bytes
+            if size_bytes < wanted or received >= room:
+                return  # if there is more, the poller says so again
+
+    def _may_receive(self) -> bool:
+        if self._is_paused or not self._machine.may_read:
+            return False
+        if self._is_admitted():
+            return True
+        self._is_paused = True
+        self._machine.reading_paused(self._hub.now_s)
+        self._hub.pause(self)
+        return False
+
+    def _is_admitted(self) -> bool:
+        machine = self._machine  # a large frame's memory counts before more is taken
+        self._account.settle(machine.held_size_bytes, machine.large_size_bytes)
+        return self._account.admits(is_large=machine.wants_large_buffer)
+
+    def _peer_has_left(self, *, is_broken: bool) -> None:
+        """What it has sent counts all the same (as in Kafka, which reads on only behind an answer)."""
+        self._is_broken |= is_broken
+        self._machine.peer_left(self._hub.now_s)
+        self._end_long_poll()
+        if is_broken and self._outgoing.is_blocked:
+            self._outgoing.drop()
+            self._have_left()
+
+    def _discard(self) -> None:
+        """What came behind the last request that counts: unread it would make the peer's system drop our replies."""
+        size_bytes: int | None = 0
+        with suppress(OSError):
+            size_bytes = self._transport.receive(_DISCARDED)
+        if size_bytes == 0:
+            self.close(self._end_reason)
+
+    # Starting and answering
+
+    def _go_on(self) -> None:
+        """Starts and answers until neither leads to the other any more."""
+        is_done = False
+        while not is_done:
+            is_late = self._start_requests()
+            is_done = not self._answer()
+        if self._is_ending and self._pipeline.is_empty and not (self._outgoing.is_blocked or is_late or self.has_ended):
+            self._end()
+
+    def _start_requests(self) -> bool:
+        """Starts every request that may start, in order. Whether some may be left for another turn."""
+        hub, machine = self._hub, self._machine
         try:
-            while (frame := self._machine.next_request(now_s)) is not None:
+            while hub.starts_left > 0:
+                frame = machine.next_request(hub.now_s)
+                if frame is None:
+                    return False
                 size_bytes = len(frame)
-                dispatched = self._dispatcher.dispatch(frame, self.info)
-                self._machine.started(size_bytes, two_stage=dispatched.two_stage)
-                self._pending.append(dispatched)
-                self._stats.requests += 1
-                if dispatched.is_under_way:
-                    dispatched.call_when_ready(self._become_ready)
-                else:
-                    self._wake_writer()
+                hub.starts_left -= 1
+                started = self._starter.dispatch(frame, self.info, hub.now_s)
+                machine.started(size_bytes if started.holds_frame else 0, two_stage=started.two_stage)
+                self._pipeline.add(started)
+                hub.stats.requests += 1
         except (FramingError, ProtocolViolation) as error:
             self._refuse(error)
-        except Exception:
-            self._handler_failed()
-        self._settle()
-
-    # The writer
-
-    def _wake_writer(self) -> None:
-        if self._writer_parked:
-            self._writer_parked.unpark_all()
-
-    def _become_ready(self) -> None:
-        self._on_ready(self)
-
-    def send_ready(self) -> None:
-        """Replies to what is ready, without the writer unless it has begun already, or has to wait."""
-        if not self._writer_parked or not self._pending or not self._pending[0].is_ready:
-            return
-        try:
-            replies, violation = self._take_ready([])
-            segments = self._framed(replies)
-        except Exception:
-            self._handler_failed()
-            return
-        try:
-            rest = self._transport.send_now(segments)
-        except OSError as error:
-            self.close(CloseReason.BROKEN, str(error))
-            return
-        self._count_sent()
-        if rest or violation is not None:
-            self._leaving = _Leaving(rest, len(replies), violation)
-        else:
-            self._have_left(len(replies))
-        if self._leaving is not None or self._machine.refusal is not None or not self._has_nothing_to_answer():
-            self._wake_writer()
-
-    async def _write_replies(self) -> None:
-        since_yield = 0
-        while True:
-            while self._leaving is None and self._has_nothing_to_answer():
-                if not self._pending and self._machine.refusal is not None:
-                    self.close(self._machine.refusal)
-                    return
-                await self._writer_parked.park()
-            leaving, self._leaving = self._leaving, None
-            if leaving is None:
-                self._is_impatient = False
-                replies, violation = await self._take_replies()
-                leaving = _Leaving(self._framed(replies), len(replies), violation)
-            if leaving.segments and not await self._send(leaving.segments):
-                return
-            if leaving.violation is not None:
-                self._refuse(leaving.violation)
-                self.close(CloseReason.PROTOCOL_VIOLATION)
-                return
-            self._have_left(leaving.replies)
-            since_yield += leaving.replies
-            if since_yield >= REPLIES_PER_TURN:
-                since_yield = 0
-                await trio.lowlevel.checkpoint()
-
-    def _has_nothing_to_answer(self) -> bool:
-        return not self._pending or (self._pending[0].is_under_way and not self._is_impatient)
-
-    async def _take_replies(self) -> Replies:
-        """The next reply, and with it those behind it that are ready."""
-        try:
-            first = await self._pending[0].outcome()
-        except ProtocolViolation as error:
-            return [], error
-        self._pending.popleft()
-        return self._take_ready([first])
-
-    def _take_ready(self, replies: list[Reply]) -> Replies:
-        """Those behind `replies` that are ready: one system call sends them all.
-
-        A request may turn out, as with acks=0 and an error, to break the protocol: replies before it still leave.
-        """
-        while len(replies) < REPLIES_PER_TURN and self._pending and self._pending[0].is_ready:
-            try:
-                replies.append(self._pending[0].outcome_now())
-            except ProtocolViolation as error:
-                return replies, error
-            self._pending.popleft()
-        return replies, None
-
-    def _framed(self, replies: Sequence[Reply]) -> list[Segment]:
-        """What goes out: each reply behind its size."""
-        segments: list[Segment] = []
-        for reply in replies:
-            if reply is not None:
-                segments += (_SIZE.pack(sum(map(len, reply))), *reply)
-                self._stats.replies += 1
-        return segments
-
-    async def _send(self, segments: Sequence[Segment]) -> bool:
-        """True when they have left."""
-        self._machine.sending(trio.current_time())
-        try:
-            await self._transport.send_segments(segments)
-        except OSError as error:
-            self.close(CloseReason.BROKEN, str(error))
+        if not (machine.may_start and machine.holds_bytes):
             return False
-        except FileTooShortError as error:
-            self.close(CloseReason.FILE_TOO_SHORT, str(error))
-            return False
-        finally:
-            self._count_sent()
+        hub.defer(self)
         return True
 
-    def _count_sent(self) -> None:
-        self._stats.sent_size_bytes += self._transport.sent_size_bytes - self._sent_before
-        self._sent_before = self._transport.sent_size_bytes
+    def _become_ready(self) -> None:
+        if not self.has_ended:
+            self._hub.note_ready(self)
 
-    def _have_left(self, count: int) -> None:
-        """So many replies: there is room for as many requests."""
-        now_s = trio.current_time()
-        for _ in range(count):
-            self._machine.finished(now_s)
-        if self._machine.holds_bytes:
-            self._start_requests(now_s)
+    def _answer(self) -> bool:
+        """Sends what is ready, together. Whether something may start that could not before."""
+        if self._outgoing.is_blocked or self._pipeline.is_empty:
+            return False
+        answers = self._pipeline.answers(self._hub.now_s)
+        if not answers.requests and answers.violation is None:
+            return False
+        self._leaving = answers.requests
+        self._violation = answers.violation
+        self._hub.replies_left -= answers.replies
+        self._hub.stats.replies += answers.replies
+        if answers.segments and not self._is_broken:
+            self._send(partial(self._outgoing.send, answers.segments))
         else:
-            self._settle()
-        if self._reader_parked:
-            self._reader_parked.unpark_all()
+            self._have_left()
+        return not self._outgoing.is_blocked
 
-    # Both
+    def _end_long_poll(self) -> None:
+        """A parked long poll is asked to answer with what there is; any other request is left alone."""
+        self.info.is_ending = True
+        if self.info.answer_early is not None:
+            self.info.answer_early()
 
-    async def _guard(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Nothing but cancellation leaves a task of this connection."""
+    # Sending
+
+    def _send_on(self) -> None:
+        self._send(self._outgoing.send_rest)
+
+    def _send(self, send: Callable[[float], None]) -> None:
+        """Hands over what the peer has room for."""
+        was_blocked = self._outgoing.is_blocked
         try:
-            await task()
-        except FramingError as error:
-            self._refuse(error)
-        except Exception:
-            self._handler_failed()
+            send(self._hub.now_s)
+        except FileTooShortError as error:
+            self.close(CloseReason.FILE_TOO_SHORT, str(error))
+            return
+        except OSError:
+            self._outgoing.drop()
+            self._is_broken = True
+            self._machine.peer_left(self._hub.now_s)
+        is_blocked = self._outgoing.is_blocked
+        if is_blocked and not was_blocked:
+            self._machine.sending(self._hub.now_s, self._transport.sent_size_bytes)
+        if is_blocked or was_blocked:
+            self._hub.hold_replies(self, self._outgoing.held_size_bytes)
+        if not is_blocked:
+            self._have_left()
+
+    def _have_left(self) -> None:
+        """All replies that were leaving: there is room for as many requests."""
+        now_s = self._hub.now_s
+        for _ in range(self._leaving):
+            self._machine.finished(now_s)
+        self._leaving = 0
+        if self._violation is not None:
+            self._refuse(self._violation)
+            self._violation = None
+            self._pipeline.clear()
+
+    # The end
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._machine.refusal is not None or self._machine.has_left
+
+    @property
+    def _end_reason(self) -> CloseReason:
+        if self._machine.refusal is not None:
+            return self._machine.refusal
+        return CloseReason.BROKEN if self._is_broken else CloseReason.CLOSED_BY_PEER
+
+    def _end(self) -> None:
+        """All that counts is answered. With bytes left unread the peer's system would drop what it has not read yet."""
+        if not self._hub.may_end():
+            self._hub.defer(self)
+        elif self._machine.has_left or self._hub.now_s >= self._outgoing.last_sent_s + LINGER_S:
+            self.close(self._end_reason)
+        else:
+            self._linger_until_s = self._hub.now_s + LINGER_S
+            try:
+                self._transport.finish()
+            except OSError:
+                self.close(self._end_reason)
 
     def _refuse(self, error: FramingError | ProtocolViolation) -> None:
         """The peer broke the protocol: what came before is still answered, then the connection closes."""
         reason = CloseReason.FRAME_SIZE if isinstance(error, FramingError) else CloseReason.PROTOCOL_VIOLATION
-        self._log_line(reason, str(error))
-        self._machine.refuse(reason, trio.current_time())
-        self._wake_writer()
+        tell(self.info, reason, str(error))
+        self._machine.refuse(reason, self._hub.now_s)
 
-    def _handler_failed(self) -> None:
-        _log.exception("connection closed: handler failed", **self._identity())
+    def _failed(self) -> None:
+        tell_failure(self.info)
         self.close(CloseReason.HANDLER_FAILED)
 
+    # Accounts
+
     def _settle(self) -> None:
-        """Tells the budget when this connection holds more or less than before."""
-        held_size = self._machine.held_size_bytes
-        if held_size != self._charged_size:
-            self._charge(held_size)
-        if not self._machine.in_large_frame:
-            self._budget.has_finished(self)
-
-    def _charge(self, held_size: int) -> None:
-        change, self._charged_size = held_size - self._charged_size, held_size
-        self._budget.add(change)
-        self._stats.in_flight_size_bytes = self._budget.held_size_bytes
-
-    def _end(self) -> None:
-        self._transport.close()
-        self._pending.clear()
-        self._charge(0)
-        self._budget.has_finished(self)
-        reason = self.close_reason or CloseReason.SHUTDOWN
-        self._stats.closed[reason] += 1
-
-    def _log_line(self, reason: CloseReason, detail: str) -> None:
-        _log.info(f"connection closed: {reason.value}", detail=printable(detail), **self._identity())
-
-    def _identity(self) -> dict[str, str]:
-        return {"listener": self.info.listener_name, "peer": self.info.peer_host}
-
-
-def printable(text: str) -> str:
-    """Text that may hold bytes of a client, fit for one line of a log."""
-    return text[:MAX_LOGGED_CHARACTERS].encode("unicode_escape").decode("ascii")
+        """Tells the budget what is held, the poller what is waited for, and the server whether anything is."""
+        self._account.settle(self._machine.held_size_bytes, self._machine.large_size_bytes)
+        if self._linger_until_s is not None:
+            events = READ
+        else:
+            events = READ if self._machine.may_read and not self._is_paused else 0
+            if self._outgoing.is_blocked:
+                events |= WRITE
+        self._transport.watch(self._hub.poller, self, events)
+        if not self.is_idle:
+            self._host.is_busy(self)

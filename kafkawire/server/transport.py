@@ -1,11 +1,8 @@
 """Moves bytes between a connection and its peer: a Protocol, and the implementation on sockets.
 
-Why it exists: everything above sees only "receive into this buffer" and "send these segments", so the broker runs
-unchanged on sockets, on memory streams (`kafkawire.server.memory_transport`) and, later, on TLS. Only this module knows
-that a range of a file can go out by sendfile.
-
-It works on non-blocking sockets and trio's readiness calls instead of trio's socket wrapper: waiting for readability
-before every receive yields to other tasks exactly once per receive, and no receive is tried in vain first.
+Why it exists: everything above sees only "receive into this buffer" and "send these segments", neither of which waits,
+so the broker runs unchanged on sockets, on memory streams (`kafkawire.server.memory_transport`) and, later, on TLS.
+Only this module knows that a range of a file can go out by sendfile.
 
 It refuses to know what the bytes mean, and to pad: a file that is shorter than its range promises ends the connection.
 """
@@ -14,19 +11,20 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import trio
 
 from engine.api import FileRange
 from kafkawire.requests.started import Segment
+from kafkawire.server.poller import Poller, Watcher
 
 AddressT = TypeVar("AddressT", bound=tuple[Any, ...])  # of getaddrinfo, the family first
 
 SLICE_SIZE_BYTES = 256 * 1024  # of a file, read at once where there is no sendfile
-TURN_SIZE_BYTES = 2 * 1024 * 1024  # sent from files without waiting, before other connections get their turn: a ms
-COALESCE_SIZE_BYTES = 16 * 1024  # below this joining segments costs less than handing them over one by one
+TURN_SIZE_BYTES = 2 * 1024 * 1024  # sent at once, before other connections get their turn: a ms
 MAX_VECTOR_SEGMENTS = 1024  # Linux IOV_MAX
 
 
@@ -35,24 +33,27 @@ class FileTooShortError(Exception):
 
 
 class Transport(Protocol):
-    """One connection's bytes. Receiving and sending may be under way at the same time, each once."""
+    """One connection's bytes."""
 
-    sent_size_bytes: int  # ever; grows while a send is under way, which is how a slow reader is told from a dead one
+    sent_size_bytes: int  # ever
 
-    def receive_now(self, buffer: memoryview) -> int | None:
-        """As `receive_into`, but None instead of waiting. Errors: OSError."""
+    def watch(self, poller: Poller, watcher: Watcher, events: int) -> None:
+        """Have `watcher` told of READ, WRITE, both or, for now, nothing."""
 
-    async def receive_into(self, buffer: memoryview) -> int:
-        """Waits for bytes and returns how many; 0 at the end of the stream. Errors: OSError."""
+    def receive(self, buffer: memoryview) -> int | None:
+        """How many bytes were received; 0 at the end of the stream, None when there are none yet. Errors: OSError."""
 
-    def send_now(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        """Hands over what can be without waiting, and returns the rest. Errors: OSError."""
+    def send(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """Hands over what can be, about `TURN_SIZE_BYTES` at most, and returns the rest.
 
-    async def send_segments(self, segments: Sequence[Segment]) -> None:
-        """Returns when all was handed over. Errors: OSError, FileTooShortError."""
+        Errors: OSError, FileTooShortError.
+        """
+
+    def finish(self) -> None:
+        """The peer reads the end of the stream behind what was handed over; receiving goes on. Errors: OSError."""
 
     def close(self) -> None:
-        """At once; what was handed over still arrives."""
+        """At once; what was handed over still arrives, unless the peer has sent what was not received."""
 
 
 class Accepted(Protocol):
@@ -92,104 +93,118 @@ def read_slices(file_range: FileRange) -> Iterator[bytes]:
 class SocketTransport:
     """A connected, non-blocking stream socket."""
 
-    __slots__ = ("_sent_in_turn", "_socket", "sent_size_bytes")
+    __slots__ = ("_events", "_poller", "_socket", "sent_size_bytes")
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
         self._socket = connected
-        self._sent_in_turn = 0  # from files
+        self._poller: Poller | None = None
+        self._events = 0
         self.sent_size_bytes = 0
 
-    def receive_now(self, buffer: memoryview) -> int | None:
+    def watch(self, poller: Poller, watcher: Watcher, events: int) -> None:
+        self._poller = poller
+        if events != self._events:
+            self._events = events
+            if events:
+                poller.watch(self._socket.fileno(), watcher, events)
+            else:
+                poller.unwatch(self._socket.fileno())
+
+    def receive(self, buffer: memoryview) -> int | None:
         try:
             return self._socket.recv_into(buffer)
         except (BlockingIOError, InterruptedError):
             return None
 
-    async def receive_into(self, buffer: memoryview) -> int:
-        while True:
-            await trio.lowlevel.wait_readable(self._socket)
-            received = self.receive_now(buffer)
-            if received is not None:
-                return received
+    def send(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        data = segments[0] if len(segments) == 1 else _joined(segments)
+        if data is None or isinstance(data, FileRange):
+            return self._send_mixed(segments)
+        sent = self._send_vector([data], 0)
+        return () if sent == len(data) else (memoryview(data)[sent:],)
 
-    def send_now(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        """What fits into the buffer of the socket; nothing when a range of a file is among the segments."""
-        try:
-            data = b"".join(segments)  # type: ignore[arg-type]  # or TypeError
-        except TypeError:
-            return segments
-        try:
-            sent = self._socket.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        self.sent_size_bytes += sent
-        return () if sent == len(data) else (data[sent:],)
-
-    async def send_segments(self, segments: Sequence[Segment]) -> None:
-        """Runs of memory go out together, ranges of files by sendfile."""
-        memory: list[bytes | bytearray | memoryview] = []
-        for segment in segments:
-            if not isinstance(segment, FileRange):
-                memory.append(segment)
-                continue
-            if memory:
-                await self._send_memory(memory, socket.MSG_MORE)
-                memory = []
-            descriptor = segment.file.fileno()
-            if descriptor is None:
-                await self._send_read(segment)
-            else:
-                await self._send_file(descriptor, segment.position, segment.size_bytes)
-        if memory:
-            await self._send_memory(memory, 0)
+    def finish(self) -> None:
+        self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
+        if self._poller is not None and self._events:
+            self._poller.unwatch(self._socket.fileno())
         self._socket.close()
 
-    async def _send_memory(self, segments: Sequence[bytes | bytearray | memoryview], flags: int) -> None:
-        size_bytes = sum(map(len, segments))
-        if size_bytes <= COALESCE_SIZE_BYTES:
-            segments = (b"".join(segments),)
-        first, offset = 0, 0  # the segment to go on with, and where in it
-        while size_bytes > 0:
-            vector = [memoryview(segments[first])[offset:], *segments[first + 1 : first + MAX_VECTOR_SEGMENTS]]
-            more = socket.MSG_MORE if first + len(vector) < len(segments) else flags
-            try:
-                sent = self._socket.sendmsg(vector, (), more)
-            except (BlockingIOError, InterruptedError):
-                await trio.lowlevel.wait_writable(self._socket)
+    def _send_mixed(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """Runs of memory go out together, ranges of files by sendfile."""
+        room_bytes = TURN_SIZE_BYTES
+        rest = deque(segments)
+        while rest and room_bytes > 0:
+            first = rest[0]
+            if not len(first):
+                rest.popleft()
                 continue
-            self.sent_size_bytes += sent
-            size_bytes -= sent
-            offset += sent
-            while first < len(segments) and offset >= len(segments[first]):
-                offset -= len(segments[first])
-                first += 1
+            if isinstance(first, FileRange):
+                descriptor = first.file.fileno()
+                if descriptor is None:
+                    rest.popleft()
+                    rest.extendleft(reversed(list(read_slices(first))))
+                    continue
+                sent = self._send_file(descriptor, first.position, min(first.size_bytes, room_bytes))
+                whole = min(first.size_bytes, room_bytes)
+            else:
+                run = _memory_in_front(rest)
+                sent = self._send_vector(run, socket.MSG_MORE if len(run) < len(rest) else 0)
+                whole = sum(map(len, run))
+            room_bytes -= sent
+            _drop(rest, sent)
+            if sent < whole:
+                break
+        return rest
 
-    async def _send_file(self, descriptor: int, position: int, size_bytes: int) -> None:
-        end = position + size_bytes
-        while position < end:
-            if self._sent_in_turn >= TURN_SIZE_BYTES:
-                await trio.lowlevel.checkpoint()
-                self._sent_in_turn = 0
-            count = min(end - position, TURN_SIZE_BYTES - self._sent_in_turn)
-            try:
-                sent = os.sendfile(self._socket.fileno(), descriptor, position, count)
-            except (BlockingIOError, InterruptedError):
-                await trio.lowlevel.wait_writable(self._socket)
-                self._sent_in_turn = 0
-                continue
-            if sent == 0:
-                raise FileTooShortError(f"file ends at {position}, range at {end}")
-            self.sent_size_bytes += sent
-            self._sent_in_turn += sent
-            position += sent
+    def _send_vector(self, run: Sequence[bytes | bytearray | memoryview], flags: int) -> int:
+        try:
+            sent = self._socket.send(run[0], flags) if len(run) == 1 else self._socket.sendmsg(run, (), flags)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        self.sent_size_bytes += sent
+        return sent
 
-    async def _send_read(self, file_range: FileRange) -> None:
-        for piece in read_slices(file_range):
-            await self._send_memory([piece], 0)
-            await trio.lowlevel.checkpoint()
+    def _send_file(self, descriptor: int, position: int, size_bytes: int) -> int:
+        try:
+            sent = os.sendfile(self._socket.fileno(), descriptor, position, size_bytes)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        if sent == 0:
+            raise FileTooShortError(f"file ends at {position}, range {size_bytes} bytes behind it")
+        self.sent_size_bytes += sent
+        return sent
+
+
+def _joined(segments: Sequence[Segment]) -> bytes | None:
+    """None if there is a range of a file among them."""
+    try:
+        return b"".join(segments)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _memory_in_front(segments: Iterable[Segment]) -> list[bytes | bytearray | memoryview]:
+    run: list[bytes | bytearray | memoryview] = []
+    for segment in segments:
+        if isinstance(segment, FileRange) or len(run) == MAX_VECTOR_SEGMENTS:
+            break
+        run.append(segment)
+    return run
+
+
+def _drop(segments: deque[Segment], size_bytes: int) -> None:
+    """So much from the front has left; empty segments there go too."""
+    while segments and size_bytes >= len(segments[0]):
+        size_bytes -= len(segments.popleft())
+    if size_bytes:
+        first = segments[0]
+        if isinstance(first, FileRange):
+            segments[0] = FileRange(first.file, first.position + size_bytes, first.size_bytes - size_bytes)
+        else:
+            segments[0] = memoryview(first)[size_bytes:]
 
 
 class SocketAccepted:

@@ -33,6 +33,7 @@ from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all
 from kafkawire.requests.dispatch import Dispatched, Dispatcher
 from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.requests.metrics import RequestMetrics
+from kafkawire.tests.answers import answer
 from kafkawire.tests.fake_configs import FakeConfigs
 from kafkawire.tests.fake_groups import FakeGroups
 from kafkawire.wire.connection import ConnectionInfo
@@ -119,12 +120,12 @@ class Broker:
     def dispatch(self, request: Any, version: int, client_id: str | None = "test") -> Dispatched:
         self.correlation_id += 1
         frame = bytearray(encode_request(request, version, self.correlation_id, client_id))
-        return self.dispatcher.dispatch(frame, self.connection)
+        return self.dispatcher.dispatch(frame, self.connection, trio.current_time())
 
     async def ask(self, request: Any, version: int, client_id: str | None = "test") -> Any:
         """The decoded response."""
         dispatched = self.dispatch(request, version, client_id)
-        return self.read(await dispatched.outcome(), type(request).API_KEY, version)
+        return self.read(await answer(dispatched), type(request).API_KEY, version)
 
     def read(self, segments: Any, api_key: int, version: int) -> Any:
         assert segments is not None

@@ -7,7 +7,9 @@ asks for the next request and for a reason to close.
 The life of a connection:
 
     open ── refuse(reason) ──> refused: nothing more is read or started; what was started is still answered,
-                               then the shell closes
+     │                         then the shell closes
+     └───── peer_left() ─────> left: nothing more is read; what was received is still started and answered, as by
+                               Kafka, then the shell closes
 
 Requests are started and answered in order. A single-stage request keeps the next one from starting until its reply has
 left (Kafka mutes the channel for every request, SocketServer.Processor); a two-stage request (Produce) lets the next
@@ -39,6 +41,7 @@ class CloseReason(Enum):
     PROTOCOL_VIOLATION = "protocol violation"
     IDLE = "idle"
     HALF_FRAME = "half a request did not become a whole one in time"
+    NO_ROOM = "no room for the rest of a large request in time"
     SLOW_READER = "reply not read in time"
     SLOW_DRAIN = "last replies not finished in time"
     HANDLER_FAILED = "handler failed"
@@ -50,9 +53,9 @@ class CloseReason(Enum):
 class ConnectionInfo:
     """What handlers may know about a connection. One object per connection: its identity can own things.
 
-    A handler that parks a long poll first looks at `is_shutting_down`, then sets `answer_early`: it is called when the
-    broker shuts down, or needs the bytes that requests in flight hold, and the poll should be answered with what there
-    is. One slot is enough, because a parked single-stage request keeps every other from starting.
+    A handler that parks a long poll first looks at `is_ending`, then sets `answer_early`: it is called when the broker
+    shuts down or the peer has left, and the poll should be answered with what there is. One slot is enough, because a
+    parked single-stage request keeps every other from starting.
     """
 
     listener_name: str
@@ -60,7 +63,7 @@ class ConnectionInfo:
     local_address: str  # the IP address by which the peer has reached us: what to advertise when none is configured
     client_software_name: str = "unknown"  # Kafka's value until ApiVersions v3 tells (KIP-511)
     client_software_version: str = "unknown"
-    is_shutting_down: bool = False
+    is_ending: bool = False
     answer_early: Callable[[], None] | None = None
 
 
@@ -68,8 +71,9 @@ class ConnectionInfo:
 class ConnectionLimits:
     """Bounds of one connection. The last three are ours; Kafka bounds them by connections.max.idle.ms only.
 
-    A transfer (a request coming in, a reply going out) may take its timeout plus the time that its bytes moved so far
-    take at `min_transfer_rate_bytes_per_s`: a slow link is not a dead peer, one byte now and then is.
+    A transfer (a request coming in, a reply going out) ends within its timeout, or has moved on by then at
+    `min_transfer_rate_bytes_per_s` and gets as much time again: a slow link is not a dead peer, one byte now and then
+    is, and so is much at first and nothing afterwards.
     """
 
     max_frame_size_bytes: int = 100 * 1024 * 1024  # socket.request.max.bytes
@@ -81,6 +85,25 @@ class ConnectionLimits:
     min_transfer_rate_bytes_per_s: int = 64 * 1024
 
 
+class _Transfer:
+    """Bytes that have to move on."""
+
+    __slots__ = ("_moved_size_bytes", "_since_s")
+
+    def __init__(self, now_s: float, moved_size_bytes: int = 0) -> None:
+        self._since_s = now_s
+        self._moved_size_bytes = moved_size_bytes
+
+    def is_stalled(self, now_s: float, moved_size_bytes: int, timeout_s: float, min_rate_bytes_per_s: int) -> bool:
+        """Given how many have moved by now. While they do, time is counted anew from one asking to a later one."""
+        if now_s <= self._since_s + timeout_s:
+            return False
+        if moved_size_bytes - self._moved_size_bytes < min_rate_bytes_per_s * timeout_s:
+            return True
+        self._since_s, self._moved_size_bytes = now_s, moved_size_bytes
+        return False
+
+
 class ConnectionMachine:
     """One connection's order of requests, limits and deadlines. Every `now_s` comes from one monotonic clock."""
 
@@ -88,26 +111,28 @@ class ConnectionMachine:
         "_framer",
         "_in_flight",
         "_in_flight_size",
-        "_is_paused",
+        "_incoming",
         "_last_activity_s",
         "_last_is_two_stage",
+        "_left_since_s",
         "_limits",
-        "_partial_since_s",
+        "_outgoing",
+        "_paused_since_s",
         "_refused_since_s",
-        "_sending_since_s",
         "refusal",
     )
 
     def __init__(self, limits: ConnectionLimits, now_s: float) -> None:
         self._limits = limits
         self._framer = Framer(limits.max_frame_size_bytes)
-        self._in_flight: deque[int] = deque()  # sizes of the requests whose reply has not left
+        self._in_flight: deque[int] = deque()  # bytes held for the requests whose reply has not left
         self._in_flight_size = 0
         self._last_is_two_stage = True
-        self._is_paused = False
         self._last_activity_s = now_s
-        self._partial_since_s: float | None = None
-        self._sending_since_s: float | None = None
+        self._incoming: _Transfer | None = None  # of a frame that has begun and is not complete
+        self._outgoing: _Transfer | None = None  # of replies
+        self._paused_since_s: float | None = None
+        self._left_since_s: float | None = None
         self._refused_since_s = now_s
         self.refusal: CloseReason | None = None
 
@@ -115,12 +140,17 @@ class ConnectionMachine:
 
     @property
     def may_read(self) -> bool:
-        return self.refusal is None and self._below_limits and self._framer.has_room
+        return self.refusal is None and self._left_since_s is None and self._below_limits and self._framer.has_room
 
     @property
-    def in_large_frame(self) -> bool:
-        """A frame has a buffer of its own and is not complete; the buffer is part of `held_size_bytes`."""
-        return self._framer.large_size_bytes > 0
+    def wants_large_buffer(self) -> bool:
+        """The next bytes go into a buffer of their frame's own; it is part of `held_size_bytes`."""
+        return self._framer.wants_large_buffer
+
+    @property
+    def large_size_bytes(self) -> int:
+        """Memory of the large frame that is coming in."""
+        return self._framer.large_size_bytes
 
     @property
     def held_size_bytes(self) -> int:
@@ -136,17 +166,28 @@ class ConnectionMachine:
         self._framer.received(size_bytes)
         self._last_activity_s = now_s
 
-    def reading_paused(self) -> None:
-        """Bytes are left unread for reasons of our own: a half frame is not the peer's fault now."""
-        self._is_paused = True
+    def reading_paused(self, now_s: float) -> None:
+        """Bytes are left unread for reasons of our own: a small half frame is not the peer's fault now."""
+        if self._paused_since_s is None:
+            self._paused_since_s = now_s
 
     def reading_resumed(self, now_s: float) -> None:
         """The peer's time for the rest of a frame starts anew."""
-        self._is_paused = False
-        if self._partial_since_s is not None:
-            self._partial_since_s = now_s
+        self._paused_since_s = None
+        if self._incoming is not None:
+            self._incoming = _Transfer(now_s, self._framer.partial_size_bytes)
+
+    def peer_left(self, now_s: float) -> None:
+        """Nothing more will come; what has come may still start."""
+        if self._left_since_s is None:
+            self._left_since_s = now_s
+            self._incoming = None
 
     # Requests
+
+    @property
+    def has_left(self) -> bool:
+        return self._left_since_s is not None
 
     @property
     def holds_bytes(self) -> bool:
@@ -165,25 +206,25 @@ class ConnectionMachine:
             return None
         frame = self._framer.next_frame()
         if frame is not None:
-            self._partial_since_s = None
-        elif self._partial_since_s is None and self._framer.partial_size_bytes > 0:
-            self._partial_since_s = now_s
+            self._incoming = None
+        elif self._incoming is None and self._left_since_s is None and self._framer.partial_size_bytes > 0:
+            self._incoming = _Transfer(now_s)
         return frame
 
-    def started(self, size_bytes: int, *, two_stage: bool) -> None:
-        """The request from `next_request()` is in flight, until `finished()`."""
-        self._in_flight.append(size_bytes)
-        self._in_flight_size += size_bytes
+    def started(self, held_size_bytes: int, *, two_stage: bool) -> None:
+        """The request from `next_request()` is in flight, until `finished()`, and keeps so much of its frame."""
+        self._in_flight.append(held_size_bytes)
+        self._in_flight_size += held_size_bytes
         self._last_is_two_stage = two_stage
 
-    def sending(self, now_s: float) -> None:
-        """The oldest request's reply begins to leave."""
-        self._sending_since_s = now_s
+    def sending(self, now_s: float, sent_size_bytes: int) -> None:
+        """Replies wait for their peer to read; so many bytes have left in all."""
+        self._outgoing = _Transfer(now_s, sent_size_bytes)
 
     def finished(self, now_s: float) -> None:
         """The oldest request is done with: its reply has left, or it has none (acks=0)."""
         self._in_flight_size -= self._in_flight.popleft()
-        self._sending_since_s = None
+        self._outgoing = None
         self._last_activity_s = now_s
 
     # The end
@@ -195,27 +236,45 @@ class ConnectionMachine:
             self._refused_since_s = now_s
 
     def overdue(self, now_s: float, sent_size_bytes: int) -> CloseReason | None:
-        """The deadline that has passed, if any. `sent_size_bytes` is how much of the reply now leaving is gone."""
+        """The deadline that has passed, if any. `sent_size_bytes` is how much has left in all."""
         limits = self._limits
-        sending_since_s, partial_since_s = self._sending_since_s, self._partial_since_s
-        if sending_since_s is not None:
-            if now_s > self._transfer_deadline_s(sending_since_s, limits.reply_timeout_ms, sent_size_bytes):
-                return CloseReason.SLOW_READER
-        elif self.refusal is CloseReason.SHUTDOWN:
+        if self._outgoing is not None:
+            return CloseReason.SLOW_READER if self._is_stalled(self._outgoing, now_s, sent_size_bytes) else None
+        if self.refusal is CloseReason.SHUTDOWN:
             return None  # the server's own grace period bounds it
-        elif self.refusal is not None:
-            if now_s > self._refused_since_s + limits.reply_timeout_ms / 1000:
-                return CloseReason.SLOW_DRAIN
-        elif partial_since_s is not None and not self._is_paused:
-            received_bytes = self._framer.partial_size_bytes
-            if now_s > self._transfer_deadline_s(partial_since_s, limits.half_frame_timeout_ms, received_bytes):
-                return CloseReason.HALF_FRAME
-        if not self._in_flight and now_s > self._last_activity_s + limits.idle_timeout_ms / 1000:
+        if self.refusal is not None:
+            is_over = now_s > self._refused_since_s + limits.reply_timeout_ms / 1000
+            return CloseReason.SLOW_DRAIN if is_over else None
+        if self._left_since_s is not None:
+            is_over = now_s > max(self._left_since_s, self._last_activity_s) + limits.reply_timeout_ms / 1000
+            return CloseReason.CLOSED_BY_PEER if is_over else None
+        return self._overdue_to_come(now_s)
+
+    def _overdue_to_come(self, now_s: float) -> CloseReason | None:
+        limits = self._limits
+        if self._paused_since_s is not None:
+            if self._framer.large_size_bytes and now_s > self._paused_since_s + limits.half_frame_timeout_ms / 1000:
+                return CloseReason.NO_ROOM
+        elif self._incoming is not None and self._is_half_frame_stalled(now_s):
+            return CloseReason.HALF_FRAME
+        if not self._in_flight and now_s > self.idle_until_s:
             return CloseReason.IDLE
         return None
 
-    def _transfer_deadline_s(self, since_s: float, timeout_ms: int, moved_size_bytes: int) -> float:
-        return since_s + timeout_ms / 1000 + moved_size_bytes / self._limits.min_transfer_rate_bytes_per_s
+    def _is_half_frame_stalled(self, now_s: float) -> bool:
+        assert self._incoming is not None
+        timeout_s = self._limits.half_frame_timeout_ms / 1000
+        received = self._framer.partial_size_bytes
+        return self._incoming.is_stalled(now_s, received, timeout_s, self._limits.min_transfer_rate_bytes_per_s)
+
+    def _is_stalled(self, outgoing: _Transfer, now_s: float, sent_size_bytes: int) -> bool:
+        timeout_s = self._limits.reply_timeout_ms / 1000
+        return outgoing.is_stalled(now_s, sent_size_bytes, timeout_s, self._limits.min_transfer_rate_bytes_per_s)
+
+    @property
+    def idle_until_s(self) -> float:
+        """Without anything under way it is not overdue before."""
+        return self._last_activity_s + self._limits.idle_timeout_ms / 1000
 
     @property
     def _below_limits(self) -> bool:

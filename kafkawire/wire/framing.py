@@ -74,6 +74,11 @@ class Framer:
         front_size_bytes: int = _SIZE.unpack_from(self._chunk)[0]
         return front_size_bytes > len(self._chunk) - _SIZE.size
 
+    @property
+    def wants_large_buffer(self) -> bool:
+        """The next bytes belong to a frame that has a buffer of its own, or would get one."""
+        return self._large is not None or (self._start == 0 and self._end == CHUNK_SIZE_BYTES)
+
     def buffer(self) -> memoryview:
         """Where to receive the next bytes; needs `has_room`.
 

@@ -7,6 +7,7 @@ docs/configs.md is made of them.
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -541,16 +542,18 @@ async def test_largest_request() -> None:
 
 @enforces("queued.max.request.bytes")
 async def test_requests_held_by_all_connections() -> None:
-    """When the polls of others hold more than that, a new connection is not read before one of them was answered."""
+    """When the large request of another has reached its share of that, one is received only when the other is over."""
     async with open_broker(queued_max_request_bytes=str(1024 * 1024)) as opened:
         await create(opened.connect())
-        padding = [ForgottenTopic(topic="t", partitions=list(range(90_000)))]
-        for _ in range(3):
-            request = fetch_request(max_wait_ms=60_000, forgotten_topics_data=padding, session_epoch=-1)
-            await opened.connect().send(request, version=12)
+        await opened.connect().stream.send_all(struct.pack(">i", 2 << 20) + bytes(1 << 20))
         await trio.testing.wait_all_tasks_blocked()
         started = trio.current_time()
         await metadata(opened.connect())
+        assert trio.current_time() == started
+        padding = [ForgottenTopic(topic="t", partitions=list(range(90_000)))]
+        client = opened.connect()
+        await client.send(fetch_request(forgotten_topics_data=padding, session_epoch=-1), version=12)
+        await client.receive()
         assert 0 < trio.current_time() - started < 60
 
 

@@ -392,7 +392,7 @@ async def test_a_broker_that_shuts_down_answers_what_waits() -> None:
 
         async def shut_down_later() -> None:
             await trio.sleep(1)
-            broker.connection.is_shutting_down = True
+            broker.connection.is_ending = True
             assert broker.connection.answer_early is not None
             broker.connection.answer_early()
 

@@ -27,6 +27,7 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import NOW_MS, Broker, open_handlers
 
 COMMIT_VERSIONS = range(2, 11)
@@ -258,9 +259,9 @@ async def test_several_groups_are_answered_each_by_itself(version: int) -> None:
         broker.groups.answers["fetch_offsets", "a"] = [COMMITTED]
         broker.groups.answers["fetch_all_offsets", "b"] = errors.NotCoordinator()
         dispatched = broker.dispatch(request, version)
-        assert dispatched.is_under_way
+        assert not dispatched.is_ready
         broker.groups.asked[2].settle([None])
-        reply = broker.read(await dispatched.outcome(), OffsetFetchRequest.API_KEY, version)
+        reply = broker.read(await answer(dispatched), OffsetFetchRequest.API_KEY, version)
     rows = [
         (group.group_id, group.error_code, [topic.partitions[0].committed_offset for topic in group.topics])
         for group in reply.groups

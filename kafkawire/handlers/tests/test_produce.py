@@ -14,6 +14,7 @@ from engine import errors as log_errors
 from engine.api import Isolation
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.context import Operation, ResourceType
+from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import NOW_MS, Broker, batch, join, open_handlers
 from kafkawire.wire.connection import ProtocolViolation
 from kafkawire.wire.primitives import ZERO_UUID
@@ -95,7 +96,7 @@ async def test_other_acks_are_refused(acks: int) -> None:
 async def test_acks_0_gets_no_reply() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
-        assert await broker.dispatch(request(batch(b"x"), acks=0), 9).outcome() is None
+        assert await answer(broker.dispatch(request(batch(b"x"), acks=0), 9)) is None
         assert broker.log("t").log_end_offset == 1
 
 
@@ -105,7 +106,7 @@ async def test_an_error_with_acks_0_closes_the_connection(topic: str) -> None:
         await broker.create("t", 1)
         dispatched = broker.dispatch(request(batch(), topic=topic, partitions=(5,), acks=0), 9)
         with pytest.raises(ProtocolViolation, match="acks=0"):
-            await dispatched.outcome()
+            await answer(dispatched)
 
 
 def damaged(good: bytearray, position: int, value: int) -> bytearray:
@@ -213,7 +214,7 @@ async def test_requests_are_queued_in_order_before_the_first_is_answered() -> No
         assert all(one.two_stage for one in waiting)
         for number, one in enumerate(waiting):
             broker.correlation_id = one.context.correlation_id
-            response = broker.read(await one.outcome(), 0, 9)
+            response = broker.read(await answer(one), 0, 9)
             assert response.responses[0].partition_responses[0].base_offset == number
 
 
@@ -223,8 +224,8 @@ async def test_with_full_queues_the_next_request_waits_for_room() -> None:
         first = broker.dispatch(request(batch()), 9)
         second = broker.dispatch(request(batch()), 9)
         assert (first.two_stage, second.two_stage) == (True, False)
-        assert await first.outcome()
-        response = broker.read(await second.outcome(), 0, 9)
+        assert await answer(first)
+        response = broker.read(await answer(second), 0, 9)
         assert response.responses[0].partition_responses[0].base_offset == 1
 
 
@@ -237,7 +238,7 @@ async def test_a_request_that_was_answered_leaves_no_cycle_behind() -> None:
             dispatched = broker.dispatch(request(batch(), batch()), 9)
             dispatched.call_when_ready(ready.set)
             await ready.wait()
-            assert await dispatched.outcome()
+            assert await answer(dispatched)
             del dispatched
         assert gc.collect() == 0  # or the collector would have to look for them all the time
 

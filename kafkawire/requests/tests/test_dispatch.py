@@ -8,12 +8,14 @@ from struct import pack
 from typing import Any
 
 import pytest
+import trio
 
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.requests.headers import decode_response, encode_request
+from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import join, open_handlers
 from kafkawire.wire.connection import ProtocolViolation
 
@@ -109,10 +111,9 @@ async def test_a_client_that_has_no_proper_name(name: str, version: str) -> None
 @pytest.mark.parametrize("rest", [b"", b"\xff\xff", b"whatever comes in the future"])
 async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(version: int, rest: bytes) -> None:
     async with open_handlers() as broker:
-        dispatched = broker.dispatcher.dispatch(
-            bytearray(pack(">hhi", API_VERSIONS, version, 4_711) + rest), broker.connection
-        )
-        segments = await dispatched.outcome()
+        frame = bytearray(pack(">hhi", API_VERSIONS, version, 4_711) + rest)
+        dispatched = broker.dispatcher.dispatch(frame, broker.connection, trio.current_time())
+        segments = await answer(dispatched)
         assert segments is not None
         correlation_id, response = read(segments, API_VERSIONS, 0)
         assert (dispatched.context.correlation_id, correlation_id, response.error_code) == (4_711, 4_711, 35)
@@ -146,7 +147,7 @@ VIOLATIONS: list[tuple[str, bytes]] = [
 async def test_what_is_no_request_closes_the_connection(data: bytes) -> None:
     async with open_handlers() as broker:
         with pytest.raises(ProtocolViolation):
-            broker.dispatcher.dispatch(bytearray(data), broker.connection)
+            broker.dispatcher.dispatch(bytearray(data), broker.connection, trio.current_time())
         assert broker.interfaces.metrics.protocol_violations == 1
         assert (await broker.ask(MetadataRequest(topics=[]), 9)).brokers, "others are served as before"
 
@@ -155,7 +156,7 @@ async def test_an_unknown_tagged_field_changes_nothing() -> None:
     async with open_handlers() as broker:
         assert GOOD[-1] == 0, "no tagged fields"
         tagged = bytearray(GOOD[:-1] + b"\x01\x63\x02hi")
-        segments = await broker.dispatcher.dispatch(tagged, broker.connection).outcome()
+        segments = await answer(broker.dispatcher.dispatch(tagged, broker.connection, trio.current_time()))
         assert segments is not None
         assert read(segments, 3, 9)[1].brokers
 

@@ -22,6 +22,7 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReque
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import open_broker
+from kafkawire.tests.answers import answer
 from kafkawire.tests.fake_groups import CALLS
 from kafkawire.tests.harness import batch, open_handlers
 from kafkawire.wire.connection import ProtocolViolation
@@ -51,7 +52,7 @@ async def test_mutated_frames_end_in_a_reply_or_a_closed_connection() -> None:
             try:
                 # The clock jumps, so a long poll costs nothing, whatever wait its frame asks for.
                 with trio.fail_after(2**32):
-                    await broker.dispatcher.dispatch(frame, broker.connection).outcome()
+                    await answer(broker.dispatcher.dispatch(frame, broker.connection, trio.current_time()))
                 answered += 1
             except ProtocolViolation:
                 continue

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
-import trio
-import trio.testing
 
 from engine.api import FileRange
 from kafkawire.requests.started import Segment
 from kafkawire.server import transport as transport_module
 from kafkawire.server.memory_transport import MemoryListener
 from kafkawire.server.transport import FileTooShortError, SocketTransport, first_choice
-from kafkawire.tests.turns import OtherTask
 
 
 class OpenFile:
@@ -55,95 +54,95 @@ def file(path: Path, request: pytest.FixtureRequest) -> Iterator[OpenFile]:
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[SocketTransport, SocketTransport]]:
+def pair() -> Iterator[tuple[SocketTransport, socket.socket]]:
     ours, theirs = socket.socketpair()
+    theirs.settimeout(0)
     with ours, theirs:
-        yield SocketTransport(ours), SocketTransport(theirs)
+        yield SocketTransport(ours), theirs
 
 
-async def received(transport: SocketTransport, size_bytes: int) -> bytes:
-    buffer = bytearray(size_bytes)
-    filled = 0
-    while filled < size_bytes:
-        count = await transport.receive_into(memoryview(buffer)[filled:])
-        assert count > 0
-        filled += count
-    return bytes(buffer)
+Pair = tuple[SocketTransport, socket.socket]
 
 
-Pair = tuple[SocketTransport, SocketTransport]
+def carried(pair: Pair, segments: Sequence[Segment]) -> bytes:
+    """Sent as far as there is room, and received, until all has arrived."""
+    arrived = b""
+    while segments:
+        segments = pair[0].send(segments)
+        with suppress(BlockingIOError):
+            while piece := pair[1].recv(1 << 20):
+                arrived += piece
+    return arrived
 
 
-async def test_segments_of_memory_and_of_files_arrive_in_order(pair: Pair, file: OpenFile) -> None:
+def test_segments_of_memory_and_of_files_arrive_in_order(pair: Pair, file: OpenFile) -> None:
     segments: list[Segment] = [
         b"head",
         FileRange(file, 1000, 700_000),
+        FileRange(file, 5, 0),
         bytearray(b"between"),
+        b"",
         FileRange(file, 3, 1),
         memoryview(b"tail"),
     ]
     expected = b"head" + CONTENT[1000:701_000] + b"between" + CONTENT[3:4] + b"tail"
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(pair[0].send_segments, segments)
-        assert await received(pair[1], len(expected)) == expected
+    assert carried(pair, segments) == expected
     assert pair[0].sent_size_bytes == len(expected)
 
 
 @pytest.mark.parametrize("sizes", [[0, 1, 0, 2], [300_000, 5, 300_000], [100] * 3000, [17] * 2])
-async def test_memory_arrives_whole_whatever_its_pieces(pair: Pair, sizes: list[int]) -> None:
-    segments = [struct.pack(">H", number) * size for number, size in enumerate(sizes)]
-    expected = b"".join(segments)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(pair[0].send_segments, segments)
-        assert await received(pair[1], len(expected)) == expected
-
-
-@pytest.mark.parametrize("ranges", [[20_000], [500] * 40, [700] * 28 + [400]], ids=["long", "short", "uneven"])
-async def test_other_tasks_get_their_turn_while_files_are_sent(
-    pair: Pair, file: OpenFile, monkeypatch: pytest.MonkeyPatch, ranges: list[int]
+@pytest.mark.parametrize("with_file", [False, True])
+def test_memory_arrives_whole_whatever_its_pieces(
+    pair: Pair, file: OpenFile, sizes: list[int], *, with_file: bool
 ) -> None:
-    monkeypatch.setattr(transport_module, "SLICE_SIZE_BYTES", 1000)
+    segments: list[Segment] = [struct.pack(">H", number) * size for number, size in enumerate(sizes)]
+    expected = b"".join(cast("list[bytes]", segments))
+    if with_file:
+        segments.append(FileRange(file, 0, 7))
+        expected += CONTENT[:7]
+    assert carried(pair, segments) == expected
+
+
+def test_so_much_of_files_is_sent_in_one_turn(pair: Pair, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport_module, "TURN_SIZE_BYTES", 1000)
-    other = OtherTask()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(other.run)
-        for size_bytes in ranges:  # each its own reply
-            await pair[0].send_segments([b"head", FileRange(file, 0, size_bytes)])
-        assert other.turns >= 15
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_range_within_a_turn_is_sent_at_once(pair: Pair, path: Path) -> None:
     file = OpenFile(path)
-    sending = pair[0].send_segments([b"head", FileRange(file, 0, 100_000), b"tail"])
-    with pytest.raises(StopIteration):
-        sending.send(None)
-    assert pair[0].sent_size_bytes == 100_008
+    rest = pair[0].send([b"head", FileRange(file, 0, 2500), b"tail"])
+    assert pair[0].sent_size_bytes == 1004 - 4
+    assert carried(pair, rest)[-4:] == b"tail"
     file.close()
 
 
-async def test_a_file_truncated_under_the_reply_is_an_error_not_padding(pair: Pair, file: OpenFile, path: Path) -> None:
+def test_a_file_truncated_under_the_reply_is_an_error_not_padding(pair: Pair, file: OpenFile, path: Path) -> None:
     with path.open("r+b") as writable:
         writable.truncate(500)
     with pytest.raises(FileTooShortError, match="ends at 500"):
-        await pair[0].send_segments([FileRange(file, 0, 600)])
-    assert await received(pair[1], 500) == CONTENT[:500]
+        carried(pair, [FileRange(file, 0, 600)])
 
 
-async def test_a_peer_that_left_is_the_end_of_the_stream_or_an_os_error(pair: Pair) -> None:
+def test_a_peer_that_left_is_the_end_of_the_stream_or_an_os_error(pair: Pair) -> None:
+    buffer = memoryview(bytearray(10))
+    assert pair[0].receive(buffer) is None
     pair[1].close()
-    assert await pair[0].receive_into(memoryview(bytearray(10))) == 0
+    assert pair[0].receive(buffer) == 0
     with pytest.raises(OSError, match="Broken pipe"):
-        await pair[0].send_segments([b"too late"])
+        pair[0].send([b"too late"])
 
 
-async def test_a_blocked_send_waits_without_losing_its_place(pair: Pair) -> None:
+def test_what_the_peer_has_no_room_for_is_given_back(pair: Pair) -> None:
     data = bytes(range(256)) * 8192
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(pair[0].send_segments, [b"size", data, b"end"])
-        await trio.testing.wait_all_tasks_blocked()
-        assert 0 < pair[0].sent_size_bytes < len(data)
-        assert await received(pair[1], len(data) + 7) == b"size" + data + b"end"
+    rest = pair[0].send([b"size", data, b"end"])
+    assert rest
+    assert sum(map(len, rest)) == len(data) + 7 - pair[0].sent_size_bytes
+    assert pair[0].send(rest)  # no room still
+
+
+def test_a_finished_transport_ends_the_stream_and_goes_on_receiving(pair: Pair) -> None:
+    pair[0].send([b"last"])
+    pair[0].finish()
+    assert pair[1].recv(100) == b"last"
+    assert pair[1].recv(100) == b""
+    pair[1].send(b"more")
+    assert pair[0].receive(memoryview(bytearray(10))) == 4
 
 
 async def test_memory_connections_send_ranges_of_files_and_break_like_sockets(file: OpenFile) -> None:
@@ -151,15 +150,20 @@ async def test_memory_connections_send_ranges_of_files_and_break_like_sockets(fi
     peer = listener.connect("10.0.0.1")
     accepted = await listener.accept()
     assert (accepted.peer_host, accepted.local_address) == ("10.0.0.1", "memory")
-    await accepted.transport.send_segments([b"head", FileRange(file, 10, 300_000)])
+    peer.room_bytes = 300_000
+    rest = accepted.transport.send([b"head", FileRange(file, 10, 300_000)])
+    assert [len(one) for one in rest] == [4]
+    peer.room_bytes = 4
+    assert not accepted.transport.send(rest)
     assert accepted.transport.sent_size_bytes == 300_004
     assert await peer.receive_some() == b"head" + CONTENT[10:300_010]
     await peer.aclose()
     with pytest.raises(BrokenPipeError):
-        await accepted.transport.send_segments([b"too late"])
+        accepted.transport.send([b"too late"])
+    assert accepted.transport.receive(memoryview(bytearray(10))) == 0
     accepted.transport.close()
     with pytest.raises(ConnectionResetError):
-        await accepted.transport.receive_into(memoryview(bytearray(10)))
+        accepted.transport.receive(memoryview(bytearray(10)))
     listener.close()
     with pytest.raises(ConnectionRefusedError):
         listener.connect()

@@ -38,8 +38,7 @@ class Connection(Client):
 
     def close(self) -> None:
         """At once, whatever is on its way."""
-        self.stream.send_stream.close()
-        self.stream.receive_stream.close()
+        self.stream.close()
 
 
 @dataclass

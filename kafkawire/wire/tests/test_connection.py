@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from kafkawire.wire.connection import CloseReason, ConnectionLimits, ConnectionMachine
-from kafkawire.wire.framing import GROWTH, FramingError
+from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH, FramingError
 
 LIMITS = ConnectionLimits()
 
@@ -45,7 +45,7 @@ def start_all(machine: ConnectionMachine, *, two_stage: bool, now_s: float = 0.0
 def test_a_single_stage_request_keeps_the_next_one_waiting_until_its_reply_has_left() -> None:
     machine = machine_with(request(1), request(2))
     assert start_all(machine, two_stage=False) == [request(1)]
-    machine.sending(0.0)
+    machine.sending(0.0, 0)
     assert start_all(machine, two_stage=False) == []
     machine.finished(0.0)
     assert start_all(machine, two_stage=False) == [request(2)]
@@ -90,7 +90,8 @@ def test_a_large_frame_counts_with_the_memory_that_its_bytes_have_come_for() -> 
     receive(machine, struct.pack(">i", 10_000_000) + bytes(1000))
     assert machine.held_size_bytes == 0
     receive(machine, bytes(100_000))
-    assert machine.in_large_frame
+    assert machine.wants_large_buffer
+    assert machine.large_size_bytes == machine.held_size_bytes
     assert 100_000 < machine.held_size_bytes <= GROWTH * 101_000
     receive(machine, bytes(10_000_000 - 101_000))
     assert machine.held_size_bytes == 10_000_000
@@ -135,7 +136,7 @@ def test_a_request_in_flight_is_not_idle_and_its_end_starts_the_time_anew() -> N
     assert machine.overdue(10_601.0, 0) is CloseReason.IDLE
 
 
-def test_half_a_frame_is_overdue_after_its_timeout_and_what_its_bytes_bought() -> None:
+def test_half_a_frame_is_overdue_after_its_timeout() -> None:
     machine = machine_with()
     receive(machine, framed(request(1))[:10])
     assert start_all(machine, two_stage=False) == []
@@ -146,20 +147,25 @@ def test_half_a_frame_is_overdue_after_its_timeout_and_what_its_bytes_bought() -
     assert machine.overdue(1000.0, 0) is None
 
 
-def test_a_slow_but_steady_sender_has_time_in_proportion() -> None:
+def test_a_slow_but_steady_sender_has_as_much_time_again_and_a_quick_start_buys_none() -> None:
     machine = machine_with()
-    receive(machine, struct.pack(">i", 10_000_000) + bytes(9))
+    receive(machine, struct.pack(">i", 50_000_000) + bytes(9))
     start_all(machine, two_stage=False)
-    receive(machine, bytes(640 * 1024))
-    assert machine.overdue(39.9, 0) is None
-    assert machine.overdue(40.2, 0) is CloseReason.HALF_FRAME
+    receive(machine, bytes(26 << 20), now_s=1.0)
+    assert machine.overdue(31.0, 0) is None
+    assert machine.overdue(61.0, 0) is None
+    assert machine.overdue(61.5, 0) is CloseReason.HALF_FRAME
+    receive(machine, bytes(31 * 64 * 1024), now_s=61.5)
+    assert machine.overdue(61.6, 0) is None
+    assert machine.overdue(91.6, 0) is None
+    assert machine.overdue(91.7, 0) is CloseReason.HALF_FRAME
 
 
 def test_half_a_frame_that_we_leave_unread_is_not_the_peers_fault() -> None:
     machine = machine_with()
     receive(machine, framed(request(1))[:3])
     start_all(machine, two_stage=False)
-    machine.reading_paused()
+    machine.reading_paused(0.0)
     assert machine.overdue(100.0, 0) is None
     machine.reading_resumed(100.0)
     assert machine.overdue(130.0, 0) is None
@@ -176,14 +182,17 @@ def test_half_a_frame_behind_a_request_in_flight_is_not_timed() -> None:
     assert machine.overdue(130.1, 0) is CloseReason.HALF_FRAME
 
 
-def test_a_reader_that_takes_nothing_is_overdue_and_a_steady_one_has_time_in_proportion() -> None:
+def test_a_reader_that_takes_nothing_is_overdue_and_a_steady_one_has_as_much_time_again() -> None:
     machine = machine_with(request(1))
     start_all(machine, two_stage=False)
-    machine.sending(5.0)
-    assert machine.overdue(35.0, 0) is None
-    assert machine.overdue(35.1, 0) is CloseReason.SLOW_READER
-    assert machine.overdue(35.1, 64 * 1024) is None
-    assert machine.overdue(36.1, 64 * 1024) is CloseReason.SLOW_READER
+    machine.sending(5.0, 100)
+    assert machine.overdue(35.0, 100) is None
+    assert machine.overdue(35.1, 100) is CloseReason.SLOW_READER
+    steady = 100 + 30 * 64 * 1024
+    assert machine.overdue(35.1, steady - 1) is CloseReason.SLOW_READER
+    assert machine.overdue(35.1, steady) is None
+    assert machine.overdue(65.1, steady) is None
+    assert machine.overdue(65.2, steady) is CloseReason.SLOW_READER
 
 
 def test_last_replies_have_a_deadline_except_at_shutdown_where_the_server_has_one() -> None:
@@ -193,3 +202,28 @@ def test_last_replies_have_a_deadline_except_at_shutdown_where_the_server_has_on
         machine.refuse(reason, 0.0)
         assert machine.overdue(29.0, 0) is None
         assert machine.overdue(31.0, 0) is expected
+
+
+def test_a_large_frame_that_we_have_no_room_for_is_not_waited_for_without_end() -> None:
+    machine = machine_with()
+    receive(machine, struct.pack(">i", 10_000_000) + bytes(CHUNK_SIZE_BYTES))
+    start_all(machine, two_stage=False)
+    assert machine.large_size_bytes > 0
+    machine.reading_paused(10.0)
+    machine.reading_paused(20.0)
+    assert machine.overdue(40.0, 0) is None
+    assert machine.overdue(40.1, 0) is CloseReason.NO_ROOM
+
+
+def test_what_was_received_before_the_peer_left_is_still_started_in_order() -> None:
+    machine = machine_with(request(1), request(2))
+    receive(machine, framed(request(3))[:5])
+    assert start_all(machine, two_stage=False) == [request(1)]
+    machine.peer_left(5.0)
+    assert not machine.may_read
+    machine.finished(20.0)
+    assert start_all(machine, two_stage=False, now_s=20.0) == [request(2)]
+    assert machine.overdue(50.0, 0) is None
+    assert machine.overdue(50.1, 0) is CloseReason.CLOSED_BY_PEER
+    machine.finished(60.0)
+    assert start_all(machine, two_stage=False, now_s=60.0) == []

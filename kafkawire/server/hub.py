@@ -1,0 +1,176 @@
+"""One turn after the other for all connections: who has something to receive, to start, to answer, to send.
+
+Why it exists: a request that has a task of its own to be read by, and another to be answered by, costs more in switches
+than in work. Here a turn is one call: every connection that is ready is visited once, up to a budget of work, and what
+is too much comes first in the next turn, after trio's other tasks had theirs. The clock is read once a turn.
+
+Two tasks call it: one waits for the poller's descriptor, the other for what no descriptor tells of, such as a round of
+the engine that is done.
+
+It refuses to know what a request is; that is the session's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import trio
+
+from kafkawire.server.byte_budget import ByteBudget
+from kafkawire.server.poller import Poller, SystemPoller, Watcher, system_poller
+from kafkawire.server.stats import ServerStats
+
+STARTS_PER_TURN: Final = 128  # requests
+ENDS_PER_TURN: Final = 64  # connections
+REPLIES_PER_TURN: Final = 128  # of those that became ready
+RECEIVED_PER_TURN_SIZE_BYTES: Final = 1024 * 1024  # by all sessions together, a millisecond
+RECEIVED_PER_VISIT_SIZE_BYTES: Final = 64 * 1024  # by one, however many there are
+
+
+class Visited(Watcher, Protocol):
+    """A connection."""
+
+    def resume(self) -> bool:
+        """Of one that is paused: whether the budget admits it, and it goes on."""
+        ...
+
+    def evict(self) -> None:
+        """Of one whose peer does not read its replies: others need its room."""
+
+
+class Hub:
+    """What all sessions of a server share: the poller, the bounds, and this turn."""
+
+    def __init__(
+        self, budget: ByteBudget, stats: ServerStats, open_system: Callable[[], SystemPoller] = system_poller
+    ) -> None:
+        self.budget = budget
+        self.stats = stats
+        self.poller = Poller(self.wake, open_system)
+        self.now_s = trio.current_time()  # of this turn
+        self.starts_left = STARTS_PER_TURN
+        self.replies_left = REPLIES_PER_TURN
+        self.receive_max_size_bytes = RECEIVED_PER_TURN_SIZE_BYTES  # in one visit of this turn
+        self._ends_left = ENDS_PER_TURN
+        self._ready: dict[Watcher, None] = {}  # dicts keep their order: simulations must repeat
+        self._late: dict[Watcher, int] = {}
+        self._paused: dict[Visited, None] = {}
+        self._slow: dict[Visited, int] = {}  # with the bytes held for each; who began first comes first
+        self._idle = trio.lowlevel.ParkingLot()  # of the task for what is noted
+        self._is_woken = False
+
+    # What sessions say
+
+    def note_ready(self, session: Watcher) -> None:
+        """It may have something to answer: it is visited soon, behind all that becomes ready together with it."""
+        self._ready[session] = None
+        self.wake()
+
+    def defer(self, session: Watcher, events: int = 0) -> None:
+        """It has more to do than this turn allows."""
+        self._late[session] = self._late.get(session, 0) | events
+
+    def pause(self, session: Visited) -> None:
+        """It waits until the budget admits it again."""
+        self._paused[session] = None
+
+    def hold_replies(self, session: Visited, size_bytes: int) -> None:
+        """So many bytes of replies wait for its peer to read. Who has made us wait longest pays for all."""
+        self.budget.replies_size_bytes += size_bytes - self._slow.get(session, 0)
+        if size_bytes:
+            self._slow[session] = size_bytes
+        else:
+            self._slow.pop(session, None)
+        while self.budget.holds_too_many_replies and self._slow:
+            next(iter(self._slow)).evict()
+
+    def may_end(self) -> bool:
+        """Whether one more connection may end in this turn: each takes its time."""
+        self._ends_left -= 1
+        return self._ends_left >= 0
+
+    def forget(self, session: Visited) -> None:
+        """It has ended."""
+        self._ready.pop(session, None)
+        self._late.pop(session, None)
+        self._paused.pop(session, None)
+        self.poller.forget(session)
+        self.stats.in_flight_size_bytes = self.budget.held_size_bytes
+        if self._paused:
+            self.wake()
+
+    # Turns
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._serve_polled)
+            await self._serve_noted()
+
+    def close(self) -> None:
+        """All sessions have ended."""
+        self.poller.close()
+
+    async def _serve_polled(self) -> None:
+        system = await self.poller.opened()
+        while True:
+            await trio.lowlevel.wait_readable(system.fileno())
+            self.turn()
+
+    async def _serve_noted(self) -> None:
+        while True:
+            while not self._is_woken:
+                await self._idle.park()
+            self._is_woken = False
+            self.turn()
+            await trio.lowlevel.checkpoint()
+
+    def wake(self) -> None:
+        """There is something to do that no descriptor tells of."""
+        self._is_woken = True
+        if self._idle:
+            self._idle.unpark_all()
+
+    def begin(self) -> None:
+        """Reads the clock, and allows a turn's work again."""
+        self.now_s = trio.current_time()
+        self.starts_left, self.replies_left, self._ends_left = STARTS_PER_TURN, REPLIES_PER_TURN, ENDS_PER_TURN
+
+    def turn(self) -> None:
+        """Visits all that have something to do, as far as a turn goes."""
+        self.begin()
+        found = self._take()
+        share = RECEIVED_PER_TURN_SIZE_BYTES // (len(found) or 1)
+        self.receive_max_size_bytes = max(RECEIVED_PER_VISIT_SIZE_BYTES, share)
+        for session, events in found.items():
+            if self.starts_left > 0:
+                session.visit(events)
+            else:
+                self.defer(session, events)
+        self._answer_ready()
+        if self._paused:
+            self._resume_paused()
+        self.stats.in_flight_size_bytes = self.budget.held_size_bytes
+        if self._late:
+            self.wake()
+
+    def _take(self) -> dict[Watcher, int]:
+        """Those that an earlier turn had no time for come first."""
+        found, self._late = self._late, {}
+        for session, events in self.poller.take():
+            found[session] = found.get(session, 0) | events
+        return found
+
+    def _answer_ready(self) -> None:
+        ready, self._ready = self._ready, {}
+        for session in ready:
+            if self.replies_left > 0:
+                session.visit(0)
+            else:
+                self.defer(session)
+
+    def _resume_paused(self) -> None:
+        for session in [*self._paused]:
+            if session.resume():
+                self._paused.pop(session, None)
