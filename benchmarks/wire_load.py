@@ -1,7 +1,8 @@
 """How fast are the brokers themselves? Pre-encoded requests, the same bytes to kafkawire and to Apache Kafka.
 
 Each contender is a broker and a topic configuration, so that every durability is measured: kafkawire syncs before it
-acknowledges unless told otherwise, Apache Kafka does not. A client as users have it: benchmarks.stock_client.
+acknowledges unless told otherwise, with acks=1 as with acks=all, which is what is sent where nothing else is said;
+Apache Kafka does not. A client as users have it: benchmarks.stock_client.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Case:
     partitions_each: int = 1  # of a connection, which writes them in turn
     fetch: bool = False  # read the data back instead, 1 MiB a time
     only_synced: bool = False
+    acks: int = -1
 
 
 CASES = (
@@ -41,6 +43,8 @@ CASES = (
     Case("produce 1 KiB, 1 connection x 5", KIB, 1, 5, 20_000),
     Case("produce 16 KiB, 50 connections x 1", 16 * KIB, 50, 1, 10_000),
     Case("produce 1 KiB, 50 connections x 1", KIB, 50, 1, 20_000),
+    Case("produce 1 KiB with acks=1, 1 connection x 5", KIB, 1, 5, 20_000, acks=1),
+    Case("produce 1 KiB with acks=1, 50 connections x 1", KIB, 50, 1, 20_000, acks=1),
     Case("produce 1 KiB, 50 connections over 1,000 partitions", KIB, 50, 1, 20_000, 20, only_synced=True),
     Case("fetch 1 MiB of 128 KiB batches, 1 connection x 5", 128 * KIB, 1, 5, 2_000, fetch=True),
     Case("fetch 1 MiB of 16 KiB batches, 1 connection x 5", 16 * KIB, 1, 5, 2_000, fetch=True),
@@ -64,7 +68,7 @@ def produce(case: Case, options: Options, topics: dict[str, str], contender: Con
     batch = batch_of(case.request_size_bytes)
     rounds = max(1, int(case.requests * options.scale) // partitions)
     requests = [
-        produce_requests(topic, range(first, first + partitions_each), batch, rounds * partitions_each)
+        produce_requests(topic, range(first, first + partitions_each), batch, rounds * partitions_each, case.acks)
         for first in range(0, partitions, partitions_each)
     ]
     figures = bench.measure(contender, requests, case.in_flight)

@@ -295,7 +295,8 @@ class PartitionLog(Protocol):
 
         `records` must be writable and hold exactly one v2 batch. It belongs to the engine until `wait` returns or
         raises: base offset and leader epoch are patched in place and the bytes are written from it. acks=1 and 0
-        resolve when the batch is written here, acks=-1 when the high watermark passed it.
+        resolve when the durable end here passed the batch, acks=-1 when the high watermark did: with one replica at
+        the same moment.
         `allow_zstd` is False for Produce below version 7 (KIP-110); `keyed` says that the caller made the batch
         itself, with a key in every record, so that nobody has to look (Kafka's AppendOrigin.COORDINATOR).
         """

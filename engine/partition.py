@@ -44,7 +44,7 @@ from engine.producer_state import ProducedBatch
 from engine.reader import LogReader
 from engine.record_checks import RecordRules
 from engine.removal import Move, move_log_starts
-from engine.rounds import ACKS_ALL, Append, PartitionRound, Undo, producers_before
+from engine.rounds import Append, PartitionRound, Undo, producers_before
 from engine.search import find_records
 from engine.segment import Segment
 from engine.waiters import Watched
@@ -185,7 +185,7 @@ class Partition(Watched):
             raise StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
-        append = Append(self, records, header, acks)
+        append = Append(self, records, header)
         if self._record_rules is not None:
             append.examination = self._record_rules.examination(records, header, keyed=keyed)
         try:
@@ -303,7 +303,6 @@ class Partition(Watched):
                 if original.last_offset < self.high_mark.offset:
                     append.succeed(answer)
                 else:  # it came in the same round
-                    append.acks = ACKS_ALL
                     append.duplicate_result = answer
                     part.appends.append(append)
                 return False
@@ -328,17 +327,14 @@ class Partition(Watched):
     def written(self, part: PartitionRound) -> None:
         self.log.commit(part.chunks)
         self.log.producers.trim()
-        if part.must_sync:
-            self._answer(part, to_acks_all=False)
-        else:
-            self._advance(part)
-            self._answer(part, to_acks_all=False)
-            self._answer(part, to_acks_all=True)
+        if not part.must_sync:
+            self.durable(part)
             self._flush_later()
 
     def durable(self, part: PartitionRound) -> None:
+        """Whoever is answered may look at once: the high watermark goes first."""
         self._advance(part)
-        self._answer(part, to_acks_all=True)
+        self._answer(part)
 
     def _advance(self, part: PartitionRound) -> None:
         """The high watermark goes to the durable end, which `part` has moved."""
@@ -374,14 +370,13 @@ class Partition(Watched):
         elif self.config.flush_interval_ms < NEVER_MS:
             self.log_dir.flusher.flush_by(self.log, trio.current_time() + self.config.flush_interval_ms / 1000)
 
-    def _answer(self, part: PartitionRound, *, to_acks_all: bool) -> None:
+    def _answer(self, part: PartitionRound) -> None:
         if self._closed is not None:
             for append in part.appends:
                 append.fail(self._closed())
             return
         for append in part.appends:
-            if (append.acks == ACKS_ALL) is to_acks_all:
-                append.succeed(append.duplicate_result or self._result(append.header))
+            append.succeed(append.duplicate_result or self._result(append.header))
 
     def _result(self, header: BatchHeader) -> AppendResult:
         log_append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP_MS

@@ -29,7 +29,6 @@ from engine.stats import LaneStatistics
 
 T = TypeVar("T")
 
-ACKS_ALL = -1
 INLINE_MAX_BYTES = 1024 * 1024  # a round up to this size is copied to the page cache by the loop: some 0.2 ms
 JOURNAL_MAX_BYTES = 4 * 1024 * 1024
 JOURNAL_MAX_BYTES_PER_FILE = 64 * 1024  # above it, syncing the file costs less than writing its bytes twice
@@ -47,7 +46,6 @@ class Append:
         "_error",
         "_result",
         "_wake_up",
-        "acks",
         "duplicate_result",
         "examination",
         "header",
@@ -56,11 +54,10 @@ class Append:
         "size_bytes",
     )
 
-    def __init__(self, owner: "Owner", records: memoryview, header: BatchHeader, acks: int) -> None:
+    def __init__(self, owner: "Owner", records: memoryview, header: BatchHeader) -> None:
         self.owner = owner
         self.records: memoryview | None = records
         self.header = header
-        self.acks = acks
         self.examination: Examination | None = None  # of its records: it has to stand that first
         self.size_bytes = len(records)
         self.duplicate_result: AppendResult | None = None  # for a batch that the log has already
@@ -70,12 +67,11 @@ class Append:
         self._callback: Callable[[], None] | None = None
 
     def succeed(self, result: AppendResult) -> None:
-        if self._result is None and self._error is None:
-            self._result = result
-            self._finish()
+        self._result = result
+        self._finish()
 
     def fail(self, error: EngineError) -> None:
-        """No effect when the result is out already: acks=1 was answered before the sync failed."""
+        """No effect when the result is out already: an async topic's is, when the sync of others in its round fails."""
         if self._result is None and self._error is None:
             self._error = error
             self._finish()

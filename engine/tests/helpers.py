@@ -137,8 +137,8 @@ def compressed_batch(
     )
 
 
-async def append(log: PartitionLog, *values: bytes, acks: int = -1) -> AppendResult:
-    return await log.append(memoryview(batch(*values)), acks=acks).wait()
+async def append(log: PartitionLog, *values: bytes) -> AppendResult:
+    return await log.append(memoryview(batch(*values)), acks=-1).wait()
 
 
 def bytes_of(ranges: list[FileRange]) -> bytes:

@@ -60,22 +60,23 @@ async def test_append_assigns_offsets_and_stamps_the_leader_epoch() -> None:
         assert await read_all(log) == {0: b"a", 1: b"b", 2: b"c"}
 
 
-async def test_l1_acks_all_waits_for_the_sync_and_acks_1_for_the_write() -> None:
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_l1_an_append_is_answered_when_it_is_synced_and_can_be_read_then(acks: int) -> None:
     pool = HeldPool()
     async with running(MemoryFileSystem(), pool=pool) as store:
         log = await open_orders(store)
         pool.is_holding = True
-        one = log.append(memoryview(batch(b"a")), acks=1)
-        everyone = log.append(memoryview(batch(b"b")), acks=-1)
-        assert (await one.wait()).base_offset == 0
-        assert (log.log_end_offset, log.high_watermark) == (2, 0)
+        pending = log.append(memoryview(batch(b"a")), acks=acks)
         with trio.move_on_after(10) as waited:
-            await everyone.wait()
+            await pending.wait()
         assert waited.cancelled_caught, "answered before it was durable"
+        assert (log.log_end_offset, log.high_watermark) == (1, 0)
         assert log.read(0, MAX_BYTES, EVERYTHING, at_least_one=True).records == [], "readable before it was durable"
+        seen: list[int] = []
+        pending.call_when_settled(lambda: seen.append(log.high_watermark))
         pool.release.set()
-        assert (await everyone.wait()).base_offset == 1
-        assert log.high_watermark == 2
+        assert (await pending.wait()).base_offset == 0
+        assert seen == [1], "not readable when it was answered"
 
 
 async def test_l1_an_async_topic_counts_what_is_written_and_a_sync_one_beside_it_what_is_synced() -> None:
@@ -273,7 +274,7 @@ async def test_a_single_replica_is_enough_whatever_min_insync_replicas_says() ->
     """KIP-966: the smaller of that and the number of replicas counts."""
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store, LogConfig(min_insync_replicas=2))
-        assert (await append(log, b"a", acks=-1)).base_offset == 0
+        assert (await append(log, b"a")).base_offset == 0
 
 
 async def test_full_queue_refuses_and_room_comes_back() -> None:
@@ -347,14 +348,25 @@ async def test_l4_disk_that_fills_up_within_a_write_takes_the_log_dir_offline() 
         assert len(fatal) == 1
 
 
-async def test_acks_1_answered_before_a_failing_sync_stays_answered() -> None:
+async def test_a_sync_that_fails_is_told_to_all_that_waited_for_it() -> None:
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))
-        one = log.append(memoryview(batch(b"a")), acks=1)
-        everyone = log.append(memoryview(batch(b"b")), acks=-1)
-        assert (await one.wait()).base_offset == 0
-        with pytest.raises(StorageError):
-            await everyone.wait()
+        for pending in [log.append(memoryview(batch(b"a")), acks=acks) for acks in (0, 1, -1)]:
+            with pytest.raises(StorageError):
+                await pending.wait()
         assert log.high_watermark == 0
+
+
+async def test_a_sync_that_fails_takes_no_answer_back_from_an_async_topic_beside_it() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        fast = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC))
+        safe = await store.open_partition(TopicPartition(bytes(16), "payments", 0), LogConfig(), 0)
+        filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))
+        answered, lost = [log.append(memoryview(batch(b"a")), acks=1) for log in (fast, safe)]
+        assert (await answered.wait()).base_offset == 0
+        with pytest.raises(StorageError):
+            await lost.wait()
+        assert answered.result().base_offset == 0

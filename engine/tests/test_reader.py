@@ -219,7 +219,7 @@ async def test_a_file_with_bytes_that_are_not_durable_stays_open_until_they_are(
     async with running(filesystem, bounded) as store:
         one, other = [await store.open_partition(partition(number), LogConfig(), 0) for number in range(2)]
         await append(one, b"a")
-        appending = one.append(memoryview(batch(b"b")), acks=1)
+        appending = one.append(memoryview(batch(b"b")), acks=-1)
         await append(other, b"c")
         await appending.wait()
         assert await read_all(one) == {0: b"a", 1: b"b"}

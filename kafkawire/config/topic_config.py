@@ -102,8 +102,8 @@ _SEGMENTS: Final = (
 _FLUSH: Final = (
     _row(
         "flush.policy", member(FlushPolicy), "flush_policy",
-        "When an append counts: sync, once it is on the disk, or async, as in Apache Kafka, once the system has it. "
-        "Internal topics are always sync.",
+        "When an append counts, and is answered with acks=1: sync, once it is on the disk, or async, as in Apache "
+        "Kafka, once the system has it. Internal topics are always sync.",
         Default("log.flush.policy", "sync"),
     ),
     _row(

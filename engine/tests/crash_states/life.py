@@ -106,10 +106,7 @@ class Life:
     def send(self, timeline: Timeline, batch: Batch, *, acks: int = -1) -> PendingAppend:
         """Append a batch that continues the log."""
         pending = self.logs[timeline].append(memoryview(bytearray(batch.sent)), acks=acks)
-        event = Event((*timeline.latest, batch), self.now)
-        if acks == -1:
-            event.pending.append(pending)
-        timeline.events.append(event)
+        timeline.events.append(Event((*timeline.latest, batch), self.now, pending=[pending]))
         return pending
 
     def next_batch(self, timeline: Timeline, producer_id: int = -1) -> Batch:

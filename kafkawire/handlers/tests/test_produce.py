@@ -283,6 +283,15 @@ async def test_acks_all_waits_no_longer_than_asked() -> None:
         assert trio.current_time() - started_s == pytest.approx(1.5)
 
 
+async def test_acks_1_waits_for_the_disk_however_long_that_takes() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        hanging = broker.reconfigured(store=StoreOf(NeverDone()))
+        with trio.move_on_after(3600) as waited:
+            await hanging.ask(request(batch(), acks=1, timeout_ms=1_500), 9)
+        assert waited.cancelled_caught
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

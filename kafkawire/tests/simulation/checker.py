@@ -1,8 +1,8 @@
 """Finds what must not be in a history: lost, doubled, reordered, changed or invented data, marks that go back.
 
 Pure: a history in, anomalies out. What may be lost is written down here and nowhere else: at a power cut, what an
-asynchronously flushed topic had not flushed and what acks=1 was told too early; at any other crash nothing. The final
-state of a partition is what the last complete read after the last restart found.
+asynchronously flushed topic had not flushed; at any other crash nothing. The final state of a partition is what the
+last complete read after the last restart found.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from kafkawire.tests.simulation.history import (
     key_of,
 )
 
-ALL_ACKS = -1
 OUT_OF_RANGE = 1
 CORRUPT = 2
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
@@ -58,7 +57,9 @@ class Facts:
         return topic is not None and topic.is_compacted
 
     def cuts(self, place: Place) -> list[Restart]:
-        """Restarts after a power cut, with the end of this partition."""
+        """Restarts after a power cut that may have taken something, with the end that it left to this partition."""
+        if self.is_sync(place):
+            return []
         return [one for one in self.history.restarts if place in one.cut_ends]
 
     def places(self) -> list[Place]:
@@ -101,8 +102,6 @@ def _sort(history: History) -> Facts:
 
 def _may_be_lost(facts: Facts, place: Place, send: Send) -> bool:
     """Whether a power cut took it, of what a power cut may take."""
-    if facts.is_sync(place) and send.acks == ALL_ACKS:
-        return False
     last = send.offset + len(send.values) - 1
     return any(cut.at > send.completed and cut.cut_ends[place] <= last for cut in facts.cuts(place))
 
@@ -161,24 +160,18 @@ def _sightings(facts: Facts, place: Place) -> Iterator[dict[int, set[Value]]]:
     events += [(send.completed, send) for send in facts.acked[place]]
     events += [(read.completed, read) for read in facts.reads[place]]
     events += [(cut.at, cut) for cut in facts.cuts(place)]
-    is_sync = facts.is_sync(place)
-    unsure: set[int] = set()  # acked with acks=1, not seen otherwise
     for _, event in sorted(events, key=lambda one: one[0]):
         if isinstance(event, Restart):
-            gone = {offset for offset in (unsure if is_sync else seen) if offset >= event.cut_ends[place]}
+            gone = {offset for offset in seen if offset >= event.cut_ends[place]}
             if gone:
                 yield {offset: seen.pop(offset) for offset in gone}
-            unsure.clear()
         elif isinstance(event, Send):
             for offset, value in enumerate(event.values, event.offset):
-                if event.acks != ALL_ACKS and offset not in seen:
-                    unsure.add(offset)
                 seen[offset].add(value)
         else:
             for batch in event.batches:
                 for record in batch.records:
                     seen[record.offset].add(record.value)
-                    unsure.discard(record.offset)
     yield seen
 
 
@@ -297,12 +290,8 @@ def _marks(facts: Facts, place: Place) -> Iterator[Anomaly]:
         for one in facts.history.lookups
         if one.place == place and one.timestamp_ms == LATEST
     ]
-    marks += [
-        _Mark(send.invoked, send.completed, send.offset + len(send.values), False)
-        for send in facts.acked[place]
-        if send.acks == ALL_ACKS
-    ]
-    resets = [] if facts.is_sync(place) else [(cut.at, cut.cut_ends[place]) for cut in facts.cuts(place)]
+    marks += [_Mark(send.invoked, send.completed, send.offset + len(send.values), False) for send in facts.acked[place]]
+    resets = [(cut.at, cut.cut_ends[place]) for cut in facts.cuts(place)]
     yield from _monotone(f"high watermark of {place}", marks, resets)
     starts = [
         _Mark(read.invoked, read.completed, read.log_start_offset, True)
