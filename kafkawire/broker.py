@@ -41,7 +41,7 @@ from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.log_levels import LEVELS, LogLevels
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
-from kafkawire.requests.context import BrokerInterfaces, allow_all
+from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
 from kafkawire.requests.metrics import RequestMetrics
@@ -113,6 +113,7 @@ class Broker:
     stop: trio.Event = field(default_factory=trio.Event)
     drained: trio.Event = field(default_factory=trio.Event)  # the server has answered its last request
     failure: str | None = None
+    _authorizer: Authorizer = field(init=False)  # one for all that is asked, by whatever protocol
     _configs: EffectiveConfigs = field(init=False)
     _limits: ServerLimits = field(init=False)
     _host: EngineHost | None = None
@@ -121,6 +122,7 @@ class Broker:
     _groups: GroupCoordinators | None = None
 
     def __post_init__(self) -> None:
+        self._authorizer = allow_all  # a config that asks for another one was refused
         self._configs = EffectiveConfigs(self.config)
         self._limits = ServerLimits(
             connection=ConnectionLimits(
@@ -280,6 +282,7 @@ class Broker:
             metrics=self.metrics,
             log_levels=self.world.log_levels,
             now_ms=self.world.now_ms,
+            authorizer=self._authorizer,
         )
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
         named = {name: [listener] for name, listener in self.listeners.items()}
@@ -327,7 +330,7 @@ class Broker:
         assert self._groups is not None
         store, image, me = self.store, self._current_image, self.config.node_id
         health = Health(lambda: self.is_live, image, store, store.statistics, me)
-        messages = RecordSearch(self.coordinator, store, allow_all)
+        messages = RecordSearch(self.coordinator, store, self._authorizer)
         collector = BrokerCollector(self.metrics, self.stats, store.stats, watch, image, store.statistics, me)
         logs = LogMetrics(self.metrics.by_topic, store.partition_statistics, image)
         groups = GroupMetrics(self._groups, self._high_watermark)

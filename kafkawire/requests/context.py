@@ -131,7 +131,7 @@ class BrokerInterfaces:
     metrics: RequestMetrics
     log_levels: LogLevels
     now_ms: Callable[[], int]
-    authorizer: Authorizer = allow_all
+    authorizer: Authorizer
     topic_rows: TopicRows = field(default_factory=TopicRows)
 
 
@@ -147,7 +147,7 @@ class RequestContext:
     client_id: str | None
     advertised: Sequence[tuple[int, int, int]]  # per served API: key, lowest and highest version
     received_s: float  # on trio's clock
-    principal: str = ANONYMOUS
+    principal: str
 
     def authorize(self, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
         """Whether the principal of this request may do this."""

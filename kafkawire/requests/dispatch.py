@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import trio
 
 from kafkawire.requests.api import Api, Response, SecondStage
-from kafkawire.requests.context import BrokerInterfaces, RequestContext
+from kafkawire.requests.context import ANONYMOUS, BrokerInterfaces, RequestContext
 from kafkawire.requests.headers import decode_request_header, response_header
 from kafkawire.requests.metrics import ApiCounters
 from kafkawire.requests.started import Segment
@@ -138,7 +138,15 @@ class Dispatcher:
         if api is None:
             raise ProtocolViolation(f"unknown API key {key}")
         context = RequestContext(
-            self._broker, connection, key, version, correlation_id, None, self._advertised, trio.current_time()
+            self._broker,
+            connection,
+            key,
+            version,
+            correlation_id,
+            None,
+            self._advertised,
+            trio.current_time(),
+            ANONYMOUS,
         )
         if not api.served_min <= version <= api.max_version:
             if api.refuse_version is None:
