@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kafkawire.requests.failures import FailureLog
 from kafkawire.requests.topic_rows import TopicRows
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class BrokerInterfaces:
     log_levels: LogLevels
     now_ms: Callable[[], int]
     authorizer: Authorizer
+    failures: FailureLog = field(default_factory=FailureLog)
     topic_rows: TopicRows = field(default_factory=TopicRows)
 
 

@@ -2,7 +2,8 @@
 
 The only way to a handler. Bytes that are no request of a served version end the connection (`ProtocolViolation`), with
 one exception: ApiVersions in a version we do not know is answered in version 0, so that a newer client can find out
-what to speak (KIP-511). It knows no API by name, and refuses to know what a request means.
+what to speak (KIP-511). A request whose handler fails gets the answer that says so. It knows no API by name, and
+refuses to know what a request means.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import trio
 
 from kafkawire.requests.api import Api, Response, SecondStage
 from kafkawire.requests.context import ANONYMOUS, BrokerInterfaces, RequestContext
+from kafkawire.requests.failures import answer_failure
 from kafkawire.requests.headers import decode_request_header, response_header
 from kafkawire.requests.metrics import ApiCounters
+from kafkawire.requests.pending_reply import answered
 from kafkawire.requests.started import Segment
 from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
 from kafkawire.wire.primitives import DecodeError
@@ -59,16 +62,14 @@ class Dispatched:
         try:
             return self._reply(self._second_stage.response_now())
         except Exception as error:
-            note_failure(self._api, self.context, error)
-            raise
+            return self._reply(answer_failure(self._api, self.context, self._request, error))
 
     async def outcome(self) -> Sequence[Segment] | None:
         """Of any."""
         try:
             return self._reply(await self._respond())
         except Exception as error:
-            note_failure(self._api, self.context, error)
-            raise
+            return self._reply(answer_failure(self._api, self.context, self._request, error))
 
     async def _respond(self) -> Response | None:
         if self._second_stage is not None:
@@ -91,15 +92,6 @@ class Dispatched:
         return segments
 
 
-def note_failure(api: Api, context: RequestContext, error: Exception) -> None:
-    """Counted, and with a note of what failed for the log."""
-    if isinstance(error, ProtocolViolation):
-        context.broker.metrics.protocol_violations += 1
-    else:
-        context.broker.metrics.by_api[api.key].failures += 1
-        error.add_note(f"in {api.name} version {context.api_version} from client {context.client_id!r}")
-
-
 class Dispatcher:
     """The served APIs of one broker."""
 
@@ -120,13 +112,12 @@ class Dispatcher:
         except ProtocolViolation:
             self._broker.metrics.protocol_violations += 1
             raise
-        second_stage = None
+        second_stage: SecondStage | None = None
         if api.two_stage and self._broker.store.has_room:
             try:
                 second_stage = cast(SecondStage, api.handle(context, request))
             except Exception as error:
-                note_failure(api, context, error)
-                raise
+                second_stage = answered(answer_failure(api, context, request, error))
         return Dispatched(api, context, request, second_stage)
 
     def _decode(self, frame: bytearray, connection: ConnectionInfo) -> tuple[Api, RequestContext, Any]:
