@@ -15,6 +15,7 @@ import plyvel
 import structlog
 import trio
 
+from coordinator.private_directory import make_private
 from coordinator.state_log import StateRecord
 from coordinator.state_view import Checkpoint
 
@@ -100,7 +101,7 @@ class _Database:
     """An open database; blocks. Whatever it raises says that nothing of it is to be believed any more."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
         self._database = plyvel.DB(
             str(directory),
             create_if_missing=True,

@@ -21,10 +21,7 @@ import trio
 from coordinator.api import BrokerEndpoint, ClusterImage
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.errors import CannotStart
-from coordinator.groups.entry import OffsetSettings
-from coordinator.groups.service import GroupCoordinators, GroupOptions
-from coordinator.groups.shard import ViewMode
-from coordinator.groups.turn import GroupSettings
+from coordinator.groups.service import GroupCoordinators
 from coordinator.metadata.embedded import open_embedded
 from coordinator.metadata.store import MetadataStore
 from coordinator.runtime import Coordinator, CoordinatorSettings
@@ -34,17 +31,17 @@ from engine.errors import StoreRefused
 from engine.filesystem import FileSystem, PosixFileSystem
 from engine.index_store import LevelDbStore, OpenIndex
 from engine.io_workers import ThreadPool, WorkerPool
-from engine.retention_keeper import RetentionOptions
 from engine.sealing import SealingOptions
 from engine.store import SegmentStore, StoreOptions, StoreWorld
-from kafkawire.adapters.partition_host import EngineHost, cleaner_options
+from kafkawire.adapters.options import cleaner_options, group_options, retention_options
+from kafkawire.adapters.partition_host import EngineHost
 from kafkawire.adapters.state_logs import EngineStateLogs
 from kafkawire.config.broker_config import Config
-from kafkawire.config.effective import COMPACTION, EffectiveConfigs
+from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.log_levels import LEVELS, LogLevels
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
-from kafkawire.requests.context import BrokerInterfaces, allow_all
+from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
 from kafkawire.requests.metrics import RequestMetrics
@@ -69,9 +66,6 @@ class StartError(Exception):
 
 class BrokerFailed(Exception):
     """The broker had to stop by itself; its text is the one line for the operator."""
-
-
-MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +113,7 @@ class Broker:
     stop: trio.Event = field(default_factory=trio.Event)
     drained: trio.Event = field(default_factory=trio.Event)  # the server has answered its last request
     failure: str | None = None
+    _authorizer: Authorizer = field(init=False)  # one for all that is asked, by whatever protocol
     _configs: EffectiveConfigs = field(init=False)
     _limits: ServerLimits = field(init=False)
     _host: EngineHost | None = None
@@ -127,6 +122,7 @@ class Broker:
     _groups: GroupCoordinators | None = None
 
     def __post_init__(self) -> None:
+        self._authorizer = allow_all  # a config that asks for another one was refused
         self._configs = EffectiveConfigs(self.config)
         self._limits = ServerLimits(
             connection=ConnectionLimits(
@@ -218,29 +214,15 @@ class Broker:
         self.store.cleaner.configure(cleaner_options(config))
 
     async def _start_groups(self, nursery: trio.Nursery) -> None:
-        config = self.config
-        options = GroupOptions(
-            broker_id=config.node_id,
-            groups=GroupSettings(
-                session_timeout_min_ms=config.group_session_timeout_min_ms,
-                session_timeout_max_ms=config.group_session_timeout_max_ms,
-                members_max=config.group_members_max,
-                initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-            ),
-            offsets=OffsetSettings(
-                metadata_max_length=config.offset_metadata_max_length,
-                retention_ms=config.offsets_retention_minutes * MINUTE_MS,
-            ),
-            topic_configs=dict([COMPACTION, ("segment.bytes", str(config.offsets_topic_segment_size_bytes))]),
-            partition_count=config.offsets_topic_partitions,
-            replication_factor=config.offsets_topic_replication_factor,
-            retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-            view_mode=ViewMode(config.offsets_view_mode),
-            view_flush_interval_ms=config.offsets_view_flush_interval_ms,
+        view = await self.world.open_view((self.config.log_dirs[0] / "offsets-view").absolute())
+        self._groups = GroupCoordinators(
+            self.coordinator,
+            EngineStateLogs(self.store),
+            view,
+            group_options(self.config),
+            self.world.random,
+            self.world.now_ms,
         )
-        view = await self.world.open_view((config.log_dirs[0] / "offsets-view").absolute())
-        logs = EngineStateLogs(self.store)
-        self._groups = GroupCoordinators(self.coordinator, logs, view, options, self.world.random, self.world.now_ms)
         nursery.start_soon(self._groups.run)
         nursery.start_soon(self._stop_groups)
 
@@ -259,16 +241,6 @@ class Broker:
             else:
                 yield BrokerEndpoint(one.name, one.host, self.listeners[one.name].address[1])
 
-    def _retention(self) -> RetentionOptions:
-        config, window = self.config, self.config.cleanup_window
-        return RetentionOptions(
-            check_interval_ms=config.retention_check_interval_ms,
-            initial_delay_ms=config.retention_initial_delay_ms,
-            is_time=(lambda _now_ms: True) if window is None else window.holds_at,
-            disk_max_used_ratio=config.disk_max_used_ratio,
-            disk_reject_ratio=config.disk_reject_ratio,
-        )
-
     async def _start_store(self, nursery: trio.Nursery, cluster_id: str) -> SegmentStore:
         options = StoreOptions(
             log_dirs=tuple(str(path.absolute()) for path in self.config.log_dirs),
@@ -278,7 +250,7 @@ class Broker:
             producer_id_expiration_check_interval_ms=self.config.producer_id_expiration_check_interval_ms,
             reader_lanes=self.config.io_workers,
             open_files_max=self.world.descriptors.segments_max,
-            retention=self._retention(),
+            retention=retention_options(self.config),
             sealing=SealingOptions(self.config.scrub_bytes_per_s, self.config.scrub_interval_ms),
             journal_slot_size_bytes=self.config.journal_slot_size_bytes,
             cleaner=cleaner_options(self.config),
@@ -310,6 +282,7 @@ class Broker:
             metrics=self.metrics,
             log_levels=self.world.log_levels,
             now_ms=self.world.now_ms,
+            authorizer=self._authorizer,
         )
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
         named = {name: [listener] for name, listener in self.listeners.items()}
@@ -349,6 +322,7 @@ class Broker:
         from kafkawire.http.app import build_app
         from kafkawire.http.group_metrics import GroupMetrics
         from kafkawire.http.health import Health
+        from kafkawire.http.hosts import AllowedHosts
         from kafkawire.http.log_metrics import LogMetrics
         from kafkawire.http.metrics import BrokerCollector
         from kafkawire.http.record_search import RecordSearch
@@ -356,11 +330,14 @@ class Broker:
         assert self._groups is not None
         store, image, me = self.store, self._current_image, self.config.node_id
         health = Health(lambda: self.is_live, image, store, store.statistics, me)
-        messages = RecordSearch(self.coordinator, store, allow_all)
+        messages = RecordSearch(self.coordinator, store, self._authorizer)
         collector = BrokerCollector(self.metrics, self.stats, store.stats, watch, image, store.statistics, me)
         logs = LogMetrics(self.metrics.by_topic, store.partition_statistics, image)
         groups = GroupMetrics(self._groups, self._high_watermark)
-        return build_app([*health.routes(), *messages.routes()], collector, [logs.portions, groups.portions])
+        host, _ = self.config.http_listener or ("", 0)
+        hosts = AllowedHosts(host, self.config.http_allowed_hosts)
+        routes, portions = [*health.routes(), *messages.routes()], [logs.portions, groups.portions]
+        return build_app(routes, collector, portions, hosts)
 
 
 async def run_broker(

@@ -11,7 +11,7 @@ import pytest
 from compat_tests.cli.commands import TIMEOUT_S
 from kafkawire.cli import COMMANDS
 
-HEAVY = {"coordinator", "engine", "hypercorn", "plyvel", "prometheus_client", "starlette", "structlog", "trio"}
+HEAVY = {"coordinator", "engine", "h11", "plyvel", "prometheus_client", "starlette", "structlog", "trio"}
 IMPORTED = re.compile(r"^import time: .*\| +(\S+)$", re.MULTILINE)
 
 

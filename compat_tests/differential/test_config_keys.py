@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 OUR_BROKER_KEYS = {
     "disk.max.used.ratio",
     "disk.reject.ratio",
+    "http.allowed.hosts",
     "http.listeners",
     "io.workers",
     "journal.slot.bytes",

@@ -18,6 +18,7 @@ from coordinator.errors import CannotStart
 from coordinator.metadata.store import ConnectionLost, EventKind, Node, Operation, SessionLost, Watch
 from coordinator.metadata.tree import NO_SESSION, Effect, NodeTree
 from coordinator.metadata.watches import QueuedWatch
+from coordinator.private_directory import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -144,7 +145,7 @@ def _open(directory: Path) -> tuple[plyvel.DB, NodeTree]:
     """Opens the database, checks its format and reads all of it."""
     missing = [path for path in directory.parents if not path.exists()]
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private(directory)
         database = plyvel.DB(str(directory), create_if_missing=True, paranoid_checks=True)
     except (plyvel.Error, OSError) as error:
         raise CannotStart(_why_not_opened(directory, str(error))) from error

@@ -13,7 +13,6 @@ import structlog
 
 from coordinator.api import ClusterImage, HostedPartition
 from engine.api import Leadership, TopicPartition
-from engine.cleaning_pass import CleanerOptions
 from engine.errors import EngineError, UnknownPartition
 from engine.store import SegmentStore
 from kafkawire.config.broker_config import Config
@@ -87,18 +86,6 @@ class EngineHost:
         topics = {one.topic_id: one for one in opened}
         configs = {key: self._configs.log_config(one.topic, one.configs) for key, one in topics.items()}
         return [Leadership(_identity(one), configs[one.topic_id], one.state.leader_epoch) for one in opened]
-
-
-def cleaner_options(config: Config) -> CleanerOptions:
-    """What the configuration says about compaction."""
-    return CleanerOptions(
-        threads=config.cleaner_threads if config.cleaner_enable else 0,
-        dedupe_buffer_size_bytes=config.cleaner_dedupe_buffer_size_bytes,
-        dedupe_buffer_load_factor=config.cleaner_dedupe_buffer_load_factor,
-        io_buffer_size_bytes=config.cleaner_io_buffer_size_bytes,
-        io_max_bytes_per_s=config.cleaner_io_max_bytes_per_s,
-        backoff_ms=config.cleaner_backoff_ms,
-    )
 
 
 def _identity(hosted: HostedPartition) -> TopicPartition:

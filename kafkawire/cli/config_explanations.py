@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
-from kafkawire.config.broker_config import BROKER_KEYS, OLDER_NAMES
+from kafkawire.config.broker_config import KNOWN_KEYS, OLDER_NAMES
 from kafkawire.config.keys import Key, TopicKey, Update
 from kafkawire.config.topic_config import SYNONYMS, TOPIC_KEYS
 from kafkawire.config.unbuilt import HARMLESS_KEYS
@@ -61,14 +61,14 @@ def explanations(name: str) -> list[Explanation]:
 
 def similar(name: str) -> list[str]:
     """What may have been meant."""
-    return get_close_matches(name, {**TOPIC_KEYS, **BROKER_KEYS, **HARMLESS_KEYS}, n=1)
+    return get_close_matches(name, {**TOPIC_KEYS, **KNOWN_KEYS, **HARMLESS_KEYS}, n=1)
 
 
 def _explanations(name: str) -> Iterator[Explanation]:
     if name in TOPIC_KEYS:
         yield _of_topic(TOPIC_KEYS[name])
-    if name in BROKER_KEYS:
-        yield _of_broker(BROKER_KEYS[name])
+    if name in KNOWN_KEYS:
+        yield _of_broker(KNOWN_KEYS[name])
     if name in HARMLESS_KEYS:
         why = f"Accepted and without effect: {HARMLESS_KEYS[name]}."
         yield Explanation(name, "broker", why, None, None, (), Update.READ_ONLY.value, "without effect")

@@ -8,9 +8,11 @@ from typing import Any, Final
 from kafkawire.cli.cluster_command import Report
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.configs import Change, Resource, alter_configs, describe_configs
+from kafkawire.config.keys import is_secret
 from kafkawire.messages.describe_configs import DescribeConfigsResourceResult
 
 DEFAULT: Final = 5
+SENSITIVE: Final = "(sensitive)"
 SOURCES: Final = {
     1: "topic",
     2: "broker",
@@ -38,7 +40,7 @@ async def report_configs(cluster: Cluster, resource: Resource, keys: Collection[
 
 
 def _value(one: DescribeConfigsResourceResult) -> str | None:
-    return "(sensitive)" if one.is_sensitive else one.value
+    return SENSITIVE if one.is_sensitive else one.value
 
 
 def _source(number: int) -> str:
@@ -63,7 +65,14 @@ def _document(one: DescribeConfigsResourceResult) -> dict[str, Any]:
 async def report_changes(cluster: Cluster, resource: Resource, changes: Sequence[Change], dry_run: bool) -> Report:
     """`configs set`."""
     await alter_configs(cluster, resource, changes, validate_only=dry_run)
-    rows = [(change.key, change.operation.name.lower(), change.value) for change in changes]
+    rows = [
+        (
+            change.key,
+            change.operation.name.lower(),
+            SENSITIVE if change.value and is_secret(change.key) else change.value,
+        )
+        for change in changes
+    ]
     return Report(
         document={
             "executed": not dry_run,

@@ -80,7 +80,7 @@ def set_configs(
 def _split(setting: str) -> tuple[str, str]:
     key, separator, value = setting.partition("=")
     if not separator or not key:
-        raise click.UsageError(f"not KEY=VALUE: {setting}")
+        raise click.UsageError("not KEY=VALUE")  # and not quoted: it may hold a password
     return key, value
 
 

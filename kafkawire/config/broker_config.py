@@ -18,7 +18,7 @@ from typing import Any, Final
 from kafkawire.config import values as read
 from kafkawire.config.keys import Key, Update
 from kafkawire.config.topic_config import LOG_KEYS, MIB
-from kafkawire.config.unbuilt import HARMLESS_KEYS, UNBUILT_KEYS
+from kafkawire.config.unbuilt import HARMLESS_KEYS, REFUSED_KEYS, UNBUILT_KEYS, UNLISTED_KEYS
 from kafkawire.config.values import INT_MAX, PROTOCOLS, ConfigError, DailyWindow, Listener, Reader, one_line
 
 __all__ = ["BROKER_KEYS", "Config", "ConfigError", "Listener", "load"]
@@ -69,6 +69,11 @@ class Config:
     http_listener: tuple[str, int] | None = setting(
         "http.listeners", read.http_address, "http://127.0.0.1:9644",
         "Where health and metrics are served, as http://host:port; empty, nowhere.",
+    )  # fmt: skip
+    http_allowed_hosts: tuple[str, ...] = setting(
+        "http.allowed.hosts", read.hosts, "",
+        "The names HTTP is asked for by, beside addresses, localhost and the host of http.listeners; * is any. Another "
+        "name is not answered: whoever has one could point it here and let a browser read every topic.",
     )  # fmt: skip
 
     # Disks
@@ -264,6 +269,7 @@ _CONFIG_KEYS: Final[dict[str, Key]] = {one.metadata["key"].name: one.metadata["k
 _FIELDS: Final[dict[str, str]] = {one.metadata["key"].name: one.name for one in _SETTINGS}
 
 BROKER_KEYS: Final[dict[str, Key]] = dict(sorted((_CONFIG_KEYS | LOG_KEYS | UNBUILT_KEYS).items()))
+KNOWN_KEYS: Final[dict[str, Key]] = BROKER_KEYS | UNLISTED_KEYS
 OLDER_NAMES: Final[dict[str, str]] = {
     one.metadata["also"]: one.metadata["key"].name for one in _SETTINGS if one.metadata["also"]
 }
@@ -278,7 +284,7 @@ def load(properties: Mapping[str, str], origins: Mapping[str, str] = _NOTHING) -
         values = _values(properties)
         config = _without_controllers(Config(**values, given=dict(properties)))
         _check(config)
-        strangers = {key: _stranger(key) for key in properties if OLDER_NAMES.get(key, key) not in BROKER_KEYS}
+        strangers = {key: _stranger(key) for key in properties if OLDER_NAMES.get(key, key) not in KNOWN_KEYS}
     except ConfigError as error:
         raise ConfigError(_at(origins, error.key, str(error)), error.key) from None
     remarks = [*strangers.items(), *(("listeners", remark) for remark in _unopened(values))]
@@ -294,8 +300,8 @@ def _values(properties: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for given, value in sorted(properties.items(), key=lambda item: item[0] not in OLDER_NAMES):
         name = OLDER_NAMES.get(given, given)
-        if name in BROKER_KEYS:
-            found = read_value(BROKER_KEYS[name], value, given)
+        if name in KNOWN_KEYS:
+            found = read_value(KNOWN_KEYS[name], value, given)
             if name in _FIELDS:
                 values[_FIELDS[name]] = found
     return values
@@ -306,19 +312,20 @@ def read_value(key: Key, value: str, given: str = "") -> Any:
     name = given or key.name
     if not key.is_built and not key.is_default(value):
         only = "" if key.default is None else f", only {name}={key.default}"
-        raise ConfigError(f"{name}={value}: not supported yet{only}", name)
+        raise ConfigError(f"{key.assigned(name, value)}: not supported yet{only}", name)
     try:
         return key.reader(value)
     except ValueError as error:
-        raise ConfigError(f"{name}={value}: {error}", name) from None
+        raise ConfigError(f"{key.assigned(name, value)}: {error}", name) from None
 
 
 def _stranger(key: str) -> str:
     """Why a key that is none of ours has no effect. Raises ConfigError if it must have one."""
     if key in HARMLESS_KEYS:
         return f"{key} has no effect here: {HARMLESS_KEYS[key]}"
-    if key.startswith(("sasl.", "ssl.", "listener.name.")):
-        raise ConfigError(f"{key}: SASL and SSL are not supported yet", key)
+    for beginning, why in REFUSED_KEYS.items():
+        if key.startswith(beginning):
+            raise ConfigError(f"{key}: {why}", key)
     return f"{one_line(key) or repr(key)} is not a key of this broker"
 
 

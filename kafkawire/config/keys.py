@@ -1,15 +1,28 @@
 """What is known of a key, be it a broker's or a topic's: one shape for all of them.
 
 The tables are in `config` (what the broker obeys), `topic_config` (what topics may set, with the broker keys that are
-their defaults) and `unbuilt_config` (what may only be given its default). This module refuses to know any key by name.
+their defaults) and `unbuilt` (what may only be given its default). This module refuses to know any key by name, but for
+what names of secrets look like.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from kafkawire.config.values import ConfigType, Reader
+
+# Kafka's keys of type PASSWORD, below a listener's prefix too, and what others may call theirs.
+_SECRET: Final = re.compile(
+    r".*(password|passphrase|secret|jaas\.config|ssl\.keystore\.(key|certificate\.chain)|ssl\.truststore\.certificates).*"
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a key that is in no table, as another broker may have it, sounds like one whose value is not shown."""
+    return _SECRET.fullmatch(name.lower()) is not None
 
 
 class Update(Enum):
@@ -39,6 +52,10 @@ class Key:
     def shown(self, value: str | None) -> str | None:
         """A value as tools see it."""
         return None if value is None or self.is_sensitive else self.reader.shown(value)
+
+    def assigned(self, name: str, value: str) -> str:
+        """How a complaint names a value of this key, under the `name` it was given."""
+        return name if self.is_sensitive else f"{name}={value}"
 
     def is_default(self, value: str) -> bool:
         """Whether a value that may be written differently is the default."""

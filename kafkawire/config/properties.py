@@ -1,7 +1,7 @@
 """Where the configuration comes from: a server.properties file, the environment, the command line.
 
 What comes later goes before what came earlier, and of everything is known where it stands, so that a complaint can
-name the line. What the keys mean is not known here.
+name the line. What the keys mean is not known here; so no complaint quotes what may be a password.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def gather(file: Path | None, environment: Mapping[str, str], settings: Iterable
     if file is not None:
         found.take(parse(text_of(file), str(file)))
     found.take(from_environment(environment))
-    found.take(map(from_setting, settings))
+    found.take(from_settings(settings))
     return found
 
 
@@ -115,22 +115,23 @@ def _unescaped(text: str, origin: str) -> str:
 
     def meant(escape: re.Match[str]) -> str:
         if escape[0] == r"\u":
-            raise ConfigError(rf"{origin}: \u needs four hex digits: {text[:80]}")
+            raise ConfigError(rf"{origin}: \u needs four hex digits; a backslash is written twice")
         return chr(int(escape[1], 16)) if escape[1] else _ESCAPED.get(escape[0][1], escape[0][1])
 
     found = _ESCAPE.sub(meant, text)
     try:
         return found.encode("utf-16", "surrogatepass").decode("utf-16")  # \u is a unit of UTF-16, as in Java
     except UnicodeDecodeError:
-        raise ConfigError(rf"{origin}: \u makes half a character: {text[:80]}") from None
+        raise ConfigError(rf"{origin}: \u makes half a character") from None
 
 
-def from_setting(setting: str) -> tuple[str, str, str]:
-    """`KEY=VALUE` of the command line, as it stands: no escapes, as in Kafka's --override. Raises ConfigError."""
-    key, separator, value = (part.strip() for part in setting.partition("="))
-    if not separator or not key or key.startswith(("#", "!")):
-        raise ConfigError(f"--set: not KEY=VALUE: {setting[:80]!r}")
-    return key, value, "--set"
+def from_settings(settings: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """`KEY=VALUE` of the command line, as they stand: no escapes, as in Kafka's --override. Raises ConfigError."""
+    for number, setting in enumerate(settings, start=1):
+        key, separator, value = (part.strip() for part in setting.partition("="))
+        if not separator or not key or key.startswith(("#", "!")):
+            raise ConfigError(f"--set: not KEY=VALUE, the {number}. of them")
+        yield key, value, "--set"
 
 
 def from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -1,7 +1,8 @@
 """Broker keys of Kafka that this broker knows but does not act on: those not built yet, and those without effect here.
 
-A key leaves the first table for `config` in the change that enforces it. Those that are defaults of topics are in
-`topic_config`.
+A key leaves the first tables for `broker_config` in the change that enforces it. Those that are defaults of topics are
+in `topic_config`. Whatever promises security or a limit is here: nobody may believe to have what is not there. (Limits
+of groups and of storage that are not served are not among them: nothing can go beyond those.)
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from functools import partial
 from typing import Final
 
 from kafkawire.config.keys import Key, Update
-from kafkawire.config.values import INT_MAX, boolean, integer, text, words
+from kafkawire.config.values import INT_MAX, LONG_MAX, boolean, class_name, integer, long, password, text, words
 
 _unbuilt = partial(Key, is_built=False)
 _cluster_wide = partial(_unbuilt, update=Update.CLUSTER_WIDE)
+_per_broker = partial(_unbuilt, update=Update.PER_BROKER)
 
-# Kafka's default is what a stock server.properties may say; anything else would be a promise not kept.
-_KEYS: Final = (
+_SECURITY_KEYS: Final = (
     _unbuilt(
         "authorizer.class.name", text, "",
         "Who decides what a client may do. Without one anybody may do anything.",
@@ -25,6 +26,60 @@ _KEYS: Final = (
         "security.inter.broker.protocol", text, "PLAINTEXT",
         "How brokers talk to each other where inter.broker.listener.name does not say it.",
     ),
+    _unbuilt("security.providers", text, None, "Classes that make the algorithms of TLS and SASL."),
+    _per_broker(
+        "principal.builder.class", class_name,
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        "What makes a client's name of how it was authenticated.",
+    ),
+    _unbuilt(
+        "connections.max.reauth.ms", long(), "0",
+        "How long a connection may go on until its client is authenticated again; 0 is for ever.",
+    ),
+    _unbuilt(
+        "connection.failed.authentication.delay.ms", integer(0), "100",
+        "How long a client that failed to be authenticated waits for its connection to be closed.",
+    ),
+    _unbuilt("delegation.token.secret.key", password, None, "The secret that delegation tokens are signed with."),
+    _unbuilt(
+        "delegation.token.max.lifetime.ms", long(1), "604800000",
+        "After what time a delegation token cannot be renewed any more.",
+    ),
+    _unbuilt(
+        "delegation.token.expiry.time.ms", long(1), "86400000",
+        "After what time a delegation token has to be renewed.",
+    ),
+    _unbuilt(
+        "delegation.token.expiry.check.interval.ms", long(1), "3600000",
+        "How often is looked for delegation tokens that expired.",
+    ),
+    _cluster_wide("config.providers", words, "", "Where values of keys that name another place are looked up."),
+)  # fmt: skip
+
+_POLICY_KEYS: Final = (
+    _unbuilt("create.topic.policy.class.name", class_name, None, "What decides which topics may be created."),
+    _unbuilt("alter.config.policy.class.name", class_name, None, "What decides which configs may be changed."),
+    _unbuilt("client.quota.callback.class", class_name, None, "What decides which quota a client has."),
+    *(
+        key
+        for whose, what in {
+            "quota": "clients' traffic",
+            "controller.quota": "changes of topics",
+            "replication.quota": "traffic between brokers",
+            "alter.log.dirs.replication.quota": "traffic between log dirs",
+        }.items()
+        for key in (
+            _unbuilt(f"{whose}.window.num", integer(1), "11", f"Over how many samples {what} is measured."),
+            _unbuilt(f"{whose}.window.size.seconds", integer(1), "1", f"How long a sample of {what} lasts."),
+        )
+    ),
+    _per_broker("cordoned.log.dirs", words, "", "The log dirs that get no new partitions; * is all of them."),
+)  # fmt: skip
+
+# Kafka's default is what a stock server.properties may say; anything else would be a promise not kept.
+_KEYS: Final = (
+    *_SECURITY_KEYS,
+    *_POLICY_KEYS,
     _unbuilt("zookeeper.connect", text, "", "The ZooKeeper ensemble that coordinates a cluster."),
     _unbuilt(
         "remote.log.storage.system.enable", boolean, "false",
@@ -61,6 +116,43 @@ _KEYS: Final = (
 )  # fmt: skip
 
 UNBUILT_KEYS: Final[dict[str, Key]] = {key.name: key for key in _KEYS}
+
+_NO_LIMIT: Final = str(LONG_MAX)
+
+# Keys of Kafka's authorizer, and those that its brokers are told at run time alone: it does not describe them.
+UNLISTED_KEYS: Final[dict[str, Key]] = {
+    key.name: key
+    for key in (
+        _unbuilt("super.users", text, "", "Who may do anything, whatever the ACLs say."),
+        _unbuilt(
+            "allow.everyone.if.no.acl.found", boolean, "false",
+            "Whether anybody may do anything with a resource that no ACL is about.",
+        ),
+        _unbuilt("leader.replication.throttled.rate", long(1), _NO_LIMIT, "How much leaders send in a second."),
+        _unbuilt("follower.replication.throttled.rate", long(1), _NO_LIMIT, "How much followers fetch in a second."),
+        _unbuilt(
+            "replica.alter.log.dirs.io.max.bytes.per.second", long(1), _NO_LIMIT,
+            "How much of partitions is moved between log dirs in a second.",
+        ),
+    )
+}  # fmt: skip
+
+_NO_SASL_NOR_SSL: Final = "SASL and SSL are not supported yet"
+
+# Refused whatever they say: what their names begin with, and why. A key of the tables above is not meant.
+REFUSED_KEYS: Final[dict[str, str]] = {
+    "authorizer.": "authorizers are not supported yet",
+    "client.quota.callback.": "quotas are not supported yet",
+    "config.providers.": "config providers are not supported yet",
+    "delegation.token.": "delegation tokens are not supported yet",
+    "listener.name.": _NO_SASL_NOR_SSL,
+    "password.encoder.": "passwords in the cluster's metadata are not supported",
+    "principal.builder.": "principal builders are not supported yet",
+    "quota.": "quotas are not supported yet",
+    "sasl.": _NO_SASL_NOR_SSL,
+    "security.": _NO_SASL_NOR_SSL,
+    "ssl.": _NO_SASL_NOR_SSL,
+}
 
 _NO_QUORUM: Final = "this broker needs no KRaft quorum"
 _ONE_LOOP: Final = "one event loop serves all requests"

@@ -113,6 +113,8 @@ def _boolean(value: str) -> bool:
 
 
 text = Reader(ConfigType.STRING, _text)
+class_name = Reader(ConfigType.CLASS, _text)
+password = Reader(ConfigType.PASSWORD, _text)
 boolean = Reader(ConfigType.BOOLEAN, _boolean)
 
 
@@ -325,6 +327,14 @@ def _http_address(value: str) -> tuple[str, int] | None:
     return one.host, one.port
 
 
+def _hosts(value: str) -> tuple[str, ...]:
+    found = tuple(elements(value))
+    for one in found:
+        if one != "*" and re.fullmatch("[0-9A-Za-z._-]+", one) is None:
+            raise ValueError(f"{one} is not the name of a host, without a port, nor *")
+    return found
+
+
 def _address(name: str, value: str) -> Listener:
     found = _HOST_AND_PORT.fullmatch(value)
     if found is None or int(found[2]) > 65535:
@@ -355,4 +365,5 @@ listeners = Reader(ConfigType.LIST, _listeners)  # `NAME://host:port`, names and
 advertised_listeners = Reader(ConfigType.LIST, _advertised_listeners)  # one proxy may stand before many: names unique
 protocols = Reader(ConfigType.STRING, _protocols)  # `NAME:PROTOCOL`, by listener name
 http_address = Reader(ConfigType.STRING, _http_address)  # `http://host:port`, or nothing: then no HTTP is served
+hosts = Reader(ConfigType.LIST, _hosts)  # names of hosts, or *
 daily_window = Reader(ConfigType.STRING, _daily_window)  # `HH:MM-HH:MM`, or nothing for all day

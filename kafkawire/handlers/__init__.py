@@ -1,10 +1,13 @@
 """The APIs this broker serves: one row here and one module beside it per API, named as its message module.
 
-The table is the only truth about what is served: dispatch, ApiVersions and docs/protocol.md read it. Versions are
-those that Apache Kafka 4.3.1 calls stable.
+A module has `handle`, which answers a request, and `refuse`, which says an error of the whole of it. The table is
+the only truth about what is served: dispatch, ApiVersions and docs/protocol.md read it. Versions are those that Apache
+Kafka 4.3.1 calls stable.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from kafkawire.handlers import (
     alter_configs,
@@ -68,48 +71,47 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequest
 from kafkawire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
-from kafkawire.requests.api import Api
+from kafkawire.requests.api import Api, Handler
+
+if TYPE_CHECKING:
+    from kafkawire.wire.message import Message
+
+
+def _api(module: Handler, request: type[Message], min_version: int, max_version: int, **others: Any) -> Api:
+    name = module.__name__.rpartition(".")[2]
+    return Api(name, request, module.handle, module.refuse, min_version, max_version, **others)
+
 
 API_TABLE: tuple[Api, ...] = (
     # Advertised from 0: librdkafka would otherwise send uncompressed without a word (KAFKA-18659).
-    Api(
-        "produce",
-        ProduceRequest,
-        produce.handle,
-        0,
-        13,
-        first_served=3,
-        two_stage=True,
-        holds_frame=True,
-        needs_room=True,
-    ),
-    Api("fetch", FetchRequest, fetch.handle, 4, 18),
-    Api("list_offsets", ListOffsetsRequest, list_offsets.handle, 1, 11),
-    Api("metadata", MetadataRequest, metadata.handle, 0, 13),
-    Api("offset_commit", OffsetCommitRequest, offset_commit.handle, 2, 10, two_stage=True),
-    Api("offset_fetch", OffsetFetchRequest, offset_fetch.handle, 1, 10, two_stage=True),
-    Api("find_coordinator", FindCoordinatorRequest, find_coordinator.handle, 0, 6),
-    Api("join_group", JoinGroupRequest, join_group.handle, 0, 9, two_stage=True),
-    Api("heartbeat", HeartbeatRequest, heartbeat.handle, 0, 4, two_stage=True),
-    Api("leave_group", LeaveGroupRequest, leave_group.handle, 0, 5, two_stage=True),
-    Api("sync_group", SyncGroupRequest, sync_group.handle, 0, 5, two_stage=True),
-    Api("describe_groups", DescribeGroupsRequest, describe_groups.handle, 0, 6, two_stage=True),
-    Api("list_groups", ListGroupsRequest, list_groups.handle, 0, 5, two_stage=True),
-    Api("api_versions", ApiVersionsRequest, api_versions.handle, 0, 4, refuse_version=api_versions.refuse_version),
-    Api("create_topics", CreateTopicsRequest, create_topics.handle, 2, 7),
-    Api("delete_topics", DeleteTopicsRequest, delete_topics.handle, 1, 6),
-    Api("delete_records", DeleteRecordsRequest, delete_records.handle, 0, 2),
-    Api("init_producer_id", InitProducerIdRequest, init_producer_id.handle, 0, 5),
-    Api("offset_for_leader_epoch", OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle, 2, 4),
-    Api("describe_configs", DescribeConfigsRequest, describe_configs.handle, 1, 4),
-    Api("alter_configs", AlterConfigsRequest, alter_configs.handle, 0, 2),
-    Api("describe_log_dirs", DescribeLogDirsRequest, describe_log_dirs.handle, 1, 5),
-    Api("create_partitions", CreatePartitionsRequest, create_partitions.handle, 0, 3),
-    Api("delete_groups", DeleteGroupsRequest, delete_groups.handle, 0, 2, two_stage=True),
-    Api("incremental_alter_configs", IncrementalAlterConfigsRequest, incremental_alter_configs.handle, 0, 1),
-    Api("offset_delete", OffsetDeleteRequest, offset_delete.handle, 0, 0, two_stage=True),
-    Api("describe_cluster", DescribeClusterRequest, describe_cluster.handle, 0, 2),
-    Api("describe_producers", DescribeProducersRequest, describe_producers.handle, 0, 0),
-    Api("list_config_resources", ListConfigResourcesRequest, list_config_resources.handle, 0, 1),
-    Api("describe_topic_partitions", DescribeTopicPartitionsRequest, describe_topic_partitions.handle, 0, 0),
+    _api(produce, ProduceRequest, 0, 13, first_served=3, two_stage=True, holds_frame=True, needs_room=True),
+    _api(fetch, FetchRequest, 4, 18),
+    _api(list_offsets, ListOffsetsRequest, 1, 11),
+    _api(metadata, MetadataRequest, 0, 13),
+    _api(offset_commit, OffsetCommitRequest, 2, 10, two_stage=True),
+    _api(offset_fetch, OffsetFetchRequest, 1, 10, two_stage=True),
+    _api(find_coordinator, FindCoordinatorRequest, 0, 6),
+    _api(join_group, JoinGroupRequest, 0, 9, two_stage=True),
+    _api(heartbeat, HeartbeatRequest, 0, 4, two_stage=True),
+    _api(leave_group, LeaveGroupRequest, 0, 5, two_stage=True),
+    _api(sync_group, SyncGroupRequest, 0, 5, two_stage=True),
+    _api(describe_groups, DescribeGroupsRequest, 0, 6, two_stage=True),
+    _api(list_groups, ListGroupsRequest, 0, 5, two_stage=True),
+    _api(api_versions, ApiVersionsRequest, 0, 4, refuse_version=api_versions.refuse_version),
+    _api(create_topics, CreateTopicsRequest, 2, 7),
+    _api(delete_topics, DeleteTopicsRequest, 1, 6),
+    _api(delete_records, DeleteRecordsRequest, 0, 2),
+    _api(init_producer_id, InitProducerIdRequest, 0, 5),
+    _api(offset_for_leader_epoch, OffsetForLeaderEpochRequest, 2, 4),
+    _api(describe_configs, DescribeConfigsRequest, 1, 4),
+    _api(alter_configs, AlterConfigsRequest, 0, 2),
+    _api(describe_log_dirs, DescribeLogDirsRequest, 1, 5),
+    _api(create_partitions, CreatePartitionsRequest, 0, 3),
+    _api(delete_groups, DeleteGroupsRequest, 0, 2, two_stage=True),
+    _api(incremental_alter_configs, IncrementalAlterConfigsRequest, 0, 1),
+    _api(offset_delete, OffsetDeleteRequest, 0, 0, two_stage=True),
+    _api(describe_cluster, DescribeClusterRequest, 0, 2),
+    _api(describe_producers, DescribeProducersRequest, 0, 0),
+    _api(list_config_resources, ListConfigResourcesRequest, 0, 1),
+    _api(describe_topic_partitions, DescribeTopicPartitionsRequest, 0, 0),
 )

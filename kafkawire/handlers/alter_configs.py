@@ -17,6 +17,7 @@ from kafkawire.messages.alter_configs import (
 )
 from kafkawire.requests.config_alteration import Alteration, AskedChange, alter
 from kafkawire.requests.context import RequestContext
+from kafkawire.requests.errors import ErrorCode
 
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
@@ -32,3 +33,15 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
     ]
     rows = await alter(context, asked, AlterConfigsResourceResponse, validate_only=request.validate_only)
     return AlterConfigsResponse(responses=rows)
+
+
+def refuse(context: RequestContext, request: AlterConfigsRequest, code: ErrorCode) -> AlterConfigsResponse:
+    """All that was asked for."""
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=code, error_message=None, resource_type=one.resource_type, resource_name=one.resource_name
+            )
+            for one in request.resources
+        ]
+    )

@@ -32,6 +32,11 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
     return ApiVersionsResponse(api_keys=[_row(*served) for served in context.advertised])
 
 
+def refuse(context: RequestContext, request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
+    """The list."""
+    return ApiVersionsResponse(error_code=code, api_keys=[])
+
+
 def refuse_version(context: RequestContext) -> ApiVersionsResponse:
     """For a version that is not ours; to be encoded in version 0."""
     rows = [_row(*served) for served in context.advertised if served[0] == API_KEY]

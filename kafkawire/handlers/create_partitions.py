@@ -53,6 +53,11 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
     return response
 
 
+def refuse(context: RequestContext, request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
+    """All that was asked for."""
+    return CreatePartitionsResponse(results=[_row(topic.name, code) for topic in request.topics])
+
+
 def _partition_count(image: ClusterImage, request: CreatePartitionsRequest) -> int:
     """How many new ones all topics of the request ask for."""
     known = ((topic.count, image.topics.get(topic.name)) for topic in request.topics)

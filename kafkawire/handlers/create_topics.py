@@ -58,6 +58,11 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     return response
 
 
+def refuse(context: RequestContext, request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
+    """All that was asked for."""
+    return CreateTopicsResponse(topics=[_refused(topic.name, code, None) for topic in request.topics])
+
+
 def _partition_count(context: RequestContext, request: CreateTopicsRequest) -> int:
     """What all topics of the request ask for."""
     default = context.broker.config.num_partitions

@@ -34,6 +34,12 @@ def handle(context: RequestContext, request: DeleteGroupsRequest) -> PendingRepl
     return PendingReply([one for one in asked.values() if one is not None], partial(_respond, asked))
 
 
+def refuse(context: RequestContext, request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
+    """All that was asked for."""
+    rows = [DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
+    return DeleteGroupsResponse(results=rows)
+
+
 def _respond(asked: Mapping[str, Pending[None] | None]) -> DeleteGroupsResponse:
     rows = [
         DeletableGroupResult(

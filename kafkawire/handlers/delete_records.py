@@ -43,6 +43,18 @@ async def handle(context: RequestContext, request: DeleteRecordsRequest) -> Dele
     return response
 
 
+def refuse(context: RequestContext, request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
+    """All that was asked for."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_row(asked.partition_index, code) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _find_topic(context: RequestContext, name: str) -> TopicInfo | ErrorCode:
     if not context.authorize(Operation.DELETE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -55,7 +67,7 @@ def _find_topic(context: RequestContext, name: str) -> TopicInfo | ErrorCode:
 async def _delete(
     context: RequestContext, topic: TopicInfo | ErrorCode, asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
-    row = DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=NO_LOW_WATERMARK)
+    row = _row(asked.partition_index, ErrorCode.NONE)
     log = topic if isinstance(topic, ErrorCode) else find_log(context.broker.store, topic, asked.partition_index)
     if isinstance(log, ErrorCode):
         row.error_code = log
@@ -65,3 +77,7 @@ async def _delete(
     except EngineError as error:
         row.error_code = error_code_of(error)
     return row
+
+
+def _row(partition: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=partition, low_watermark=NO_LOW_WATERMARK, error_code=code)

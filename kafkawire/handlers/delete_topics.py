@@ -37,7 +37,7 @@ UNKNOWN_NAME_TEXT: Final = "This server does not host this topic-partition."
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Deletes one after the other."""
-    asked = [*(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names), *request.topics]
+    asked = _asked(request)
     if not context.broker.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST
         if context.api_version >= FIRST_VERSION_WITH_DISABLED:
@@ -52,6 +52,15 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
             row = _row(one, ErrorCode.REQUEST_TIMED_OUT, None)
         response.responses.append(row or await _delete(context, one))
     return response
+
+
+def refuse(context: RequestContext, request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
+    """All that was asked for."""
+    return DeleteTopicsResponse(responses=[_row(one, code, None) for one in _asked(request)])
+
+
+def _asked(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    return [*(DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names), *request.topics]
 
 
 def _identity(context: RequestContext, asked: DeleteTopicState) -> tuple[str | None, bytes]:

@@ -54,5 +54,10 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
     return response
 
 
-def _refuse(code: ErrorCode, message: str) -> DescribeClusterResponse:
+def refuse(context: RequestContext, request: DescribeClusterRequest, code: ErrorCode) -> DescribeClusterResponse:
+    """The description."""
+    return _refuse(code, None)
+
+
+def _refuse(code: ErrorCode, message: str | None) -> DescribeClusterResponse:
     return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kafkawire.requests.context import RequestContext
 
 RESOURCES_PER_TURN: Final = 20
+FAILED: Final = "The request failed."
 
 
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -56,6 +57,11 @@ async def handle(context: RequestContext, request: DescribeConfigsRequest) -> De
         if count % RESOURCES_PER_TURN == 0:
             await trio.lowlevel.checkpoint()
     return response
+
+
+def refuse(context: RequestContext, request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
+    """All that was asked for."""
+    return DescribeConfigsResponse(results=[_refused(asked, code, FAILED) for asked in request.resources])
 
 
 class _Rows:

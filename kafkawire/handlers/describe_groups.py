@@ -48,6 +48,11 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> PendingRe
     return PendingReply(pending, partial(_respond, context, request.include_authorized_operations, asked))
 
 
+def refuse(context: RequestContext, request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
+    """All that was asked for."""
+    return DescribeGroupsResponse(groups=[DescribedGroup(group_id=one, error_code=code) for one in request.groups])
+
+
 def _may(context: RequestContext, operation: Operation, group_id: str) -> bool:
     return context.authorize(operation, ResourceType.GROUP, group_id)
 

@@ -40,6 +40,11 @@ async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> De
     return DescribeLogDirsResponse(results=[_result(one, wanted) for one in found])
 
 
+def refuse(context: RequestContext, request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
+    """The description."""
+    return DescribeLogDirsResponse(error_code=code, results=[])
+
+
 def _result(log_dir: LogDirDescription, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
     if not log_dir.is_online:
         return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir.path, topics=[])

@@ -47,6 +47,19 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
     return DescribeProducersResponse(topics=rows)
 
 
+def refuse(context: RequestContext, request: DescribeProducersRequest, code: ErrorCode) -> DescribeProducersResponse:
+    """All that was asked for."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[PartitionResponse(partition_index=one, error_code=code) for one in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _find_topic(context: RequestContext, name: str) -> TopicInfo | ErrorCode:
     if not is_legal_topic_name(name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION

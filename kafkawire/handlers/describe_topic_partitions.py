@@ -66,6 +66,13 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
     return response
 
 
+def refuse(
+    context: RequestContext, request: DescribeTopicPartitionsRequest, code: ErrorCode
+) -> DescribeTopicPartitionsResponse:
+    """All that was asked for."""
+    return DescribeTopicPartitionsResponse(topics=[_error_row(code, topic.name) for topic in request.topics])
+
+
 def _page(image: ClusterImage, topic: TopicInfo, first: int, room: int) -> DescribeTopicPartitionsResponseTopic:
     """The topic with its partitions from the first one on, as many as there is room for."""
     some = enumerate(topic.partitions[first : first + room], first)

@@ -88,6 +88,18 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
     return _Fetch(context, request, targets, session).run()
 
 
+def refuse(context: RequestContext, request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """The request as a whole, and for older clients each partition that it names, too."""
+    by_id = context.api_version >= FIRST_VERSION_WITH_IDS
+    response = FetchResponse(error_code=code, session_id=request.session_id, responses=[])
+    if not by_id:
+        rows = [(target, _empty_row(target, code)) for target in _targets(request, by_id=by_id)]
+        for _, row in rows:
+            row.aborted_transactions = []
+        _group(rows, response)
+    return response
+
+
 class _Fetch:
     """One request on its way: what it reads, and the session it goes on with, if any."""
 

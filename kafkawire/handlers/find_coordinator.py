@@ -23,6 +23,7 @@ from kafkawire.requests.errors import ErrorCode, error_code_of
 
 FIRST_VERSION_WITH_MANY_KEYS: Final = 4
 NO_NODE: Final = -1
+FAILED: Final = "The request failed."
 
 
 class KeyType(IntEnum):
@@ -38,7 +39,18 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
     if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
         found = [await _find(context, request.key_type, key) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
-    one = await _find(context, request.key_type, request.key)
+    return _single(await _find(context, request.key_type, request.key))
+
+
+def refuse(context: RequestContext, request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
+    """Every key."""
+    if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
+        return FindCoordinatorResponse(coordinators=[_refuse(key, code, FAILED) for key in request.coordinator_keys])
+    return _single(_refuse(request.key, code, FAILED))
+
+
+def _single(one: Coordinator) -> FindCoordinatorResponse:
+    """For clients that ask for one only."""
     return FindCoordinatorResponse(
         error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
     )

@@ -32,6 +32,11 @@ def handle(context: RequestContext, request: HeartbeatRequest) -> PendingReply[H
     return PendingReply([pending], partial(_respond, pending))
 
 
+def refuse(context: RequestContext, request: HeartbeatRequest, code: ErrorCode) -> HeartbeatResponse:
+    """The heartbeat."""
+    return HeartbeatResponse(error_code=code)
+
+
 def _respond(pending: Pending[None]) -> HeartbeatResponse:
     code = code_of(pending)
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

@@ -18,6 +18,7 @@ from kafkawire.messages.incremental_alter_configs import (
 )
 from kafkawire.requests.config_alteration import Alteration, AskedChange, alter
 from kafkawire.requests.context import RequestContext
+from kafkawire.requests.errors import ErrorCode
 
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
@@ -32,3 +33,17 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
     ]
     rows = await alter(context, asked, AlterConfigsResourceResponse, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=rows)
+
+
+def refuse(
+    context: RequestContext, request: IncrementalAlterConfigsRequest, code: ErrorCode
+) -> IncrementalAlterConfigsResponse:
+    """All that was asked for."""
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=code, error_message=None, resource_type=one.resource_type, resource_name=one.resource_name
+            )
+            for one in request.resources
+        ]
+    )

@@ -39,6 +39,11 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
+def refuse(context: RequestContext, request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
+    """The id."""
+    return _refuse(code)
+
+
 def _check(context: RequestContext, request: InitProducerIdRequest) -> ErrorCode:
     if request.transactional_id is not None:
         if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):

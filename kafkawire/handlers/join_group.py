@@ -51,6 +51,11 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> PendingReply[J
     return PendingReply([pending], partial(_respond, version, request.member_id, pending))
 
 
+def refuse(context: RequestContext, request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
+    """The join."""
+    return _refuse(context.api_version, code, _NO_MEMBER)
+
+
 def _join(context: RequestContext, request: JoinGroupRequest) -> Join:
     version = context.api_version
     rebalance_timeout_ms = request.rebalance_timeout_ms

@@ -39,6 +39,11 @@ def handle(context: RequestContext, request: LeaveGroupRequest) -> PendingReply[
     return PendingReply([pending], partial(_respond, context.api_version, leaving, pending))
 
 
+def refuse(context: RequestContext, request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:
+    """All members together."""
+    return LeaveGroupResponse(error_code=code)
+
+
 def _respond(version: int, leaving: Sequence[Claim], pending: Pending[list[GroupError | None]]) -> LeaveGroupResponse:
     try:
         outcomes = pending.result()

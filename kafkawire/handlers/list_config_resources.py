@@ -51,5 +51,12 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> List
     return ListConfigResourcesResponse(config_resources=found)
 
 
+def refuse(
+    context: RequestContext, request: ListConfigResourcesRequest, code: ErrorCode
+) -> ListConfigResourcesResponse:
+    """The list."""
+    return _refuse(code)
+
+
 def _refuse(code: ErrorCode) -> ListConfigResourcesResponse:
     return ListConfigResourcesResponse(error_code=code, config_resources=[])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from coordinator.errors import GroupError
 from kafkawire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.requests.errors import error_code_of
+from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.pending_reply import PendingReply
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ def handle(context: RequestContext, request: ListGroupsRequest) -> PendingReply[
     """Lists those that are asked for and may be seen."""
     pending = context.broker.groups.list_groups()
     return PendingReply([pending], partial(_respond, context, request, pending))
+
+
+def refuse(context: RequestContext, request: ListGroupsRequest, code: ErrorCode) -> ListGroupsResponse:
+    """The list."""
+    return ListGroupsResponse(error_code=code)
 
 
 def _respond(

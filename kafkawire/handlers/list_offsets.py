@@ -63,6 +63,16 @@ async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOf
     return response
 
 
+def refuse(context: RequestContext, request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
+    """All that was asked for."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=topic.name, partitions=[_row(one, code) for one in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
 async def _find(
     context: RequestContext, topic: ListOffsetsTopic, asked: ListOffsetsPartition, isolation: Isolation
 ) -> OffsetAtTimestamp | ErrorCode:

@@ -49,7 +49,8 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
     """Answers from one image, taken after the topics that are to be created have been. Large answers take turns: of a
     hundred clients that ask at once each gets its own in a turn of the loop, with others' requests in between."""
     if _names_topics_wrongly(context, request):
-        return MetadataResponse(brokers=[], topics=[_refuse_unread(topic) for topic in request.topics or []])
+        refused = [_refused(topic, ErrorCode.INVALID_REQUEST) for topic in request.topics or []]
+        return MetadataResponse(brokers=[], topics=refused)
     turns = context.broker.topic_rows.turns
     if _asks_for_all(context, request):
         async with turns:
@@ -64,6 +65,13 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
         return await _respond(context, request, found)
     async with turns:
         return await _respond(context, request, found)
+
+
+def refuse(context: RequestContext, request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+    """Every topic that is named; of the rest only newer clients hear."""
+    return MetadataResponse(
+        error_code=code, brokers=[], topics=[_refused(topic, code) for topic in request.topics or ()]
+    )
 
 
 def _is_large(found: Sequence[TopicInfo | MetadataResponseTopic]) -> bool:
@@ -199,8 +207,6 @@ def _error_row(code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID) -
     )
 
 
-def _refuse_unread(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+def _refused(topic: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
     """As MetadataRequest.getErrorResponse, which cannot leave a name null."""
-    return MetadataResponseTopic(
-        error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
-    )
+    return MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])

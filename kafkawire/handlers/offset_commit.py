@@ -72,6 +72,23 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> PendingRepl
     return PendingReply([pending], partial(_respond, context.api_version, response, rows, pending))
 
 
+def refuse(context: RequestContext, request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """All that was asked for."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic_id=topic.topic_id,
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=code)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _find_topic(context: RequestContext, topic: OffsetCommitRequestTopic) -> TopicInfo | ErrorCode:
     topic_id = topic.topic_id if context.api_version >= FIRST_VERSION_WITH_IDS else None
     return find_topic(context, context.broker.cluster.image, Operation.READ, topic.name, topic_id)

@@ -56,6 +56,11 @@ def handle(context: RequestContext, request: OffsetDeleteRequest) -> PendingRepl
     return PendingReply([pending], partial(_respond, response, rows, pending))
 
 
+def refuse(context: RequestContext, request: OffsetDeleteRequest, code: ErrorCode) -> OffsetDeleteResponse:
+    """All partitions together."""
+    return OffsetDeleteResponse(error_code=code)
+
+
 def _respond(
     response: OffsetDeleteResponse,
     rows: list[OffsetDeleteResponsePartition],

@@ -69,6 +69,20 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> PendingReply
     return PendingReply([one.pending for one in asked if one.pending is not None], partial(_respond, context, asked))
 
 
+def refuse(context: RequestContext, request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    """Every group; for the oldest clients each partition."""
+    if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
+        groups = [OffsetFetchResponseGroup(group_id=one.group_id, topics=[], error_code=code) for one in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    if context.api_version >= FIRST_VERSION_WITH_GROUP_ERROR:
+        return OffsetFetchResponse(error_code=code, topics=[])
+    rows = [
+        OffsetFetchResponseTopic(name=topic.name, partitions=_rows(context, topic.partition_indexes, code))
+        for topic in request.topics or ()
+    ]
+    return OffsetFetchResponse(topics=rows)
+
+
 def _ask(
     context: RequestContext,
     group_id: str,

@@ -42,6 +42,21 @@ def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Off
     return response
 
 
+def refuse(
+    context: RequestContext, request: OffsetForLeaderEpochRequest, code: ErrorCode
+) -> OffsetForLeaderEpochResponse:
+    """All that was asked for."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[EpochEndOffset(partition=asked.partition, error_code=code) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
 def _may_ask(context: RequestContext, topic: str) -> bool:
     return context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic) or context.authorize(
         Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME

@@ -95,6 +95,25 @@ def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
     return work
 
 
+def refuse(context: RequestContext, request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
+    """Every partition. Who wants no reply loses the connection instead, and raises ProtocolViolation."""
+    if request.acks == NO_ACKS:
+        raise ProtocolViolation(f"produce with acks=0 failed: {code.name}")
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(index=data.index, base_offset=-1, error_code=code)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
 class ProduceReply(Countdown):
     """The second stage: the response, or None for acks=0.
 

@@ -39,6 +39,11 @@ def handle(context: RequestContext, request: SyncGroupRequest) -> PendingReply[S
     return PendingReply([pending], partial(_respond, pending))
 
 
+def refuse(context: RequestContext, request: SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse:
+    """The assignment."""
+    return SyncGroupResponse(error_code=code)
+
+
 def _check(context: RequestContext, request: SyncGroupRequest) -> ErrorCode:
     if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL

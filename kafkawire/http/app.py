@@ -12,15 +12,20 @@ import trio
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+
+from kafkawire.http.hosts import AllowedHosts, HostGuard
 
 App = Starlette
 Portions = Callable[[], Iterator[bytes]]  # text of metrics, in pieces that cost little each
 
 
-def build_app(routes: Sequence[BaseRoute], collector: Collector, portions: Sequence[Portions]) -> App:
+def build_app(
+    routes: Sequence[BaseRoute], collector: Collector, portions: Sequence[Portions], hosts: AllowedHosts
+) -> App:
     """`collector` has what is few, `portions` what may be many; all are asked at each scrape."""
     registry = CollectorRegistry()
     registry.register(collector)
@@ -29,7 +34,7 @@ def build_app(routes: Sequence[BaseRoute], collector: Collector, portions: Seque
         text = chain([generate_latest(registry)], *(portion() for portion in portions))
         return StreamingResponse(_InTurns(text), media_type=CONTENT_TYPE_LATEST)
 
-    return App(routes=[Route("/metrics", metrics), *routes])
+    return App(routes=[Route("/metrics", metrics), *routes], middleware=[Middleware(HostGuard, hosts=hosts)])
 
 
 class _InTurns(AsyncIterator[bytes]):

@@ -1,44 +1,41 @@
-"""The trio shell of the HTTP application: hypercorn's HTTP/1.1 on connections that are accepted and guarded here.
+"""The trio shell of the HTTP application: connections are accepted, bounded and guarded here.
 
-hypercorn's own server ends when a connection makes it fail, takes any number of them, and waits for a peer that does
-not read for ever, even when it is cancelled. Here whatever goes wrong on a connection ends that connection alone, and
-cancelling stops at once. HTTP/2 is not spoken: a peer could have a hundred answers made and held for it there, behind
-windows that it never opens and no timeout of a connection sees.
+Whatever goes wrong on a connection ends that connection alone, a peer that does not ask or does not read is let go, and
+cancelling stops at once. What is spoken is in `kafkawire.http.http1`.
 """
 
 from __future__ import annotations
 
 import socket
-from math import inf
+from contextlib import suppress
+from email.utils import formatdate
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config as HypercornConfig
-from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.trio.task_group import TaskGroup
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState, LifespanState
-from hypercorn.utils import parse_socket_addr
 
+from kafkawire.http.http1 import HEAD_BYTES_MAX, Gone, Http1, Refused, Request
+from kafkawire.requests.failures import FailureLog
 from kafkawire.server.transport import listening_socket
 
 if TYPE_CHECKING:
-    import h11
-    from starlette.applications import Starlette
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp, Message
 
 _log = structlog.get_logger(__name__)
 
 CONNECTIONS_MAX: Final = 100
-SEND_TIMEOUT_S: Final = 30.0  # of one portion of an answer
-IDLE_TIMEOUT_S: Final = 5.0  # until a request is there with all its head
-RECEIVED_BYTES_MAX: Final = 64 * 1024  # at a time
+IDLE_TIMEOUT_S: Final = 5.0  # until a request is there as a whole
+ANSWER_TIMEOUT_S: Final = 120.0  # of a whole answer
+SEND_TIMEOUT_S: Final = 30.0  # of one portion of it
+LINGER_S: Final = 1.0  # for a peer that was refused to read why
+RECEIVED_BYTES_MAX: Final = HEAD_BYTES_MAX  # at a time: what comes is looked at before more does
 
 
 async def serve_http(
-    app: Starlette, host: str, port: int, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
+    app: ASGIApp, host: str, port: int, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Serves `app` until cancelled and reports the bound URLs once it listens.
 
@@ -58,12 +55,9 @@ def _url(bound: socket.socket) -> str:
 class Connections:
     """Those of one application, at most `CONNECTIONS_MAX` at a time; who comes when they are taken is sent away."""
 
-    def __init__(self, app: Starlette) -> None:
-        self._app = ASGIWrapper(app)  # type: ignore[arg-type]  # hypercorn types the scopes of ASGI by itself
-        self._settings = HypercornConfig()
-        self._settings.errorlog = None
-        self._settings.accesslog = None
-        self._context = WorkerContext(None)
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._failures = FailureLog()
         self._open = 0
 
     async def serve(self, stream: trio.SocketStream) -> None:
@@ -73,70 +67,98 @@ class Connections:
             return
         self._open += 1
         try:
-            connection = _Connection(stream)
-            async with TaskGroup() as tasks:
-                await connection.run(self._protocol(stream.socket, tasks, connection))
-        except* Exception as group:  # hypercorn lets errors of its parsers out, over input that anybody may send
-            _log.info("HTTP connection closed", reason=repr(group.exceptions[0]))
+            await _Connection(stream, self._app).run()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
+            _log.debug("HTTP connection closed", reason=repr(error))
+        except Exception as error:
+            self._failures.note(error, trio.current_time(), api="http")
         finally:
             self._open -= 1
             stream.socket.close()
 
-    def _protocol(self, end: trio.socket.SocketType, tasks: TaskGroup, connection: _Connection) -> H11Protocol:
-        client, server = (parse_socket_addr(end.family, name) for name in (end.getpeername(), end.getsockname()))
-        state = ConnectionState(LifespanState())
-        return _Http1(self._app, self._settings, self._context, tasks, state, False, client, server, connection.take)
 
-
-class _Http1(H11Protocol):
-    """hypercorn's, for who wants HTTP/2, too: clients that only offer it, as Java's does, take the answer they get."""
-
-    async def _check_protocol(self, event: h11.Request) -> None:
-        """hypercorn's leaves for HTTP/2 from here, by an exception, which would end the connection."""
+class PeerLost(OSError):
+    """What ASGI has an application told that sends to nobody."""
 
 
 class _Connection:
-    """A stream for hypercorn's protocol: a peer has to ask, and to read what it is sent."""
+    """Requests one after the other: each is received as a whole, then answered."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.SocketStream, app: ASGIApp) -> None:
         self._stream = stream
-        self._sending = trio.Lock()
-        self._patience = trio.CancelScope()
+        self._app = app
+        ends = _address(stream.socket.getpeername), _address(stream.socket.getsockname)
+        self._http = Http1(*ends, partial(formatdate, usegmt=True))
+        self._lost: PeerLost | None = None
 
-    async def run(self, protocol: H11Protocol) -> None:
-        """Until the peer or the protocol has closed it, or nothing is asked for too long."""
-        self._protocol = protocol
-        self._patience.deadline = trio.current_time() + IDLE_TIMEOUT_S
-        with self._patience:
-            await self._receive()
-        await protocol.handle(Closed())
-
-    async def _receive(self) -> None:
-        data: bytes | None = None
-        while data != b"":
-            try:
-                data = bytes(await self._stream.receive_some(RECEIVED_BYTES_MAX))
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                break
-            await self._protocol.handle(RawData(data))
-
-    async def take(self, event: Event) -> None:
-        """What the protocol has to say."""
-        if isinstance(event, RawData):
-            async with self._sending:
-                await self._send(event.data)
-        elif isinstance(event, Closed):
-            await self._close()
-        elif isinstance(event, Updated):
-            self._patience.deadline = trio.current_time() + IDLE_TIMEOUT_S if event.idle else inf
-
-    async def _send(self, data: bytes) -> None:
+    async def run(self) -> None:
+        """Until the peer goes or is let go."""
         try:
-            with trio.fail_after(SEND_TIMEOUT_S):
-                await self._stream.send_all(data)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
-            await self._close()
+            while (request := await self._next_request()) is not None:
+                await self._answer(request)
+                if not self._http.next_cycle():
+                    break
+        except Refused as refused:
+            await self._refuse(refused.status, str(refused))
+        except PeerLost as error:
+            _log.debug("HTTP connection closed", reason=str(error))
 
-    async def _close(self) -> None:
-        await self._stream.aclose()
-        await self._protocol.handle(Closed())
+    async def _next_request(self) -> Request | None:
+        """None when the peer is gone, or asks for nothing too long. Raises Refused."""
+        with trio.move_on_after(IDLE_TIMEOUT_S):
+            try:
+                while (request := self._http.request()) is None:
+                    if interim := self._http.interim():
+                        await self._stream.send_all(interim)
+                    self._http.receive(bytes(await self._stream.receive_some(RECEIVED_BYTES_MAX)))
+            except Gone:
+                return None
+            return request
+        return None
+
+    async def _answer(self, request: Request) -> None:
+        """Raises Refused when it takes too long, PeerLost, and whatever the application raises."""
+        bodies = [request.body]
+
+        async def receive() -> Message:
+            if not bodies:  # a peer that leaves is noticed when it is sent something
+                await trio.sleep_forever()
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+
+        with trio.move_on_after(ANSWER_TIMEOUT_S) as patience:
+            try:
+                await self._app(request.scope, receive, self._send)
+            except Exception:
+                if self._lost is not None:  # whatever the application makes of it
+                    raise self._lost from None
+                await self._refuse(500, "internal error")
+                raise
+        if patience.cancelled_caught:
+            raise Refused(503, "this takes too long")
+
+    async def _send(self, message: Message) -> None:
+        for portion in self._http.answer(message):
+            try:
+                with trio.fail_after(SEND_TIMEOUT_S):
+                    await self._stream.send_all(portion)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
+                self._lost = PeerLost(repr(error))
+                raise self._lost from error
+
+    async def _refuse(self, status: int, reason: str) -> None:
+        """Says so if that is possible. A peer that still sends would be told of a reset, and not read the answer."""
+        if answer := self._http.refuse(status, reason):
+            with trio.move_on_after(LINGER_S):
+                await self._stream.send_all(answer)
+                await self._stream.send_eof()
+                while await self._stream.receive_some(RECEIVED_BYTES_MAX):
+                    pass
+
+
+def _address(ask: Callable[[], object]) -> tuple[str, int]:
+    """Of an end that has one, and is still there."""
+    with suppress(OSError):
+        name = ask()
+        if isinstance(name, tuple):
+            return str(name[0]), int(name[1])
+    return "", 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kafkawire.requests.context import RequestContext
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.wire.message import Message
 
 
@@ -33,9 +34,23 @@ class SecondStage(Protocol):
         """Once."""
 
 
+class Handler(Protocol):
+    """What the module of an API has; see `Api`."""
+
+    @property
+    def __name__(self) -> str: ...
+    @property
+    def handle(self) -> Callable[[RequestContext, Any], Response | SecondStage | Awaitable[Response | None]]: ...
+    @property
+    def refuse(self) -> Callable[[RequestContext, Any, ErrorCode], Response]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """One served API: its module's name, its request, its handler, the versions it advertises.
+
+    `refuse` makes the response that says an error of the whole request, where Kafka says it (each API has places of its
+    own, see AbstractRequest.getErrorResponse). Raises ProtocolViolation where Kafka says nothing and closes.
 
     A version below `first_served` is advertised and closes the connection all the same. `two_stage`: `handle` has put
     the request into its order when it returns, and the next request starts while it finishes; what it returns is a
@@ -47,6 +62,7 @@ class Api:
     name: str
     request: type[Message]
     handle: Callable[[RequestContext, Any], Response | SecondStage | Awaitable[Response | None]]
+    refuse: Callable[[RequestContext, Any, ErrorCode], Response]
     min_version: int
     max_version: int
     first_served: int = 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from kafkawire.requests.failures import FailureLog
 from kafkawire.requests.topic_rows import TopicRows
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ class BrokerInterfaces:
     metrics: RequestMetrics
     log_levels: LogLevels
     now_ms: Callable[[], int]
-    authorizer: Authorizer = allow_all
+    authorizer: Authorizer
+    failures: FailureLog = field(default_factory=FailureLog)
     topic_rows: TopicRows = field(default_factory=TopicRows)
 
 
@@ -147,7 +149,7 @@ class RequestContext:
     client_id: str | None
     advertised: Sequence[tuple[int, int, int]]  # per served API: key, lowest and highest version
     received_s: float  # on trio's clock
-    principal: str = ANONYMOUS
+    principal: str
 
     def authorize(self, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
         """Whether the principal of this request may do this."""

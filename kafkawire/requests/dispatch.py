@@ -2,7 +2,8 @@
 
 The only way to a handler. Bytes that are no request of a served version end the connection (`ProtocolViolation`), with
 one exception: ApiVersions in a version we do not know is answered in version 0, so that a newer client can find out
-what to speak (KIP-511). It knows no API by name, and refuses to know what a request means.
+what to speak (KIP-511). A request whose handler fails gets the answer that says so. It knows no API by name, and
+refuses to know what a request means.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import Any, Final, cast
 import trio
 
 from kafkawire.requests.api import Api, Response, SecondStage
-from kafkawire.requests.context import BrokerInterfaces, RequestContext
+from kafkawire.requests.context import ANONYMOUS, BrokerInterfaces, RequestContext
+from kafkawire.requests.failures import answer_failure
 from kafkawire.requests.headers import decode_request_header, response_header
 from kafkawire.requests.metrics import ApiCounters
+from kafkawire.requests.pending_reply import answered
 from kafkawire.requests.started import Segment
 from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
 from kafkawire.wire.primitives import DecodeError
@@ -38,7 +41,7 @@ class Dispatched:
         self.two_stage = second_stage is not None
         self._is_answered = False
         self._response: Response | None = None
-        self._failure: Exception | None = None
+        self._failure: ProtocolViolation | None = None
 
     @property
     def holds_frame(self) -> bool:
@@ -75,8 +78,7 @@ class Dispatched:
         try:
             return self._encoded(self._response if self._second_stage is None else self._second_stage.response_now())
         except Exception as error:
-            note_failure(self._api, self.context, error)
-            raise
+            return self._encoded(answer_failure(self._api, self.context, self._request, error))
 
     def _handle(self) -> Response | SecondStage | Awaitable[Response | None]:
         if self._request is None:
@@ -109,9 +111,11 @@ class Dispatched:
         self._is_answered = True
 
     def _failed(self, error: Exception) -> None:
-        note_failure(self._api, self.context, error)
-        self._failure = error
-        self._is_answered = True
+        try:
+            self._answered(answer_failure(self._api, self.context, self._request, error))
+        except ProtocolViolation as violation:
+            self._failure = violation
+            self._is_answered = True
 
     def _encoded(self, response: Response | None) -> Sequence[Segment] | None:
         context = self.context
@@ -121,15 +125,6 @@ class Dispatched:
             segments = [header, *response.encode(context.api_version)]
         context.broker.metrics.by_api[context.api_key].latency.note(trio.current_time() - context.received_s)
         return segments
-
-
-def note_failure(api: Api, context: RequestContext, error: Exception) -> None:
-    """Counted, and with a note of what failed for the log."""
-    if isinstance(error, ProtocolViolation):
-        context.broker.metrics.protocol_violations += 1
-    else:
-        context.broker.metrics.by_api[api.key].failures += 1
-        error.add_note(f"in {api.name} version {context.api_version} from client {context.client_id!r}")
 
 
 class Dispatcher:
@@ -152,13 +147,12 @@ class Dispatcher:
         except ProtocolViolation:
             self._broker.metrics.protocol_violations += 1
             raise
-        second_stage = None
+        second_stage: SecondStage | None = None
         if api.two_stage and (self._broker.store.has_room or not api.needs_room):
             try:
                 second_stage = cast(SecondStage, api.handle(context, request))
             except Exception as error:
-                note_failure(api, context, error)
-                raise
+                second_stage = answered(answer_failure(api, context, request, error))
         return Dispatched(api, context, request, second_stage)
 
     def _decode(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> tuple[Api, RequestContext, Any]:
@@ -169,7 +163,9 @@ class Dispatcher:
         api = self._by_key.get(key)
         if api is None:
             raise ProtocolViolation(f"unknown API key {key}")
-        context = RequestContext(self._broker, connection, key, version, correlation_id, None, self._advertised, now_s)
+        context = RequestContext(
+            self._broker, connection, key, version, correlation_id, None, self._advertised, now_s, ANONYMOUS
+        )
         if not api.served_min <= version <= api.max_version:
             if api.refuse_version is None:
                 raise ProtocolViolation(f"version {version} of {api.name} is not served")

@@ -97,6 +97,41 @@ def imports_of(path: Path) -> set[str]:
     return names | {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 1)}
 
 
+OPEN_TO_ANYBODY = {"allow_all", "ANONYMOUS"}
+
+
+def defaults_of(node: ast.AST) -> list[ast.expr]:
+    """What holds where somebody says nothing: of arguments, and of fields."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
+    if isinstance(node, ast.ClassDef):
+        return [one.value for one in node.body if isinstance(one, ast.Assign | ast.AnnAssign) and one.value is not None]
+    return []
+
+
+def opens(default: ast.expr) -> bool:
+    named = {one.id for one in ast.walk(default) if isinstance(one, ast.Name)}
+    return bool(OPEN_TO_ANYBODY & (named | {one.attr for one in ast.walk(default) if isinstance(one, ast.Attribute)}))
+
+
+def test_a_default_that_opens_is_seen() -> None:
+    guilty = """
+def function(authorizer=allow_all, *, principal=context.ANONYMOUS): ...
+class Values:
+    authorizer: Authorizer = field(default=allow_all)
+    innocent: Authorizer
+"""
+    found = [one for node in ast.walk(ast.parse(guilty)) for one in defaults_of(node) if opens(one)]
+    assert [one.lineno for one in found] == [2, 2, 4]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_open_by_default(path: Path) -> None:
+    """Whoever may do what was said by the composition root: leaving an argument out allows nothing."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        assert [ast.unparse(one) for one in defaults_of(node) if opens(one)] == []
+
+
 def texts() -> Iterator[tuple[Path, str]]:
     for path in tracked():
         try:

@@ -181,3 +181,10 @@ def test_explain_a_key_that_there_is_not() -> None:
         "retention.m is not a key of topics or brokers, did you mean retention.ms?"
     )
     assert refused(explain("zzz")) == "zzz is not a key of topics or brokers"
+
+
+def test_a_password_that_is_set_is_not_shown(fake: FakeAdmin) -> None:
+    given = ["set", "--broker", "1", "listener.name.outside.ssl.key.password=hunter2", "--dry-run"]
+    for output in ("table", "json"):
+        result = run(fake, *given, "--output", output)
+        assert (result.exit_code, "(sensitive)" in result.stdout, "hunter2" in result.output) == (0, True, False)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from engine.api import CleanupPolicy
-from kafkawire.config.broker_config import BROKER_KEYS, Config, ConfigError, Listener, load
+from kafkawire.config.broker_config import BROKER_KEYS, KNOWN_KEYS, Config, ConfigError, Listener, load
 from kafkawire.config.effective import COMPACTION, EffectiveConfigs
 from kafkawire.config.properties import parse
-from kafkawire.config.unbuilt import HARMLESS_KEYS, UNBUILT_KEYS
+from kafkawire.config.unbuilt import HARMLESS_KEYS, UNBUILT_KEYS, UNLISTED_KEYS
 
 # What Apache Kafka 4.3.1 comes with, without its comments: config/server.properties ...
 COMBINED_FILE = """
@@ -158,6 +158,8 @@ def test_what_is_said_is_one_line_whatever_stands_in_a_key_or_a_value() -> None:
         ("http.listeners", "https://127.0.0.1:1", "must be http://host:port"),
         ("http.listeners", "http://127.0.0.1:1,http://127.0.0.1:2", "must be one address, http://host:port"),
         ("http.listeners", "http://127.0.0.1/metrics:1", "127.0.0.1/metrics:1 is not host:port"),
+        ("http.allowed.hosts", "a, b:9644", "b:9644 is not the name of a host, without a port, nor *"),
+        ("http.allowed.hosts", "*.example", "*.example is not the name of a host, without a port, nor *"),
         ("log.message.timestamp.type", "Never", "must be one of CreateTime, LogAppendTime"),
         ("disk.reject.ratio", "0", "must be above 0 and at most 1"),
         ("disk.reject.ratio", "half", "must be a number"),
@@ -218,12 +220,12 @@ def test_minus_one_is_no_limit_where_kafka_says_so() -> None:
         load({"queued.max.request.bytes": "-2"})
 
 
-@pytest.mark.parametrize("key", sorted(name for name, key in BROKER_KEYS.items() if not key.is_built))
+@pytest.mark.parametrize("key", sorted(name for name, key in KNOWN_KEYS.items() if not key.is_built))
 def test_a_key_not_built_yet_takes_only_its_default(key: str) -> None:
-    default = BROKER_KEYS[key].default
+    default = KNOWN_KEYS[key].default
     if default is not None:
         assert load({key: default}) == (Config(), [])
-    with pytest.raises(ConfigError, match="not supported yet"):
+    with pytest.raises(ConfigError, match=f"^{key}.*: not supported yet"):
         load({key: f"{default}x"})
 
 
@@ -245,8 +247,47 @@ def test_security_that_does_not_exist_refuses_to_start(key: str) -> None:
         load({key: "PLAIN"})
 
 
+PROMISES = {
+    "super.users": "User:root",
+    "allow.everyone.if.no.acl.found": "true",
+    "principal.builder.class": "org.example.Builder",
+    "connections.max.reauth.ms": "3600000",
+    "connection.failed.authentication.delay.ms": "1000",
+    "delegation.token.secret.key": "hunter2",
+    "delegation.token.master.key": "hunter2",
+    "delegation.token.expiry.time.ms": "1000",
+    "security.providers": "org.example.Provider",
+    "config.providers": "file",
+    "config.providers.file.class": "org.example.FileConfigProvider",
+    "password.encoder.secret": "hunter2",
+    "create.topic.policy.class.name": "org.example.Policy",
+    "alter.config.policy.class.name": "org.example.Policy",
+    "client.quota.callback.class": "org.example.Quotas",
+    "client.quota.callback.static.produce": "1000",
+    "quota.window.num": "5",
+    "quota.producer.default": "1048576",
+    "controller.quota.window.size.seconds": "5",
+    "replication.quota.window.num": "5",
+    "alter.log.dirs.replication.quota.window.num": "5",
+    "leader.replication.throttled.rate": "1048576",
+    "max.connection.creation.rate": "10",
+    "max.connections.per.ip.overrides": "10.0.0.1:5",
+    "cordoned.log.dirs": "data",
+}
+
+
+@pytest.mark.parametrize("key", PROMISES)
+def test_who_asks_for_security_or_a_limit_that_is_not_there_does_not_get_a_broker(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"not supported") as refused:
+        load({key: PROMISES[key]})
+    assert str(refused.value).startswith(key)
+    assert refused.value.key == key
+    assert "hunter2" not in str(refused.value)
+
+
 def test_no_key_is_in_two_tables() -> None:
     assert not BROKER_KEYS.keys() & HARMLESS_KEYS.keys()
+    assert not UNLISTED_KEYS.keys() & (BROKER_KEYS.keys() | HARMLESS_KEYS.keys())
     assert all(BROKER_KEYS[name] is key for name, key in UNBUILT_KEYS.items())
 
 

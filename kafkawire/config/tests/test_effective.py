@@ -263,6 +263,7 @@ def test_keys_that_can_be_changed_at_run_time_are_kafkas() -> None:
     """Of several units only the first (DynamicLogConfig); of ours those that are defaults of topics."""
     changeable = {name for name, key in BROKER_KEYS.items() if key.update is Update.CLUSTER_WIDE}
     assert changeable - LOG_KEYS.keys() == {
+        "config.providers",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.buffer.load.factor",

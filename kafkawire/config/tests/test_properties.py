@@ -86,10 +86,10 @@ def test_each_property_knows_the_line_it_begins_on() -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        (r"log.dirs=C:\users", r"\u needs four hex digits: C:\users"),
-        (r"a\u12_4=1", r"\u needs four hex digits: a\u12_4"),
-        ("a=\\u\u0660\u0660\u0664\u0661", "\\u needs four hex digits: \\u\u0660\u0660\u0664\u0661"),
-        (r"a=\ud83dx", r"\u makes half a character: \ud83dx"),
+        (r"log.dirs=C:\users", r"\u needs four hex digits; a backslash is written twice"),
+        (r"a\u12_4=1", r"\u needs four hex digits; a backslash is written twice"),
+        ("a=\\u\u0660\u0660\u0664\u0661", r"\u needs four hex digits; a backslash is written twice"),
+        (r"a=\ud83dx", r"\u makes half a character"),
     ],
 )
 def test_a_character_that_is_none_is_refused_by_its_line(line: str, complaint: str) -> None:
@@ -102,7 +102,7 @@ def test_a_character_that_is_none_is_refused_by_its_line(line: str, complaint: s
 def test_a_setting_that_sets_nothing_is_refused(setting: str) -> None:
     with pytest.raises(ConfigError) as refused:
         gather(None, {}, ["b=1", setting])
-    assert str(refused.value) == f"--set: not KEY=VALUE: {setting!r}"
+    assert str(refused.value) == "--set: not KEY=VALUE, the 2. of them"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 
+from kafkawire.http.hosts import AllowedHosts
 
-async def asked(app: Starlette, path: str, /, **query: object) -> tuple[int, str]:
+
+async def asked(app: Starlette, path: str, host: str | None = None, /, **query: object) -> tuple[int, str]:
     """The status and the body of the answer to a GET."""
     sent: list[dict[str, Any]] = []
     received: list[dict[str, Any]] = [{"type": "http.request", "body": b""}]
@@ -29,13 +31,16 @@ async def asked(app: Starlette, path: str, /, **query: object) -> tuple[int, str
         "type": "http",
         "method": "GET",
         "path": path,
-        "headers": [],
+        "headers": [] if host is None else [(b"host", host.encode())],
         "query_string": urlencode(query).encode(),
         "root_path": "",
         "client": ("127.0.0.1", 50_000),
     }
     await app(scope, receive, send)
     return sent[0]["status"], b"".join(one.get("body", b"") for one in sent).decode()
+
+
+ANY_HOST = AllowedHosts("", ["*"])
 
 
 class NoMetrics(Collector):

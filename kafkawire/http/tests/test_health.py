@@ -12,7 +12,7 @@ from engine.errors import StorageError
 from engine.stats import LaneStatistics, LogDirStatistics
 from kafkawire.http.app import build_app
 from kafkawire.http.health import NAMED_MAX, READY_ALIASES, Health
-from kafkawire.http.tests.asgi import NoMetrics, asked
+from kafkawire.http.tests.asgi import ANY_HOST, NoMetrics, asked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ async def ask(
     known = known or image(topic("orders"))
     store = store or Store()
     health = Health(lambda: is_live, lambda: known, store, store.log_dirs, ME)  # type: ignore[arg-type]
-    status, body = await asked(build_app(health.routes(), NoMetrics(), []), path)
+    status, body = await asked(build_app(health.routes(), NoMetrics(), [], ANY_HOST), path)
     return status, json.loads(body)
 
 

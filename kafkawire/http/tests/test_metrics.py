@@ -21,7 +21,7 @@ from kafkawire.http.exposition import PORTION
 from kafkawire.http.group_metrics import GroupMetrics
 from kafkawire.http.log_metrics import LogMetrics
 from kafkawire.http.metrics import BrokerCollector
-from kafkawire.http.tests.asgi import NoMetrics, asked
+from kafkawire.http.tests.asgi import ANY_HOST, NoMetrics, asked
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -59,7 +59,7 @@ async def get(path: str, *, requests: RequestMetrics) -> tuple[int, str]:
     storage = StoreStats()
     storage.note_removed(Reason.TIME, 100)
     collector = BrokerCollector(requests, ServerStats(), storage, LoopWatch(), lambda: image, lambda: dirs, broker_id=1)
-    return await asked(build_app([], collector, []), path)
+    return await asked(build_app([], collector, [], ANY_HOST), path)
 
 
 async def test_metrics_show_requests_and_their_latency() -> None:
@@ -129,7 +129,7 @@ async def test_partitions_that_are_too_many_are_left_out_and_counted() -> None:
         broker = opened.broker
         await broker.coordinator.create_topic("orders", partition_count=5)
         logs = LogMetrics({}, broker.store.partition_statistics, lambda: broker.coordinator.image, partitions_max=3)
-        found = await scraped(build_app([], NoMetrics(), [logs.portions]))
+        found = await scraped(build_app([], NoMetrics(), [logs.portions], ANY_HOST))
     assert len(found["kafka_log_log_size"]) == 3
     assert found["kafkawire_partitions_left_out"] == [({}, 2)]
 
@@ -167,7 +167,7 @@ async def test_a_late_loop_and_a_busy_one_are_seen() -> None:
 
 async def samples_of(groups: Groups, samples_max: int = 100_000) -> dict[str, list[tuple[dict[str, str], float]]]:
     portions = GroupMetrics(groups, high_watermark, samples_max).portions
-    return await scraped(build_app([], NoMetrics(), [portions]))
+    return await scraped(build_app([], NoMetrics(), [portions], ANY_HOST))
 
 
 async def test_what_the_group_coordinators_count() -> None:
@@ -237,7 +237,7 @@ async def test_what_compaction_has_done() -> None:
     storage.cleaner.given_up["/data"] = 2
     await trio.sleep(3)
     parts = RequestMetrics(), ServerStats(), storage, LoopWatch(), lambda: ClusterImage(1, "c"), list
-    found = await scraped(build_app([], BrokerCollector(*parts, broker_id=1), []))
+    found = await scraped(build_app([], BrokerCollector(*parts, broker_id=1), [], ANY_HOST))
     of_manager, of_cleaner = "kafka_log_logcleanermanager_", "kafka_log_logcleaner_"
     for name, value in (
         (f"{of_manager}max_dirty_percent", 75),

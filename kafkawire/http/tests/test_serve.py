@@ -11,10 +11,13 @@ import trio
 import trio.testing
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from structlog.testing import capture_logs
 
-from kafkawire.http.serve import CONNECTIONS_MAX, IDLE_TIMEOUT_S, SEND_TIMEOUT_S, Connections
+from kafkawire.http.http1 import BODY_BYTES_MAX, HEAD_BYTES_MAX
+from kafkawire.http.serve import ANSWER_TIMEOUT_S, CONNECTIONS_MAX, IDLE_TIMEOUT_S, SEND_TIMEOUT_S, Connections
+from kafkawire.requests.failures import LOGGED_PER_MINUTE_MAX
 
 LARGE = 64 << 20
 WELL_MEANT = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -39,8 +42,53 @@ async def answer(request: Request) -> Response:
     return PlainTextResponse("x" * (LARGE if request.url.path == "/large" else 1))
 
 
+async def echo(request: Request) -> Response:
+    return PlainTextResponse(await request.body())
+
+
+async def stream(request: Request) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        for number in range(3):
+            await trio.sleep(1)
+            yield b"piece %d;" % number
+
+    return StreamingResponse(pieces())
+
+
+async def stream_for_ever(request: Request) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        while True:
+            await trio.sleep(1)
+            yield b"more"
+
+    return StreamingResponse(pieces())
+
+
+async def fail(request: Request) -> Response:
+    raise ZeroDivisionError
+
+
+async def fail_midway(request: Request) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"begun"
+        raise ZeroDivisionError
+
+    return StreamingResponse(pieces())
+
+
+async def never(request: Request) -> Response:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
 def application() -> Connections:
-    return Connections(Starlette(routes=[Route("/", answer), Route("/large", answer)]))
+    routes = [Route("/", answer), Route("/large", answer), Route("/echo", echo, methods=["POST"])]
+    more = [Route(f"/{path.__name__}", path) for path in (stream, stream_for_ever, fail, fail_midway, never)]
+    return Connections(Starlette(routes=routes + more))
+
+
+def get(path: str, *, method: str = "GET", version: str = "1.1", headers: str = "") -> bytes:
+    return f"{method} {path} HTTP/{version}\r\nHost: x\r\n{headers}\r\n".encode()
 
 
 @asynccontextmanager
@@ -148,3 +196,120 @@ async def test_stopping_does_not_wait_for_a_peer_that_does_not_read() -> None:
         begun = trio.current_time()
         nursery.cancel_scope.cancel()
     assert trio.current_time() == begun
+
+
+async def test_a_head_is_asked_for_without_its_body() -> None:
+    received = await ask(application(), get("/", method="HEAD") + WELL_MEANT)
+    head, _, rest = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    assert b"content-length: 1" in head.lower()
+    assert rest.startswith(b"HTTP/1.1 200"), "the next answer"
+    assert (await ask(application(), get("/stream", method="HEAD"))).partition(b"\r\n\r\n")[2] == b""
+
+
+async def test_an_answer_of_unknown_length_comes_in_chunks() -> None:
+    received = await ask(application(), get("/stream"))
+    assert b"transfer-encoding: chunked" in received.lower()
+    assert received.endswith(b"\r\n8\r\npiece 0;\r\n8\r\npiece 1;\r\n8\r\npiece 2;\r\n0\r\n\r\n")
+    older = await ask(application(), get("/stream", version="1.0"))
+    assert older.endswith(b"\r\n\r\npiece 0;piece 1;piece 2;"), "and ends with its connection"
+
+
+async def test_what_is_told_of_an_answer() -> None:
+    head = (await ask(application(), WELL_MEANT)).lower()
+    assert b"\r\ndate: " in head
+    assert b"\r\nconnection: close\r\n" in head
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (get("/", headers=f"X: {'x' * 2 * HEAD_BYTES_MAX}\r\n"), 431),
+        (get("/" + "x" * 2 * HEAD_BYTES_MAX), 431),
+        (get("/", version="2.0"), 505),
+        (get("http://x/"), 400),
+        (get("*", method="OPTIONS"), 400),
+        (get("*", method="HEAD"), 400),
+        (get("x:80", method="CONNECT"), 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        (get("/echo", method="POST", headers="Content-Length: x\r\n"), 400),
+        (get("/echo", method="POST", headers="Content-Length: 1\r\nContent-Length: 2\r\n"), 400),
+        (get("/echo", method="POST", headers="Transfer-Encoding: gzip\r\n"), 501),
+        (get("/echo", method="POST", headers="Transfer-Encoding: chunked\r\n") + b"x\r\n", 400),
+        (get("/echo", method="POST", headers=f"Content-Length: {1 << 40}\r\n") + bytes(BODY_BYTES_MAX + 1), 413),
+    ],
+)
+async def test_what_is_refused_is_told_and_ends_its_connection(request_: bytes, status: int) -> None:
+    received = await ask(application(), request_ + WELL_MEANT)
+    assert received.startswith(b"HTTP/1.1 %d " % status)
+    assert received.count(b"\r\ndate: ") == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"abc", bytes(BODY_BYTES_MAX)])
+async def test_a_body_is_handed_on(body: bytes) -> None:
+    posted = get("/echo", method="POST", headers=f"Content-Length: {len(body)}\r\n") + body
+    assert (await ask(application(), posted)).endswith(b"\r\n\r\n" + body)
+    chunked = get("/echo", method="POST", headers="Transfer-Encoding: chunked\r\n")
+    chunked += (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"
+    assert (await ask(application(), chunked)).endswith(b"\r\n\r\n" + body)
+
+
+async def test_who_asks_whether_to_send_a_body_is_told_to() -> None:
+    async with trio.open_nursery() as nursery, connected(application(), nursery) as stream:
+        await stream.send_all(get("/echo", method="POST", headers="Content-Length: 3\r\nExpect: 100-continue\r\n"))
+        assert (await stream.receive_some()).startswith(b"HTTP/1.1 100 ")
+        await stream.send_all(b"abc")
+        assert (await stream.receive_some()).endswith(b"abc")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_body_has_to_come_in_time() -> None:
+    async with trio.open_nursery() as nursery, connected(application(), nursery) as stream:
+        begun = trio.current_time()
+        await stream.send_all(get("/echo", method="POST", headers="Content-Length: 100\r\n"))
+        for _ in range(3):
+            await stream.send_all(b"x")
+            await trio.sleep(IDLE_TIMEOUT_S / 4)
+        assert await stream.receive_some() == b""
+        assert trio.current_time() - begun == pytest.approx(IDLE_TIMEOUT_S)
+
+
+async def test_an_answer_that_takes_too_long_is_given_up() -> None:
+    begun = trio.current_time()
+    assert (await ask(application(), get("/never"))).startswith(b"HTTP/1.1 503 ")
+    assert trio.current_time() - begun == pytest.approx(ANSWER_TIMEOUT_S)
+    cut_off = await ask(application(), get("/stream_for_ever"))
+    assert cut_off.startswith(b"HTTP/1.1 200 ")
+    assert not cut_off.endswith(b"0\r\n\r\n")
+
+
+async def test_an_application_that_fails_says_so_and_ends_its_connection_alone() -> None:
+    connections = application()
+    with capture_logs() as logged:
+        for _ in range(LOGGED_PER_MINUTE_MAX + 5):
+            assert (await ask(connections, get("/fail"))).startswith(b"HTTP/1.1 500 ")
+        begun = await ask(connections, get("/fail_midway"))
+        assert begun.startswith(b"HTTP/1.1 200 ")
+        assert not begun.endswith(b"0\r\n\r\n")
+        assert b"200" in await ask(connections, WELL_MEANT)
+    assert [type(one["exc_info"]) for one in logged] == [ZeroDivisionError] * LOGGED_PER_MINUTE_MAX
+
+
+async def test_a_peer_that_leaves_is_no_failure() -> None:
+    connections = application()
+    with capture_logs() as logged:
+        async with trio.open_nursery() as nursery, connected(connections, nursery) as stream:
+            await stream.send_all(get("/stream_for_ever"))
+            assert await stream.receive_some()
+            await stream.aclose()
+    assert [one for one in logged if one["log_level"] != "debug"] == []
+
+
+async def test_a_path_is_decoded_once() -> None:
+    async def told(request: Request) -> Response:
+        return PlainTextResponse(f"{request.path_params['rest']} {request.query_params['q']}")
+
+    connections = Connections(Starlette(routes=[Route("/at/{rest:path}", told)]))
+    received = await ask(connections, get("/at/%C3%A9%2525%20/%FF?q=%26%20x"))
+    assert received.partition(b"\r\n\r\n")[2].decode() == "é%25 /\ufffd & x"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from struct import pack
 from typing import Any
 
@@ -13,7 +12,6 @@ import trio
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.metadata import MetadataRequest
-from kafkawire.messages.produce import ProduceRequest
 from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import join, open_handlers
@@ -169,21 +167,3 @@ async def test_requests_are_counted_with_their_latencies() -> None:
         assert (counters.name, counters.requests, counters.failures) == ("metadata", 3, 0)
         assert sum(counters.latency.in_bucket) == 3
         assert counters.request_size_bytes > 3 * len(GOOD)
-
-
-def failing(context: object, request: object) -> Any:
-    raise ZeroDivisionError
-
-
-@pytest.mark.parametrize(
-    ("request_", "name"),
-    [(MetadataRequest(topics=[]), "metadata"), (ProduceRequest(acks=1), "produce")],
-    ids=["in its turn", "at once"],
-)
-async def test_a_handler_that_fails_says_in_which_request(request_: Any, name: str) -> None:
-    async with open_handlers() as broker:
-        broken = broker.reconfigured(table=[replace(api, handle=failing) for api in API_TABLE])
-        with pytest.raises(ZeroDivisionError) as caught:
-            await broken.ask(request_, 9)
-        assert caught.value.__notes__ == [f"in {name} version 9 from client 'test'"]
-        assert broken.interfaces.metrics.by_api[request_.API_KEY].failures == 1

@@ -1,0 +1,30 @@
+"""Directories that hold what the control plane knows: for the broker's own user alone, whatever the umask is."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OWNER_ONLY: Final = 0o700
+
+_log = structlog.get_logger(__name__)
+
+
+def make_private(directory: Path) -> None:
+    """Makes it, with its parents, or tightens it if it is there. What lies inside is out of reach with it.
+
+    Somebody else's, such as a volume that was mounted there, cannot be tightened: it is used as it is, and that is
+    logged. Raises OSError when it cannot be made.
+    """
+    directory.mkdir(OWNER_ONLY, parents=True, exist_ok=True)
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if mode & ~OWNER_ONLY & 0o777:
+        try:
+            directory.chmod(OWNER_ONLY)
+        except PermissionError:
+            _log.warning("others may read a directory that is not theirs", directory=str(directory), mode=f"{mode:04o}")

@@ -1,0 +1,63 @@
+"""What the configuration says to the parts that do not know it: one function for the options of each."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator.groups.entry import OffsetSettings
+from coordinator.groups.service import GroupOptions
+from coordinator.groups.shard import ViewMode
+from coordinator.groups.turn import GroupSettings
+from engine.cleaning_pass import CleanerOptions
+from engine.retention_keeper import RetentionOptions
+from kafkawire.config.broker_config import Config
+from kafkawire.config.effective import COMPACTION
+
+MINUTE_MS: Final = 60_000
+
+
+def cleaner_options(config: Config) -> CleanerOptions:
+    """What the configuration says about compaction."""
+    return CleanerOptions(
+        threads=config.cleaner_threads if config.cleaner_enable else 0,
+        dedupe_buffer_size_bytes=config.cleaner_dedupe_buffer_size_bytes,
+        dedupe_buffer_load_factor=config.cleaner_dedupe_buffer_load_factor,
+        io_buffer_size_bytes=config.cleaner_io_buffer_size_bytes,
+        io_max_bytes_per_s=config.cleaner_io_max_bytes_per_s,
+        backoff_ms=config.cleaner_backoff_ms,
+    )
+
+
+def retention_options(config: Config) -> RetentionOptions:
+    """When and why old segments go."""
+    window = config.cleanup_window
+    return RetentionOptions(
+        check_interval_ms=config.retention_check_interval_ms,
+        initial_delay_ms=config.retention_initial_delay_ms,
+        is_time=(lambda _now_ms: True) if window is None else window.holds_at,
+        disk_max_used_ratio=config.disk_max_used_ratio,
+        disk_reject_ratio=config.disk_reject_ratio,
+    )
+
+
+def group_options(config: Config) -> GroupOptions:
+    """About groups and what they commit."""
+    return GroupOptions(
+        broker_id=config.node_id,
+        groups=GroupSettings(
+            session_timeout_min_ms=config.group_session_timeout_min_ms,
+            session_timeout_max_ms=config.group_session_timeout_max_ms,
+            members_max=config.group_members_max,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        ),
+        offsets=OffsetSettings(
+            metadata_max_length=config.offset_metadata_max_length,
+            retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+        ),
+        topic_configs=dict([COMPACTION, ("segment.bytes", str(config.offsets_topic_segment_size_bytes))]),
+        partition_count=config.offsets_topic_partitions,
+        replication_factor=config.offsets_topic_replication_factor,
+        retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        view_mode=ViewMode(config.offsets_view_mode),
+        view_flush_interval_ms=config.offsets_view_flush_interval_ms,
+    )

@@ -1,0 +1,165 @@
+"""HTTP/1.1 as one connection to an ASGI application speaks it, without I/O: h11's machine, with bounds around it.
+
+Bytes go in, and a request comes out when it is there as a whole; the application's messages go in, and bytes come out.
+A request that is none, or too large, is `Refused`. Nothing else is spoken: an offer to upgrade is passed over, as HTTP
+lets a server do, and HTTP/2 is not HTTP/1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+import h11
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Scope
+
+    Address = tuple[str, int]
+
+HEAD_BYTES_MAX: Final = 16 * 1024  # that are not yet a whole one
+BODY_BYTES_MAX: Final = 64 * 1024  # nothing here reads one
+PORTION_BYTES: Final = 64 * 1024  # of an answer's body, at a time
+_VERSIONS: Final = frozenset({b"1.0", b"1.1"})
+
+
+class Refused(Exception):
+    """No request that is answered by the application."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Gone(Exception):
+    """The peer has said all that it wanted to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an application is told, and the whole body."""
+
+    scope: Scope
+    body: bytes
+
+
+class Http1:
+    """One connection: requests and answers in turn."""
+
+    def __init__(self, client: Address, server: Address, date: Callable[[], str]) -> None:
+        """`date` is the time as a header has it."""
+        self._date = date
+        self._machine = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._addresses = {"client": client, "server": server}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._head: h11.Request | None = None
+        self._body = bytearray()
+        self._unsent = b""  # the head of an answer leaves together with what follows
+
+    def receive(self, data: bytes) -> None:
+        """What the peer sent; nothing at all is its end. Raises Refused."""
+        try:
+            self._machine.receive_data(data)
+        except h11.RemoteProtocolError as error:
+            raise Refused(error.error_status_hint, str(error)) from None
+
+    def interim(self) -> bytes:
+        """What is to be sent while the request is on its way: go on, to a peer that asks whether it may."""
+        if not self._machine.they_are_waiting_for_100_continue:
+            return b""
+        return self._machine.send(h11.InformationalResponse(status_code=100, headers=[])) or b""
+
+    def request(self) -> Request | None:
+        """The next one, or None when more has to be received. Raises Refused and Gone."""
+        while True:
+            try:
+                event = self._machine.next_event()
+            except h11.RemoteProtocolError as error:
+                raise Refused(error.error_status_hint, str(error)) from None
+            if isinstance(event, h11.Request):
+                self._head = event
+                _check(event)
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+                if len(self._body) > BODY_BYTES_MAX:
+                    raise Refused(413, "the body is too large")
+            elif isinstance(event, h11.EndOfMessage):
+                assert self._head is not None
+                return Request(_scope(self._head) | self._addresses, bytes(self._body))
+            elif isinstance(event, h11.ConnectionClosed):
+                raise Gone
+            else:
+                return None
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether an answer has begun: it is too late for another one."""
+        return self._machine.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
+
+    def answer(self, message: Message) -> Iterator[bytes]:
+        """The bytes of a message of the application's, in portions, each made when it is asked for."""
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), (b"date", self._date().encode())]
+            self._unsent = self._machine.send(h11.Response(status_code=message["status"], headers=headers)) or b""
+            return
+        body = message.get("body", b"")
+        if self._head is not None and self._head.method == b"HEAD":
+            body = b""
+        for begin in range(0, len(body), PORTION_BYTES):
+            yield self._with_head(h11.Data(data=body[begin : begin + PORTION_BYTES]))
+        if not message.get("more_body", False):
+            yield self._with_head(h11.EndOfMessage())
+
+    def _with_head(self, event: h11.Data | h11.EndOfMessage) -> bytes:
+        unsent, self._unsent = self._unsent, b""
+        return unsent + (self._machine.send(event) or b"")
+
+    def refuse(self, status: int, reason: str) -> bytes:
+        """A whole answer in place of the application's, the last one of the connection; none if one has begun."""
+        if self.has_answered:
+            return b""
+        text = reason.encode() + b"\n"
+        headers = [
+            ("connection", "close"),
+            ("content-type", "text/plain; charset=utf-8"),
+            ("content-length", str(len(text))),
+        ]
+        start = {"type": "http.response.start", "status": status, "headers": headers}
+        return b"".join([*self.answer(start), *self.answer({"type": "http.response.body", "body": text})])
+
+    def next_cycle(self) -> bool:
+        """Whether another request may follow the answer."""
+        if self._machine.our_state is not h11.DONE or self._machine.their_state is not h11.DONE:
+            return False
+        self._machine.start_next_cycle()
+        self._begin()
+        return True
+
+
+def _check(head: h11.Request) -> None:
+    """Raises Refused."""
+    if head.http_version not in _VERSIONS:
+        raise Refused(505, "only HTTP/1.1 is spoken")
+    if not head.target.startswith(b"/"):  # a proxy is asked otherwise, and by the name of somebody else
+        raise Refused(400, "not a path")
+
+
+def _scope(head: h11.Request) -> dict[str, object]:
+    """As ASGI has it."""
+    path, _, query = head.target.partition(b"?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": head.http_version.decode(),
+        "method": head.method.decode(),
+        "scheme": "http",
+        "path": unquote(path.decode("ascii")),
+        "raw_path": path,
+        "query_string": query,
+        "root_path": "",
+        "headers": list(head.headers),
+    }

@@ -1,0 +1,65 @@
+"""What becomes of a request whose handler failed: counted, told to the log, and answered as Kafka would (handleError).
+
+A peer that finds a way to make handlers fail may do so as often as it likes: the log hears of some failures a minute,
+the metrics of all. What the peer broke itself is not answered: `ProtocolViolation` goes on to whoever closes.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.wire.connection import ProtocolViolation
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kafkawire.requests.api import Api, Response
+    from kafkawire.requests.context import RequestContext
+
+LOGGED_PER_MINUTE_MAX: Final = 10
+MINUTE_S: Final = 60.0
+
+_log = structlog.get_logger(__name__)
+
+
+class FailureLog:
+    """Tells so many failures a minute, each with its traceback, and with the next one how many it kept to itself."""
+
+    def __init__(self) -> None:
+        self._begin_s = -inf
+        self._logged = 0
+        self._untold = 0
+
+    def note(self, error: Exception, now_s: float, **facts: object) -> None:
+        """A failure at `now_s`, on any clock."""
+        if now_s - self._begin_s >= MINUTE_S:
+            self._begin_s, self._logged = now_s, 0
+        if self._logged == LOGGED_PER_MINUTE_MAX:
+            self._untold += 1
+            return
+        _log.error("request failed", exc_info=error, untold=self._untold, **facts)
+        self._logged += 1
+        self._untold = 0
+
+
+def answer_failure(api: Api, context: RequestContext, request: Any, error: Exception) -> Response:
+    """The response that says UNKNOWN_SERVER_ERROR. Raises ProtocolViolation where there is nothing to say."""
+    metrics = context.broker.metrics
+    if isinstance(error, ProtocolViolation):
+        metrics.protocol_violations += 1
+        raise error
+    metrics.by_api[api.key].failures += 1
+    context.broker.failures.note(
+        error,
+        trio.current_time(),
+        api=api.name,
+        version=context.api_version,
+        client=repr(context.client_id),
+        peer=context.connection.peer_host,
+    )
+    return api.refuse(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
