@@ -23,8 +23,8 @@ from coordinator.cluster.controller import TopicDefaults
 from coordinator.errors import CannotStart
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupCoordinators, GroupOptions
-from coordinator.groups.shard import ViewMode
 from coordinator.groups.turn import GroupSettings
+from coordinator.groups.writer import ViewMode
 from coordinator.metadata.embedded import open_embedded
 from coordinator.metadata.store import MetadataStore
 from coordinator.runtime import Coordinator, CoordinatorSettings
