@@ -348,7 +348,8 @@ class ReadyWaiter(Protocol):
 
     A watched partition is reported once per drain, however often it changed: its high watermark moved, its log went
     offline, it was deleted or changed leadership. The report says "look again", not what happened. The cost of a
-    change is proportional to the waiters of that partition, the cost of a drain to the partitions that changed.
+    change is proportional to the waiters of that partition that have drained since the one before, the cost of a drain
+    to the partitions that changed.
     Watch first and read then, or do both without an await between: nothing is missed. Close it when done.
     """
 

@@ -8,14 +8,18 @@ what to sync; nothing here is async: callers know which thread they are on.
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
+
+from engine.page_cache import cached_pages
 
 IOV_MAX = 1024
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+_READ_AHEAD_BYTES = 128 * 1024  # Linux' default: what comes into memory together, and mostly goes together
 ASIDE_SUFFIX = ".tmp"
 _SPARE_MIN_BYTES = 64 * 1024  # less is not worth a trip to the disk, and may be the filesystem's own
 
@@ -37,6 +41,9 @@ class File(Protocol):
 
     def read_cached(self, position: int, size_bytes: int) -> bytes | None:
         """As `read_at`, but never waiting for the disk: None, or fewer bytes, when not all of it is in memory."""
+
+    def is_cached(self, position: int, size_bytes: int) -> bool:
+        """Whether all of this part is in memory, as far as the system tells."""
 
     def read_ahead(self, position: int, size_bytes: int) -> None:
         """Tell that this part will be read soon, in order."""
@@ -199,6 +206,17 @@ class PosixFile:
                 raise
             self._tells_cached = False  # a filesystem in memory, most likely
             return self.read_at(position, size_bytes)
+
+    def is_cached(self, position: int, size_bytes: int) -> bool:
+        last = position + size_bytes - 1
+        found = cached_pages(self._descriptor, position, size_bytes)
+        if found is None:
+            looked_at = [*range(position, last, _READ_AHEAD_BYTES), last]
+        elif found <= last // mmap.PAGESIZE - position // mmap.PAGESIZE:
+            return False
+        else:
+            looked_at = [last]  # the last one to come, if they are being read just now
+        return all(self.read_cached(each, 1) for each in looked_at)
 
     def read_ahead(self, position: int, size_bytes: int) -> None:
         os.posix_fadvise(self._descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)

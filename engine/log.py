@@ -349,8 +349,9 @@ class Log:
         size_bytes = min(max(max_size_bytes, first_size_bytes), checked_end - position)
         if size_bytes < first_size_bytes:
             raise NotLoaded
-        if position + FRESH_BYTES < segment.size_bytes or position < segment.checked_from:
-            _cached(file)(position + size_bytes - 1, 1)
+        is_fresh = segment.checked_from <= position >= segment.size_bytes - FRESH_BYTES
+        if not is_fresh and not file.is_cached(position, size_bytes):
+            raise NotLoaded  # sent now, it would keep the loop waiting wherever a page is missing
         return FileRange(file, position, size_bytes)
 
     def may_hold(self, timestamp_ms: int, limit: Mark) -> list[Segment]:

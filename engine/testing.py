@@ -49,7 +49,7 @@ class _Inode:
         self.content = bytearray()
         self.durable = bytearray()
         self.unsynced: list[Operation] = []
-        self.is_cached = True
+        self.cold = range(0)  # the part that is not in memory
         self.allocated_bytes = 0
         self.modified_ms = 0
 
@@ -70,8 +70,7 @@ class _Inode:
 
     def forget(self) -> None:
         """The page cache is dropped; the size stays, and what never reached the disk reads as zeros."""
-        size_bytes = len(self.content)
-        self.content = self.durable[:size_bytes].ljust(size_bytes, b"\0")
+        self.content = self.durable[: len(self.content)].ljust(len(self.content), b"\0")
 
     def crash(self, loss: Loss) -> None:
         for operation in loss.survivors(self.unsynced):
@@ -137,11 +136,16 @@ class MemoryFile:
     def read_at(self, position: int, size_bytes: int) -> bytes:
         self._check_alive()
         self._filesystem.trip("read", self._inode.path)
-        self._inode.is_cached = True
+        if not self.is_cached(position, size_bytes):
+            self._inode.cold = range(0)
         return bytes(self._inode.content[position : position + size_bytes])
 
     def read_cached(self, position: int, size_bytes: int) -> bytes | None:
-        return self.read_at(position, size_bytes) if self._inode.is_cached else None
+        return self.read_at(position, size_bytes) if self.is_cached(position, size_bytes) else None
+
+    def is_cached(self, position: int, size_bytes: int) -> bool:
+        cold = self._inode.cold
+        return position >= cold.stop or position + size_bytes <= cold.start
 
     def read_ahead(self, position: int, size_bytes: int) -> None:
         self._check_alive()
@@ -290,6 +294,12 @@ class MemoryFileSystem:
                 node = node.entries.get(name) if isinstance(node, _Directory) else None
         return node
 
+    def _inode(self, path: str) -> _Inode:
+        node = self._node(path)
+        if not isinstance(node, _Inode):
+            raise FileNotFoundError(errno.ENOENT, path)
+        return node
+
     def _directory(self, path: str) -> _Directory:
         node = self._node(path)
         if not isinstance(node, _Directory):
@@ -301,17 +311,12 @@ class MemoryFileSystem:
         return self._directory(parent), name
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
-        node = self._node(path)
-        if node is None:
-            if not create:
-                raise FileNotFoundError(errno.ENOENT, path)
+        if create and self._node(path) is None:
             fault = self.find_fault("create", path)
             if fault is not None:
                 raise classified(OSError(fault.errno, errno.errorcode[fault.errno]), nothing_written=True)
             self.do(Operation("create", path, len(self._inodes) + 1))
-            node = self._node(path)
-        assert isinstance(node, _Inode)
-        return MemoryFile(self, node)
+        return MemoryFile(self, self._inode(path))
 
     def make_dir(self, path: str) -> None:
         fault = self.find_fault("make_dir", path)
@@ -330,23 +335,19 @@ class MemoryFileSystem:
         return self.open(path).size()
 
     def modified_ms(self, path: str) -> int:
-        node = self._node(path)
-        if not isinstance(node, _Inode):
-            raise FileNotFoundError(errno.ENOENT, path)
-        return node.modified_ms
+        return self._inode(path).modified_ms
 
-    def _check_exists(self, path: str) -> None:
+    def _trip_if_there(self, kind: str, path: str) -> None:
         if self._node(path) is None:
             raise FileNotFoundError(errno.ENOENT, path)
+        self.trip(kind, path)
 
     def rename(self, source: str, target: str) -> None:
-        self._check_exists(source)
-        self.trip("rename", source)
+        self._trip_if_there("rename", source)
         self.do(Operation("rename", source, target=target))
 
     def unlink(self, path: str) -> None:
-        self._check_exists(path)
-        self.trip("unlink", path)
+        self._trip_if_there("unlink", path)
         self.do(Operation("unlink", path))
 
     def remove_dir(self, path: str) -> None:
@@ -372,7 +373,11 @@ class MemoryFileSystem:
     def drop_cache(self) -> None:
         """Nothing is in memory until it was read once."""
         for inode in self._inodes.values():
-            inode.is_cached = False
+            inode.cold = range(len(inode.content))
+
+    def evict(self, path: str, part: range) -> None:
+        """This part of a file is not in memory until some of it was read."""
+        self._inode(path).cold = part
 
     # For tests that look at, or damage, what is on disk
 
@@ -382,19 +387,14 @@ class MemoryFileSystem:
 
     def content(self, path: str) -> bytes:
         """The bytes of a file as programs see them."""
-        node = self._node(path)
-        assert isinstance(node, _Inode)
-        return bytes(node.content)
+        return bytes(self._inode(path).content)
 
     def allocated_bytes(self, path: str) -> int:
         """Of a file, beyond what it grew to by itself; 0 when nothing was allocated."""
-        node = self._node(path)
-        assert isinstance(node, _Inode)
-        return node.allocated_bytes
+        return self._inode(path).allocated_bytes
 
     def damage(self, path: str, position: int, data: bytes) -> None:
         """Overwrite bytes on the disk behind everybody's back."""
-        node = self._node(path)
-        assert isinstance(node, _Inode)
+        node = self._inode(path)
         node.content[position : position + len(data)] = data
         node.durable = bytearray(node.content)

@@ -1,8 +1,9 @@
 """Long polls: who is told when a partition has something new.
 
-A waiter watches any number of partitions; a partition that changes puts itself on the waiter's list, once. So a
-change costs one step per waiter of that partition, and a wake-up one step per partition that changed, however many
-are watched. Nothing here carries data or knows offsets: whoever wakes looks again.
+A waiter watches any number of partitions; a partition that changes puts itself on the waiter's list, and forgets the
+waiter until it has taken the list. So a change costs one step per waiter that has looked since the last one, nothing
+for those who are away, and a wake-up one step per partition that changed, however many are watched. Nothing here
+carries data or knows offsets: whoever wakes looks again.
 """
 
 import trio
@@ -11,7 +12,7 @@ from engine.api import PartitionLog
 
 
 class Watched:
-    """The part of a partition that knows its waiters."""
+    """The part of a partition that knows who is to be told of its next change."""
 
     __slots__ = ("_waiters",)
 
@@ -19,8 +20,9 @@ class Watched:
         self._waiters: dict[Waiter, None] = {}  # a dict keeps the order: simulations must repeat
 
     def announce_change(self) -> None:
-        """Tell every waiter to look again."""
-        for waiter in self._waiters:
+        """Tell every waiter to look again, once until it does."""
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters:
             waiter.note(self)
 
 
@@ -46,13 +48,15 @@ class Waiter:
         log._waiters.pop(self, None)
 
     def note(self, log: Watched) -> None:
-        """`log` changed; called by it."""
+        """`log` changed; called by it, once until the change is taken."""
         self._changed[log] = None
         if self._wake_up is not None:
             self._wake_up.set()
 
     def take_changed(self) -> list[PartitionLog]:
         changed = [self._watched[log] for log in self._changed]
+        for log in self._changed:
+            log._waiters[self] = None
         self._changed.clear()
         return changed
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from coordinator.api import BrokerEndpoint, ClusterImage
+from coordinator.api import BrokerEndpoint
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.errors import CannotStart
 from coordinator.groups.service import GroupCoordinators
@@ -39,6 +39,7 @@ from kafkawire.adapters.state_logs import EngineStateLogs
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.log_levels import LEVELS, LogLevels
+from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
 from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all
@@ -284,6 +285,7 @@ class Broker:
             now_ms=self.world.now_ms,
             authorizer=self._authorizer,
         )
+        nursery.start_soon(expire_sessions, interfaces.fetch_sessions)
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
         named = {name: [listener] for name, listener in self.listeners.items()}
         await nursery.start(partial(self._serve, named, Dispatcher(interfaces, API_TABLE)))
@@ -298,9 +300,6 @@ class Broker:
         """Serves until `stop`; then the parts behind the server are closed and every other task is ended."""
         await serve(listeners, dispatcher, self._limits, stop=self.stop, stats=self.stats, task_status=task_status)
         self.drained.set()
-
-    def _current_image(self) -> ClusterImage:
-        return self.coordinator.image
 
     def _high_watermark(self, topic: str, partition: int) -> int | None:
         return high_watermark(self.store, self.coordinator.image, topic, partition)
@@ -328,7 +327,7 @@ class Broker:
         from kafkawire.http.record_search import RecordSearch
 
         assert self._groups is not None
-        store, image, me = self.store, self._current_image, self.config.node_id
+        store, image, me = self.store, lambda: self.coordinator.image, self.config.node_id
         health = Health(lambda: self.is_live, image, store, store.statistics, me)
         messages = RecordSearch(self.coordinator, store, self._authorizer)
         collector = BrokerCollector(self.metrics, self.stats, store.stats, watch, image, store.statistics, me)

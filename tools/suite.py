@@ -107,6 +107,7 @@ TEST = [
     pytest_stage("planted bugs that are caught soon", 240, "compat_tests/exam", "-k", "is_caught"),
     pytest_stage("what users install", 480, "compat_tests/install"),
     pytest_stage("the README", 480, "compat_tests/readme"),
+    pytest_stage("data dirs of earlier versions", 120, "compat_tests/formats"),
     pytest_stage("clients", 480, *NEWEST, "compat_tests/serve", *CLIENTS),
     pytest_stage("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
     pytest_stage("groups of stock clients", 480, "compat_tests/groups"),

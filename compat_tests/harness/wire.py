@@ -64,11 +64,11 @@ def request_frame(api_key: int, version: int, body: bytes, correlation_id: int =
     return struct.pack(">hhih6s", api_key, version, correlation_id, 6, b"compat") + body
 
 
-def fetch_frame(topic: str, offset: int, max_wait_ms: int) -> bytes:
-    """A Fetch of partition 0 that waits for a byte."""
+def fetch_frame(topic: str, offset: int, max_wait_ms: int, partition: int = 0) -> bytes:
+    """A Fetch that waits for a byte."""
     name = topic.encode()
     body = struct.pack(">iiiib", -1, max_wait_ms, 1, MAX_BYTES, 0)
-    body += struct.pack(f">ih{len(name)}siiqi", 1, len(name), name, 1, 0, offset, MAX_BYTES)
+    body += struct.pack(f">ih{len(name)}siiqi", 1, len(name), name, 1, partition, offset, MAX_BYTES)
     return request_frame(FETCH, 4, body)
 
 
@@ -76,7 +76,11 @@ def stored_records(broker: Broker, topic: str) -> bytes:
     """What partition 0 holds from offset 0 on, as the broker sends it: batches, still compressed."""
     with WireConnection(broker.port) as connection:
         connection.send_frame(fetch_frame(topic, 0, max_wait_ms=1000))
-        reply = connection.receive_frame()
+        return fetched_records(connection.receive_frame(), topic)
+
+
+def fetched_records(reply: bytes | None, topic: str) -> bytes:
+    """Out of the answer to `fetch_frame`."""
     assert reply is not None, "the broker closed the connection"
     position = 4 + 4 + 4 + 2 + len(topic.encode()) + 4  # correlation id, throttle, one topic, one partition
     _, error, _, _, aborted_count, records_size = struct.unpack_from(">ihqqii", reply, position)

@@ -25,8 +25,9 @@ from coordinator.errors import (
 )
 from coordinator.groups.api import DEFAULT_RETENTION_MS, GroupCounters
 from coordinator.groups.pending import after_all, settled
-from coordinator.groups.shard import Shard, ShardWorld, Table, ViewMode
+from coordinator.groups.shard import Shard, ShardWorld, Table
 from coordinator.groups.table import GroupTable
+from coordinator.groups.writer import RoundWriter, ViewMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -101,7 +102,7 @@ class GroupCoordinators:
         self._world = ShardWorld(
             logs=logs,
             view=view,
-            view_mode=options.view_mode,
+            writer=RoundWriter(view, options.view_mode),
             on_unsaved=self._note_unsaved,
             new_table=lambda: GroupTable(options.groups, options.offsets, self.counters),
             wall_ms=wall_ms,
@@ -113,6 +114,7 @@ class GroupCoordinators:
     async def run(self) -> None:
         """Leads shards, flushes the view and lets offsets expire, for as long as the broker lives."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._world.writer.run)
             if self._options.view_mode is ViewMode.CACHED:
                 nursery.start_soon(self._save_now_and_then)
             nursery.start_soon(self._sweep_now_and_then)

@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets` at work: what its groups decide is written, and told when it is durable.
 
-Commands run when they come and change the table at once. Their records gather in a *round*; while one round is on its
-way to the disk the next one fills, and each becomes one batch. An answer is held back until the round is durable in
+Commands run when they come and change the table at once. Their records gather in a *round* (`writer`); while one is on
+its way to the disk the next one fills, and each becomes one batch. An answer is held back until the round is durable in
 which its group was last written, whether or not the command itself wrote anything (RULES C1). When the log fails, the
 table is dropped, everybody is sent away, and the partition is read anew: what of it was durable decides.
 """
@@ -9,7 +9,7 @@ table is dropped, everybody is sent away, and the partition is read anew: what o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -21,13 +21,15 @@ from coordinator.groups.members import NEVER_MS
 from coordinator.groups.pending import Answer
 from coordinator.groups.records import UnknownRecord
 from coordinator.groups.table import GroupTable
+from coordinator.groups.writer import Round
 from coordinator.state_log import StateLogFailed
 from coordinator.state_view import Checkpoint, PartitionChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from coordinator.groups.entry import Effects
+    from coordinator.groups.writer import RoundWriter
     from coordinator.state_log import StateLog, StateLogs, StateRecord
     from coordinator.state_view import StateView
 
@@ -41,42 +43,17 @@ Asker = Answer[object]
 Table = GroupTable[Asker]
 
 
-class ViewMode(Enum):
-    """offsets.view.mode: whether the view is written now and then, or before every answer."""
-
-    CACHED = "cached"
-    DIRECT = "direct"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardWorld:
     """What all shards share."""
 
     logs: StateLogs
     view: StateView
-    view_mode: ViewMode
+    writer: RoundWriter
     on_unsaved: Callable[[], None]  # there is something for the view
     new_table: Callable[[], Table]
     wall_ms: Callable[[], int]
     new_id: Callable[[], str]
-
-
-class _Round:
-    """Records that are written together, and who is told what when they are durable."""
-
-    __slots__ = ("held", "is_durable", "records")
-
-    def __init__(self) -> None:
-        self.records: list[StateRecord] = []
-        self.held: list[tuple[Asker, object]] = []
-        self.is_durable = False
-
-    def release(self) -> None:
-        """Groups keep the round that they were last written in: nothing of it stays but that it is durable."""
-        self.is_durable = True
-        held, self.held, self.records = self.held, [], []
-        for asker, outcome in held:
-            asker.settle(outcome)
 
 
 class Shard:
@@ -90,8 +67,10 @@ class Shard:
         self._topic = topic
         self._world = world
         self._table = world.new_table()
-        self._filling = _Round()
-        self._in_flight: _Round | None = None
+        self._log: StateLog | None = None  # once it is read
+        self._failure: Exception | None = None
+        self._filling = Round()
+        self._in_flight: Round | None = None
         self._woken = trio.Event()
         self._sleeps_until_ms = NEVER_MS
         self._checkpoint = Checkpoint(topic_id, NO_EPOCH, 0)
@@ -125,8 +104,9 @@ class Shard:
         try:
             while True:
                 try:
-                    state_log = await self._load()
-                    await self._serve(state_log)
+                    self._failure = None
+                    await self._load()
+                    await self._serve()
                 except StateLogFailed as error:
                     log.warning("groups are dropped", topic=self._topic, partition=self.partition, reason=str(error))
                 except Exception:  # a bug that one group meets must not stop the broker
@@ -144,7 +124,7 @@ class Shard:
 
     # Loading
 
-    async def _load(self) -> StateLog:
+    async def _load(self) -> None:
         state_log = await self._world.logs.get(self.topic_id, self._topic, self.partition)
         offset = await self._load_view(state_log)
         while offset < state_log.end_offset:
@@ -153,10 +133,10 @@ class Shard:
             self._note(read.records)
             offset = read.next_offset
             self._checkpoint = Checkpoint(self.topic_id, read.leader_epoch, offset)
+        self._log = state_log
+        self.is_loaded = True
         for effects in self._table.wake(self._moment()):
             self._perform(effects)
-        self.is_loaded = True
-        return state_log
 
     async def _load_view(self, state_log: StateLog) -> int:
         """Where to read on. A view that is not of this log is forgotten (RULES C2)."""
@@ -189,56 +169,60 @@ class Shard:
 
     # Serving
 
-    async def _serve(self, state_log: StateLog) -> None:
-        while True:
+    async def _serve(self) -> None:
+        """Lets time pass, until the log fails."""
+        while self._failure is None:
             self._woken = trio.Event()
             for effects in self._table.expire(self._moment()):
                 self._perform(effects)
-            if self._filling.records:
-                await self._write(state_log)
-                continue
             self._sleeps_until_ms = self._table.next_due_ms()
             with trio.move_on_at(self._sleeps_until_ms / 1000):
                 await self._woken.wait()
             self._sleeps_until_ms = NEVER_MS
+        raise self._failure
 
-    async def _write(self, state_log: StateLog) -> None:
-        """One round, in as few batches as the log takes."""
+    # Writing: what the writer calls, see `writer.Writable`
+
+    async def write(self) -> None:
+        if self._log is None or self._in_flight is not None or not self._filling.records:
+            return
         written = self._in_flight = self._filling
-        self._filling = _Round()
-        pending = []
-        for batch in _batches(written.records, state_log):
-            await state_log.wait_for_room()
-            pending.append(state_log.append(batch, self._world.wall_ms()))
-        end_offset = 0
-        for one in pending:
-            if not one.is_settled:
-                settled = trio.Event()
-                one.call_when_settled(settled.set)
-                await settled.wait()
-            end_offset = one.result()
+        self._filling = Round()
+        try:
+            await written.append_to(self._log, self._world.wall_ms)
+        except StateLogFailed:
+            if written is self._in_flight:
+                raise
+            return  # it was dropped while it waited for room
+        written.call_when_settled(partial(self._world.writer.settled, self, written))
+
+    def confirm(self, written: Round) -> None:
+        if written is not self._in_flight or self._log is None:
+            return
+        end_offset = [one.result() for one in written.pending][-1]
         if end_offset - self._checkpoint.next_offset != len(written.records):
             written.release()
             raise StateLogFailed("somebody else writes to it")  # as an administrator's tool may
-        self._checkpoint = Checkpoint(self.topic_id, state_log.leader_epoch, end_offset)  # with all of its records
+        self._checkpoint = Checkpoint(self.topic_id, self._log.leader_epoch, end_offset)  # with all of its records
         self._note(written.records)
-        if self._world.view_mode is ViewMode.DIRECT:
-            await self.save()
-        self._in_flight = None
-        written.release()
+
+    def release(self, written: Round) -> None:
+        if written is self._in_flight:
+            self._in_flight = None
+            written.release()
+            if self._filling.records:
+                self._world.writer.ready(self)
+
+    def fail(self, error: Exception) -> None:
+        self._drop()
+        self._failure = error
+        self._woken.set()
 
     def _note(self, records: Sequence[StateRecord]) -> None:
         self._unsaved.update(records)
         self._world.on_unsaved()
 
-    async def save(self) -> None:
-        """Brings the view up to here."""
-        change = self.take_unsaved()
-        if change is not None:
-            await self._world.view.save([change])
-
     def take_unsaved(self) -> PartitionChange | None:
-        """What the view does not have yet; whoever takes it saves it."""
         if not self._unsaved:
             return None
         values, self._unsaved = self._unsaved, {}
@@ -254,25 +238,27 @@ class Shard:
         mark = newest if entry is None else entry.mark
         for asker, outcome in answers:
             self._hold(mark, asker, outcome)
-        if records or self._table.next_due_ms() < self._sleeps_until_ms:
+        if records and self._in_flight is None:
+            self._world.writer.ready(self)
+        if self._table.next_due_ms() < self._sleeps_until_ms:
             self._woken.set()
 
     def _hold(self, mark: object, asker: Asker, outcome: object) -> None:
-        if isinstance(mark, _Round) and not mark.is_durable:
-            mark.held.append((asker, outcome))
+        if isinstance(mark, Round) and not mark.is_durable:
+            mark.hold(asker, outcome)
         else:
             asker.settle(outcome)
 
-    def _newest_round(self) -> _Round | None:
+    def _newest_round(self) -> Round | None:
         return self._filling if self._filling.records else self._in_flight
 
     def _drop(self) -> None:
         """Nothing is known any more. Whoever waits asks again, here or elsewhere."""
-        self.is_loaded = False
-        held = [asker for each in (self._in_flight, self._filling) if each is not None for asker, _ in each.held]
+        self.is_loaded, self._log = False, None
+        held = [asker for each in (self._in_flight, self._filling) if each is not None for asker in each.held]
         held += self._table.waiting()
         self._table = self._world.new_table()
-        self._filling, self._in_flight = _Round(), None
+        self._filling, self._in_flight = Round(), None
         self._unsaved = {}
         for asker in held:
             asker.settle(NotCoordinator(f"{self._topic}-{self.partition} is not led any more"))
@@ -298,14 +284,3 @@ class Shard:
 
     def _moment(self) -> Moment:
         return Moment(round(trio.current_time() * 1000), self._world.wall_ms(), self._world.new_id)
-
-
-def _batches(records: Sequence[StateRecord], state_log: StateLog) -> Iterator[Sequence[StateRecord]]:
-    first, size_bytes, size_max_bytes = 0, state_log.batch_overhead_bytes, state_log.batch_size_max_bytes
-    for number, record in enumerate(records):
-        record_size_bytes = state_log.size_of(record)
-        if number > first and size_bytes + record_size_bytes > size_max_bytes:
-            yield records[first:number]
-            first, size_bytes = number, state_log.batch_overhead_bytes
-        size_bytes += record_size_bytes
-    yield records[first:]

@@ -5,11 +5,22 @@ import os
 import random
 import resource
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from engine.filesystem import DiskFull, FileSystem, PosixFileSystem, Usage, preallocate, read_small, replace_small
+import engine.filesystem
+from engine.filesystem import (
+    DiskFull,
+    FileSystem,
+    PosixFile,
+    PosixFileSystem,
+    Usage,
+    preallocate,
+    read_small,
+    replace_small,
+)
 from engine.testing import Fault, MemoryFile, MemoryFileSystem
 
 
@@ -36,6 +47,56 @@ def test_files(place: tuple[FileSystem, str]) -> None:
     assert file.read_at(5, 10) == b""
     file.write_at([b"x"], 8)
     assert file.read_at(0, 100) == b"hello\0\0\0x"
+
+
+def test_what_is_not_in_memory_is_told_wherever_it_lies(place: tuple[FileSystem, str]) -> None:
+    filesystem, root = place
+    path, size_bytes, hole = f"{root}/a", 16 << 20, range(4 << 20, 12 << 20)  # in whole folios, however large they are
+    file = filesystem.open(path, create=True)
+    file.write_at([bytes(size_bytes)], 0)
+    file.fdatasync()
+    file.read_at(0, size_bytes)
+    assert file.is_cached(0, size_bytes)
+    assert file.is_cached(5, 1)
+    evict(filesystem, path, hole)
+    if isinstance(filesystem, PosixFileSystem) and file.read_cached(8 << 20, 1) is not None:
+        pytest.skip("needs a filesystem whose pages can be dropped")
+    assert file.read_cached(0, 1) == file.read_cached(size_bytes - 1, 1) == b"\0"
+    assert not file.is_cached(0, size_bytes)
+    assert not file.is_cached(hole.stop - 10, 20)
+    assert file.is_cached(0, hole.start)
+    assert file.is_cached(hole.stop, size_bytes - hole.stop)
+    file.read_at(0, size_bytes)
+    assert file.is_cached(0, size_bytes)
+
+
+@pytest.mark.parametrize("position", [0, 1, 4095, 4096, 200_000])
+@pytest.mark.parametrize("size_bytes", [1, 4096, 300_000])
+def test_where_the_kernel_counts_no_pages_every_window_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, position: int, size_bytes: int
+) -> None:
+    looked_at: list[int] = []
+
+    def read_cached(_file: PosixFile, at: int, _size_bytes: int) -> bytes:
+        looked_at.append(at)
+        return b"x"
+
+    monkeypatch.setattr(engine.filesystem, "cached_pages", lambda *_: None)
+    monkeypatch.setattr(PosixFile, "read_cached", read_cached)
+    file = PosixFileSystem().open(f"{tmp_path}/a", create=True)
+    assert file.is_cached(position, size_bytes)
+    last = position + size_bytes - 1
+    assert {looked_at[0], looked_at[-1]} == {position, last}
+    assert all(after - before <= 128 * 1024 for before, after in pairwise(looked_at))
+
+
+def evict(filesystem: FileSystem, path: str, part: range) -> None:
+    if isinstance(filesystem, MemoryFileSystem):
+        filesystem.evict(path, part)
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, part.start, len(part), os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
 
 
 def test_allocated_space_is_no_size_and_is_given_back(place: tuple[FileSystem, str]) -> None:

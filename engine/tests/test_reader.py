@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import gc
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from engine.errors import CorruptMessage, NotLoaded, OffsetOutOfRange
 from engine.filesystem import PosixFileSystem
 from engine.index import ENTRY, Entry, entry_pair, following, partition_key, read_entry
 from engine.index_keeper import IndexKeeper
+from engine.log import FRESH_BYTES
 from engine.partition import Partition
 from engine.testing import Fault, MemoryFileSystem
 from engine.testing_index import MemoryIndex
@@ -68,6 +70,33 @@ async def test_reads_wait_for_no_disk() -> None:
             assert log.read(3, 0, EVERYTHING, at_least_one=False).size_bytes == 0
             assert batches_in(bytes_of((await read(log, 3)).records))[0][0].base_offset == 3
         assert len(await read_all(log)) == 500
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_nothing_is_sent_with_a_page_of_it_missing(seed: int) -> None:
+    """Wherever the hole is: first and last page of what is asked for may well be in memory."""
+    rng = random.Random(seed)
+    filesystem, config = MemoryFileSystem(), LogConfig(segment_size_bytes=FRESH_BYTES * 3)
+    async with running(filesystem) as store:
+        log = await open_orders(store, config)
+        for _ in range(20):
+            await append(log, rng.randbytes(1_000_000))
+        size_bytes = len(filesystem.content(LOG_FILE))
+        for _ in range(20):
+            start = rng.randrange(size_bytes - FRESH_BYTES)
+            hole = range(start, start + rng.choice([1, 4096, 100_000]))
+            filesystem.evict(LOG_FILE, hole)
+            offset, wanted_bytes = rng.randrange(10), rng.randrange(1, 5_000_000)
+            try:
+                found = log.read(offset, wanted_bytes, EVERYTHING, at_least_one=True).records[0]
+            except NotLoaded:
+                found = (await read(log, offset, wanted_bytes)).records[0]
+                begin, end = found.position, found.position + found.size_bytes
+                assert begin < hole.stop, "what is missing is elsewhere"
+                assert hole.start < end, "what is missing is elsewhere"
+            else:
+                begin, end = found.position, found.position + found.size_bytes
+                assert end <= hole.start or hole.stop <= begin
 
 
 async def test_a_segment_that_is_deleted_while_it_is_looked_up_is_not_taken_for_damaged(

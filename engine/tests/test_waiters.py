@@ -1,5 +1,7 @@
 """Long polls: woken once, told what changed, at a cost that does not grow with what is watched."""
 
+import random
+
 import pytest
 import trio
 import trio.testing
@@ -8,6 +10,7 @@ from engine.api import LogConfig, TopicPartition
 from engine.errors import UnknownPartition
 from engine.testing import MemoryFileSystem
 from engine.tests.helpers import append, open_orders, running
+from engine.waiters import Waiter, Watched
 
 
 async def test_woken_once_for_several_changes_and_told_which() -> None:
@@ -77,3 +80,72 @@ async def test_cost_of_a_change_does_not_grow_with_what_is_watched() -> None:
         waiter.take_changed()
         await append(logs[500], b"a")
         assert waiter.take_changed() == [logs[500]]
+
+
+class CountingWaiter(Waiter):
+    """How often it was told of a change."""
+
+    calls = 0
+
+    def note(self, log: Watched) -> None:
+        self.calls += 1
+        super().note(log)
+
+
+async def test_whoever_is_away_costs_a_change_nothing() -> None:
+    """A thousand sessions that watch a busy partition and do not look are told once, one that looks each time."""
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store)
+        idle, looking = [CountingWaiter() for _ in range(1000)], CountingWaiter()
+        for waiter in (*idle, looking):
+            waiter.watch(log)
+        for _ in range(50):
+            await append(log, b"a")
+            assert looking.take_changed() == [log]
+        assert looking.calls == 50
+        assert {waiter.calls for waiter in idle} == {1}
+        assert [waiter.take_changed() for waiter in idle] == [[log]] * 1000
+        await append(log, b"a")
+        assert {waiter.calls for waiter in idle} == {2}
+
+
+class ModelWaiter:
+    """What a waiter has to tell, by the plainest of means."""
+
+    def __init__(self) -> None:
+        self.watched: list[int] = []
+        self.changed: list[int] = []
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_nothing_is_missed_whatever_comes_between(seed: int) -> None:
+    rng = random.Random(seed)
+    async with running(MemoryFileSystem()) as store:
+        logs = [await store.open_partition(TopicPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(4)]
+        waiters = [CountingWaiter() for _ in range(5)]
+        models = [ModelWaiter() for _ in waiters]
+        takes = 0
+        for _ in range(400):
+            number, which = rng.randrange(len(logs)), rng.randrange(len(waiters))
+            waiter, model = waiters[which], models[which]
+            match rng.choice(["change", "change", "watch", "unwatch", "take", "close"]):
+                case "change":
+                    logs[number].announce_change()
+                    for one in models:
+                        if number in one.watched and number not in one.changed:
+                            one.changed.append(number)
+                case "watch":
+                    waiter.watch(logs[number])
+                    model.watched.append(number)
+                case "unwatch":
+                    waiter.unwatch(logs[number])
+                    model.watched = [one for one in model.watched if one != number]
+                    model.changed = [one for one in model.changed if one != number]
+                case "take":
+                    assert waiter.take_changed() == [logs[one] for one in model.changed]
+                    takes += len(model.changed)
+                    model.changed = []
+                case _ if rng.random() < 0.2:
+                    waiter.close()
+                    models[which] = ModelWaiter()
+        assert takes > 20

@@ -6,8 +6,8 @@ from typing import Final
 
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupOptions
-from coordinator.groups.shard import ViewMode
 from coordinator.groups.turn import GroupSettings
+from coordinator.groups.writer import ViewMode
 from engine.cleaning_pass import CleanerOptions
 from engine.retention_keeper import RetentionOptions
 from kafkawire.config.broker_config import Config

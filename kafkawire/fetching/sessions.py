@@ -2,7 +2,8 @@
 
 A client with many partitions names them once; from then on it sends what changed on its side and gets what changed on
 ours. A session here also keeps its partitions watched in the engine, so that a request costs as much as there are
-partitions with news, not as many as the session has. After Kafka's FetchSession, FetchSessionCacheShard.
+partitions with news, not as many as the session has. After Kafka's FetchSession, FetchSessionCacheShard, with one
+difference: a session that nobody uses is forgotten in the end, where Kafka's waits until another one wants its place.
 
 This module decides who is in a session and which sessions live; it reads no log and never waits.
 """
@@ -24,6 +25,9 @@ FINAL_EPOCH: Final = -1
 LAST_EPOCH: Final = 2**31 - 1
 UNKNOWN_OFFSET: Final = -1
 EVICTION_MS: Final = 120_000  # a session unused for this long gives way to any other
+# After this time it goes in any case. A client that is still there has lost its connection too by then, as Kafka sets
+# connections.max.idle.ms; if not it hears FETCH_SESSION_ID_NOT_FOUND, and asks for everything once more.
+UNUSED_MAX_MS: Final = 600_000
 TARGETS_MAX: Final = 500_000  # of all sessions together: what clients name is kept, be there such partitions or not
 NAME_LENGTH_PER_TARGET: Final = 250  # no topic has a longer name; who asks for one pays for it
 
@@ -275,6 +279,15 @@ class FetchSessionCache:
             return False
         self._evict(smallest)
         return True
+
+    def expire(self) -> None:
+        """Forget what nobody has used for too long; who waits for records uses it."""
+        before_ms = self._now_ms() - UNUSED_MAX_MS
+        for session in list(self._sessions.values()):
+            if session.last_used_ms >= before_ms:
+                return
+            if not session.busy:
+                self._evict(session)
 
     def may_grow(self, session: FetchSession, asked: Iterable[FetchTarget]) -> bool:
         """Whether the session may take in what it does not know yet of what is asked for."""

@@ -6,6 +6,7 @@ Behavior:
   log start. Who was served goes to the end of the queue (fairness under max.bytes).
 - The first partition with records gives at least one batch whatever the limits (KIP-74). Answered at once with
   min.bytes, an error or nothing to wait for; else after max.wait.ms with what there is.
+- A session that is not used for ten minutes is forgotten (Kafka: when its place is wanted).
 - A session takes one request at a time; another one meanwhile gets INVALID_FETCH_SESSION_EPOCH (Kafka: the waiting
   one gets it).
 - A client that tells the epoch it read last hears at once where its log and ours part (KIP-595), or OFFSET_OUT_OF_RANGE

@@ -30,6 +30,7 @@ from kafkawire.messages.offset_fetch import (
 )
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.offset_rows import NO_OFFSET, encode_rows
 from kafkawire.requests.pending_reply import PendingReply
 from kafkawire.requests.repeats import check_repeats
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 FIRST_VERSION_WITH_MANY_GROUPS: Final = 8
 FIRST_VERSION_WITH_IDS: Final = 10
-NO_OFFSET: Final = -1
 NO_TOPIC_ID: Final = bytes(16)
 
 
@@ -129,31 +129,11 @@ def _topic(context: RequestContext, name: str, topic_id: bytes) -> Any:
     return OffsetFetchResponseTopic(name=name)
 
 
-def _row_class(context: RequestContext) -> type[Any]:
-    is_of_many = context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS
-    return OffsetFetchResponsePartitions if is_of_many else OffsetFetchResponsePartition
-
-
 def _rows(context: RequestContext, partitions: Iterable[int], code: ErrorCode) -> list[Any]:
     """Of which nothing is told but an error."""
-    new = _row_class(context)
+    is_of_many = context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS
+    new: type[Any] = OffsetFetchResponsePartitions if is_of_many else OffsetFetchResponsePartition
     return [new(partition_index=each, committed_offset=NO_OFFSET, metadata="", error_code=code) for each in partitions]
-
-
-def _committed_rows(context: RequestContext, found: Iterable[tuple[int, CommittedOffset | None]]) -> list[Any]:
-    """There may be thousands."""
-    new = _row_class(context)
-    return [
-        new(partition_index=partition, committed_offset=NO_OFFSET, metadata="")
-        if committed is None
-        else new(
-            partition_index=partition,
-            committed_offset=committed.offset,
-            committed_leader_epoch=committed.leader_epoch,
-            metadata=committed.metadata,
-        )
-        for partition, committed in found
-    ]
 
 
 def _refuse(context: RequestContext, one: _Asked, code: ErrorCode) -> None:
@@ -191,7 +171,8 @@ def _settle(context: RequestContext, one: _Asked, pending: Pending[Any]) -> None
         else:
             remaining = iter(fetched)
             for topic, partitions in one.to_fill:
-                topic.partitions = _committed_rows(context, zip(partitions, remaining))  # noqa: B905 - of the rest
+                found = zip(partitions, remaining)  # noqa: B905 - of the rest
+                topic.partitions = encode_rows(found, context.api_version)
 
 
 def _all(context: RequestContext, fetched: Sequence[FetchedOffset]) -> list[Any]:
@@ -205,6 +186,6 @@ def _all(context: RequestContext, fetched: Sequence[FetchedOffset]) -> list[Any]
     for name, found in by_name.items():
         if _may_describe(context, name) and (not by_id or name in topics):
             topic = _topic(context, name, topics[name].topic_id if by_id else NO_TOPIC_ID)
-            topic.partitions = _committed_rows(context, found)
+            topic.partitions = encode_rows(found, context.api_version)
             told.append(topic)
     return told

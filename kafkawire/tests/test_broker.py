@@ -263,3 +263,20 @@ async def test_connections_do_not_take_the_descriptors_of_the_log_dirs() -> None
             await create(client)
         with pytest.raises(EOFError):
             await clients[2].receive()
+
+
+async def test_a_fetch_session_that_nobody_uses_is_forgotten() -> None:
+    """Its client, if there still is one, is told that it is not known."""
+    async with open_broker() as opened:
+        asked = [FetchTopic(topic="t", partitions=[FetchPartition(partition=0, partition_max_bytes=1_000)])]
+        client = opened.connect()
+        await create(client)
+        begun = await client.call(FetchRequest(session_epoch=0, max_wait_ms=0, topics=asked), 12)
+        assert isinstance(begun, FetchResponse)
+        again = FetchRequest(session_id=begun.session_id, session_epoch=1, max_wait_ms=0)
+        for seconds, error_code in ((500, 0), (700, 70)):
+            await trio.sleep(seconds)
+            answer = await opened.connect().call(again, 12)
+            assert isinstance(answer, FetchResponse)
+            assert answer.error_code == error_code
+            again.session_epoch += 1

@@ -15,9 +15,10 @@ from trio.testing import wait_all_tasks_blocked
 from coordinator.errors import CoordinatorLoading, GroupError, NotCoordinator, RebalanceInProgress, UnknownMember
 from coordinator.groups.api import Claim, CommittedOffset, Join, Joined, MemberProtocol, OffsetToCommit
 from coordinator.groups.entry import OffsetSettings
-from coordinator.groups.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld, ViewMode
+from coordinator.groups.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld
 from coordinator.groups.table import GroupTable
 from coordinator.groups.turn import GroupSettings
+from coordinator.groups.writer import RoundWriter, ViewMode
 from coordinator.state_view import PartitionChange, StateView
 from coordinator.testing import FakeStateLog, FakeViews
 
@@ -41,12 +42,20 @@ class Bench:
         loaded = await (await self.view()).load(7)
         return -1 if loaded is None else loaded[0].next_offset
 
+    async def save(self, shard: Shard) -> None:
+        """As the service does now and then."""
+        change = shard.take_unsaved()
+        assert change is not None
+        await (await self.view()).save([change])
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Shard]:
+        view = await self.view()
+        writer = RoundWriter(view, self.mode)
         world = ShardWorld(
             logs=self.log,
-            view=await self.view(),
-            view_mode=self.mode,
+            view=view,
+            writer=writer,
             on_unsaved=lambda: None,
             new_table=lambda: GroupTable(GroupSettings(initial_rebalance_delay_ms=0), OffsetSettings()),
             wall_ms=lambda: 1_000 + int(trio.current_time() * 1000),
@@ -54,6 +63,7 @@ class Bench:
         )
         shard = Shard(self.log.topic_id, "__consumer_offsets", 7, self.log.leader_epoch, world)
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
             nursery.start_soon(shard.run)
             await wait_all_tasks_blocked()
             yield shard
@@ -315,7 +325,7 @@ async def test_the_view_has_what_is_durable_and_spares_reading_it() -> None:
     async with bench.running() as shard:
         await commit(shard, 1).wait()
         await commit(shard, 2).wait()
-        await shard.save()
+        await bench.save(shard)
         await commit(shard, 3).wait()
     assert await bench.saved_to() == 2
     bench.log.reads.clear()
@@ -351,7 +361,7 @@ async def test_a_view_that_is_not_of_this_log_is_discarded(change: str) -> None:
     async with bench.running() as shard:
         await commit(shard, 1).wait()
         await commit(shard, 2).wait()
-        await shard.save()
+        await bench.save(shard)
     view = await bench.view()
     loaded = await view.load(7)
     assert loaded is not None

@@ -11,9 +11,11 @@ import trio
 
 from engine.api import PartitionLog, TopicPartition
 from kafkawire.fetching import sessions as fetch_sessions
+from kafkawire.fetching.expiry import CHECK_INTERVAL_S, expire_sessions
 from kafkawire.fetching.sessions import (
     EVICTION_MS,
     LAST_EPOCH,
+    UNUSED_MAX_MS,
     FetchSession,
     FetchSessionCache,
     FetchTarget,
@@ -218,6 +220,42 @@ def test_a_full_cache_evicts_only_the_unused_and_the_old_and_small() -> None:
     assert cache.has_room_for(1), "the longest unused goes whatever its size"
     assert cache.resume(large.session_id, 2, by_id=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert cache.weight == 1
+
+
+def test_what_nobody_uses_is_forgotten_and_no_longer_watched() -> None:
+    clock = Clock()
+    cache = cache_of(slots=10, clock=clock)
+    gone, gone_waiter = opened(cache, target("a"))
+    waiting, waiting_waiter = opened(cache, target("a"))
+    used, _ = opened(cache, target("a"))
+    waiting.acquire()
+    clock.ms += UNUSED_MAX_MS
+    cache.expire()
+    assert len(cache) == 3
+    assert cache.resume(used.session_id, 1, by_id=False) is used
+    clock.ms += 1
+    cache.expire()
+    assert [gone_waiter.closed, waiting_waiter.closed] == [True, False], "a long poll is a use"
+    assert cache.resume(gone.session_id, 1, by_id=False) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    waiting.release()
+    cache.expire()
+    assert waiting_waiter.closed
+    assert cache.resume(used.session_id, 2, by_id=False) is used
+    assert cache.weight == 1
+
+
+async def test_a_client_that_comes_back_finds_its_session_for_a_while() -> None:
+    cache = FetchSessionCache(2, random.Random(1), lambda: round(trio.current_time() * 1000))
+    session, waiter = opened(cache, target())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(expire_sessions, cache)
+        for epoch in range(1, 10):
+            await trio.sleep(UNUSED_MAX_MS / 1000)
+            assert cache.resume(session.session_id, epoch, by_id=False) is session
+        await trio.sleep(UNUSED_MAX_MS / 1000 + CHECK_INTERVAL_S + 1)
+        assert waiter.closed
+        assert len(cache) == 0
+        nursery.cancel_scope.cancel()
 
 
 def test_without_slots_there_are_no_sessions() -> None:

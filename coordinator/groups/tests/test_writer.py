@@ -1,0 +1,218 @@
+"""One writer for all partitions: many cost no more turns of the loop than one, and what fails fails alone."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from coordinator.errors import CoordinatorLoading, GroupError, NotCoordinator
+from coordinator.groups.api import Claim, CommittedOffset, OffsetToCommit
+from coordinator.groups.entry import OffsetSettings
+from coordinator.groups.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld
+from coordinator.groups.table import GroupTable
+from coordinator.groups.turn import GroupSettings
+from coordinator.groups.writer import RoundWriter, ViewMode
+from coordinator.testing import FakeStateLog, FakeViews
+
+
+class Logs(list[FakeStateLog]):
+    """One for each partition, whose disk has room at once as the engine mostly has."""
+
+    async def get(self, topic_id: bytes, topic: str, partition: int) -> FakeStateLog:
+        return await self[partition].get(topic_id, topic, partition)
+
+
+class RoomyLog(FakeStateLog):
+    async def wait_for_room(self) -> None:
+        pass
+
+
+@dataclass(eq=False)
+class Steps(trio.abc.Instrument):
+    """How often tasks were run."""
+
+    count: int = 0
+
+    def before_task_step(self, _task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+@asynccontextmanager
+async def running(count: int, mode: ViewMode = ViewMode.CACHED) -> AsyncIterator[tuple[list[Shard], Logs, FakeViews]]:
+    logs, views, ids = Logs(RoomyLog() for _ in range(count)), FakeViews(), itertools.count()
+    view = await views.open(Path("view"))
+    writer = RoundWriter(view, mode)
+    world = ShardWorld(
+        logs=logs,
+        view=view,
+        writer=writer,
+        on_unsaved=lambda: None,
+        new_table=lambda: GroupTable(GroupSettings(), OffsetSettings()),
+        wall_ms=lambda: round(trio.current_time() * 1000),
+        new_id=lambda: str(next(ids)),
+    )
+    shards = [Shard(log.topic_id, "__consumer_offsets", number, 0, world) for number, log in enumerate(logs)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        for shard in shards:
+            nursery.start_soon(shard.run)
+        await wait_all_tasks_blocked()
+        for log in logs:
+            log.is_slow = True
+        yield shards, logs, views
+        nursery.cancel_scope.cancel()
+
+
+def commit(shard: Shard, offset: int, group: str = "g") -> Asker:
+    offsets = [OffsetToCommit("t", 0, offset, -1, "")]
+    return shard.ask(lambda table, moment, asker: table.commit(moment, group, Claim(""), offsets, -1, asker))
+
+
+def fetch(shard: Shard, group: str = "g") -> Asker:
+    return shard.ask(lambda table, _, asker: table.fetch_offsets(group, [("t", [0])], asker))
+
+
+def offset_of(asker: Asker) -> int:
+    answer = asker.result()
+    assert isinstance(answer, list)
+    found = answer[0]
+    assert found is None or isinstance(found, CommittedOffset)
+    return 0 if found is None else found.offset
+
+
+def error_of(asker: Asker) -> type[GroupError]:
+    with pytest.raises(GroupError) as caught:
+        asker.result()
+    return caught.type
+
+
+async def steps_of_a_round(count: int) -> int:
+    async with running(count) as (shards, logs, _):
+        committing = [commit(shard, 1) for shard in shards]
+        steps = Steps()
+        trio.lowlevel.add_instrument(steps)
+        await wait_all_tasks_blocked()
+        assert [len(log.batches) for log in logs] == [1] * count
+        for log in logs:
+            log.sync()
+        await wait_all_tasks_blocked()
+        trio.lowlevel.remove_instrument(steps)
+        assert [one.result() for one in committing] == [[None]] * count
+        return steps.count
+
+
+async def test_fifty_partitions_take_no_more_turns_than_one() -> None:
+    assert await steps_of_a_round(50) == await steps_of_a_round(1)
+
+
+@pytest.mark.parametrize("mode", ViewMode)
+async def test_a_log_that_fails_takes_its_own_groups_alone(mode: ViewMode) -> None:
+    async with running(3, mode) as (shards, logs, _):
+        committing = [commit(shard, 1) for shard in shards]
+        await wait_all_tasks_blocked()
+        logs[1].fail()
+        for log in logs:
+            log.sync()
+        await wait_all_tasks_blocked()
+        assert [committing[0].result(), error_of(committing[1]), committing[2].result()] == [
+            [None],
+            NotCoordinator,
+            [None],
+        ]
+        assert error_of(commit(shards[1], 2)) is CoordinatorLoading
+        later = commit(shards[2], 2)
+        await trio.sleep(RELOAD_PAUSE_S)
+        await wait_all_tasks_blocked()
+        logs[2].sync()
+        await wait_all_tasks_blocked()
+        assert later.result() == [None]
+        assert offset_of(fetch(shards[1])) == 0
+
+
+async def test_a_log_that_takes_nothing_keeps_no_other_from_its_turn() -> None:
+    async with running(3) as (shards, logs, _):
+        logs[0].is_broken = True
+        committing = [commit(shard, 1) for shard in shards]
+        await wait_all_tasks_blocked()
+        assert error_of(committing[0]) is NotCoordinator
+        assert [len(log.batches) for log in logs] == [0, 1, 1]
+
+
+async def test_a_bug_in_one_group_stops_no_other() -> None:
+    def explode() -> None:
+        raise ValueError("planted")
+
+    async with running(2) as (shards, logs, _):
+        first, second = (commit(shard, 1) for shard in shards)
+        first.call_when_settled(explode)
+        await wait_all_tasks_blocked()
+        for log in logs:
+            log.sync()
+        await wait_all_tasks_blocked()
+        assert second.result() == [None]
+        await trio.sleep(RELOAD_PAUSE_S)
+        await wait_all_tasks_blocked()
+        assert offset_of(fetch(shards[0])) == 1, "it was durable"
+
+
+async def test_in_direct_mode_one_save_is_of_all_that_became_durable_together() -> None:
+    async with running(5, ViewMode.DIRECT) as (shards, logs, views):
+        committing = [commit(shard, 1) for shard in shards]
+        await wait_all_tasks_blocked()
+        for log in logs:
+            log.sync()
+        await wait_all_tasks_blocked()
+        assert all(one.is_settled for one in committing)
+        view = await views.open(Path("view"))
+        for number in range(5):
+            loaded = await view.load(number)
+            assert loaded is not None
+            assert loaded[0].next_offset == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_c1_nobody_sees_what_is_not_durable_and_none_is_lost(seed: int) -> None:
+    """Answers of a group come in the order of its commands; a read shows what was committed before it, durably."""
+    rng = random.Random(seed)
+    async with running(4) as (shards, logs, _):
+        asked: list[list[tuple[int, Asker]]] = [[] for _ in shards]
+        newest, confirmed = [0] * 4, [0] * 4
+        for _ in range(300):
+            number = rng.randrange(4)
+            match rng.choice(["commit", "commit", "fetch", "sync", "turn", "fail"]):
+                case "commit" if shards[number].is_loaded:
+                    newest[number] += 1
+                    asked[number].append((newest[number], commit(shards[number], newest[number])))
+                case "fetch" if shards[number].is_loaded:
+                    asked[number].append((newest[number], fetch(shards[number])))
+                case "sync":
+                    logs[number].sync()
+                    await wait_all_tasks_blocked()
+                case "fail" if rng.random() < 0.1:
+                    logs[number].fail()
+                    await trio.sleep(RELOAD_PAUSE_S + 0.1)
+                    await wait_all_tasks_blocked()
+                case _:
+                    await wait_all_tasks_blocked()
+            for which, log in enumerate(logs):
+                durable = max((int.from_bytes((one.value or b"")[2:10]) for one in log.records), default=0)
+                for expected, asker in asked[which]:
+                    if asker.is_settled and not isinstance(asker.outcome, GroupError):
+                        assert expected <= durable
+                        assert asker.outcome == [None] or offset_of(asker) == expected
+                        confirmed[which] = max(confirmed[which], expected)
+                assert confirmed[which] <= durable
+                is_open = [not asker.is_settled for _, asker in asked[which]]
+                assert is_open == sorted(is_open), "answered in order"
+                if shards[which].is_loaded and all(asker.is_settled for _, asker in asked[which]):
+                    asked[which] = []
+                    newest[which] = offset_of(fetch(shards[which]))
+        assert min(confirmed) > 3
