@@ -46,6 +46,11 @@ class ByteBudget:
         return (has_room and self.large_size_bytes < self._large_limit_size_bytes) or self._may_finish(owner)
 
     @property
+    def is_exhausted(self) -> bool:
+        """Not everybody may receive."""
+        return self.held_size_bytes >= self._limit_size_bytes
+
+    @property
     def holds_too_many_replies(self) -> bool:
         """Somebody who does not read has to go."""
         return self.replies_size_bytes > self._replies_limit_size_bytes

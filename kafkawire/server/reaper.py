@@ -18,6 +18,7 @@ class Mortal(Protocol):
     """A connection."""
 
     idle_bucket: int  # the reaper's own: when it is looked at although it has nothing under way
+    is_watched: bool  # it is asked each second
 
     @property
     def has_ended(self) -> bool: ...
@@ -44,10 +45,7 @@ class Reaper:
     def watch(self, one: Mortal) -> None:
         """It has something under way, or is new."""
         self._busy[one] = None
-
-    def is_watching(self, one: Mortal) -> bool:
-        """Whether it is asked each second."""
-        return one in self._busy
+        one.is_watched = True
 
     def forget(self, one: Mortal) -> None:
         """It has ended."""
@@ -79,8 +77,9 @@ class Reaper:
         if one.has_ended:
             return
         if not one.is_idle:
-            self._busy[one] = None
+            self.watch(one)
             return
+        one.is_watched = False
         one.idle_bucket = max(int(one.idle_until_s) + 1, self._next_bucket)
         self._idle.setdefault(one.idle_bucket, {})[one] = None
 

@@ -71,6 +71,7 @@ class Session:
         "close_reason",
         "idle_bucket",
         "info",
+        "is_watched",
     )
 
     def __init__(
@@ -85,6 +86,7 @@ class Session:
         self.info = info
         self.close_reason: CloseReason | None = None
         self.idle_bucket = -1
+        self.is_watched = False
         self._transport = transport
         self._starter = starter
         self._hub = hub
@@ -113,15 +115,26 @@ class Session:
             if self._linger_until_s is not None:
                 self._discard()
                 return
-            if events & WRITE and self._outgoing.is_blocked:
-                self._send_on()
-            if events & READ:
-                self._receive()
-            self._go_on()
+            self._go_on(events)
         except Exception:
             self._failed()
         if self.close_reason is None:
             self._settle()
+
+    def _go_on(self, events: int) -> None:
+        """Sends on, receives, and lets starting and answering lead to each other."""
+        if events & WRITE and self._outgoing.is_blocked:
+            self._send_on()
+        is_late = False
+        if events & READ:
+            is_late = self._receive()
+        elif self._machine.holds_bytes:
+            is_late = self._start_requests()
+        while self._answer():
+            if self._machine.holds_bytes:
+                is_late = self._start_requests()
+        if self._machine.is_ending and not is_late:
+            self._end_if_done()
 
     def resume(self) -> bool:
         """Whether the budget admits it again."""
@@ -161,7 +174,7 @@ class Session:
     @property
     def is_idle(self) -> bool:
         return self._pipeline.is_empty and not (
-            self._outgoing.is_blocked or self._is_ending or self._machine.holds_bytes
+            self._outgoing.is_blocked or self._machine.is_ending or self._machine.holds_bytes
         )
 
     @property
@@ -185,8 +198,10 @@ class Session:
 
     # Receiving
 
-    def _receive(self) -> None:
+    def _receive(self) -> bool:
+        """Starts what has come, too. Whether some of it may be left for another turn."""
         received = 0
+        is_late = False
         room = self._hub.receive_max_size_bytes
         while self._may_receive():
             try:
@@ -195,29 +210,30 @@ class Session:
                     size_bytes = self._transport.receive(view)
             except FramingError as error:
                 self._refuse(error)
-                return
+                break
             except OSError:
-                self._peer_has_left(is_broken=True)
-                return
-            if size_bytes is None:
-                return
-            if size_bytes == 0:
-                self._peer_has_left(is_broken=False)
-                return
+                size_bytes = 0
+                self._is_broken = True
+            if not size_bytes:
+                if size_bytes == 0:
+                    self._peer_has_left()
+                break
             self._hub.stats.received_size_bytes += size_bytes
             self._machine.received(size_bytes, self._hub.now_s)
-            self._start_requests()
+            is_late = self._start_requests()
             received += size_bytes
             if size_bytes < wanted or received >= room:
-                return  # if there is more, the poller says so again
+                break  # if there is more, the poller says so again
+        return is_late
 
     def _may_receive(self) -> bool:
-        if self._is_paused or not self._machine.may_read:
+        machine = self._machine
+        if self._is_paused or not machine.may_read:
             return False
-        if self._is_admitted():
+        if not (machine.wants_large_buffer or self._hub.budget.is_exhausted) or self._is_admitted():
             return True
         self._is_paused = True
-        self._machine.reading_paused(self._hub.now_s)
+        machine.reading_paused(self._hub.now_s)
         self._hub.pause(self)
         return False
 
@@ -226,12 +242,11 @@ class Session:
         self._account.settle(machine.held_size_bytes, machine.large_size_bytes)
         return self._account.admits(is_large=machine.wants_large_buffer)
 
-    def _peer_has_left(self, *, is_broken: bool) -> None:
+    def _peer_has_left(self) -> None:
         """What it has sent counts all the same (as in Kafka, which reads on only behind an answer)."""
-        self._is_broken |= is_broken
         self._machine.peer_left(self._hub.now_s)
         self._end_long_poll()
-        if is_broken and self._outgoing.is_blocked:
+        if self._is_broken and self._outgoing.is_blocked:
             self._outgoing.drop()
             self._have_left()
 
@@ -244,15 +259,6 @@ class Session:
             self.close(self._end_reason)
 
     # Starting and answering
-
-    def _go_on(self) -> None:
-        """Starts and answers until neither leads to the other any more."""
-        is_done = False
-        while not is_done:
-            is_late = self._start_requests()
-            is_done = not self._answer()
-        if self._is_ending and self._pipeline.is_empty and not (self._outgoing.is_blocked or is_late or self.has_ended):
-            self._end()
 
     def _start_requests(self) -> bool:
         """Starts every request that may start, in order. Whether some may be left for another turn."""
@@ -341,17 +347,15 @@ class Session:
     # The end
 
     @property
-    def _is_ending(self) -> bool:
-        return self._machine.refusal is not None or self._machine.has_left
-
-    @property
     def _end_reason(self) -> CloseReason:
         if self._machine.refusal is not None:
             return self._machine.refusal
         return CloseReason.BROKEN if self._is_broken else CloseReason.CLOSED_BY_PEER
 
-    def _end(self) -> None:
-        """All that counts is answered. With bytes left unread the peer's system would drop what it has not read yet."""
+    def _end_if_done(self) -> None:
+        """If all that counts is answered. With bytes left unread the peer's system would drop what it has not read."""
+        if self.has_ended or not self._pipeline.is_empty or self._outgoing.is_blocked:
+            return
         if not self._hub.may_end():
             self._hub.defer(self)
         elif self._machine.has_left or self._hub.now_s >= self._outgoing.last_sent_s + LINGER_S:
@@ -385,5 +389,5 @@ class Session:
             if self._outgoing.is_blocked:
                 events |= WRITE
         self._transport.watch(self._hub.poller, self, events)
-        if not self.is_idle:
+        if not (self.is_watched or self.is_idle):
             self._host.is_busy(self)

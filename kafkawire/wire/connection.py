@@ -109,6 +109,7 @@ class ConnectionMachine:
 
     __slots__ = (
         "_framer",
+        "_has_room",
         "_in_flight",
         "_in_flight_size",
         "_incoming",
@@ -119,6 +120,7 @@ class ConnectionMachine:
         "_outgoing",
         "_paused_since_s",
         "_refused_since_s",
+        "is_ending",
         "refusal",
     )
 
@@ -127,6 +129,7 @@ class ConnectionMachine:
         self._framer = Framer(limits.max_frame_size_bytes)
         self._in_flight: deque[int] = deque()  # bytes held for the requests whose reply has not left
         self._in_flight_size = 0
+        self._has_room = True  # for one more in flight
         self._last_is_two_stage = True
         self._last_activity_s = now_s
         self._incoming: _Transfer | None = None  # of a frame that has begun and is not complete
@@ -135,12 +138,13 @@ class ConnectionMachine:
         self._left_since_s: float | None = None
         self._refused_since_s = now_s
         self.refusal: CloseReason | None = None
+        self.is_ending = False  # refused, or the peer has left
 
     # Reading
 
     @property
     def may_read(self) -> bool:
-        return self.refusal is None and self._left_since_s is None and self._below_limits and self._framer.has_room
+        return self._has_room and not self.is_ending and self._framer.has_room
 
     @property
     def wants_large_buffer(self) -> bool:
@@ -181,6 +185,7 @@ class ConnectionMachine:
         """Nothing more will come; what has come may still start."""
         if self._left_since_s is None:
             self._left_since_s = now_s
+            self.is_ending = True
             self._incoming = None
 
     # Requests
@@ -198,7 +203,7 @@ class ConnectionMachine:
     def may_start(self) -> bool:
         if self.refusal is not None:
             return False
-        return not self._in_flight or (self._last_is_two_stage and self._below_limits)
+        return not self._in_flight or (self._last_is_two_stage and self._has_room)
 
     def next_request(self, now_s: float) -> bytearray | None:
         """The frame of the request that starts now; None if there is none or it has to wait. Errors: FramingError."""
@@ -215,6 +220,7 @@ class ConnectionMachine:
         """The request from `next_request()` is in flight, until `finished()`, and keeps so much of its frame."""
         self._in_flight.append(held_size_bytes)
         self._in_flight_size += held_size_bytes
+        self._has_room = self._is_below_limits()
         self._last_is_two_stage = two_stage
 
     def sending(self, now_s: float, sent_size_bytes: int) -> None:
@@ -224,6 +230,7 @@ class ConnectionMachine:
     def finished(self, now_s: float) -> None:
         """The oldest request is done with: its reply has left, or it has none (acks=0)."""
         self._in_flight_size -= self._in_flight.popleft()
+        self._has_room = self._is_below_limits()
         self._outgoing = None
         self._last_activity_s = now_s
 
@@ -233,6 +240,7 @@ class ConnectionMachine:
         """Start nothing more; what is in flight may finish. The first reason stays."""
         if self.refusal is None:
             self.refusal = reason
+            self.is_ending = True
             self._refused_since_s = now_s
 
     def overdue(self, now_s: float, sent_size_bytes: int) -> CloseReason | None:
@@ -276,8 +284,7 @@ class ConnectionMachine:
         """Without anything under way it is not overdue before."""
         return self._last_activity_s + self._limits.idle_timeout_ms / 1000
 
-    @property
-    def _below_limits(self) -> bool:
+    def _is_below_limits(self) -> bool:
         return (
             len(self._in_flight) < self._limits.max_in_flight_requests
             and self._in_flight_size < self._limits.max_in_flight_size_bytes

@@ -17,6 +17,7 @@ class Connection:
     has_ended: bool = False
     ends_at_s: float | None = None
     idle_bucket: int = -1
+    is_watched: bool = False
     checks: list[float] = field(default_factory=list)
 
     def check(self, now_s: float) -> None:
