@@ -39,6 +39,7 @@ from kafkawire.adapters.state_logs import EngineStateLogs
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.log_levels import LEVELS, LogLevels
+from kafkawire.express import lanes
 from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
@@ -288,7 +289,8 @@ class Broker:
         nursery.start_soon(expire_sessions, interfaces.fetch_sessions)
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
         named = {name: [listener] for name, listener in self.listeners.items()}
-        await nursery.start(partial(self._serve, named, Dispatcher(interfaces, API_TABLE)))
+        dispatcher = Dispatcher(interfaces, API_TABLE, lanes(interfaces, API_TABLE))
+        await nursery.start(partial(self._serve, named, dispatcher))
 
     async def _serve(
         self,

@@ -156,21 +156,23 @@ class ProduceReply(Countdown):
         try:
             pending = log.append(data.records, acks=self._acks, allow_zstd=self._allow_zstd)
         except EngineError as error:
-            self._refuse(row, topic.name, error, log.log_start_offset)
+            self.refuse_row(row, topic.name, error, log.log_start_offset)
             return
-        self._waiting.append(_Waiting(row, pending, log.log_start_offset, topic.name, len(data.records)))
-        self.count(pending)
+        self.wait_for(row, topic.name, pending, log.log_start_offset, len(data.records))
+
+    def wait_for(
+        self, row: PartitionProduceResponse, topic: str, append: PendingAppend, log_start_offset: int, size_bytes: int
+    ) -> None:
+        """Tell in `row` what becomes of `append`; with some errors go the log start of when it was queued."""
+        self._waiting.append(_Waiting(row, append, log_start_offset, topic, size_bytes))
+        self.count(append)
 
     def _check(self, data: PartitionProduceData) -> ErrorCode:
         if not data.records:
             return ErrorCode.INVALID_RECORD
         if not ALL_ACKS <= self._acks <= 1:
             return ErrorCode.INVALID_REQUIRED_ACKS
-        if (
-            self.has_transactions
-            and _is_transactional(data.records)
-            and not data.records[_ATTRIBUTES_AT + 1] & _CONTROL
-        ):
+        if self.has_transactions and is_transactional(data.records) and not data.records[_ATTRIBUTES_AT + 1] & _CONTROL:
             return ErrorCode.INVALID_TXN_STATE
         return ErrorCode.NONE
 
@@ -197,7 +199,7 @@ class ProduceReply(Countdown):
             try:
                 result = append.result()
             except EngineError as error:
-                self._refuse(row, topic, error, log_start_offset)
+                self.refuse_row(row, topic, error, log_start_offset)
                 continue
             row.base_offset = result.base_offset
             row.log_append_time_ms = result.log_append_time_ms
@@ -206,7 +208,8 @@ class ProduceReply(Countdown):
             counters.bytes_in += size_bytes
             counters.messages_in += result.last_offset - result.base_offset + 1
 
-    def _refuse(self, row: PartitionProduceResponse, topic: str, error: EngineError, log_start_offset: int) -> None:
+    def refuse_row(self, row: PartitionProduceResponse, topic: str, error: EngineError, log_start_offset: int) -> None:
+        """Tell in `row` why its batch is not appended."""
         row.error_code = error_code_of(error)
         self._context.broker.metrics.by_topic[topic].failed_produces += 1
         if isinstance(error, _LOG_ERRORS):
@@ -242,7 +245,7 @@ def _find_topic(context: RequestContext, image: ClusterImage, topic: TopicProduc
 def _has_transactions(request: ProduceRequest) -> bool:
     for topic in request.topic_data:  # no `any`: its generator would cost more than most requests have to look at
         for data in topic.partition_data:
-            if _is_transactional(data.records):
+            if is_transactional(data.records):
                 return True
     return False
 
@@ -255,7 +258,8 @@ def _refuse_transactions(context: RequestContext, request: ProduceRequest) -> Er
     return None
 
 
-def _is_transactional(records: memoryview | None) -> bool:
+def is_transactional(records: memoryview | None) -> bool:
+    """Whether it belongs, as it says itself, to a transaction."""
     return (
         records is not None
         and len(records) > _ATTRIBUTES_AT + 1

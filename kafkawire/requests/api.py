@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.started import StartedRequest
+from kafkawire.wire.connection import ConnectionInfo
 from kafkawire.wire.message import Message
 
 
@@ -80,3 +82,14 @@ class Api:
     def served_min(self) -> int:
         """The lowest version that is answered."""
         return max(self.min_version, self.first_served)
+
+
+class Lane(Protocol):
+    """A short way for requests of one API in the shapes that clients send (`kafkawire.express`)."""
+
+    def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
+        """The request, started, or None when it is not for this lane: then nothing has happened.
+
+        Errors: ProtocolViolation.
+        """
+        ...

@@ -8,20 +8,20 @@ refuses to know what a request means.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
 from struct import Struct
 from typing import Any, Final, cast
 
 import trio
 
-from kafkawire.requests.api import Api, Response, SecondStage
+from kafkawire.requests.api import Api, Lane, Response, SecondStage
 from kafkawire.requests.context import ANONYMOUS, BrokerInterfaces, RequestContext
 from kafkawire.requests.failures import answer_failure
 from kafkawire.requests.headers import decode_request_header, response_header
 from kafkawire.requests.metrics import ApiCounters
 from kafkawire.requests.pending_reply import answered
-from kafkawire.requests.started import Segment
+from kafkawire.requests.started import Segment, StartedRequest
 from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
 from kafkawire.wire.primitives import DecodeError
 
@@ -130,18 +130,31 @@ class Dispatched:
 class Dispatcher:
     """The served APIs of one broker."""
 
-    def __init__(self, broker: BrokerInterfaces, table: Sequence[Api]) -> None:
+    def __init__(self, broker: BrokerInterfaces, table: Sequence[Api], lanes: Mapping[int, Lane]) -> None:
+        """`lanes` by API key; without any, every request takes the general path."""
         self._broker = broker
+        self._lanes = lanes
         self._by_key = {api.key: api for api in table}
         self._advertised = tuple((api.key, api.min_version, api.max_version) for api in table)
         for api in table:
             broker.metrics.by_api[api.key] = ApiCounters(api.name)
 
-    def dispatch(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> Dispatched:
+    def dispatch(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest:
         """Start a request: decoded, and queued if it is two-stage. `frame` belongs to the request from now on.
 
         Errors: ProtocolViolation.
         """
+        if len(frame) < _START.size:
+            self._broker.metrics.protocol_violations += 1
+            raise ProtocolViolation(f"a request of {len(frame)} bytes")
+        lane = self._lanes.get(frame[1]) if not frame[0] else None
+        if lane is not None:
+            started = lane.take(frame, connection, now_s)
+            if started is not None:
+                return started
+        return self._dispatch_generally(frame, connection, now_s)
+
+    def _dispatch_generally(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> Dispatched:
         try:
             api, context, request = self._decode(frame, connection, now_s)
         except ProtocolViolation:
@@ -157,8 +170,6 @@ class Dispatcher:
 
     def _decode(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> tuple[Api, RequestContext, Any]:
         """No request: the version of ApiVersions is unknown."""
-        if len(frame) < _START.size:
-            raise ProtocolViolation(f"a request of {len(frame)} bytes")
         key, version, correlation_id = _START.unpack_from(frame)
         api = self._by_key.get(key)
         if api is None:

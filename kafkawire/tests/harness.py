@@ -30,9 +30,10 @@ from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
 from kafkawire.requests.api import Api
 from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all
-from kafkawire.requests.dispatch import Dispatched, Dispatcher
+from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.requests.metrics import RequestMetrics
+from kafkawire.requests.started import StartedRequest
 from kafkawire.tests.answers import answer
 from kafkawire.tests.fake_configs import FakeConfigs
 from kafkawire.tests.fake_groups import FakeGroups
@@ -115,9 +116,9 @@ class Broker:
     def reconfigured(self, table: Sequence[Api] = API_TABLE, **changes: Any) -> Broker:
         """The same broker with other interfaces, such as an authorizer."""
         interfaces = replace(self.interfaces, **changes)
-        return replace(self, interfaces=interfaces, dispatcher=Dispatcher(interfaces, table))
+        return replace(self, interfaces=interfaces, dispatcher=Dispatcher(interfaces, table, {}))
 
-    def dispatch(self, request: Any, version: int, client_id: str | None = "test") -> Dispatched:
+    def dispatch(self, request: Any, version: int, client_id: str | None = "test") -> StartedRequest:
         self.correlation_id += 1
         frame = bytearray(encode_request(request, version, self.correlation_id, client_id))
         return self.dispatcher.dispatch(frame, self.connection, trio.current_time())
@@ -205,7 +206,7 @@ async def open_handlers(
         await nursery.start(store.run)
         await coordinator.start()
         nursery.start_soon(coordinator.run)
-        yield Broker(interfaces, Dispatcher(interfaces, API_TABLE), connection, store, cluster, filesystem, groups)
+        yield Broker(interfaces, Dispatcher(interfaces, API_TABLE, {}), connection, store, cluster, filesystem, groups)
         await store.close()
         await metadata.close()
         nursery.cancel_scope.cancel()

@@ -213,7 +213,7 @@ async def test_requests_are_queued_in_order_before_the_first_is_answered() -> No
         waiting = [broker.dispatch(request(batch(value)), 9) for value in (b"a", b"b", b"c")]
         assert all(one.two_stage for one in waiting)
         for number, one in enumerate(waiting):
-            broker.correlation_id = one.context.correlation_id
+            broker.correlation_id = number + 1
             response = broker.read(await answer(one), 0, 9)
             assert response.responses[0].partition_responses[0].base_offset == number
 
