@@ -217,7 +217,8 @@ class Lane:
     def enqueue(self, append: Append) -> None:
         """One that has its part of the budget."""
         self._queue.append(append)
-        self._work.unpark()
+        if self._work:  # asking is cheaper than waking nobody
+            self._work.unpark()
 
     @asynccontextmanager
     async def between_rounds(self) -> AsyncIterator[None]:

@@ -55,11 +55,13 @@ class Pipeline:
         """The oldest has reached its deadline."""
         return bool(self._pending) and self._pending[0].deadline_s <= now_s
 
-    def answers(self, now_s: float) -> Answers:
-        """Those that are ready, out of here."""
+    def answers(self, now_s: float) -> Answers | None:
+        """Those that are ready, out of here; None when the oldest is not."""
+        pending = self._pending
+        if not pending or not self._is_answerable(pending[0], now_s):
+            return None
         segments: list[Segment] = []
         requests = replies = 0
-        pending = self._pending
         while pending and requests < REPLIES_PER_SEND and self._is_answerable(pending[0], now_s):
             try:
                 reply = pending[0].reply()

@@ -287,10 +287,10 @@ class Session:
 
     def _answer(self) -> bool:
         """Sends what is ready, together. Whether something may start that could not before."""
-        if self._outgoing.is_blocked or self._pipeline.is_empty:
+        if self._outgoing.is_blocked:
             return False
         answers = self._pipeline.answers(self._hub.now_s)
-        if not answers.requests and answers.violation is None:
+        if answers is None:
             return False
         self._leaving = answers.requests
         self._violation = answers.violation
