@@ -68,8 +68,9 @@ class Hub:
         self.wake()
 
     def defer(self, session: Watcher, events: int = 0) -> None:
-        """It has more to do than this turn allows."""
+        """It has more to do than this turn allows, be it a turn of the hub or the server's, as when all drain."""
         self._late[session] = self._late.get(session, 0) | events
+        self.wake()
 
     def pause(self, session: Visited) -> None:
         """It waits until the budget admits it again."""
@@ -152,8 +153,6 @@ class Hub:
         if self._paused:
             self._resume_paused()
         self.stats.in_flight_size_bytes = self.budget.held_size_bytes
-        if self._late:
-            self.wake()
 
     def _take(self) -> dict[Watcher, int]:
         """Those that an earlier turn had no time for come first."""

@@ -21,7 +21,7 @@ from engine.api import FileRange
 from kafkawire.requests.started import Reply, Segment
 from kafkawire.server.byte_budget import ByteBudget
 from kafkawire.server.connection_log import printable
-from kafkawire.server.hub import STARTS_PER_TURN, Hub
+from kafkawire.server.hub import ENDS_PER_TURN, STARTS_PER_TURN, Hub
 from kafkawire.server.memory_transport import MemoryAccepted, MemoryListener, MemoryStream
 from kafkawire.server.poller import READ, WRITE, Poller, Watcher
 from kafkawire.server.reaper import INTERVAL_S
@@ -893,6 +893,18 @@ async def test_shutdown_asks_a_parked_long_poll_to_answer_now() -> None:
         assert await client.closed()
         assert trio.current_time() == pytest.approx(start_s)
         assert broker.dispatcher.infos[0].is_ending
+
+
+async def test_shutdown_ends_many_idle_connections_at_once_though_only_some_end_in_a_turn() -> None:
+    async with serving() as broker:
+        clients = [broker.connect() for _ in range(2 * ENDS_PER_TURN + 1)]
+        await settle()
+        start_s = trio.current_time()
+        broker.stop.set()
+        for client in clients:
+            assert await client.closed()
+        assert trio.current_time() == pytest.approx(start_s)
+        assert broker.stats.closed[CloseReason.SHUTDOWN] == len(clients)
 
 
 async def test_shutdown_cancels_what_is_not_done_after_the_grace_period() -> None:

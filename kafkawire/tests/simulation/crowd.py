@@ -67,20 +67,34 @@ class Crowd:
                     member.is_dead = True
 
     async def settle(self) -> None:
-        """Return when all groups are as they must become; trouble when they do not."""
+        """Return when all groups are as they must become, and stay so; trouble when they do not.
+
+        A static member that died may be counted in when a generation begins, with nothing to read. It is let go of when
+        its session or the time to sync is over, which is a rebalance more.
+        """
         with_members = [group for group in self.plan.groups if group.members]
         if not with_members:
             return
         session_s = max(group.session_timeout_ms for group in with_members) / 1000
         rebalance_s = max(group.rebalance_timeout_ms for group in with_members) / 1000
         await trio.sleep(session_s + 0.5)
-        with trio.move_on_after(2 * rebalance_s + SETTLE_WITHIN_S) as waited:
-            while not all(self._is_settled(group) for group in with_members):
-                await trio.sleep(0.05)
+        rest_s = max(session_s, rebalance_s) + session_s / 2  # the others need a heartbeat to notice
+        with trio.move_on_after(2 * rebalance_s + SETTLE_WITHIN_S + rest_s) as waited:
+            await self._rest(with_members, rest_s)
         if waited.cancelled_caught:
             unsettled = [group.name for group in with_members if not self._is_settled(group)]
             self.shared.history.troubles.append(f"groups that do not come to rest: {unsettled}")
-        await trio.sleep(session_s / 2)
+
+    async def _rest(self, groups: list[GroupPlan], rest_s: float) -> None:
+        """Return when all are settled and have been for so long, each in one generation."""
+        known: list[set[int]] = []
+        since_s = trio.current_time()
+        while not known or trio.current_time() < since_s + rest_s:
+            await trio.sleep(0.05)
+            is_settled = all(self._is_settled(group) for group in groups)
+            found = [{one.generation for one in self._living(group)} for group in groups] if is_settled else []
+            if found != known:
+                known, since_s = found, trio.current_time()
 
     def _is_settled(self, group: GroupPlan) -> bool:
         living = self._living(group)
