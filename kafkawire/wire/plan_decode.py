@@ -13,7 +13,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Any
 
-from kafkawire.wire.primitives import STRING_SIZE_MAX, DecodeError, read_uvarint
+from kafkawire.wire.primitives import STRING_SIZE_MAX, DecodeError, TooManyElements, read_uvarint
 from kafkawire.wire.schema import FIXED, Field, array_layout, fields_of, min_size
 from kafkawire.wire.source import Source
 
@@ -30,13 +30,17 @@ def _refuse(reason: str) -> None:
     raise DecodeError(reason)
 
 
+def _too_many(what: str) -> None:
+    raise TooManyElements(f"too many {what}")
+
+
 class _DecoderPlan:
     def __init__(self, message: type[Any], version: int, flexible: bool) -> None:
         self.message = message
         self.version = version
         self.flexible = flexible
         self.out = Source(
-            new=object.__new__, read_uvarint=read_uvarint, refuse=_refuse, DecodeError=DecodeError,
+            new=object.__new__, read_uvarint=read_uvarint, refuse=_refuse, too_many=_too_many, DecodeError=DecodeError,
             broken=(IndexError, struct_error, UnicodeDecodeError, OverflowError),
         )  # fmt: skip
         self.run: list[tuple[str, str]] = []  # fixed fields not read yet: (struct format, target)
@@ -134,10 +138,16 @@ class _DecoderPlan:
         n = self.length("i")
         with self.out.block(self.null_check(field, n, target)):
             size = min_size(field, self.version, self.flexible)
-            self.out.line(f"cap -= {n}")
-            with self.out.block(f"if {n} * {size} > end - o or cap < 0:"):
-                self.out.line(f"refuse('too many {field.name}')")
+            self.count(n, size, field.name)
             self.elements(field, target, n)
+
+    def count(self, n: str, size: int, what: str) -> None:
+        """Holds a count of elements of at least `size` bytes against what remains, and against the cap."""
+        with self.out.block(f"if {n} * {size} > end - o:"):
+            self.out.line(f"refuse('too many {what} for the bytes that remain')")
+        self.out.line(f"cap -= {n}")
+        with self.out.block("if cap < 0:"):
+            self.out.line(f"too_many('{what}')")
 
     def elements(self, field: Field, target: str, n: str) -> None:
         if field.kind in FIXED:
@@ -226,9 +236,7 @@ class _DecoderPlan:
         with self.out.block(f"if {count}:"):
             with self.out.block(f"if {count} > 127:"):
                 self.out.line(f"{count}, o = read_uvarint(b, o - 1)")
-            self.out.line(f"cap -= {count}")
-            with self.out.block(f"if {count} * 2 > end - o or cap < 0:"):
-                self.out.line("refuse('too many tagged fields')")
+            self.count(count, 2, "tagged fields")
             with self.out.block(f"for _ in range({count}):"):
                 self.out.line(f"{tag}, o = read_uvarint(b, o)")
                 self.out.line(f"{stop}, o = read_uvarint(b, o)")

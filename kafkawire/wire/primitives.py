@@ -18,6 +18,10 @@ class DecodeError(Exception):
     """The bytes are no message of the version that was said. The connection they came from cannot go on."""
 
 
+class TooManyElements(DecodeError):
+    """It has more elements than may be decoded now. Whether it is a message otherwise is not known."""
+
+
 class EncodeError(Exception):
     """A value that the version cannot carry: out of range, null where null has no encoding, a string too long."""
 

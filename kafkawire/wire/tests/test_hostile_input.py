@@ -18,7 +18,15 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.requests.headers import decode_request_header, decode_response, encode_request, response_header
 from kafkawire.wire.message import ELEMENT_CAP
-from kafkawire.wire.primitives import STRING_SIZE_MAX, UVARINT_MAX, DecodeError, EncodeError, read_uvarint, uvarint
+from kafkawire.wire.primitives import (
+    STRING_SIZE_MAX,
+    UVARINT_MAX,
+    DecodeError,
+    EncodeError,
+    TooManyElements,
+    read_uvarint,
+    uvarint,
+)
 
 LEGACY, FLEXIBLE = 8, 12  # versions of Metadata
 
@@ -101,8 +109,9 @@ def test_a_count_below_the_cap_is_held_against_the_bytes_that_remain(
     empty = bytes(FetchRequest().encode(version)[0])
     assert empty.endswith(rest)  # topics, forgotten topics, ...
     for counts in (many, one + many, none + many, none + one + many):
-        with pytest.raises(DecodeError, match="too many"):
+        with pytest.raises(DecodeError, match="too many") as caught:
             FetchRequest.decode(empty.removesuffix(rest) + counts + bytes(100), version)
+        assert not isinstance(caught.value, TooManyElements), "it is no message with a higher cap either"
 
 
 def test_null_array_where_null_is_not_allowed_is_refused() -> None:
@@ -181,7 +190,7 @@ def test_the_cap_counts_nested_arrays_together() -> None:
     partition = struct.pack(">iqi", 0, 0, -1) + b"\x00\x00"
     one_topic = uvarint(2) + b"t" + inner + partition * (ELEMENT_CAP // 10) + b"\0"
     body = b"\x02g" + struct.pack(">i", 0) + b"\x02m\x00" + uvarint(12) + one_topic * 11 + b"\0"
-    with pytest.raises(DecodeError, match="too many"):
+    with pytest.raises(TooManyElements, match="too many"):
         OffsetCommitRequest.decode(body, 8)
 
 
@@ -189,7 +198,7 @@ def test_a_list_may_be_longer_when_we_have_asked_for_it() -> None:
     response = DeleteGroupsResponse(results=[DeletableGroupResult(group_id="g")] * (ELEMENT_CAP + 1))
     frame = response_header(response.API_KEY, 2, 1) + b"".join(response.encode(2))
     assert decode_response(frame, response.API_KEY, 2) == (1, response)
-    with pytest.raises(DecodeError, match="too many"):
+    with pytest.raises(TooManyElements, match="too many"):
         DeleteGroupsResponse.decode(frame, 2, 5)
 
 
