@@ -43,7 +43,7 @@ from kafkawire.express import lanes
 from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
-from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all
+from kafkawire.requests.context import Authorizer, BrokerInterfaces, Elsewhere, allow_all
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
 from kafkawire.requests.metrics import RequestMetrics
@@ -82,6 +82,7 @@ class Surroundings:
     pool: WorkerPool
     random: Random
     now_ms: Callable[[], int]
+    decode_elsewhere: Elsewhere
     log_levels: LogLevels = field(default_factory=LogLevels)
     descriptors: Descriptors = PLENTY
 
@@ -97,6 +98,7 @@ def real_surroundings() -> Surroundings:
         pool=ThreadPool(),
         random=SystemRandom(),
         now_ms=lambda: time.time_ns() // 1_000_000,
+        decode_elsewhere=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1)),
         log_levels=LEVELS,
         descriptors=Descriptors.of_this_process(),
     )
@@ -285,6 +287,7 @@ class Broker:
             log_levels=self.world.log_levels,
             now_ms=self.world.now_ms,
             authorizer=self._authorizer,
+            decode_elsewhere=self.world.decode_elsewhere,
         )
         nursery.start_soon(expire_sessions, interfaces.fetch_sessions)
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -32,6 +33,12 @@ from kafkawire.server.transport import Listener
 from kafkawire.wire.message import Message
 
 EPOCH_MS = 1_700_000_000_000  # the wall clock when trio's clock shows 0
+
+
+async def soon(job: Callable[[], Any]) -> Any:
+    """`job` on the loop itself, one scheduling step away: deterministic."""
+    await trio.lowlevel.checkpoint()
+    return job()
 
 
 @dataclass
@@ -59,6 +66,7 @@ class MemoryWorld:
             pool=LoopPool(),
             random=self.random,
             now_ms=lambda: EPOCH_MS + round(trio.current_time() * 1000),
+            decode_elsewhere=soon,
         )
 
     def power_cut(self) -> None:

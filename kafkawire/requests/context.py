@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkawire.requests.failures import FailureLog
 from kafkawire.requests.topic_rows import TopicRows
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 CLUSTER_NAME: Final = "kafka-cluster"
 ANONYMOUS: Final = "User:ANONYMOUS"
 ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, never bound
+
+# Runs a job that takes long and touches nothing of the loop's, and lets the loop go on meanwhile.
+Elsewhere = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Operation(IntEnum):
@@ -133,6 +136,7 @@ class BrokerInterfaces:
     log_levels: LogLevels
     now_ms: Callable[[], int]
     authorizer: Authorizer
+    decode_elsewhere: Elsewhere
     failures: FailureLog = field(default_factory=FailureLog)
     topic_rows: TopicRows = field(default_factory=TopicRows)
 

@@ -4,11 +4,14 @@ The only way to a handler. Bytes that are no request of a served version end the
 one exception: ApiVersions in a version we do not know is answered in version 0, so that a newer client can find out
 what to speak (KIP-511). A request whose handler fails gets the answer that says so. It knows no API by name, and
 refuses to know what a request means.
+
+Decoding keeps every other connection waiting, so what has many elements is decoded elsewhere (`LargeDispatched`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from struct import Struct
 from typing import Any, Final, cast
@@ -23,7 +26,10 @@ from kafkawire.requests.metrics import ApiCounters
 from kafkawire.requests.pending_reply import answered
 from kafkawire.requests.started import Segment, StartedRequest
 from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
-from kafkawire.wire.primitives import DecodeError
+from kafkawire.wire.message import Message
+from kafkawire.wire.primitives import DecodeError, TooManyElements
+
+INLINE_ELEMENTS_MAX: Final = 2_000  # of a request that is decoded on the loop: about a millisecond of it
 
 _START: Final = Struct(">hhi")  # api key, version, correlation id: every request begins with them
 
@@ -41,7 +47,7 @@ class Dispatched:
         self.two_stage = second_stage is not None
         self._is_answered = False
         self._response: Response | None = None
-        self._failure: ProtocolViolation | None = None
+        self._failure: Exception | None = None
 
     @property
     def holds_frame(self) -> bool:
@@ -60,8 +66,8 @@ class Dispatched:
         self._second_stage.call_when_ready(callback)
 
     def begin(self) -> Awaitable[None] | None:
-        if self._api.needs_room:
-            return self._begin_when_there_is_room()
+        if self._api.two_stage:
+            return self._begin_late()
         try:
             response = self._handle()
         except Exception as error:
@@ -73,8 +79,9 @@ class Dispatched:
         return None
 
     def reply(self) -> Sequence[Segment] | None:
-        if self._failure is not None:
-            raise self._failure
+        failure, self._failure = self._failure, None  # what is raised must not be kept: its traceback keeps the frame
+        if failure is not None:
+            raise failure
         try:
             return self._encoded(self._response if self._second_stage is None else self._second_stage.response_now())
         except Exception as error:
@@ -92,9 +99,10 @@ class Dispatched:
         except Exception as error:
             self._failed(error)
 
-    async def _begin_when_there_is_room(self) -> None:
-        """It could not be queued at once; meanwhile no later request starts."""
-        await self.context.broker.store.wait_for_room()
+    async def _begin_late(self) -> None:
+        """It is two-stage and could not be queued at once; meanwhile no later request starts."""
+        if self._api.needs_room:
+            await self.context.broker.store.wait_for_room()
         try:
             self._second_stage = cast(SecondStage, self._handle())
         except Exception as error:
@@ -127,6 +135,39 @@ class Dispatched:
         return segments
 
 
+class LargeDispatched(Dispatched):
+    """One with so many elements that it is decoded elsewhere. Until it is answered no later request starts."""
+
+    __slots__ = ("_decode",)
+
+    def __init__(self, api: Api, context: RequestContext, decode: Callable[[], Message]) -> None:
+        super().__init__(api, context, None, None)
+        self._decode = decode
+
+    @property
+    def holds_frame(self) -> bool:
+        return True
+
+    def begin(self) -> Awaitable[None]:
+        return self._begin_elsewhere()
+
+    async def _begin_elsewhere(self) -> None:
+        context = self.context
+        try:
+            self._request = await context.broker.decode_elsewhere(self._decode)
+        except DecodeError as error:
+            context.broker.metrics.protocol_violations += 1
+            self._failure = _violation(self._api, context.api_version, error)
+        except Exception as error:  # no thread, say: unread it cannot even be refused
+            self._failure = error
+        if self._failure is not None:
+            self._is_answered = True
+            return
+        work = super().begin()
+        if work is not None:
+            await work
+
+
 class Dispatcher:
     """The served APIs of one broker."""
 
@@ -142,7 +183,7 @@ class Dispatcher:
     def dispatch(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest:
         """Start a request: decoded, and queued if it is two-stage. `frame` belongs to the request from now on.
 
-        Errors: ProtocolViolation.
+        A large one is neither: it is decoded elsewhere when it is its turn. Errors: ProtocolViolation.
         """
         if len(frame) < _START.size:
             self._broker.metrics.protocol_violations += 1
@@ -160,6 +201,8 @@ class Dispatcher:
         except ProtocolViolation:
             self._broker.metrics.protocol_violations += 1
             raise
+        if isinstance(request, partial):
+            return LargeDispatched(api, context, request)
         second_stage: SecondStage | None = None
         if api.two_stage and (self._broker.store.has_room or not api.needs_room):
             try:
@@ -169,7 +212,7 @@ class Dispatcher:
         return Dispatched(api, context, request, second_stage)
 
     def _decode(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> tuple[Api, RequestContext, Any]:
-        """No request: the version of ApiVersions is unknown."""
+        """No request: the version of ApiVersions is unknown. A partial: what decodes it, for it is large."""
         key, version, correlation_id = _START.unpack_from(frame)
         api = self._by_key.get(key)
         if api is None:
@@ -184,11 +227,17 @@ class Dispatcher:
             return api, context, None
         try:
             header, body_start = decode_request_header(frame)
-            request = api.request.decode(frame, version, body_start)
+            request: Any = api.request.decode(frame, version, body_start, cap=INLINE_ELEMENTS_MAX)
+        except TooManyElements:
+            request = partial(api.request.decode, frame, version, body_start)
         except DecodeError as error:
-            raise ProtocolViolation(f"{api.name} version {version}: {error}") from None
+            raise _violation(api, version, error) from None
         context.client_id = header.client_id
         counters = self._broker.metrics.by_api[key]
         counters.requests += 1
         counters.request_size_bytes += len(frame)
         return api, context, request
+
+
+def _violation(api: Api, version: int, error: DecodeError) -> ProtocolViolation:
+    return ProtocolViolation(f"{api.name} version {version}: {error}")

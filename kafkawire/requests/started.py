@@ -43,7 +43,10 @@ class StartedRequest(Protocol):
         """
 
     def reply(self) -> Reply:
-        """The reply without its size, or None when the request gets none (acks=0); once. Errors: ProtocolViolation."""
+        """The reply without its size, or None when the request gets none (acks=0); once.
+
+        Errors: ProtocolViolation. Whatever else it raises is a failure of ours, and ends the connection too.
+        """
 
 
 class RequestStarter(Protocol):

@@ -34,6 +34,7 @@ from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.requests.metrics import RequestMetrics
 from kafkawire.requests.started import StartedRequest
+from kafkawire.testing import soon
 from kafkawire.tests.answers import answer
 from kafkawire.tests.fake_configs import FakeConfigs
 from kafkawire.tests.fake_groups import FakeGroups
@@ -200,6 +201,7 @@ async def open_handlers(
         log_levels=LogLevels(),
         now_ms=lambda: NOW_MS,
         authorizer=authorizer,
+        decode_elsewhere=soon,
     )
     connection = ConnectionInfo(listener_name=LISTENER, peer_host="10.0.0.9", local_address="10.0.0.1")
     async with trio.open_nursery() as nursery:
