@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +22,9 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.requests.api import Lane
 from kafkawire.requests.context import Operation, ResourceType
 from kafkawire.requests.dispatch import Dispatcher
-from kafkawire.requests.headers import encode_request
+from kafkawire.requests.headers import decode_request_header, encode_request
 from kafkawire.requests.started import StartedRequest
+from kafkawire.requests.tests.recorded import recorded
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import NOW_MS, Broker, batch, join, open_handlers
 from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
@@ -279,3 +281,30 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
         assert sides[0].state() == sides[1].state()
         assert sides[1].lane is not None
         assert sides[1].lane.taken == 1  # without a reply to tell it the connection is closed
+
+
+async def test_requests_of_one_partition_as_clients_send_them_take_the_lane() -> None:
+    async with open_handlers() as broker:
+        await broker.create("plain", 16)
+        image = broker.cluster.real.image
+        topic = image.topics["plain"]
+        asked = [(frame, ProduceRequest.decode(frame, version, start)) for frame, version, start in produce_frames()]
+        names = {one.name: topic for _, request in asked for one in request.topic_data}
+        ids = {one.topic_id: topic for _, request in asked for one in request.topic_data}
+        cluster: Any = SimpleNamespace(image=replace(image, topics=names, topics_by_id=ids))
+        lane = lanes(replace(broker.interfaces, cluster=cluster), API_TABLE)[PRODUCE]
+        taken = {True: 0, False: 0}
+        for frame, request in asked:
+            is_single = sum(len(one.partition_data) for one in request.topic_data) == 1
+            started = lane.take(frame, broker.connection, trio.current_time())
+            assert (started is not None) is is_single
+            taken[is_single] += 1
+        assert taken[True] > 5 * taken[False] > 0
+
+
+def produce_frames() -> Iterator[tuple[bytearray, int, int]]:
+    """With their versions, and where their bodies start."""
+    for one in recorded(PRODUCE):
+        frame = bytearray(one.frame)
+        header, body_start = decode_request_header(frame)
+        yield frame, header.api_version, body_start
