@@ -64,12 +64,12 @@ def request_frame(api_key: int, version: int, body: bytes, correlation_id: int =
     return struct.pack(">hhih6s", api_key, version, correlation_id, 6, b"compat") + body
 
 
-def fetch_frame(topic: str, offset: int, max_wait_ms: int, partition: int = 0) -> bytes:
+def fetch_frame(topic: str, offset: int, max_wait_ms: int, partition: int = 0, correlation_id: int = 1) -> bytes:
     """A Fetch that waits for a byte."""
     name = topic.encode()
     body = struct.pack(">iiiib", -1, max_wait_ms, 1, MAX_BYTES, 0)
     body += struct.pack(f">ih{len(name)}siiqi", 1, len(name), name, 1, partition, offset, MAX_BYTES)
-    return request_frame(FETCH, 4, body)
+    return request_frame(FETCH, 4, body, correlation_id)
 
 
 def stored_records(broker: Broker, topic: str) -> bytes:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import socket
+import struct
 import subprocess
 import time
 import urllib.request
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +23,8 @@ from kafkawire.config.tests.test_broker_config import COMBINED_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+LEAVES_WITHIN_S = 7  # of a shutdown's grace of ten
 
 
 def http(broker: Kafkawire, path: str, host: str = "127.0.0.1") -> str:
@@ -189,3 +193,52 @@ def test_it_leaves_in_order(tmp_path: Path, number: signal.Signals) -> None:
             assert time.monotonic() - started < 30
         broker.start()
         assert [message.value() for message in read(broker, "polled", 0, 1)] == [b"value"]
+
+
+def seconds_to_leave(broker: Kafkawire) -> float:
+    started = time.monotonic()
+    assert broker.stop(signal.SIGTERM) == 0
+    return time.monotonic() - started
+
+
+def test_it_leaves_soon_with_many_idle_connections(tmp_path: Path) -> None:
+    with Kafkawire(tmp_path) as broker, ExitStack() as stack:
+        for _ in range(250):
+            stack.enter_context(WireConnection(broker.port))
+        assert seconds_to_leave(broker) < LEAVES_WITHIN_S
+
+
+def test_it_leaves_soon_with_clients_at_work(tmp_path: Path) -> None:
+    """Long polls, a web client that stays, and stock clients: none of them has to be waited for."""
+    with Kafkawire(tmp_path) as broker, ExitStack() as stack:
+        create_topic(broker, "polled")
+        client = producer(broker)
+        consumer = new_consumer(broker, group_id="leavers", auto_offset_reset="earliest")
+        stack.callback(consumer.close)
+        consumer.subscribe(["polled"])
+        web = stack.enter_context(socket.create_connection(("127.0.0.1", broker.http_port)))
+        web.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert web.recv(4) == b"HTTP"
+        for _ in range(100):
+            connection = stack.enter_context(WireConnection(broker.port))
+            connection.send_frame(fetch_frame("polled", 1_000, max_wait_ms=60_000))
+        for _ in range(30):
+            client.produce("polled", b"value")
+            consumer.poll(0.1)
+        assert seconds_to_leave(broker) < LEAVES_WITHIN_S
+
+
+def test_who_sends_no_more_is_answered_in_order(tmp_path: Path) -> None:
+    with Kafkawire(tmp_path) as broker:
+        create_topic(broker, "polled")
+        with socket.create_connection(("127.0.0.1", broker.port), 15) as connection:
+            frames = [fetch_frame("polled", 0, max_wait_ms=60_000, correlation_id=number) for number in range(40)]
+            connection.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+            connection.shutdown(socket.SHUT_WR)
+            received = b"".join(iter(lambda: connection.recv(65536), b""))
+        numbers = []
+        while received:
+            size_bytes, number = struct.unpack_from(">ii", received)
+            numbers.append(number)
+            received = received[4 + size_bytes :]
+        assert numbers == list(range(40))
