@@ -106,6 +106,10 @@ class _Server:
         while True:
             try:
                 accepted = await listener.accept()
+                if self._admits(accepted.peer_host):
+                    self._open(name, accepted)
+                else:
+                    accepted.transport.close()
             except OSError as error:
                 self._stats.accept_failures += 1
                 if not is_failing:
@@ -114,10 +118,6 @@ class _Server:
                 await trio.sleep(ACCEPT_PAUSE_S)
                 continue
             is_failing = False
-            if self._admits(accepted.peer_host):
-                self._open(name, accepted)
-            else:
-                accepted.transport.close()
 
     def _admits(self, peer_host: str) -> bool:
         """Counts the connection in when the limits allow one more."""
@@ -139,7 +139,11 @@ class _Server:
         session = Session(accepted.transport, info, self._starter, self._limits.connection, self._hub, self)
         self._sessions[session] = None
         self._reaper.watch(session)
-        session.open()
+        try:
+            session.open()
+        except OSError:  # no descriptor for the poller
+            session.close(CloseReason.BROKEN)
+            raise
 
     # What sessions say
 

@@ -33,7 +33,7 @@ from kafkawire.wire.connection import (
 )
 from kafkawire.wire.framing import FramingError
 
-LINGER_S: Final = 2.0  # for a peer to read its last replies, before what it still sends would take them away
+LINGER_S: Final = 1.0  # for a peer to read its last replies, before what it still sends would take them away
 
 _DISCARDED: Final = memoryview(bytearray(64 * 1024))  # what nobody will look at is received into it
 

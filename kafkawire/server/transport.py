@@ -38,7 +38,7 @@ class Transport(Protocol):
     sent_size_bytes: int  # ever
 
     def watch(self, poller: Poller, watcher: Watcher, events: int) -> None:
-        """Have `watcher` told of READ, WRITE, both or, for now, nothing."""
+        """Have `watcher` told of READ, WRITE, both or, for now, nothing. Errors: OSError, of descriptors."""
 
     def receive(self, buffer: memoryview) -> int | None:
         """How many bytes were received; 0 at the end of the stream, None when there are none yet. Errors: OSError."""
@@ -105,11 +105,11 @@ class SocketTransport:
     def watch(self, poller: Poller, watcher: Watcher, events: int) -> None:
         self._poller = poller
         if events != self._events:
-            self._events = events
             if events:
                 poller.watch(self._socket.fileno(), watcher, events)
             else:
                 poller.unwatch(self._socket.fileno())
+            self._events = events
 
     def receive(self, buffer: memoryview) -> int | None:
         try:

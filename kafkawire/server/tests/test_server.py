@@ -846,6 +846,44 @@ class ExhaustedListener(MemoryListener):
         return await super().accept()
 
 
+class UnwatchedListener(MemoryListener):
+    """There is no descriptor for the poller of its first connection."""
+
+    has_failed = False
+
+    async def accept(self) -> MemoryAccepted:
+        accepted = await super().accept()
+        if self.has_failed:
+            return accepted
+        self.has_failed = True
+        unwatched = cast("Transport", Unwatched(accepted.transport))
+        return MemoryAccepted(unwatched, accepted.peer_host, accepted.local_address)
+
+
+class Unwatched:
+    """A transport that cannot be watched."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.sent_size_bytes = 0
+
+    def watch(self, *arguments: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+async def test_a_connection_that_cannot_be_watched_is_closed_and_the_next_one_served() -> None:
+    async with serving(listener=UnwatchedListener()) as broker:
+        assert await broker.connect().closed()
+        client = broker.connect()
+        await client.send("e", 1)
+        assert await client.reply() == ("e", 1)
+        assert broker.stats.accept_failures == 1
+        assert broker.stats.connections_open == 1
+
+
 async def test_running_out_of_descriptors_is_survived_with_a_pause() -> None:
     start_s = trio.current_time()
     async with serving(listener=ExhaustedListener()) as broker:
