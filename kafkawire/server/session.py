@@ -116,20 +116,18 @@ class Session:
                 self._discard()
                 return
             self._go_on(events)
+            if not self.has_ended:
+                self._settle()
         except Exception:
             self._failed()
-        if self.close_reason is None:
-            self._settle()
 
     def _go_on(self, events: int) -> None:
         """Sends on, receives, and lets starting and answering lead to each other."""
         if events & WRITE and self._outgoing.is_blocked:
             self._send_on()
-        is_late = False
-        if events & READ:
-            is_late = self._receive()
-        elif self._machine.holds_bytes:
-            is_late = self._start_requests()
+        is_late = bool(events & READ) and self._receive()
+        if self._machine.holds_bytes and not is_late:
+            is_late = self._start_requests()  # what an earlier turn, or a pause, has left
         while self._answer():
             if self._machine.holds_bytes:
                 is_late = self._start_requests()
@@ -142,7 +140,7 @@ class Session:
             return False
         self._is_paused = False
         self._machine.reading_resumed(self._hub.now_s)
-        self._settle()
+        self.visit(0)
         return True
 
     def evict(self) -> None:

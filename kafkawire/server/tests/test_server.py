@@ -262,8 +262,11 @@ class FloodTransport(Transport):
     sent_size_bytes: int = 0
     events: int = 0
     is_closed: bool = False
+    is_watchable: bool = True
 
     def watch(self, poller: Poller, watcher: Watcher, events: int) -> None:
+        if not self.is_watchable:
+            raise OSError(errno.ENOSPC, "planted")
         self.events = events
 
     def receive(self, buffer: memoryview) -> int | None:
@@ -422,6 +425,25 @@ async def test_what_is_too_much_for_a_turn_starts_in_the_next_ones_in_order() ->
         started.append(len(dispatcher.order))
     assert started == [STARTS_PER_TURN, 250]
     assert dispatcher.order == list(range(250))
+
+
+async def test_what_a_turn_has_left_is_started_though_nothing_more_may_be_received() -> None:
+    """Late, and told to receive, while others have used up the budget."""
+    transport, dispatcher = FloodTransport(frames("0" * 200)), FakeDispatcher()
+    alone = session_on(transport, dispatcher)
+    assert len(dispatcher.order) == STARTS_PER_TURN
+    alone.hub.budget.held_size_bytes += 1 << 30
+    alone.turn()
+    assert len(dispatcher.order) == 200
+
+
+async def test_a_poller_that_fails_ends_the_connection_alone() -> None:
+    transport, dispatcher = FloodTransport(frames("p")), FakeDispatcher()
+    alone = session_on(transport, dispatcher)
+    transport.is_watchable = False
+    dispatcher.gate(0).set()
+    alone.turn()
+    assert alone.session.close_reason is CloseReason.HANDLER_FAILED
 
 
 async def test_replies_that_are_ready_together_leave_together() -> None:
