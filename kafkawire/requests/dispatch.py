@@ -154,10 +154,11 @@ class LargeDispatched(Dispatched):
     async def _begin_elsewhere(self) -> None:
         context = self.context
         try:
-            self._request = await context.broker.decode_elsewhere(self._decode)
-        except DecodeError as error:
-            context.broker.metrics.protocol_violations += 1
-            self._failure = _violation(self._api, context.api_version, error)
+            request = await context.broker.decode_elsewhere(self._decode_or_tell)
+            if isinstance(request, DecodeError):
+                context.broker.metrics.protocol_violations += 1
+                self._failure = _violation(self._api, context.api_version, request)
+            self._request = request
         except Exception as error:  # no thread, say: unread it cannot even be refused
             self._failure = error
         if self._failure is not None:
@@ -166,6 +167,13 @@ class LargeDispatched(Dispatched):
         work = super().begin()
         if work is not None:
             await work
+
+    def _decode_or_tell(self) -> Message | DecodeError:
+        """One that was raised would keep all that was read in its traceback, in a cycle, as it crosses threads."""
+        try:
+            return self._decode()
+        except DecodeError as error:
+            return DecodeError(str(error))
 
 
 class Dispatcher:

@@ -224,6 +224,13 @@ async def test_what_turns_out_to_be_no_request_closes_its_connection(frame: byte
         assert reply.topics[0].partitions[0].committed_offset == -1
 
 
+class Threaded(MemoryWorld):
+    """As a real broker does it."""
+
+    def surroundings(self) -> Surroundings:
+        return replace(super().surroundings(), decode_elsewhere=trio.to_thread.run_sync)
+
+
 def kept() -> int:
     """How many elements there are of what may have been a request."""
     return sum(isinstance(one, OffsetCommitRequestPartition) for one in gc.get_objects())
@@ -231,7 +238,7 @@ def kept() -> int:
 
 async def test_nothing_is_kept_of_what_was_no_request() -> None:
     """Not even until the garbage is collected: 100,000 elements of each of many requests would be a lot of it."""
-    async with opened_on(MemoryWorld()) as (opened, _):
+    async with opened_on(Threaded()) as (opened, _):
         gc.collect()
         gc.disable()
         try:
