@@ -49,12 +49,11 @@ _INT32: Final = struct.Struct(">i")
 
 
 class Template:
-    """What a request says up to its partition's index, as far as it matters, under one image of the cluster."""
+    """What a request says up to its partition's index, as far as it matters."""
 
-    __slots__ = ("acks", "allow_zstd", "image", "logs", "reply_shape", "timeout_s", "topic")
+    __slots__ = ("acks", "allow_zstd", "logs", "reply_shape", "timeout_s", "topic")
 
-    def __init__(self, request: ProduceRequest, version: int, topic: TopicInfo, image: ClusterImage) -> None:
-        self.image = image
+    def __init__(self, request: ProduceRequest, version: int, topic: TopicInfo) -> None:
         self.topic = topic
         self.acks = request.acks
         self.timeout_s = request.timeout_ms / 1000 if request.acks == ALL_ACKS else inf
@@ -77,6 +76,7 @@ class ProduceLane:
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
         self._broker = broker
         self._api = api
+        self._image: ClusterImage | None = None  # under which the templates were learned
         self._templates: list[dict[bytes, Template]] = [{} for _ in SHAPES]  # by version
 
     def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
@@ -94,9 +94,9 @@ class ProduceLane:
             return None
         constant = bytes(frame[CONSTANT_FROM:index_at])
         records = memoryview(frame)[place.start : place.end]
-        template = self._templates[version].get(constant)
-        if template is None or template.image is not self._broker.cluster.image:
-            template = self._learn(frame, constant, index, records)
+        if self._image is not self._broker.cluster.image:
+            self._forget()
+        template = self._templates[version].get(constant) or self._learn(frame, constant, index, records)
         log = None if template is None else template.logs.get(index) or self._find_log(template, index)
         if template is None or log is None or is_transactional(records) or not self._broker.store.has_room:
             return None
@@ -151,6 +151,12 @@ class ProduceLane:
             work.wait_for(row, template.topic.name, outcome, log.log_start_offset, len(data.records))
         return Dispatched(self._api, context, request, work)
 
+    def _forget(self) -> None:
+        """The cluster has changed: what was learned may be wrong, and would keep what is gone in memory."""
+        self._image = self._broker.cluster.image
+        for templates in self._templates:
+            templates.clear()
+
     def _learn(self, frame: bytearray, constant: bytes, index: int, records: memoryview) -> Template | None:
         """What the decoder makes of it, if that is a request for this lane and these are its index and records."""
         try:
@@ -165,15 +171,16 @@ class ProduceLane:
         is_located = data.index == index and data.records is not None and data.records == records
         if not is_located or not ALL_ACKS <= request.acks <= 1:
             return None
-        image = self._broker.cluster.image
+        image = self._image
+        assert image is not None
         by_id = header.api_version >= FIRST_VERSION_WITH_IDS
         topic = image.topics_by_id.get(asked.topic_id) if by_id else image.topics.get(asked.name)
         if topic is None or (topic.internal and header.client_id != ADMIN_CLIENT_ID):
             return None
         templates = self._templates[header.api_version]
-        if constant not in templates and len(templates) >= TEMPLATES_MAX:
+        if len(templates) >= TEMPLATES_MAX:
             templates.clear()
-        templates[constant] = Template(request, header.api_version, topic, image)
+        templates[constant] = Template(request, header.api_version, topic)
         return templates[constant]
 
     def _find_log(self, template: Template, index: int) -> PartitionLog | None:

@@ -308,3 +308,18 @@ def produce_frames() -> Iterator[tuple[bytearray, int, int]]:
         frame = bytearray(one.frame)
         header, body_start = decode_request_header(frame)
         yield frame, header.api_version, body_start
+
+
+async def test_nothing_that_was_learned_outlives_a_change_of_the_cluster() -> None:
+    async with two_brokers() as (_, side):
+        assert side.lane is not None
+        lane: Any = side.lane.lane
+        for topic in ("plain", "small"):
+            data = [PartitionProduceData(index=0, records=memoryview(batch(b"v")))]
+            topics = [TopicProduceData(name=topic, partition_data=data)]
+            request = ProduceRequest(acks=1, timeout_ms=10, topic_data=topics)
+            await side.finish(side.start(encode_request(request, 9, 1, topic)))
+        assert sum(map(len, lane._templates)) == 2
+        await side.broker.create("another")
+        await side.finish(side.start(encode_request(request, 9, 2, "small")))
+        assert sum(map(len, lane._templates)) == 1
