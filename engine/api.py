@@ -252,8 +252,9 @@ class PendingAppend(Protocol):
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         """Have `callback` called, once, when an append that is not settled is; it neither waits nor raises."""
 
-    def result(self) -> AppendResult:
-        """The outcome of a settled append. Raises `engine.errors`."""
+    @property
+    def outcome(self) -> AppendResult | EngineError:
+        """Of a settled append."""
 
     async def wait(self) -> AppendResult:
         """Wait until the acks asked for are given. Raises `engine.errors`.

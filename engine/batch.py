@@ -1,27 +1,19 @@
-"""Kafka's RecordBatch, format v2: the header as a value, the checks a produced batch gets, patching, building, walking.
+"""Kafka's RecordBatch, format v2: the header as a value, patching, building, walking.
 
 Pure. Stored batches are opaque bytes: everything here reads the 61-byte header, and only what must look inside (a
 search by timestamp, tests, tools) walks records, through `engine.codecs`. Layout: docs/formats/segment.md; behaviour:
-Kafka's DefaultRecordBatch, LogValidator and ProduceRequest.validateRecords.
+Kafka's DefaultRecordBatch.
 """
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from engine.errors import (
-    CorruptMessage,
-    InvalidRecord,
-    InvalidTimestamp,
-    InvalidTxnState,
-    MessageTooLarge,
-    RecordListTooLarge,
-    UnsupportedCompressionType,
-)
+from engine.errors import CorruptMessage
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE_BYTES = HEADER.size
@@ -31,9 +23,8 @@ NO_PRODUCER_ID = -1
 NO_TIMESTAMP_MS = -1
 RECORD_OVERHEAD_MAX_BYTES = 23  # of a record without headers in a batch with one timestamp: three bytes, four varints
 
-_CRC_POSITION = 17
-_SIZE_MIN_BYTES = LENGTH_PREFIX_SIZE_BYTES + 14  # Records.LOG_OVERHEAD + LegacyRecord.RECORD_OVERHEAD_V0
-_ATTRIBUTES_POSITION = 21
+CRC_POSITION = 17
+ATTRIBUTES_POSITION = 21
 _MAX_TIMESTAMP_POSITION = 35
 _LENGTH = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
@@ -76,7 +67,7 @@ class BatchHeader(NamedTuple):
 
     def placed(self, base_offset: int, leader_epoch: int) -> "BatchHeader":
         """As `stamp` leaves it. (`_replace` costs four times as much.)"""
-        return BatchHeader(base_offset, self[1], leader_epoch, *self[3:])
+        return header_of((base_offset, self[1], leader_epoch, *self[3:]))
 
     @property
     def size_bytes(self) -> int:
@@ -108,99 +99,17 @@ class BatchHeader(NamedTuple):
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else None
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceLimits:
-    """What a topic allows of a produced batch."""
-
-    max_message_size_bytes: int
-    segment_size_bytes: int
-    timestamp_before_max_ms: int
-    timestamp_after_max_ms: int
-    is_log_append_time: bool
+header_of: Callable[[Sequence[int]], BatchHeader] = partial(tuple.__new__, BatchHeader)  # spares a call for each batch
 
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
     """The header at `position`; the caller made sure that 61 bytes are there. Nothing is believed yet."""
-    return BatchHeader(*HEADER.unpack_from(buffer, position))
+    return header_of(HEADER.unpack_from(buffer, position))
 
 
 def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
     """Whether the bytes of exactly one batch are those its producer sent."""
-    return bool(crc32c(batch[_ATTRIBUTES_POSITION:]) == header.crc)
-
-
-def check_produced(records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool) -> BatchHeader:
-    """The stateless checks of what a client sent (RULES W4), in Kafka's order; raises `engine.errors`."""
-    header = _single_batch(records)
-    codec_id = header.attributes & CODEC_MASK
-    if codec_id > Codec.ZSTD:
-        raise InvalidRecord(f"unknown compression codec {codec_id}")
-    if codec_id == Codec.ZSTD and not allow_zstd:
-        raise UnsupportedCompressionType("zstd needs Produce version 7 or later")
-    if header.base_offset != 0:
-        raise InvalidRecord(f"base offset of a produced batch is {header.base_offset}, not 0")
-    if len(records) > limits.max_message_size_bytes:
-        raise MessageTooLarge(f"batch of {len(records)} bytes, at most {limits.max_message_size_bytes} allowed")
-    if not has_right_crc(records, header):
-        raise CorruptMessage("CRC of the batch does not match")
-    if len(records) > limits.segment_size_bytes:
-        raise RecordListTooLarge(f"batch of {len(records)} bytes in segments of {limits.segment_size_bytes}")
-    _check_meaning(header)
-    _check_timestamps(header, limits, now_ms)
-    return header
-
-
-def _single_batch(records: memoryview) -> BatchHeader:
-    """Exactly one complete batch of magic 2, as Produce requires since version 3.
-
-    Checked in the order of ByteBufferLogInputStream, so that a broken batch gets the error Kafka gives it.
-    """
-    available = len(records)
-    if available < LENGTH_PREFIX_SIZE_BYTES:
-        raise InvalidRecord("no complete record batch")
-    size_bytes = _LENGTH.unpack_from(records, 8)[0] + LENGTH_PREFIX_SIZE_BYTES
-    if size_bytes < _SIZE_MIN_BYTES:
-        raise CorruptMessage(f"batch of {size_bytes} bytes")
-    if available < _CRC_POSITION:
-        raise InvalidRecord("no complete record batch")
-    magic = records[_CRC_POSITION - 1]
-    if magic > MAGIC:
-        raise CorruptMessage(f"batch of magic {magic}")
-    if size_bytes > available:
-        raise InvalidRecord("no complete record batch")
-    if magic < MAGIC:
-        raise InvalidRecord(f"magic {magic}; record batches of magic 2 are required")
-    if size_bytes < HEADER_SIZE_BYTES:
-        raise CorruptMessage(f"batch of {size_bytes} bytes is smaller than its header")
-    header = parse_header(records)
-    if size_bytes < available:
-        if not has_right_crc(records[:size_bytes], header):
-            raise CorruptMessage("CRC of the first batch does not match")
-        raise InvalidRecord("more than one record batch for a partition")
-    return header
-
-
-def _check_meaning(header: BatchHeader) -> None:
-    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        raise InvalidRecord(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
-    if not header.codec_id and header.record_count * RECORD_SIZE_MIN_BYTES > header.size_bytes - HEADER_SIZE_BYTES:
-        raise InvalidRecord(f"{header.record_count} records do not fit into a batch of {header.size_bytes} bytes")
-    if header.is_control:
-        raise InvalidRecord("control batches are written by the broker alone")
-    if header.producer_id >= 0 and header.base_sequence < 0:
-        raise InvalidRecord(f"sequence {header.base_sequence} of producer {header.producer_id}")
-    if header.is_transactional:
-        raise InvalidTxnState(f"producer {header.producer_id} has no transaction open")
-
-
-def _check_timestamps(header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:
-    if limits.is_log_append_time:
-        return
-    earliest_ms = now_ms - limits.timestamp_before_max_ms
-    latest_ms = now_ms + limits.timestamp_after_max_ms
-    for timestamp_ms in (header.base_timestamp_ms, header.max_timestamp_ms):
-        if timestamp_ms != NO_TIMESTAMP_MS and not earliest_ms <= timestamp_ms <= latest_ms:
-            raise InvalidTimestamp(f"timestamp {timestamp_ms} is not within [{earliest_ms}, {latest_ms}]")
+    return bool(crc32c(batch[ATTRIBUTES_POSITION:]) == header.crc)
 
 
 def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
@@ -212,19 +121,19 @@ def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
 def stamp_log_append_time(batch: memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
     """Set timestamp type and max timestamp and recompute the CRC over both (RULES W5)."""
     attributes = header.attributes | _LOG_APPEND_TIME_BIT
-    _INT16.pack_into(batch, _ATTRIBUTES_POSITION, attributes)
+    _INT16.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
-    crc = crc32c(batch[_ATTRIBUTES_POSITION:])
-    _UINT32.pack_into(batch, _CRC_POSITION, crc)
+    crc = crc32c(batch[ATTRIBUTES_POSITION:])
+    _UINT32.pack_into(batch, CRC_POSITION, crc)
     return header._replace(attributes=attributes, max_timestamp_ms=now_ms, crc=crc)
 
 
 def clear_log_append_time(batch: memoryview, header: BatchHeader) -> BatchHeader:
     """A client claims that the broker set the time: not so, says DefaultRecordBatch.setMaxTimestamp, and so do we."""
     attributes = header.attributes & ~_LOG_APPEND_TIME_BIT
-    _INT16.pack_into(batch, _ATTRIBUTES_POSITION, attributes)
-    crc = crc32c(batch[_ATTRIBUTES_POSITION:])
-    _UINT32.pack_into(batch, _CRC_POSITION, crc)
+    _INT16.pack_into(batch, ATTRIBUTES_POSITION, attributes)
+    crc = crc32c(batch[ATTRIBUTES_POSITION:])
+    _UINT32.pack_into(batch, CRC_POSITION, crc)
     return header._replace(attributes=attributes, crc=crc)
 
 
@@ -290,7 +199,7 @@ def seal_batch(
     last_delta = record_count - 1 if last_offset_delta is None else last_offset_delta
     fields = (attributes, last_delta, *timestamps_ms, *producer, record_count)
     HEADER.pack_into(batch, 0, base_offset, length, leader_epoch, MAGIC, 0, *fields)
-    _UINT32.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[_ATTRIBUTES_POSITION:]))
+    _UINT32.pack_into(batch, CRC_POSITION, crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]))
     return batch
 
 

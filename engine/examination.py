@@ -11,11 +11,12 @@ from functools import partial
 
 import trio
 
+from engine.appends import Append, Owner, QueueBudget
 from engine.batch import parse_header
 from engine.errors import EngineError
 from engine.io_workers import WorkerPool
 from engine.record_checks import Examination
-from engine.rounds import Append, Lane, Owner, QueueBudget
+from engine.rounds import Lane
 
 JOB_MAX_BYTES = 1024 * 1024  # of batches before, and of what they become; the last one may be larger
 
@@ -79,7 +80,7 @@ class Examiner:
             del self.held[append.owner]
         if isinstance(outcome, EngineError):
             self._budget.give_back(append.size_bytes)
-            append.fail(outcome)
+            append.settle(outcome)
             return
         if outcome is not None:
             self._budget.give_back(append.size_bytes - len(outcome))

@@ -40,9 +40,7 @@ class RollPolicy(NamedTuple):
     @classmethod
     def of(cls, config: LogConfig) -> "RollPolicy":
         age_ms = config.segment_age_ms
-        if (
-            CleanupPolicy.COMPACT in config.cleanup_policy
-        ):  # a record is compacted only when its segment is full (KIP-354)
+        if CleanupPolicy.COMPACT in config.cleanup_policy:  # what is compacted is full segments (KIP-354)
             age_ms = min(age_ms, config.max_compaction_lag_ms)
         sizes = config.segment_size_bytes, age_ms, config.segment_jitter_ms
         return cls(*sizes, config.segment_index_size_bytes, config.preallocate)
@@ -57,21 +55,18 @@ class Mark(NamedTuple):
     max_timestamp_ms: int
 
 
-class StampedBatch(NamedTuple):
-    """A batch with its final base offset and epoch, in the buffer and in the header alike."""
-
-    bytes: memoryview
-    header: BatchHeader
-
-
 @dataclass(slots=True)
 class Chunk:
-    """Consecutive batches for one segment. `file` is None while the segment is still to be created, or opened."""
+    """Consecutive batches for one segment, with their final base offsets and epochs in the buffers and headers alike.
+
+    `file` is None while the segment is still to be created, or opened.
+    """
 
     base_offset: int
     file: File | None
     position: int
-    batches: list[StampedBatch] = field(default_factory=list)
+    batches: list[memoryview] = field(default_factory=list)
+    headers: list[BatchHeader] = field(default_factory=list)
     size_bytes: int = 0
     rolls: bool = False
     begun_ms: int = NO_TIMESTAMP_MS
@@ -79,9 +74,10 @@ class Chunk:
     allocate_bytes: int = 0  # for a new segment
     unallocated: str | None = None  # why it was not
 
-    def add(self, batch: StampedBatch) -> None:
+    def add(self, batch: memoryview, header: BatchHeader) -> None:
         self.batches.append(batch)
-        self.size_bytes += len(batch.bytes)
+        self.headers.append(header)
+        self.size_bytes += len(batch)
 
 
 class Log:
@@ -160,25 +156,39 @@ class Log:
         active = self.segments[-1]
         return Mark(active.end_offset, active.base_offset, active.size_bytes, max_timestamp_ms)
 
-    def stage(self, batches: Sequence[StampedBatch], policy: RollPolicy, now_ms: int) -> list[Chunk]:
+    def stage(
+        self, batches: list[memoryview], headers: list[BatchHeader], policy: RollPolicy, now_ms: int
+    ) -> list[Chunk]:
         """Where `batches`, which continue the log, will go; rolls to a new segment before one that does not fit."""
         active = self.segments[-1]
         if active.begun_ms == NO_TIMESTAMP_MS:
             active.begun_ms = now_ms
+        end, size_bytes = active.size_bytes, sum(map(len, batches))
+        if (
+            end + size_bytes <= policy.segment_size_bytes
+            and headers[-1].next_offset - active.base_offset <= SEGMENT_OFFSETS_MAX
+            and not (end and any(self._is_active_old(header, policy, now_ms) for header in headers))
+        ):
+            return [Chunk(active.base_offset, active.file, end, batches, headers, size_bytes)]
+        return self._stage_rolling(batches, headers, policy, now_ms)
+
+    def _stage_rolling(
+        self, batches: Sequence[memoryview], headers: Sequence[BatchHeader], policy: RollPolicy, now_ms: int
+    ) -> list[Chunk]:
+        active = self.segments[-1]
         chunk = Chunk(active.base_offset, active.file, active.size_bytes)
         chunks = [chunk]
-        for batch in batches:
+        for batch, header in zip(batches, headers, strict=True):
             end = chunk.position + chunk.size_bytes
-            header = batch.header
             if end and (
-                end + len(batch.bytes) > policy.segment_size_bytes
+                end + len(batch) > policy.segment_size_bytes
                 or header.next_offset - chunk.base_offset > SEGMENT_OFFSETS_MAX
                 or (chunk.base_offset == active.base_offset and self._is_active_old(header, policy, now_ms))
             ):
                 chunk = Chunk(header.base_offset, None, 0, rolls=True, begun_ms=now_ms)
                 chunk.allocate_bytes = policy.segment_size_bytes if policy.preallocates else 0
                 chunks.append(chunk)
-            chunk.add(batch)
+            chunk.add(batch, header)
         return chunks if chunks[0].batches else chunks[1:]
 
     def stage_roll(self, policy: RollPolicy) -> Chunk:
@@ -234,7 +244,7 @@ class Log:
                     chunk.file = self._create_next(closing, chunk) if chunk.rolls else self._open(chunk.base_offset)
                 closing = chunk.file
                 if chunk.batches:
-                    chunk.file.write_at([batch.bytes for batch in chunk.batches], chunk.position)
+                    chunk.file.write_at(chunk.batches, chunk.position)
                 is_untouched = False
         except DiskFull as error:
             if not is_untouched:
@@ -287,16 +297,18 @@ class Log:
             active = self.segments[-1]
             assert active.base_offset == chunk.base_offset
             active.file = chunk.file
-            if chunk.batches:
-                active.mark(chunk.batches[0].header.base_offset, chunk.position)
-            for batch in chunk.batches:
-                header = batch.header
+            if not chunk.headers:
+                continue
+            first = chunk.headers[0]
+            active.mark(first.base_offset, chunk.position)
+            self.epochs.note(first.leader_epoch, first.base_offset)  # a round is of one epoch
+            for header in chunk.headers:
                 assert header.base_offset == active.end_offset, "offsets of a log have no gap"
                 entry = active.add(header)
                 if entry is not None:
                     self.unindexed.append((chunk.base_offset, entry))
-                self.epochs.note(header.leader_epoch, header.base_offset)
-                newest_ms = max(newest_ms, header.max_timestamp_ms)
+                if header.max_timestamp_ms > newest_ms:
+                    newest_ms = header.max_timestamp_ms
         self._end = self._mark_end(newest_ms)
 
     def leave(self) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from engine.api import LogConfig, TopicPartition
+from engine.appends import Attendance, PartitionRound, QueueBudget
 from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
 from engine.errors import EngineError, StorageError
 from engine.examination import Examiner
@@ -28,7 +29,7 @@ from engine.log import Log, Mark
 from engine.recently_used import SegmentCaches
 from engine.recovery import LastKnown
 from engine.replay import end_by
-from engine.rounds import Lane, PartitionRound, QueueBudget
+from engine.rounds import Lane
 from engine.set_aside import SetAside
 from engine.stats import StoreStats
 
@@ -80,6 +81,7 @@ class LogDir:
         examiner_lane: int,
         readers: Lanes,
         budget: QueueBudget,
+        attendance: Attendance,
         index: IndexKeeper,
         caches: SegmentCaches,
         on_offline: Callable[["LogDir", OSError], None],
@@ -89,7 +91,7 @@ class LogDir:
     ) -> None:
         self.path = path
         self.filesystem = filesystem
-        self.lane = Lane(round_lane, pool, budget, self.fail)
+        self.lane = Lane(round_lane, pool, budget, attendance, self.fail)
         self.lane.has_too_many_files_open = lambda: caches.files.is_crowded
         self.examiner = Examiner(self.lane, pool, examiner_lane, budget)
         self.flusher = Flusher(self.sync)
@@ -340,9 +342,8 @@ class LogDir:
         return dict(self.points)
 
     def index_later(self, resident: Resident) -> None:
-        """Store what the log of a partition gathered, behind the answer to the round."""
-        if resident.log.unindexed:
-            self.index.note(index_key(resident.partition), resident.log)
+        """Store what the log of a partition has gathered, behind the answer to the round."""
+        self.index.note(index_key(resident.partition), resident.log)
 
     def _index_was_replaced(self) -> None:
         for resident in self.partitions.values():

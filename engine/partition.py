@@ -26,7 +26,8 @@ from engine.api import (
     TimestampType,
     TopicPartition,
 )
-from engine.batch import BatchHeader, ProduceLimits, check_produced, clear_log_append_time, stamp, stamp_log_append_time
+from engine.appends import Append, PartitionRound, Undo
+from engine.batch import BatchHeader, clear_log_append_time, stamp, stamp_log_append_time
 from engine.errors import (
     CorruptMessage,
     EngineError,
@@ -38,13 +39,13 @@ from engine.errors import (
 )
 from engine.flusher import FLUSH_BEHIND_BYTES
 from engine.key_index import outgrows_tail
-from engine.log import Log, Mark, RollPolicy, StampedBatch
+from engine.log import Log, Mark, RollPolicy
 from engine.log_dir import LogDir, index_key
+from engine.produce_checks import ProduceLimits, check_produced
 from engine.producer_state import ProducedBatch
 from engine.reader import LogReader
 from engine.record_checks import RecordRules
 from engine.removal import Move, move_log_starts
-from engine.rounds import Append, PartitionRound, Undo, producers_before
 from engine.search import find_records
 from engine.segment import Segment
 from engine.waiters import Watched
@@ -178,11 +179,8 @@ class Partition(Watched):
         raise UnknownLeaderEpoch(message)
 
     def append(self, records: memoryview, *, acks: int, allow_zstd: bool = True, keyed: bool = False) -> PendingAppend:
-        self.check_open()
-        if self.log_dir.is_closing:
-            raise NotLeaderOrFollower("the broker is shutting down")
-        if self.log.damaged_from is not None:
-            raise StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
+        if self._closed is not None or self.log_dir.is_closing or self.log.damaged_from is not None:
+            raise self._why_closed()
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
         append = Append(self, records, header)
@@ -195,13 +193,21 @@ class Partition(Watched):
             raise
         return append
 
+    def _why_closed(self) -> EngineError:
+        if self._closed is not None:
+            return self._closed()
+        if self.log_dir.is_closing:
+            return NotLeaderOrFollower("the broker is shutting down")
+        return StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
+
     def _submit(self, append: Append) -> None:
-        if self.log_dir.is_nearly_full:
-            raise StorageError(f"{self.log_dir.path} is nearly full (disk.reject.ratio)")
-        if append.examination is None and self not in self.log_dir.examiner.held:
-            self.log_dir.lane.submit(append)
+        log_dir = self.log_dir
+        if log_dir.is_nearly_full:
+            raise StorageError(f"{log_dir.path} is nearly full (disk.reject.ratio)")
+        if append.examination is None and self not in log_dir.examiner.held:
+            log_dir.lane.submit(append)
         else:
-            self.log_dir.examiner.submit(append)
+            log_dir.examiner.submit(append)
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
         self._check_readable(offset)
@@ -269,24 +275,22 @@ class Partition(Watched):
     def stage(self, appends: list[Append]) -> PartitionRound | None:
         if self._closed is not None:
             for append in appends:
-                append.fail(self._closed())
+                append.settle(self._closed())
             return None
-        part, batches = PartitionRound(self, self.log), []
+        part, batches, headers = PartitionRound(self, self.log), [], []
         now_ms, offset = self._now_ms(), self.log.end.offset
         for append in appends:
             if self._is_new(append, part):
                 header = append.header = self._stamp(append, offset, now_ms)
                 assert append.records is not None
-                batches.append(StampedBatch(append.records, header))
+                batches.append(append.records)
+                headers.append(header)
                 offset = header.next_offset
                 if header.producer_id >= 0:
                     part.undo.append(Undo(header.base_offset, header.producer_id, self.log.producers.apply(header)))
         if not batches:
             return None
-        part.chunks = self.log.stage(batches, self._rolls, now_ms)
-        for chunk in part.chunks:
-            if chunk.rolls:
-                chunk.producers = producers_before(self.log.producers, chunk.base_offset, part.undo)
+        part.stage(self.log.stage(batches, headers, self._rolls, now_ms), self.log.producers)
         part.must_sync = self._must_sync(offset)
         return part
 
@@ -296,15 +300,13 @@ class Partition(Watched):
             try:
                 original = self.log.producers.check(append.header)
             except EngineError as error:
-                append.fail(error)
+                append.settle(error)
                 return False
             if original is not None:
-                answer = self._result_of_duplicate(original)
                 if original.last_offset < self.high_mark.offset:
-                    append.succeed(answer)
+                    append.settle(self._result_of_duplicate(original))
                 else:  # it came in the same round
-                    append.duplicate_result = answer
-                    part.appends.append(append)
+                    part.duplicates.append((append, original))
                 return False
         part.appends.append(append)
         return True
@@ -341,19 +343,22 @@ class Partition(Watched):
         before, end = self.high_mark, self.log.end
         assert end.offset >= before.offset, "the high watermark never goes back"
         self.high_mark = end
-        if outgrows_tail(before, end):
+        if self.config.index_keys and outgrows_tail(before, end):
             self._index_keys()
-        if any(chunk.rolls for chunk in part.chunks):
+        if part.rolls:
             self.log_dir.note_unallocated(part.chunks[-1].unallocated)
             self.log_dir.want_checkpoint()
             self.log_dir.want_seal(self)
-        self.log_dir.index_later(self)
+        if self.log.unindexed:
+            self.log_dir.index_later(self)
         self._reader.appended(part.chunks)
-        self.announce_change()
+        if self._waiters:
+            self.announce_change()
 
     def stage_roll(self) -> PartitionRound:
         part = PartitionRound(self, self.log)
         part.chunks = [self.log.stage_roll(self._rolls)]
+        part.rolls = True
         return part
 
     def rolled(self, part: PartitionRound) -> None:
@@ -372,24 +377,24 @@ class Partition(Watched):
 
     def _answer(self, part: PartitionRound) -> None:
         if self._closed is not None:
-            for append in part.appends:
-                append.fail(self._closed())
+            for append in part.asked:
+                append.settle(self._closed())
             return
+        start_offset = self.log.start_offset
         for append in part.appends:
-            append.succeed(append.duplicate_result or self._result(append.header))
-
-    def _result(self, header: BatchHeader) -> AppendResult:
-        log_append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP_MS
-        return AppendResult(header.base_offset, header.next_offset - 1, log_append_time_ms, self.log.start_offset)
+            header = append.header
+            log_append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP_MS
+            append.settle(AppendResult(header.base_offset, header.next_offset - 1, log_append_time_ms, start_offset))
+        for append, original in part.duplicates:
+            append.settle(self._result_of_duplicate(original))
 
     def _result_of_duplicate(self, original: ProducedBatch) -> AppendResult:
         """Kafka tells the original's timestamp as its log append time, whatever the topic uses."""
-        offsets = original.first_offset, original.last_offset
-        return AppendResult(*offsets, original.timestamp_ms, self.log.start_offset)
+        return AppendResult(original.first_offset, original.last_offset, original.timestamp_ms, self.log.start_offset)
 
     def failed(self, part: PartitionRound, error: str) -> None:
         for _, producer_id, before in reversed(part.undo):
             self.log.producers.restore(producer_id, before)
-        for append in part.appends:
+        for append in part.asked:
             self.log.producers.turn_away(append.header)
-            append.fail(StorageError(error))
+            append.settle(StorageError(error))

@@ -11,20 +11,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 import trio
 
-from engine.api import AppendResult, TopicPartition
-from engine.batch import BatchHeader
-from engine.errors import EngineError, Overloaded
+from engine.appends import Append, Attendance, Owner, PartitionRound, QueueBudget
 from engine.filesystem import DiskFull
 from engine.io_workers import WorkerPool
 from engine.journal import Journal, JournalWrite
 from engine.journal_format import JournalEntry
-from engine.log import Chunk, Log
-from engine.producer_state import Producer, ProducerTable
-from engine.record_checks import Examination
 from engine.stats import LaneStatistics
 
 T = TypeVar("T")
@@ -38,149 +33,6 @@ SLOW_WRITE_S = 0.02  # the page cache is throttled: dirty pages have to reach th
 SLOW_FOR_S = 1.0
 
 
-class Append:
-    """One batch from the queue to its result; `engine.api.PendingAppend` for the caller."""
-
-    __slots__ = (
-        "_callback",
-        "_error",
-        "_result",
-        "_wake_up",
-        "duplicate_result",
-        "examination",
-        "header",
-        "owner",
-        "records",
-        "size_bytes",
-    )
-
-    def __init__(self, owner: "Owner", records: memoryview, header: BatchHeader) -> None:
-        self.owner = owner
-        self.records: memoryview | None = records
-        self.header = header
-        self.examination: Examination | None = None  # of its records: it has to stand that first
-        self.size_bytes = len(records)
-        self.duplicate_result: AppendResult | None = None  # for a batch that the log has already
-        self._result: AppendResult | None = None
-        self._error: EngineError | None = None
-        self._wake_up: trio.Event | None = None
-        self._callback: Callable[[], None] | None = None
-
-    def succeed(self, result: AppendResult) -> None:
-        self._result = result
-        self._finish()
-
-    def fail(self, error: EngineError) -> None:
-        """No effect when the result is out already: an async topic's is, when the sync of others in its round fails."""
-        if self._result is None and self._error is None:
-            self._error = error
-            self._finish()
-
-    def _finish(self) -> None:
-        self.records = None
-        if self._wake_up is not None:
-            self._wake_up.set()
-        if self._callback is not None:
-            callback, self._callback = self._callback, None  # let go of it: it knows this append
-            callback()
-
-    def call_when_settled(self, callback: Callable[[], None]) -> None:
-        self._callback = callback
-
-    @property
-    def is_settled(self) -> bool:
-        return self._result is not None or self._error is not None
-
-    async def wait(self) -> AppendResult:
-        if not self.is_settled:
-            self._wake_up = trio.Event()
-            await self._wake_up.wait()
-        return self.result()
-
-    def result(self) -> AppendResult:
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        return self._result
-
-
-class Undo(NamedTuple):
-    """What was known of a producer before the batch at `base_offset`."""
-
-    base_offset: int
-    producer_id: int
-    before: Producer | None
-
-
-def producers_before(table: ProducerTable, offset: int, undo: Sequence[Undo]) -> ProducerTable:
-    """As they were before the batches from `offset` on."""
-    before = ProducerTable(table)
-    for base_offset, producer_id, one in reversed(undo):
-        if base_offset >= offset:
-            before.restore(producer_id, one)
-    return before
-
-
-class PartitionRound:
-    """One partition's share of a round. `must_sync`: it counts only when it is durable."""
-
-    __slots__ = ("appends", "chunks", "log", "must_sync", "owner", "rejected", "undo")
-
-    def __init__(self, owner: "Owner", log: Log) -> None:
-        self.owner = owner
-        self.log = log
-        self.appends: list[Append] = []
-        self.chunks: list[Chunk] = []
-        self.undo: list[Undo] = []
-        self.must_sync = True
-        self.rejected = False  # the disk was full before anything of it was written
-
-
-class Owner(Protocol):
-    """What a lane needs of a partition. All calls come from the loop; one round at a time."""
-
-    partition: TopicPartition
-
-    def stage(self, appends: list[Append]) -> PartitionRound | None:
-        """Check and stamp against the state of now; refuse single appends, or, returning None, all of them."""
-
-    def written(self, part: PartitionRound) -> None: ...
-    def durable(self, part: PartitionRound) -> None: ...
-    def failed(self, part: PartitionRound, error: str) -> None: ...
-
-
-class QueueBudget:
-    """Bytes all lanes together may hold, queued or in flight."""
-
-    __slots__ = ("_lot", "_max_bytes", "used_bytes")
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._lot = trio.lowlevel.ParkingLot()
-        self.used_bytes = 0
-
-    def take(self, size_bytes: int) -> None:
-        """Raises Overloaded, unless nothing is queued: the largest batch must always find a way."""
-        if self.used_bytes and self.used_bytes + size_bytes > self._max_bytes:
-            raise Overloaded(f"{self.used_bytes} bytes are waiting to be written")
-        self.used_bytes += size_bytes
-
-    def give_back(self, size_bytes: int) -> None:
-        self.used_bytes -= size_bytes
-        if len(self._lot) and self.has_room:
-            self._lot.unpark_all()
-
-    @property
-    def has_room(self) -> bool:
-        """Below half of the limit."""
-        return self.used_bytes * 2 <= self._max_bytes
-
-    async def wait_for_room(self) -> None:
-        """Return at once when there is room."""
-        while not self.has_room:
-            await self._lot.park()
-
-
 def write_round(parts: Sequence[PartitionRound]) -> None:
     """Into the page cache. An OSError says that the log dir is lost, a full disk only rejects its part."""
     for part in parts:
@@ -190,20 +42,37 @@ def write_round(parts: Sequence[PartitionRound]) -> None:
             part.rejected = True
 
 
+class Staged(NamedTuple):
+    """A round whose batches have their offsets."""
+
+    parts: list[PartitionRound]
+    appends: int
+    size_bytes: int
+    begun_s: float
+
+
 class Lane:
     """The queue of a log dir's partitions and the task that serves it. `number` is its lane of the pool."""
 
     def __init__(
-        self, number: int, pool: WorkerPool, budget: QueueBudget, on_failure: Callable[[OSError], None]
+        self,
+        number: int,
+        pool: WorkerPool,
+        budget: QueueBudget,
+        attendance: Attendance,
+        on_failure: Callable[[OSError], None],
     ) -> None:
         self._number = number
         self._pool = pool
         self._budget = budget
+        self._attendance = attendance
         self._on_failure = on_failure
         self.journal: Journal | None = None
         self.has_too_many_files_open: Callable[[], bool] = lambda: False
         self._queue: deque[Append] = deque()
-        self._turn = trio.Lock()  # held by a round, or by who is between two; first come, first served
+        self._staged: Staged | None = None  # for the task to go on with
+        # Held by a round, or by who is between two; first come, first served. No lock, which only a task can give back.
+        self._turn = trio.Semaphore(1)
         self._slow_until_s = 0.0
         self.statistics = LaneStatistics()
         self._work = trio.lowlevel.ParkingLot()
@@ -212,11 +81,16 @@ class Lane:
     def submit(self, append: Append) -> None:
         """Raises Overloaded."""
         self._budget.take(append.size_bytes)
-        self.enqueue(append)
+        self._queue.append(append)
+        if not self._attendance.is_held:
+            self._wake()
 
     def enqueue(self, append: Append) -> None:
         """One that has its part of the budget."""
         self._queue.append(append)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._work:  # asking is cheaper than waking nobody
             self._work.unpark()
 
@@ -231,7 +105,7 @@ class Lane:
 
     async def drained(self) -> None:
         """Return when everything submitted so far is answered."""
-        while self._queue or self._turn.locked():
+        while self._queue or not self._turn.value:
             await self._pause.park()
 
     async def settled(self, append: Append) -> None:
@@ -239,21 +113,52 @@ class Lane:
         while not append.is_settled:
             await self._pause.park()
 
+    # Rounds
+
     async def serve(self) -> None:
         """Run rounds until cancelled."""
         while True:
-            while not self._queue:
+            while not self._queue and self._staged is None:
                 await self._work.park()
-            await self._take_turn()
-            taken, size_bytes = self._take()
-            try:
-                await self._round(taken, size_bytes)
-            finally:
-                self._turn.release()
-                self._budget.give_back(size_bytes)
-                self._pause.unpark_all()
-            if sum(map(len, taken.values())) >= LARGE_ROUND:
+            if await self._next_round() >= LARGE_ROUND:
                 await trio.lowlevel.checkpoint()
+
+    async def _next_round(self) -> int:
+        """Returns of how many appends. A call of its own: nothing of a round may stay here until the next one."""
+        if self._staged is None:
+            await self._take_turn()
+            self._staged = self._stage()  # perhaps of nothing: what was queued may have been written meanwhile
+        staged = self._staged
+        try:
+            await self._round(staged)
+        finally:
+            self._staged = None
+            self._end(staged)
+        return staged.appends
+
+    def write_now(self) -> None:
+        """What is queued, if it waits for nothing, not even for durability; else the task goes on with it."""
+        if not self._queue:
+            return
+        if not self._turn.value:
+            self._wake()
+            return
+        self._turn.acquire_nowait()
+        staged = self._stage()
+        if not self._is_quick(staged):
+            self._staged = staged
+            self._wake()
+            return
+        try:
+            write_round(staged.parts)
+            self._tell_written(staged.parts)
+        except OSError as error:
+            self._failed(staged, error)
+        else:
+            duration_s = trio.current_time() - staged.begun_s
+            self._note_write(duration_s)
+            self.statistics.rounds.note(duration_s)
+        self._end(staged)
 
     async def _take_turn(self) -> None:
         """At once if nobody waits for one: this is a step of every round."""
@@ -262,33 +167,54 @@ class Lane:
         except trio.WouldBlock:
             await self._turn.acquire()
 
-    def _take(self) -> tuple[dict[Owner, list[Append]], int]:
+    def _stage(self) -> Staged:
         """Everything queued, up to the size of a round, by partition and in order."""
+        begun_s = trio.current_time()
         by_owner: dict[Owner, list[Append]] = {}
-        size_bytes = 0
+        size_bytes = count = 0
         queue = self._queue
         while queue and (not size_bytes or size_bytes + queue[0].size_bytes <= ROUND_MAX_BYTES):
             append = queue.popleft()
             size_bytes += append.size_bytes
-            by_owner.setdefault(append.owner, []).append(append)
-        return by_owner, size_bytes
+            count += 1
+            if append.owner in by_owner:
+                by_owner[append.owner].append(append)
+            else:
+                by_owner[append.owner] = [append]
+        parts = [part for owner, appends in by_owner.items() if (part := owner.stage(appends)) is not None]
+        return Staged(parts, count, size_bytes, begun_s)
 
-    async def _round(self, taken: dict[Owner, list[Append]], size_bytes: int) -> None:
-        begun_s = trio.current_time()
-        parts = [part for owner, appends in taken.items() if (part := owner.stage(appends)) is not None]
+    def _is_quick(self, staged: Staged) -> bool:
+        """It neither has to be durable, nor waits for a file to be opened or for a slow disk."""
+        if staged.size_bytes > INLINE_MAX_BYTES or staged.begun_s < self._slow_until_s:
+            return False
+        return not any(part.must_sync or part.rolls or part.chunks[0].file is None for part in staged.parts)
+
+    def _end(self, staged: Staged) -> None:
+        """Whoever waits for the turn has it."""
+        self._turn.release()
+        self._budget.give_back(staged.size_bytes)
+        if self._pause:
+            self._pause.unpark_all()
+
+    async def _round(self, staged: Staged) -> None:
+        parts = staged.parts
         try:
-            await self._write(parts, size_bytes)
+            await self._write(parts, staged.size_bytes)
             self._tell_written(parts)
             waiting = [part for part in parts if part.must_sync and not part.rejected]
             await self._make_durable(waiting)
         except OSError as error:
-            self._on_failure(error)
-            for part in parts:
-                part.owner.failed(part, f"the log dir is offline: {error}")
+            self._failed(staged, error)
             return
         for part in waiting:
             part.owner.durable(part)
-        self.statistics.rounds.note(trio.current_time() - begun_s)
+        self.statistics.rounds.note(trio.current_time() - staged.begun_s)
+
+    def _failed(self, staged: Staged, error: OSError) -> None:
+        self._on_failure(error)
+        for part in staged.parts:
+            part.owner.failed(part, f"the log dir is offline: {error}")
 
     async def _write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
         is_open = all(chunk.file is not None for part in parts for chunk in part.chunks)
@@ -301,9 +227,11 @@ class Lane:
             await self._pool.run(self._number, write)
         else:
             write()
-        now_s = trio.current_time()
-        if now_s - begun_s > SLOW_WRITE_S:
-            self._slow_until_s = now_s + SLOW_FOR_S
+        self._note_write(trio.current_time() - begun_s)
+
+    def _note_write(self, duration_s: float) -> None:
+        if duration_s > SLOW_WRITE_S:
+            self._slow_until_s = trio.current_time() + SLOW_FOR_S
 
     @staticmethod
     def _tell_written(parts: Sequence[PartitionRound]) -> None:
@@ -334,7 +262,7 @@ class Lane:
             return None
         if self.has_too_many_files_open():
             return None  # a file can be closed only when its bytes are durable in it
-        if any(chunk.rolls for part in parts for chunk in part.chunks):
+        if any(part.rolls for part in parts):
             return None
         entries = [_journal_entry(part) for part in parts]
         if any(entry.base_offset > part.log.durable_offset for entry, part in zip(entries, parts, strict=True)):
@@ -361,10 +289,10 @@ def _journal_entry(part: PartitionRound) -> JournalEntry:
     return JournalEntry(
         partition.topic_id,
         partition.partition,
-        chunk.batches[0].header.leader_epoch,
-        chunk.batches[0].header.base_offset,
-        chunk.batches[-1].header.next_offset,
+        chunk.headers[0].leader_epoch,
+        chunk.headers[0].base_offset,
+        chunk.headers[-1].next_offset,
         chunk.base_offset,
         chunk.position,
-        [batch.bytes for batch in chunk.batches],
+        chunk.batches,
     )

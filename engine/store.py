@@ -13,6 +13,7 @@ from random import Random
 import trio
 
 from engine.api import ActiveProducer, Leadership, LogConfig, LogDirDescription, ReadyWaiter, TopicPartition
+from engine.appends import Attendance, QueueBudget
 from engine.cleaner import Cleaner
 from engine.cleaning_pass import CleanerOptions
 from engine.descriptions import describe_log_dir, describe_producers
@@ -32,7 +33,6 @@ from engine.recently_used import SegmentCaches
 from engine.recovery import LastKnown
 from engine.removal import truncate
 from engine.retention_keeper import RetentionKeeper, RetentionOptions
-from engine.rounds import QueueBudget
 from engine.sealing import Sealer, SealingOptions
 from engine.stats import LogDirStatistics, PartitionStatistics, StoreStats
 from engine.waiters import Waiter
@@ -87,6 +87,7 @@ class SegmentStore:
         self._partitions: dict[TopicPartition, Partition] = {}
         self.stats = StoreStats()
         self._budget = QueueBudget(options.queue_max_bytes)
+        self._attendance = Attendance()
         self._changes = trio.Lock()
         self._serving = trio.CancelScope()
         self._is_serving = False
@@ -120,6 +121,7 @@ class SegmentStore:
             2 * count + number,
             self._readers,
             self._budget,
+            self._attendance,
             index,
             self._caches,
             self._went_offline,
@@ -361,6 +363,16 @@ class SegmentStore:
 
     async def wait_for_room(self) -> None:
         await self._budget.wait_for_room()
+
+    def hold_rounds(self) -> None:
+        """Wake nobody for what is appended from now on: the caller calls `write_rounds`, soon, without awaiting."""
+        self._attendance.is_held = True
+
+    def write_rounds(self) -> None:
+        """Have what was appended written: what waits for nothing, at once, and settled. Otherwise it is begun."""
+        self._attendance.is_held = False
+        for log_dir in self._dirs:
+            log_dir.lane.write_now()
 
     async def close(self) -> None:
         async with self._changes:

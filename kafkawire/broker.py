@@ -303,7 +303,15 @@ class Broker:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serves until `stop`; then the parts behind the server are closed and every other task is ended."""
-        await serve(listeners, dispatcher, self._limits, stop=self.stop, stats=self.stats, task_status=task_status)
+        await serve(
+            listeners,
+            dispatcher,
+            self._limits,
+            stop=self.stop,
+            stats=self.stats,
+            rounds=self.store,
+            task_status=task_status,
+        )
         self.drained.set()
 
     def _high_watermark(self, topic: str, partition: int) -> int | None:

@@ -6,9 +6,10 @@ from typing import TypeVar
 import trio
 import trio.testing
 
+from engine.appends import Attendance, QueueBudget
 from engine.filesystem import File
 from engine.io_workers import LoopPool
-from engine.rounds import SLOW_FOR_S, SLOW_WRITE_S, Lane, QueueBudget
+from engine.rounds import SLOW_FOR_S, SLOW_WRITE_S, Lane
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class CountingPool(LoopPool):
 
 async def test_a_write_that_took_long_sends_the_next_ones_to_a_worker_for_a_while() -> None:
     pool = CountingPool()
-    lane = Lane(0, pool, QueueBudget(1), lambda _: None)
+    lane = Lane(0, pool, QueueBudget(1), Attendance(), lambda _: None)
 
     def slow() -> None:
         clock = trio.lowlevel.current_clock()

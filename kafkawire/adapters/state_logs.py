@@ -74,8 +74,11 @@ class _Write:
         self._append.call_when_settled(callback)
 
     def result(self) -> int:
+        outcome = self._append.outcome
         with _failures():
-            return self._append.result().last_offset + 1
+            if isinstance(outcome, EngineError):
+                raise outcome
+        return outcome.last_offset + 1
 
 
 class EngineStateLog:

@@ -1,73 +1,64 @@
-"""Produce of one batch for one partition, which is what clients with few partitions, or little to say, send.
+"""Produce of batches for a few partitions, as clients send it all day.
 
 What a request says of itself is learned once, from the decoder, and then compared as bytes; so is what surrounds a
-reply. Taken are only requests that wait for an answer, without a transaction, for a topic that is there and no internal
-one. Refusals, failures and late answers are told by the general path's own reply, around the same append.
+reply. Taken are only requests without a transaction, for topics that are there and no internal ones. Refusals,
+failures and late answers are told by the general path's own reply, around the same appends.
 """
 
 from __future__ import annotations
 
 import struct
-from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-import trio
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from engine.errors import EngineError
-from kafkawire.express.produce_shape import CONSTANT_FROM, SHAPES, ReplyShape
+from kafkawire.express.produce_requests import (
+    Beginning,
+    Destination,
+    ExpressProduce,
+    ExpressProduceSeveral,
+    Template,
+)
+from kafkawire.express.produce_shape import (
+    BATCH_SIZE_MIN_BYTES,
+    CONSTANT_FROM,
+    SHAPES,
+    NotThisShape,
+    ReplyShape,
+    Shape,
+)
 from kafkawire.handlers.produce import (
-    ADMIN_CLIENT_ID,
     ALL_ACKS,
     FIRST_VERSION_WITH_IDS,
-    FIRST_VERSION_WITH_ZSTD,
-    ProduceReply,
-    is_transactional,
+    Produced,
+    reply_to,
 )
-from kafkawire.messages.produce import API_KEY, PartitionProduceResponse, ProduceRequest, TopicProduceResponse
+from kafkawire.messages.produce import ProduceRequest
 from kafkawire.requests.context import ANONYMOUS, Operation, RequestContext, ResourceType
 from kafkawire.requests.dispatch import Dispatched
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.failures import answer_failure
 from kafkawire.requests.headers import decode_request_header
-from kafkawire.requests.pending_reply import answered
+from kafkawire.requests.metrics import ApiCounters
+from kafkawire.requests.pending_reply import PendingReply, answered
 from kafkawire.requests.topic_lookup import find_log
 from kafkawire.wire.primitives import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from coordinator.api import ClusterImage, TopicInfo
-    from engine.api import AppendResult, PartitionLog, PendingAppend
+    from engine.api import PartitionLog, PendingAppend
+    from kafkawire.express.produce_shape import TopicRows
     from kafkawire.requests.api import Api
     from kafkawire.requests.context import BrokerInterfaces
-    from kafkawire.requests.started import Reply, StartedRequest
+    from kafkawire.requests.started import StartedRequest
     from kafkawire.wire.connection import ConnectionInfo
 
 TEMPLATES_MAX: Final = 4096  # of all clients together; then they are learned anew
 
 _INT32: Final = struct.Struct(">i")
-
-
-class Template:
-    """What a request says up to its partition's index, as far as it matters."""
-
-    __slots__ = ("acks", "allow_zstd", "logs", "reply_shape", "timeout_s", "topic")
-
-    def __init__(self, request: ProduceRequest, version: int, topic: TopicInfo) -> None:
-        self.topic = topic
-        self.acks = request.acks
-        self.timeout_s = request.timeout_ms / 1000 if request.acks == ALL_ACKS else inf
-        self.allow_zstd = version >= FIRST_VERSION_WITH_ZSTD
-        self.reply_shape = ReplyShape(version, request.topic_data[0].name, request.topic_data[0].topic_id)
-        self.logs: dict[int, PartitionLog] = {}
-
-
-class Arrival(NamedTuple):
-    """A frame as it came."""
-
-    frame: bytearray
-    connection: ConnectionInfo
-    now_s: float
+_ATTRIBUTES_AT: Final = 22  # the lower byte of a batch's attributes
+_TRANSACTIONAL: Final = 0x10
 
 
 class ProduceLane:
@@ -76,184 +67,192 @@ class ProduceLane:
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
         self._broker = broker
         self._api = api
-        self._image: ClusterImage | None = None  # under which the templates were learned
-        self._templates: list[dict[bytes, Template]] = [{} for _ in SHAPES]  # by version
+        self.metrics = broker.metrics
+        self._counters: ApiCounters = broker.metrics.by_api.setdefault(api.key, ApiCounters(api.name))
+        self._image: ClusterImage | None = None  # under which what follows was learned
+        self._templates: list[dict[bytes, Template]]
+        self._beginnings: list[dict[bytes, Beginning]]
+        self._destinations: list[dict[bytes, Destination]]
+        self._forget()
 
     def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
         version = frame[3]
         shape = SHAPES[version] if version < len(SHAPES) and not frame[2] else None
-        if shape is None:
+        broker = self._broker
+        if shape is None or not broker.store.has_room:
             return None
+        if self._image is not broker.cluster.image:
+            self._forget()
         try:
             index_at = shape.index_at(frame)
-            place = shape.place(frame, index_at)
-            if place is None:
-                return None
+            template = self._templates[version].get(bytes(frame[CONSTANT_FROM:index_at]))
+            if template is None:
+                return self._take_several(shape, frame, connection, now_s)
+            start, end = shape.batch_at(frame, index_at)
             index: int = _INT32.unpack_from(frame, index_at)[0]
-        except (IndexError, struct.error):
+            log = template.destination.logs.get(index) or self._find_log(template.destination, index)
+            if log is None or end - start < BATCH_SIZE_MIN_BYTES or frame[start + _ATTRIBUTES_AT] & _TRANSACTIONAL:
+                return None
+        except (IndexError, struct.error, NotThisShape):
             return None
-        constant = bytes(frame[CONSTANT_FROM:index_at])
-        records = memoryview(frame)[place.start : place.end]
-        if self._image is not self._broker.cluster.image:
-            self._forget()
-        template = self._templates[version].get(constant) or self._learn(frame, constant, index, records)
-        log = None if template is None else template.logs.get(index) or self._find_log(template, index)
-        if template is None or log is None or is_transactional(records) or not self._broker.store.has_room:
-            return None
-        return self._start(Arrival(frame, connection, now_s), template, index, log, records)
-
-    def _start(
-        self, arrival: Arrival, template: Template, index: int, log: PartitionLog, records: memoryview
-    ) -> StartedRequest:
-        broker, topic = self._broker, template.topic.name
-        counters = broker.metrics.by_api[API_KEY]
-        counters.requests += 1
-        counters.request_size_bytes += len(arrival.frame)
-        host = arrival.connection.peer_host
-        if not broker.authorizer(ANONYMOUS, host, Operation.WRITE, ResourceType.TOPIC, topic):
-            return self.general(arrival, template, ErrorCode.TOPIC_AUTHORIZATION_FAILED, log)
+        self._counters.requests += 1
+        self._counters.request_size_bytes += len(frame)
+        topic, beginning = template.destination.topic.name, template.beginning
+        if not broker.authorizer(ANONYMOUS, connection.peer_host, Operation.WRITE, ResourceType.TOPIC, topic):
+            produced = [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+            return self.general(frame, connection, now_s, produced)
         try:
-            append = log.append(records, acks=template.acks, allow_zstd=template.allow_zstd)
+            append = log.append(memoryview(frame)[start:end], acks=beginning.acks, allow_zstd=beginning.allow_zstd)
+        except EngineError as error:
+            produced = [Produced(topic, error.with_traceback(None), log.log_start_offset)]
+            return self.general(frame, connection, now_s, produced)
         except Exception as error:
-            return self.general(arrival, template, error, log)
-        return ExpressProduce(self, arrival, template, index, log, append, len(records))
+            return self.failed(frame, connection, now_s, error)
+        return ExpressProduce(self, frame, connection, now_s, template, index, append, end - start)
+
+    def _take_several(
+        self, shape: Shape, frame: bytearray, connection: ConnectionInfo, now_s: float
+    ) -> StartedRequest | None:
+        """Any request for a few partitions. Raises as `Shape` does."""
+        at = shape.topics_at(frame)
+        constant = bytes(frame[CONSTANT_FROM:at])
+        beginning = self._beginnings[frame[3]].get(constant) or self._learn_beginning(frame, constant)
+        topics = shape.topics(frame, at)
+        if beginning is None:
+            return None
+        places = [
+            (destination, asked) for asked in topics if (destination := self._destination(frame, beginning, asked))
+        ]
+        is_known = len(places) == len(topics) and all(
+            (row.partition in destination.logs or self._find_log(destination, row.partition))
+            and not frame[row.start + _ATTRIBUTES_AT] & _TRANSACTIONAL
+            for destination, asked in places
+            for row in asked.rows
+        )
+        if not is_known:
+            return None
+        if len(topics) == 1 and len(topics[0].rows) == 1:
+            self._learn(shape, frame, beginning, places[0][0])
+        return self._start_several(frame, connection, now_s, beginning, places)
+
+    def _start_several(
+        self,
+        frame: bytearray,
+        connection: ConnectionInfo,
+        now_s: float,
+        beginning: Beginning,
+        places: Sequence[tuple[Destination, TopicRows]],
+    ) -> StartedRequest:
+        broker, view = self._broker, memoryview(frame)
+        self._counters.requests += 1
+        self._counters.request_size_bytes += len(frame)
+        produced: list[Produced] = []
+        appends: list[PendingAppend] = []
+        for destination, asked in places:
+            topic = destination.topic.name
+            if not broker.authorizer(ANONYMOUS, connection.peer_host, Operation.WRITE, ResourceType.TOPIC, topic):
+                produced += [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)] * len(asked.rows)
+                continue
+            for row in asked.rows:
+                log, records = destination.logs[row.partition], view[row.start : row.end]
+                outcome: PendingAppend | EngineError
+                try:
+                    outcome = log.append(records, acks=beginning.acks, allow_zstd=beginning.allow_zstd)
+                    appends.append(outcome)
+                except EngineError as error:
+                    outcome = error.with_traceback(None)
+                except Exception as error:
+                    return self.failed(frame, connection, now_s, error)
+                produced.append(Produced(topic, outcome, log.log_start_offset, len(records)))
+        if len(appends) == len(produced):
+            return ExpressProduceSeveral(self, frame, connection, now_s, beginning, places, produced, appends)
+        return self.general(frame, connection, now_s, produced)
+
+    # What the general path makes of it
 
     def general(
-        self, arrival: Arrival, template: Template, outcome: PendingAppend | ErrorCode | Exception, log: PartitionLog
-    ) -> StartedRequest:
-        """The general path's request around what has become of the append here. Raises ProtocolViolation (acks=0)."""
-        header, body_start = decode_request_header(arrival.frame)
-        request = ProduceRequest.decode(arrival.frame, header.api_version, body_start)
-        context = RequestContext(
-            self._broker,
-            arrival.connection,
-            *header[:3],
-            header.client_id,
-            (),
-            arrival.now_s,
-            ANONYMOUS,
-        )
-        [asked] = request.topic_data
-        [data] = asked.partition_data
-        assert data.records is not None
-        work, row = ProduceReply(context, request), PartitionProduceResponse(index=data.index, base_offset=-1)
-        told = TopicProduceResponse(name=asked.name, topic_id=asked.topic_id, partition_responses=[row])
-        work.response.responses.append(told)
-        if isinstance(outcome, ErrorCode):
-            row.error_code = outcome
-        elif isinstance(outcome, EngineError):
-            work.refuse_row(row, template.topic.name, outcome, log.log_start_offset)
-        elif isinstance(outcome, Exception):
-            return Dispatched(
-                self._api, context, request, answered(answer_failure(self._api, context, request, outcome))
-            )
-        else:
-            work.wait_for(row, template.topic.name, outcome, log.log_start_offset, len(data.records))
-        return Dispatched(self._api, context, request, work)
+        self, frame: bytearray, connection: ConnectionInfo, now_s: float, produced: Sequence[Produced]
+    ) -> Dispatched:
+        """The general path's request around what has become of the appends here. Raises ProtocolViolation (acks=0)."""
+        context, request = self._decode(frame, connection, now_s)
+        return Dispatched(self._api, context, request, reply_to(context, request, produced))
+
+    def failed(self, frame: bytearray, connection: ConnectionInfo, now_s: float, error: Exception) -> Dispatched:
+        """The same for a bug behind this. Raises ProtocolViolation (acks=0)."""
+        context, request = self._decode(frame, connection, now_s)
+        pending: PendingReply[Any] = answered(answer_failure(self._api, context, request, error))
+        return Dispatched(self._api, context, request, pending)
+
+    def _decode(
+        self, frame: bytearray, connection: ConnectionInfo, now_s: float
+    ) -> tuple[RequestContext, ProduceRequest]:
+        header, body_start = decode_request_header(frame)
+        request = ProduceRequest.decode(frame, header.api_version, body_start)
+        context = RequestContext(self._broker, connection, *header[:3], header.client_id, (), now_s, ANONYMOUS)
+        return context, request
+
+    # Learning
 
     def _forget(self) -> None:
         """The cluster has changed: what was learned may be wrong, and would keep what is gone in memory."""
         self._image = self._broker.cluster.image
-        for templates in self._templates:
-            templates.clear()
+        self._templates = [{} for _ in SHAPES]  # by version
+        self._beginnings = [{} for _ in SHAPES]
+        self._destinations = [{} for _ in SHAPES]
 
-    def _learn(self, frame: bytearray, constant: bytes, index: int, records: memoryview) -> Template | None:
-        """What the decoder makes of it, if that is a request for this lane and these are its index and records."""
+    def _learn_beginning(self, frame: bytearray, constant: bytes) -> Beginning | None:
+        """What the decoder makes of it, if that is for this lane."""
         try:
             header, body_start = decode_request_header(frame)
             request = ProduceRequest.decode(frame, header.api_version, body_start)
         except DecodeError:
             return None
-        rows = [(topic, data) for topic in request.topic_data for data in topic.partition_data]
-        if len(request.topic_data) != 1 or len(rows) != 1 or request.transactional_id is not None:
+        if request.transactional_id is not None or not ALL_ACKS <= request.acks <= 1:
             return None
-        [(asked, data)] = rows
-        is_located = data.index == index and data.records is not None and data.records == records
-        if not is_located or not ALL_ACKS <= request.acks <= 1:
-            return None
-        image = self._image
-        assert image is not None
-        by_id = header.api_version >= FIRST_VERSION_WITH_IDS
-        topic = image.topics_by_id.get(asked.topic_id) if by_id else image.topics.get(asked.name)
-        if topic is None or (topic.internal and header.client_id != ADMIN_CLIENT_ID):
-            return None
-        templates = self._templates[header.api_version]
-        if len(templates) >= TEMPLATES_MAX:
-            templates.clear()
-        templates[constant] = Template(request, header.api_version, topic)
-        return templates[constant]
+        known = _with_room(self._beginnings[header.api_version])
+        known[constant] = Beginning(request, header.api_version, header.client_id)
+        return known[constant]
 
-    def _find_log(self, template: Template, index: int) -> PartitionLog | None:
-        log = find_log(self._broker.store, template.topic, index)
+    def _learn(self, shape: Shape, frame: bytearray, beginning: Beginning, destination: Destination) -> None:
+        constant = bytes(frame[CONSTANT_FROM : shape.index_at(frame)])
+        topic, version = destination.topic, beginning.version
+        by_id = version >= FIRST_VERSION_WITH_IDS
+        reply_shape = ReplyShape(version, "" if by_id else topic.name, topic.topic_id if by_id else bytes(16))
+        _with_room(self._templates[version])[constant] = Template(beginning, destination, reply_shape)
+
+    def _destination(self, frame: bytearray, beginning: Beginning, asked: TopicRows) -> Destination | None:
+        """Of a topic that is there; only Kafka's admin tools write to internal ones."""
+        known = self._destinations[beginning.version]
+        found = known.get(asked.name)
+        if found is None:
+            topic = self._topic_of(beginning, asked)
+            if topic is None:
+                return None
+            found = _with_room(known)[asked.name] = Destination(topic)
+        return None if found.topic.internal and not beginning.is_admin else found
+
+    def _topic_of(self, beginning: Beginning, asked: TopicRows) -> TopicInfo | None:
+        image = self._broker.cluster.image
+        if beginning.version >= FIRST_VERSION_WITH_IDS:
+            return image.topics_by_id.get(asked.name)
+        try:
+            return image.topics.get(asked.name.decode())
+        except UnicodeDecodeError:
+            return None
+
+    def _find_log(self, destination: Destination, index: int) -> PartitionLog | None:
+        log = find_log(self._broker.store, destination.topic, index)
         if isinstance(log, ErrorCode):
             return None
-        template.logs[index] = log
+        destination.logs[index] = log
         return log
 
-    def note(self, template: Template, result: AppendResult, arrival: Arrival, size_bytes: int) -> None:
-        """Count a batch that was appended, and how long that took."""
-        metrics = self._broker.metrics
-        counters = metrics.by_topic[template.topic.name]
-        counters.bytes_in += size_bytes
-        counters.messages_in += result.last_offset - result.base_offset + 1
-        metrics.by_api[API_KEY].latency.note(trio.current_time() - arrival.now_s)
+
+LearnedT = TypeVar("LearnedT")
 
 
-class ExpressProduce:
-    """See `kafkawire.requests.started.StartedRequest`."""
-
-    __slots__ = ("_append", "_arrival", "_index", "_lane", "_log", "_size_bytes", "_template", "deadline_s")
-
-    two_stage: Final = True
-    holds_frame: Final = True
-
-    def __init__(
-        self,
-        lane: ProduceLane,
-        arrival: Arrival,
-        template: Template,
-        index: int,
-        log: PartitionLog,
-        append: PendingAppend,
-        size_bytes: int,
-    ) -> None:
-        self._size_bytes = size_bytes
-        self._lane = lane
-        self._arrival = arrival
-        self._template = template
-        self._index = index
-        self._log = log
-        self._append = append
-        self.deadline_s = arrival.now_s + template.timeout_s
-
-    @property
-    def is_ready(self) -> bool:
-        return self._append.is_settled
-
-    def call_when_ready(self, callback: Callable[[], None]) -> None:
-        self._append.call_when_settled(callback)
-
-    def begin(self) -> None:
-        raise AssertionError("it has begun")
-
-    def reply(self) -> Reply:
-        append, template, arrival = self._append, self._template, self._arrival
-        try:
-            result = append.result() if append.is_settled else None
-        except EngineError:
-            result = None
-        if result is None:
-            return self._lane.general(arrival, template, append, self._log).reply()
-        self._lane.note(template, result, arrival, self._size_bytes)
-        if not template.acks:
-            return None
-        shape, frame = template.reply_shape, arrival.frame
-        return [
-            shape.reply(
-                frame[4:CONSTANT_FROM],
-                self._index,
-                result.base_offset,
-                result.log_append_time_ms,
-                result.log_start_offset,
-            )
-        ]
+def _with_room(learned: dict[bytes, LearnedT]) -> dict[bytes, LearnedT]:
+    """For one more; it is emptied when there are too many."""
+    if len(learned) >= TEMPLATES_MAX:
+        learned.clear()
+    return learned

@@ -1,58 +1,93 @@
-"""Where things are in a Produce request of one batch for one partition, and in its reply, by version.
+"""Where things are in a Produce request, and in its reply, by version.
 
-Everything up to the partition's index is the same from request to request of a client, but for the correlation id: it
-is compared as a whole and never decoded. Behind the index come the batch and nothing of interest.
+Up to its topics a request is the same from one to the next of a client, but for the correlation id; so is, for one
+batch of one partition, everything up to the partition's index. Such beginnings are compared as a whole and never
+decoded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kafkawire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kafkawire.requests.headers import response_header
 
 API_KEY: Final = 0
 CONSTANT_FROM: Final = 8  # behind key, version and correlation id
+BATCH_SIZE_MIN_BYTES: Final = 61  # of the header alone; what is smaller is refused elsewhere
+ROWS_MAX: Final = 256  # partitions of a request
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _NO_TAGS: Final = b"\0\0\0"  # of the partition, the topic, the request
-_NULL: Final = 255
 _LONG_LENGTH: Final = 128  # a compact length from here on takes more than a byte
 _TOPIC_ID_SIZE_BYTES: Final = 16
 
 
-class Place(NamedTuple):
-    """Of a batch in its frame; behind it is nothing that counts."""
+class NotThisShape(Exception):
+    """The request is none of a kind that is walked here."""
 
+
+class Row(NamedTuple):
+    """Of a request: a partition, and where its batch is."""
+
+    partition: int
     start: int
     end: int
 
 
-class Shape(Protocol):
-    """One kind of request. A frame that ends too early raises IndexError or struct.error."""
+class TopicRows(NamedTuple):
+    """Of a request: a topic, `named` as there and in the reply; without a length that is its `name`, or its id."""
 
-    def index_at(self, frame: bytearray) -> int:
-        """Where the partition's index is, if this is such a request; else anything."""
-
-    def place(self, frame: bytearray, index_at: int) -> Place | None:
-        """Of the batch; None when it is not all that follows."""
+    named: bytes
+    name: bytes
+    rows: Sequence[Row]
 
 
 class ClassicShape:
     """Versions 3 to 8: lengths of two and four bytes, no tagged fields."""
 
-    def index_at(self, frame: bytearray) -> int:
+    def topics_at(self, frame: bytearray) -> int:
+        """Where the number of topics is. Here as below a frame that ends too early raises IndexError or struct.error,
+        and one of another kind leads anywhere, or to NotThisShape."""
         at = 10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0])
-        length: int = _INT16.unpack_from(frame, at + 12)[0]
-        index_at: int = at + 14 + max(0, length) + 4
-        return index_at
+        return int(at + 8)
 
-    def place(self, frame: bytearray, index_at: int) -> Place | None:
+    def index_at(self, frame: bytearray) -> int:
+        """Where the first partition's index is."""
+        at = 10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0])
+        return int(at + 18 + max(0, _INT16.unpack_from(frame, at + 12)[0]))
+
+    def batch_at(self, frame: bytearray, index_at: int) -> tuple[int, int]:
+        """From where to where the batch of this partition goes; behind it nothing may follow that counts."""
         start = index_at + 8
         end: int = start + _INT32.unpack_from(frame, index_at + 4)[0]
-        return Place(start, end) if start < end == len(frame) else None
+        if end != len(frame):
+            raise NotThisShape
+        return start, end
+
+    def topics(self, frame: bytearray, at: int) -> list[TopicRows]:
+        """All that is asked for, from `topics_at` on."""
+        found: list[TopicRows] = []
+        count: int = _INT32.unpack_from(frame, at)[0]
+        at, left = at + 4, ROWS_MAX
+        for _ in range(_bounded(count, left)):
+            name_at = at
+            at += 2 + _at_least_0(_INT16.unpack_from(frame, at)[0])
+            named, rows = bytes(frame[name_at:at]), []
+            count = _INT32.unpack_from(frame, at)[0]
+            at += 4
+            for _ in range(_bounded(count, left)):
+                index, size_bytes = _INT32.unpack_from(frame, at)[0], _INT32.unpack_from(frame, at + 4)[0]
+                rows.append(Row(index, at + 8, at + 8 + size_bytes))
+                at += 8 + _batch_size(size_bytes)
+            left -= count
+            found.append(TopicRows(named, named[2:], rows))
+        if at != len(frame):
+            raise NotThisShape
+        return found
 
 
 class FlexibleShape:
@@ -61,56 +96,169 @@ class FlexibleShape:
     def __init__(self, *, by_id: bool) -> None:
         self._by_id = by_id
 
+    def topics_at(self, frame: bytearray) -> int:
+        """As above."""
+        return int(10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0]) + 8)
+
     def index_at(self, frame: bytearray) -> int:
+        """As above."""
         at = 10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0]) + 9
-        index_at: int = at + (_TOPIC_ID_SIZE_BYTES if self._by_id else frame[at]) + 1
-        return index_at
+        return int(at + (_TOPIC_ID_SIZE_BYTES if self._by_id else frame[at]) + 1)
 
-    def place(self, frame: bytearray, index_at: int) -> Place | None:
-        at = index_at + 4
-        length = shift = 0
-        while True:
-            byte = frame[at]
-            at += 1
-            length |= (byte & 127) << shift
-            if byte < _LONG_LENGTH:
-                break
-            shift += 7
-            if shift > 28:
-                return None
-        end = at + length - 1
-        return Place(at, end) if at < end and frame[end:] == _NO_TAGS else None
+    def batch_at(self, frame: bytearray, index_at: int) -> tuple[int, int]:
+        """As above."""
+        length, start = _compact(frame, index_at + 4)
+        end = start + length
+        if frame[end:] != _NO_TAGS:
+            raise NotThisShape
+        return start, end
 
+    def topics(self, frame: bytearray, at: int) -> list[TopicRows]:
+        """As above."""
+        found: list[TopicRows] = []
+        count, at = _compact(frame, at)
+        left = ROWS_MAX
+        for _ in range(_bounded(count, left)):
+            named_at = name_at = at
+            length = _TOPIC_ID_SIZE_BYTES
+            if not self._by_id:
+                length, name_at = _compact(frame, at)
+            at = name_at + _at_least_0(length)
+            rows: list[Row] = []
+            named, name = bytes(frame[named_at:at]), bytes(frame[name_at:at])
+            count, at = _compact(frame, at)
+            for _ in range(_bounded(count, left)):
+                index = _INT32.unpack_from(frame, at)[0]
+                length, start = _compact(frame, at + 4)
+                at = start + _batch_size(length)
+                rows.append(Row(index, start, at))
+                at = _without_tags(frame, at)
+            left -= count
+            at = _without_tags(frame, at)
+            found.append(TopicRows(named, name, rows))
+        if _without_tags(frame, at) != len(frame):
+            raise NotThisShape
+        return found
+
+
+Shape = ClassicShape | FlexibleShape
 
 CLASSIC: Final = ClassicShape()
 BY_NAME: Final = FlexibleShape(by_id=False)
 BY_ID: Final = FlexibleShape(by_id=True)
 SHAPES: Final[tuple[Shape | None, ...]] = (*[None] * 3, *[CLASSIC] * 6, *[BY_NAME] * 4, BY_ID)
 
+
+def _compact(frame: bytearray, at: int) -> tuple[int, int]:
+    """A compact length or count, and where what it is of begins; -1 for null."""
+    byte = frame[at]
+    at += 1
+    if byte < _LONG_LENGTH:
+        return byte - 1, at
+    length, shift = byte & 127, 7
+    while True:
+        byte = frame[at]
+        at += 1
+        length |= (byte & 127) << shift
+        if byte < _LONG_LENGTH:
+            return length - 1, at
+        shift += 7
+        if shift > 28:
+            raise NotThisShape
+
+
+def _bounded(count: int, left: int) -> int:
+    """There is at least one, and no more than are `left`."""
+    if not 0 < count <= left:
+        raise NotThisShape
+    return count
+
+
+def _at_least_0(length: int) -> int:
+    if length < 0:
+        raise NotThisShape
+    return length
+
+
+def _batch_size(size_bytes: int) -> int:
+    if size_bytes < BATCH_SIZE_MIN_BYTES:
+        raise NotThisShape
+    return size_bytes
+
+
+def _without_tags(frame: bytearray, at: int) -> int:
+    if frame[at]:
+        raise NotThisShape
+    return at + 1
+
+
 # A row of the reply that says success: index, no error, base offset, log append time and, from version 5 on, log start.
 _ROW: Final = Struct(">ihqq")
 _ROW_WITH_START: Final = Struct(">ihqqq")
 _FIRST_VERSION_WITH_START: Final = 5
 _SAMPLE: Final = (0x71727374, 0, 0x6162636465666768, 0x5152535455565758, 0x4142434445464748)
+_FIRST_FLEXIBLE_VERSION: Final = 9
+
+
+class ReplyRow(NamedTuple):
+    """Of a batch that was appended."""
+
+    partition: int
+    base_offset: int
+    append_time_ms: int
+    log_start_offset: int
+
+
+class RowShape:
+    """What a row of the reply looks like in a version, and what stands around rows, as the encoder has it."""
+
+    __slots__ = ("_is_flexible", "_row", "_with_start", "after_row", "after_topic", "after_topics")
+
+    def __init__(self, version: int) -> None:
+        self._with_start = version >= _FIRST_VERSION_WITH_START
+        self._row = _ROW_WITH_START if self._with_start else _ROW
+        self._is_flexible = version >= _FIRST_FLEXIBLE_VERSION
+        sample = self._row.pack(*_SAMPLE[: 5 if self._with_start else 4])
+        _, self.after_row, rest = _encoded(version, 2).split(sample)
+        end = rest[len(self.after_row) :]
+        self.after_topic = b"\0" if self._is_flexible else b""
+        self.after_topics = end[len(self.after_topic) :]
+
+    def row(self, index: int, base_offset: int, append_time_ms: int, log_start_offset: int) -> bytes:
+        """Without what comes behind each."""
+        if self._with_start:
+            return _ROW_WITH_START.pack(index, 0, base_offset, append_time_ms, log_start_offset)
+        return _ROW.pack(index, 0, base_offset, append_time_ms)
+
+    def count(self, number: int) -> bytes:
+        """Of up to ROWS_MAX topics or rows."""
+        if not self._is_flexible:
+            return _INT32.pack(number)
+        number += 1
+        return bytes((number,)) if number < _LONG_LENGTH else bytes((number & 127 | 128, number >> 7))
+
+    def reply(self, correlation_id: bytes | bytearray, topics: Sequence[tuple[bytes, Sequence[ReplyRow]]]) -> bytes:
+        """To a request of which everything was appended, without its size; topics are named as they were there."""
+        parts = [correlation_id, b"\0" if self._is_flexible else b"", self.count(len(topics))]
+        for name, rows in topics:
+            parts += (name, self.count(len(rows)))
+            for row in rows:
+                parts += (self.row(*row), self.after_row)
+            parts.append(self.after_topic)
+        parts.append(self.after_topics)
+        return b"".join(parts)
 
 
 class ReplyShape:
     """What stands around the row in the reply to a request for one partition of a topic, as the encoder has it."""
 
-    __slots__ = ("_head", "_row", "_tail", "_with_start")
+    __slots__ = ("_head", "_row", "_tail")
 
     def __init__(self, version: int, topic: str, topic_id: bytes) -> None:
-        self._with_start = version >= _FIRST_VERSION_WITH_START
-        self._row = _ROW_WITH_START if self._with_start else _ROW
-        index, _, base_offset, append_time_ms, log_start_offset = _SAMPLE
-        row = PartitionProduceResponse(
-            index=index, base_offset=base_offset, log_append_time_ms=append_time_ms, log_start_offset=log_start_offset
-        )
-        response = ProduceResponse(
-            responses=[TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[row])]
-        )
-        encoded = b"".join([response_header(API_KEY, version, 0), *response.encode(version)])
-        sample = self._row.pack(*_SAMPLE[: 5 if self._with_start else 4])
+        shape = ROWS[version]
+        self._row = shape.row
+        encoded = _encoded(version, 1, topic, topic_id)
+        sample = shape.row(_SAMPLE[0], *_SAMPLE[2:])
         head, found, self._tail = encoded.partition(sample)
         assert found, "the row stands in the reply as it is packed"
         self._head = head[4:]  # behind the correlation id
@@ -124,8 +272,20 @@ class ReplyShape:
         log_start_offset: int,
     ) -> bytes:
         """That of a batch that was appended, without its size."""
-        if self._with_start:
-            row = _ROW_WITH_START.pack(index, 0, base_offset, append_time_ms, log_start_offset)
-        else:
-            row = _ROW.pack(index, 0, base_offset, append_time_ms)
+        row = self._row(index, base_offset, append_time_ms, log_start_offset)
         return b"".join((correlation_id, self._head, row, self._tail))
+
+
+def _encoded(version: int, count: int, topic: str = "", topic_id: bytes = bytes(16)) -> bytes:
+    """A reply with so many sample rows for one topic."""
+    index, _, base_offset, append_time_ms, log_start_offset = _SAMPLE
+    row = PartitionProduceResponse(
+        index=index, base_offset=base_offset, log_append_time_ms=append_time_ms, log_start_offset=log_start_offset
+    )
+    response = ProduceResponse(
+        responses=[TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[row] * count)]
+    )
+    return b"".join([response_header(API_KEY, version, 0), *response.encode(version)])
+
+
+ROWS: Final = [RowShape(max(version, 3)) for version in range(len(SHAPES))]

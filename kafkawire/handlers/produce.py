@@ -16,6 +16,7 @@ Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (K
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -34,11 +35,13 @@ from kafkawire.messages.produce import (
 )
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.pending_reply import Countdown
+from kafkawire.requests.pending_reply import PendingReply
 from kafkawire.requests.topic_lookup import current_leader, find_log, find_topic
 from kafkawire.wire.connection import ProtocolViolation
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coordinator.api import ClusterImage, TopicInfo
     from engine.api import PendingAppend
 
@@ -59,40 +62,45 @@ _VALIDATION_ERRORS: Final = (log_errors.InvalidRecord, log_errors.InvalidTimesta
 _LOG_ERRORS: Final = (*_VALIDATION_ERRORS, log_errors.OutOfOrderSequence, log_errors.InvalidProducerEpoch)
 
 
-class _Waiting(NamedTuple):
-    """A queued batch and the row of the response that tells about it."""
+class Produced(NamedTuple):
+    """What has become of a partition's batch: an append on its way, an error of its log's, or one before that."""
 
-    row: PartitionProduceResponse
-    append: PendingAppend
-    log_start_offset: int
     topic: str
-    size_bytes: int
+    outcome: PendingAppend | EngineError | ErrorCode
+    log_start_offset: int = -1  # when it was queued: some errors tell it
+    size_bytes: int = 0
 
 
-def handle(context: RequestContext, request: ProduceRequest) -> ProduceReply:
+def handle(context: RequestContext, request: ProduceRequest) -> PendingReply[ProduceResponse | None]:
     """Queues every batch that may be queued; the reply waits for their acks."""
-    work = ProduceReply(context, request)
     image = context.broker.cluster.image
-    refused = None
-    if _has_transactions(request):
-        work.has_transactions = True
-        refused = _refuse_transactions(context, request)
+    has_transactions = _has_transactions(request)
+    refused = _refuse_transactions(context, request) if has_transactions else None
+    produced = []
     for topic in request.topic_data:
         if not topic.partition_data:
-            continue  # Kafka leaves it out of the reply
-        rows: list[PartitionProduceResponse] = []
-        work.response.responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
-        )
+            continue  # it asks for nothing, not even for a right to the topic
         found = refused or _find_topic(context, image, topic)
         for data in topic.partition_data:
-            row = PartitionProduceResponse(index=data.index, base_offset=-1)
-            rows.append(row)
-            if isinstance(found, ErrorCode):
-                row.error_code = found
+            code = found if isinstance(found, ErrorCode) else _check(request, data, has_transactions=has_transactions)
+            if code is ErrorCode.NONE:
+                assert not isinstance(found, ErrorCode)
+                produced.append(_append(context, request, found, data))
             else:
-                work.append(found, data, row)
-    return work
+                produced.append(Produced(topic.name, code))
+    return reply_to(context, request, produced)
+
+
+def reply_to(
+    context: RequestContext, request: ProduceRequest, produced: Sequence[Produced]
+) -> PendingReply[ProduceResponse | None]:
+    """To a request of which this has become, partition by partition.
+
+    With acks=all it comes at the client's deadline at the latest, else it is bounded by the disk alone, as in Kafka.
+    """
+    appends = [one.outcome for one in produced if not isinstance(one.outcome, (ErrorCode, EngineError))]
+    deadline_s = context.received_s + request.timeout_ms / 1000 if request.acks == ALL_ACKS else inf
+    return PendingReply(appends, partial(_respond, context, request, produced), deadline_s)
 
 
 def refuse(context: RequestContext, request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
@@ -114,124 +122,98 @@ def refuse(context: RequestContext, request: ProduceRequest, code: ErrorCode) ->
     )
 
 
-class ProduceReply(Countdown):
-    """The second stage: the response, or None for acks=0.
+def _check(request: ProduceRequest, data: PartitionProduceData, *, has_transactions: bool) -> ErrorCode:
+    if not data.records:
+        return ErrorCode.INVALID_RECORD
+    if not ALL_ACKS <= request.acks <= 1:
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    if has_transactions and is_transactional(data.records) and not data.records[_ATTRIBUTES_AT + 1] & _CONTROL:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.NONE
 
-    With acks=all it comes at the client's deadline at the latest, else it is bounded by the disk alone, as in Kafka.
-    """
 
-    __slots__ = (
-        "_acks",
-        "_allow_zstd",
-        "_context",
-        "_waiting",
-        "deadline_s",
-        "has_transactions",
-        "response",
-    )
+def _append(context: RequestContext, request: ProduceRequest, topic: TopicInfo, data: PartitionProduceData) -> Produced:
+    log = find_log(context.broker.store, topic, data.index)
+    if isinstance(log, ErrorCode):
+        return Produced(topic.name, log)
+    assert data.records is not None
+    allow_zstd = context.api_version >= FIRST_VERSION_WITH_ZSTD
+    outcome: PendingAppend | EngineError
+    try:
+        outcome = log.append(data.records, acks=request.acks, allow_zstd=allow_zstd)
+    except EngineError as error:
+        outcome = error.with_traceback(None)  # it would keep this frame, in a cycle
+    return Produced(topic.name, outcome, log.log_start_offset, len(data.records))
 
-    def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
-        super().__init__()
-        self._context = context
-        self._acks = request.acks
-        is_timed = request.acks == ALL_ACKS
-        self.deadline_s = context.received_s + request.timeout_ms / 1000 if is_timed else inf
-        self._allow_zstd = context.api_version >= FIRST_VERSION_WITH_ZSTD
-        self._waiting: list[_Waiting] = []
-        self.has_transactions = False
-        self.response = ProduceResponse(responses=[])
 
-    def append(self, topic: TopicInfo, data: PartitionProduceData, row: PartitionProduceResponse) -> None:
-        """Queue one partition's batch, or say in `row` why not."""
-        code = self._check(data)
-        if code is not ErrorCode.NONE:
-            row.error_code = code
-            return
-        assert data.records is not None
-        log = find_log(self._context.broker.store, topic, data.index)
-        if isinstance(log, ErrorCode):
-            row.error_code = log
-            self._hint(row, topic.name)
-            return
-        try:
-            pending = log.append(data.records, acks=self._acks, allow_zstd=self._allow_zstd)
-        except EngineError as error:
-            self.refuse_row(row, topic.name, error, log.log_start_offset)
-            return
-        self.wait_for(row, topic.name, pending, log.log_start_offset, len(data.records))
+def _respond(context: RequestContext, request: ProduceRequest, produced: Sequence[Produced]) -> ProduceResponse | None:
+    """The response, or None for acks=0, whose errors end the connection (ProtocolViolation)."""
+    response, left = ProduceResponse(responses=[]), iter(produced)
+    for topic in request.topic_data:
+        if topic.partition_data:  # Kafka leaves any other one out of the reply
+            rows = [_row(context, response, data.index, next(left)) for data in topic.partition_data]
+            response.responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
+            )
+    if request.acks != NO_ACKS:
+        return response
+    for told in response.responses:
+        for row in told.partition_responses:
+            if row.error_code:
+                raise ProtocolViolation(
+                    f"produce with acks=0 to {told.name or told.topic_id.hex()}-{row.index} failed: "
+                    f"{ErrorCode(row.error_code).name}"
+                )
+    return None
 
-    def wait_for(
-        self, row: PartitionProduceResponse, topic: str, append: PendingAppend, log_start_offset: int, size_bytes: int
-    ) -> None:
-        """Tell in `row` what becomes of `append`; with some errors go the log start of when it was queued."""
-        self._waiting.append(_Waiting(row, append, log_start_offset, topic, size_bytes))
-        self.count(append)
 
-    def _check(self, data: PartitionProduceData) -> ErrorCode:
-        if not data.records:
-            return ErrorCode.INVALID_RECORD
-        if not ALL_ACKS <= self._acks <= 1:
-            return ErrorCode.INVALID_REQUIRED_ACKS
-        if self.has_transactions and is_transactional(data.records) and not data.records[_ATTRIBUTES_AT + 1] & _CONTROL:
-            return ErrorCode.INVALID_TXN_STATE
-        return ErrorCode.NONE
+def _row(context: RequestContext, response: ProduceResponse, index: int, one: Produced) -> PartitionProduceResponse:
+    """What is not settled by now has timed out."""
+    row = PartitionProduceResponse(index=index, base_offset=-1)
+    outcome = one.outcome
+    if isinstance(outcome, ErrorCode):
+        row.error_code = outcome
+    elif isinstance(outcome, EngineError):
+        _refuse_row(context, row, one, outcome)
+    elif not outcome.is_settled:
+        row.error_code = ErrorCode.REQUEST_TIMED_OUT
+    elif isinstance(outcome.outcome, EngineError):
+        _refuse_row(context, row, one, outcome.outcome)
+    else:
+        result = outcome.outcome
+        row.base_offset = result.base_offset
+        row.log_append_time_ms = result.log_append_time_ms
+        row.log_start_offset = result.log_start_offset
+        counters = context.broker.metrics.by_topic[one.topic]
+        counters.bytes_in += one.size_bytes
+        counters.messages_in += result.last_offset - result.base_offset + 1
+    if row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and context.api_version >= FIRST_VERSION_WITH_HINTS:
+        _hint(context, response, row, one.topic)
+    return row
 
-    def response_now(self) -> ProduceResponse | None:
-        """What is not settled by now has timed out."""
-        self._settle()
-        if self._acks != NO_ACKS:
-            return self.response
-        for topic in self.response.responses:
-            for row in topic.partition_responses:
-                if row.error_code:
-                    raise ProtocolViolation(
-                        f"produce with acks=0 to {topic.name or topic.topic_id.hex()}-{row.index} failed: "
-                        f"{ErrorCode(row.error_code).name}"
-                    )
-        return None
 
-    def _settle(self) -> None:
-        by_topic = self._context.broker.metrics.by_topic
-        for row, append, log_start_offset, topic, size_bytes in self._waiting:
-            if not append.is_settled:
-                row.error_code = ErrorCode.REQUEST_TIMED_OUT
-                continue
-            try:
-                result = append.result()
-            except EngineError as error:
-                self.refuse_row(row, topic, error, log_start_offset)
-                continue
-            row.base_offset = result.base_offset
-            row.log_append_time_ms = result.log_append_time_ms
-            row.log_start_offset = result.log_start_offset
-            counters = by_topic[topic]
-            counters.bytes_in += size_bytes
-            counters.messages_in += result.last_offset - result.base_offset + 1
+def _refuse_row(context: RequestContext, row: PartitionProduceResponse, one: Produced, error: EngineError) -> None:
+    """Why its batch is not appended."""
+    row.error_code = error_code_of(error)
+    context.broker.metrics.by_topic[one.topic].failed_produces += 1
+    if isinstance(error, _LOG_ERRORS):
+        row.log_start_offset = one.log_start_offset
+    if isinstance(error, _VALIDATION_ERRORS):
+        row.error_message = str(error) or None
+    if isinstance(error, log_errors.RecordsRefused):
+        row.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=each.number, batch_index_error_message=each.message)
+            for each in error.errors
+        ]
 
-    def refuse_row(self, row: PartitionProduceResponse, topic: str, error: EngineError, log_start_offset: int) -> None:
-        """Tell in `row` why its batch is not appended."""
-        row.error_code = error_code_of(error)
-        self._context.broker.metrics.by_topic[topic].failed_produces += 1
-        if isinstance(error, _LOG_ERRORS):
-            row.log_start_offset = log_start_offset
-        if isinstance(error, _VALIDATION_ERRORS):
-            row.error_message = str(error) or None
-        if isinstance(error, log_errors.RecordsRefused):
-            row.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=one.number, batch_index_error_message=one.message)
-                for one in error.errors
-            ]
-        self._hint(row, topic)
 
-    def _hint(self, row: PartitionProduceResponse, topic: str) -> None:
-        """Who leads the partition instead (KIP-951)."""
-        if row.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or self._context.api_version < FIRST_VERSION_WITH_HINTS:
-            return
-        leader = current_leader(self._context, topic, row.index)
-        row.current_leader = LeaderIdAndEpoch(leader_id=leader.broker_id, leader_epoch=leader.epoch)
-        nodes = self.response.node_endpoints
-        if leader.host is not None and all(node.node_id != leader.broker_id for node in nodes):
-            nodes.append(NodeEndpoint(node_id=leader.broker_id, host=leader.host, port=leader.port, rack=leader.rack))
+def _hint(context: RequestContext, response: ProduceResponse, row: PartitionProduceResponse, topic: str) -> None:
+    """Who leads the partition instead (KIP-951)."""
+    leader = current_leader(context, topic, row.index)
+    row.current_leader = LeaderIdAndEpoch(leader_id=leader.broker_id, leader_epoch=leader.epoch)
+    nodes = response.node_endpoints
+    if leader.host is not None and all(node.node_id != leader.broker_id for node in nodes):
+        nodes.append(NodeEndpoint(node_id=leader.broker_id, host=leader.host, port=leader.port, rack=leader.rack))
 
 
 def _find_topic(context: RequestContext, image: ClusterImage, topic: TopicProduceData) -> TopicInfo | ErrorCode:

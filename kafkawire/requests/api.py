@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.pending_reply import PendingReply
 from kafkawire.requests.started import StartedRequest
 from kafkawire.wire.connection import ConnectionInfo
 from kafkawire.wire.message import Message
@@ -22,27 +23,13 @@ class Response(Protocol):
     def encode(self, version: int) -> list[Any]: ...
 
 
-class SecondStage(Protocol):
-    """What the handler of a two-stage API returns: a response to come, that can tell when it has."""
-
-    @property
-    def deadline_s(self) -> float:
-        """On trio's clock: from then on there is a response though it is not ready."""
-
-    @property
-    def is_ready(self) -> bool: ...
-    def call_when_ready(self, callback: Callable[[], None]) -> None: ...
-    def response_now(self) -> Response | None:
-        """Once."""
-
-
 class Handler(Protocol):
     """What the module of an API has; see `Api`."""
 
     @property
     def __name__(self) -> str: ...
     @property
-    def handle(self) -> Callable[[RequestContext, Any], Response | SecondStage | Awaitable[Response | None]]: ...
+    def handle(self) -> Callable[[RequestContext, Any], Response | PendingReply[Any] | Awaitable[Response | None]]: ...
     @property
     def refuse(self) -> Callable[[RequestContext, Any, ErrorCode], Response]: ...
 
@@ -56,14 +43,14 @@ class Api:
 
     A version below `first_served` is advertised and closes the connection all the same. `two_stage`: `handle` has put
     the request into its order when it returns, and the next request starts while it finishes; what it returns is a
-    `SecondStage`. `holds_frame`: it keeps bytes of its frame until it is answered. `needs_room`: it is not handled
+    `PendingReply`. `holds_frame`: it keeps bytes of its frame until it is answered. `needs_room`: it is not handled
     before the engine's queues have room. `refuse_version` answers, in version 0, a version that is not served; without
     it such a request ends the connection.
     """
 
     name: str
     request: type[Message]
-    handle: Callable[[RequestContext, Any], Response | SecondStage | Awaitable[Response | None]]
+    handle: Callable[[RequestContext, Any], Response | PendingReply[Any] | Awaitable[Response | None]]
     refuse: Callable[[RequestContext, Any, ErrorCode], Response]
     min_version: int
     max_version: int

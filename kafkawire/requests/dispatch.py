@@ -18,12 +18,12 @@ from typing import Any, Final, cast
 
 import trio
 
-from kafkawire.requests.api import Api, Lane, Response, SecondStage
+from kafkawire.requests.api import Api, Lane, Response
 from kafkawire.requests.context import ANONYMOUS, BrokerInterfaces, RequestContext
 from kafkawire.requests.failures import answer_failure
 from kafkawire.requests.headers import decode_request_header, response_header
 from kafkawire.requests.metrics import ApiCounters
-from kafkawire.requests.pending_reply import answered
+from kafkawire.requests.pending_reply import PendingReply, answered
 from kafkawire.requests.started import Segment, StartedRequest
 from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
 from kafkawire.wire.message import Message
@@ -37,14 +37,14 @@ _START: Final = Struct(">hhi")  # api key, version, correlation id: every reques
 class Dispatched:
     """See `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_api", "_failure", "_is_answered", "_request", "_response", "_second_stage", "context", "two_stage")
+    __slots__ = ("_api", "_failure", "_is_answered", "_pending", "_request", "_response", "context", "two_stage")
 
-    def __init__(self, api: Api, context: RequestContext, request: Any, second_stage: SecondStage | None) -> None:
+    def __init__(self, api: Api, context: RequestContext, request: Any, pending: PendingReply[Any] | None) -> None:
         self._api = api
         self.context = context
         self._request = request
-        self._second_stage = second_stage
-        self.two_stage = second_stage is not None
+        self._pending = pending
+        self.two_stage = pending is not None
         self._is_answered = False
         self._response: Response | None = None
         self._failure: Exception | None = None
@@ -55,15 +55,15 @@ class Dispatched:
 
     @property
     def deadline_s(self) -> float:
-        return inf if self._second_stage is None else self._second_stage.deadline_s
+        return inf if self._pending is None else self._pending.deadline_s
 
     @property
-    def is_ready(self) -> bool:
-        return self._is_answered if self._second_stage is None else self._second_stage.is_ready
+    def is_settled(self) -> bool:
+        return self._is_answered if self._pending is None else self._pending.is_settled
 
-    def call_when_ready(self, callback: Callable[[], None]) -> None:
-        assert self._second_stage is not None
-        self._second_stage.call_when_ready(callback)
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        assert self._pending is not None
+        self._pending.call_when_settled(callback)
 
     def begin(self) -> Awaitable[None] | None:
         if self._api.two_stage:
@@ -83,11 +83,11 @@ class Dispatched:
         if failure is not None:
             raise failure
         try:
-            return self._encoded(self._response if self._second_stage is None else self._second_stage.response_now())
+            return self._encoded(self._response if self._pending is None else self._pending.response_now())
         except Exception as error:
             return self._encoded(answer_failure(self._api, self.context, self._request, error))
 
-    def _handle(self) -> Response | SecondStage | Awaitable[Response | None]:
+    def _handle(self) -> Response | PendingReply[Any] | Awaitable[Response | None]:
         if self._request is None:
             assert self._api.refuse_version is not None
             return self._api.refuse_version(self.context)
@@ -104,14 +104,14 @@ class Dispatched:
         if self._api.needs_room:
             await self.context.broker.store.wait_for_room()
         try:
-            self._second_stage = cast(SecondStage, self._handle())
+            self._pending = cast(PendingReply[Any], self._handle())
         except Exception as error:
             self._failed(error)
             return
-        if not self._second_stage.is_ready:
+        if not self._pending.is_settled:
             ready = trio.Event()
-            self._second_stage.call_when_ready(ready.set)
-            with trio.move_on_at(self._second_stage.deadline_s):
+            self._pending.call_when_settled(ready.set)
+            with trio.move_on_at(self._pending.deadline_s):
                 await ready.wait()
 
     def _answered(self, response: Response | None) -> None:
@@ -186,7 +186,7 @@ class Dispatcher:
         self._by_key = {api.key: api for api in table}
         self._advertised = tuple((api.key, api.min_version, api.max_version) for api in table)
         for api in table:
-            broker.metrics.by_api[api.key] = ApiCounters(api.name)
+            broker.metrics.by_api.setdefault(api.key, ApiCounters(api.name))
 
     def dispatch(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest:
         """Start a request: decoded, and queued if it is two-stage. `frame` belongs to the request from now on.
@@ -211,13 +211,13 @@ class Dispatcher:
             raise
         if isinstance(request, partial):
             return LargeDispatched(api, context, request)
-        second_stage: SecondStage | None = None
+        pending: PendingReply[Any] | None = None
         if api.two_stage and (self._broker.store.has_room or not api.needs_room):
             try:
-                second_stage = cast(SecondStage, api.handle(context, request))
+                pending = cast(PendingReply[Any], api.handle(context, request))
             except Exception as error:
-                second_stage = answered(answer_failure(api, context, request, error))
-        return Dispatched(api, context, request, second_stage)
+                pending = answered(answer_failure(api, context, request, error))
+        return Dispatched(api, context, request, pending)
 
     def _decode(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> tuple[Api, RequestContext, Any]:
         """No request: the version of ApiVersions is unknown. A partial: what decodes it, for it is large."""

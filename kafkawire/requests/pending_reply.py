@@ -9,72 +9,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from coordinator.errors import GroupError
 from kafkawire.requests.errors import ErrorCode, error_code_of
 
 if TYPE_CHECKING:
     from coordinator.groups.api import Pending
+    from kafkawire.requests.settleable import Settleable
 
 ResponseT = TypeVar("ResponseT")
 
 
-class Settleable(Protocol):
-    """What a reply can wait for: an append of the engine's, an answer of the coordinator's."""
+class PendingReply(Generic[ResponseT]):
+    """A response that is made when all that it waits for is settled; a `kafkawire.requests.settleable.Settleable`."""
 
-    @property
-    def is_settled(self) -> bool: ...
-    def call_when_settled(self, callback: Callable[[], None]) -> None: ...
+    __slots__ = ("_callback", "_open", "_respond", "deadline_s")
 
-
-class Countdown:
-    """The part of a `kafkawire.requests.api.SecondStage` that counts those it waits for."""
-
-    __slots__ = ("_callback", "_unsettled")
-
-    def __init__(self) -> None:
+    def __init__(
+        self, pending: Iterable[Settleable], respond: Callable[[], ResponseT], deadline_s: float = inf
+    ) -> None:
+        """`respond` is called once: when all of `pending` are settled, or, on trio's clock, from `deadline_s` on."""
+        self._respond = respond
+        self.deadline_s = deadline_s
         self._callback: Callable[[], None] | None = None
-        self._unsettled = 0
-
-    def count(self, one: Settleable) -> None:
-        """Wait for it too, if there is anything to wait for."""
-        if not one.is_settled:
-            self._unsettled += 1
-            one.call_when_settled(self._one_settled)
+        self._open = 0
+        for one in pending:
+            if not one.is_settled:
+                self._open += 1
+                one.call_when_settled(self._one_settled)
 
     @property
-    def is_ready(self) -> bool:
-        """Whether all that is waited for is settled."""
-        return not self._unsettled
+    def is_settled(self) -> bool:
+        return not self._open
 
-    def call_when_ready(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when a reply that is not ready is; a deadline of its own does not count."""
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """A deadline of its own does not count."""
         self._callback = callback
 
+    def response_now(self) -> ResponseT:
+        """Once."""
+        return self._respond()
+
     def _one_settled(self) -> None:
-        self._unsettled -= 1
-        if not self._unsettled and self._callback is not None:
+        self._open -= 1
+        if not self._open and self._callback is not None:
             callback, self._callback = self._callback, None
             callback()
-
-
-class PendingReply(Countdown, Generic[ResponseT]):
-    """A `kafkawire.requests.api.SecondStage`. It has no deadline: whoever settles the answers has one."""
-
-    __slots__ = ("_respond",)
-
-    deadline_s: ClassVar[float] = inf
-
-    def __init__(self, pending: Iterable[Settleable], respond: Callable[[], ResponseT]) -> None:
-        """`respond` is called once, when all of `pending` are settled."""
-        super().__init__()
-        self._respond = respond
-        for one in pending:
-            self.count(one)
-
-    def response_now(self) -> ResponseT:
-        return self._respond()
 
 
 def answered(response: ResponseT) -> PendingReply[ResponseT]:

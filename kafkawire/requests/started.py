@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from engine.api import FileRange
+from kafkawire.requests.settleable import Settleable
 from kafkawire.wire.connection import ConnectionInfo
 
 Segment = bytes | bytearray | memoryview | FileRange
 Reply = Sequence[Segment] | None
 
 
-class StartedRequest(Protocol):
-    """A request that has been started, in the order of its connection.
+class StartedRequest(Settleable, Protocol):
+    """A request that has been started, in the order of its connection; settled when there is a reply.
 
-    A two-stage one has taken effect in its order and becomes ready by itself; the next request starts meanwhile. Any
-    other begins when those before it are answered.
+    A two-stage one has taken effect in its order and settles by itself; the next request starts meanwhile. Any other
+    begins when those before it are answered, and is waited for by awaiting what `begin` returns.
     """
 
     @property
@@ -27,14 +28,7 @@ class StartedRequest(Protocol):
 
     @property
     def deadline_s(self) -> float:
-        """On trio's clock: from then on there is a reply though it is not ready."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is a reply."""
-
-    def call_when_ready(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when one that is two-stage and not ready is; it says nothing of the deadline."""
+        """On trio's clock: from then on there is a reply though it is not settled."""
 
     def begin(self) -> Awaitable[None] | None:
         """For one that is not two-stage, once: what has to be awaited before there is a reply, if anything.

@@ -39,13 +39,35 @@ class Visited(Watcher, Protocol):
         """Of one whose peer does not read its replies: others need its room."""
 
 
+class Rounds(Protocol):
+    """What the requests of a turn have the engine write; `engine.store.SegmentStore` has it."""
+
+    def hold_rounds(self) -> None:
+        """Wake nobody for what is appended from now on."""
+
+    def write_rounds(self) -> None:
+        """Write it now, if it need not wait; who asked for it is told before this returns."""
+
+
+class NoRounds:
+    """Of a server whose requests write nothing."""
+
+    def hold_rounds(self) -> None: ...
+    def write_rounds(self) -> None: ...
+
+
 class Hub:
     """What all sessions of a server share: the poller, the bounds, and this turn."""
 
     def __init__(
-        self, budget: ByteBudget, stats: ServerStats, open_system: Callable[[], SystemPoller] = system_poller
+        self,
+        budget: ByteBudget,
+        stats: ServerStats,
+        rounds: Rounds | None = None,
+        open_system: Callable[[], SystemPoller] = system_poller,
     ) -> None:
         self.budget = budget
+        self._rounds = NoRounds() if rounds is None else rounds
         self.stats = stats
         self.poller = Poller(self.wake, open_system)
         self.now_s = trio.current_time()  # of this turn
@@ -59,13 +81,15 @@ class Hub:
         self._slow: dict[Visited, int] = {}  # with the bytes held for each; who began first comes first
         self._idle = trio.lowlevel.ParkingLot()  # of the task for what is noted
         self._is_woken = False
+        self._is_collecting = False  # this turn will answer what becomes ready
 
     # What sessions say
 
     def note_ready(self, session: Watcher) -> None:
         """It may have something to answer: it is visited soon, behind all that becomes ready together with it."""
         self._ready[session] = None
-        self.wake()
+        if not self._is_collecting:
+            self.wake()
 
     def defer(self, session: Watcher, events: int = 0) -> None:
         """It has more to do than this turn allows, be it a turn of the hub or the server's, as when all drain."""
@@ -139,16 +163,20 @@ class Hub:
         self.starts_left, self.replies_left, self._ends_left = STARTS_PER_TURN, REPLIES_PER_TURN, ENDS_PER_TURN
 
     def turn(self) -> None:
-        """Visits all that have something to do, as far as a turn goes."""
+        """Visits all that have something to do, as far as a turn goes, and has written what they want written."""
         self.begin()
         found = self._take()
         share = RECEIVED_PER_TURN_SIZE_BYTES // (len(found) or 1)
         self.receive_max_size_bytes = max(RECEIVED_PER_VISIT_SIZE_BYTES, share)
+        self._is_collecting = True
+        self._rounds.hold_rounds()
         for session, events in found.items():
             if self.starts_left > 0:
                 session.visit(events)
             else:
                 self.defer(session, events)
+        self._rounds.write_rounds()
+        self._is_collecting = False
         self._answer_ready()
         if self._paused:
             self._resume_paused()

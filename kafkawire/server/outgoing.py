@@ -13,19 +13,15 @@ from kafkawire.server.transport import Transport
 class Outgoing:
     """In front of a transport: it remembers the rest, and counts."""
 
-    __slots__ = ("_counted_size_bytes", "_rest", "_stats", "_transport", "last_sent_s")
+    __slots__ = ("_counted_size_bytes", "_rest", "_stats", "_transport", "is_blocked", "last_sent_s")
 
     def __init__(self, transport: Transport, stats: ServerStats) -> None:
         self._transport = transport
         self._stats = stats
         self._rest: Sequence[Segment] = ()
         self._counted_size_bytes = 0
+        self.is_blocked = False  # the peer has not made room for all of it
         self.last_sent_s = float("-inf")
-
-    @property
-    def is_blocked(self) -> bool:
-        """The peer has not made room for all of it."""
-        return bool(self._rest)
 
     @property
     def held_size_bytes(self) -> int:
@@ -37,6 +33,7 @@ class Outgoing:
         self.last_sent_s = now_s
         try:
             self._rest = self._transport.send(segments)
+            self.is_blocked = bool(self._rest)
         finally:
             sent_size_bytes = self._transport.sent_size_bytes
             self._stats.sent_size_bytes += sent_size_bytes - self._counted_size_bytes
@@ -49,3 +46,4 @@ class Outgoing:
     def drop(self) -> None:
         """Nobody will read it."""
         self._rest = ()
+        self.is_blocked = False

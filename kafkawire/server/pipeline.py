@@ -48,8 +48,8 @@ class Pipeline:
     def add(self, started: StartedRequest) -> None:
         """One more, behind the others."""
         self._pending.append(started)
-        if started.two_stage and not started.is_ready:
-            started.call_when_ready(self._on_ready)
+        if started.two_stage and not started.is_settled:
+            started.call_when_settled(self._on_ready)
 
     def is_late(self, now_s: float) -> bool:
         """The oldest has reached its deadline."""
@@ -62,7 +62,7 @@ class Pipeline:
             return None
         segments: list[Segment] = []
         requests = replies = 0
-        while pending and requests < REPLIES_PER_SEND and self._is_answerable(pending[0], now_s):
+        while True:
             try:
                 reply = pending[0].reply()
             except ProtocolViolation as error:
@@ -73,7 +73,8 @@ class Pipeline:
                 segments.append(_SIZE.pack(sum(map(len, reply))))
                 segments += reply
                 replies += 1
-        return Answers(segments, requests, replies, None)
+            if not pending or requests == REPLIES_PER_SEND or not self._is_answerable(pending[0], now_s):
+                return Answers(segments, requests, replies, None)
 
     def clear(self) -> None:
         """Nobody waits for an answer any more."""
@@ -83,7 +84,7 @@ class Pipeline:
 
     def _is_answerable(self, oldest: StartedRequest, now_s: float) -> bool:
         """Whether there is a reply. One that is not two-stage begins now, if it has not."""
-        if oldest.is_ready or oldest.deadline_s <= now_s:
+        if oldest.is_settled or oldest.deadline_s <= now_s:
             return True
         if oldest.two_stage or self._waiting is not None:
             return False

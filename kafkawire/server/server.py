@@ -20,7 +20,7 @@ import trio
 
 from kafkawire.requests.started import RequestStarter
 from kafkawire.server.byte_budget import ByteBudget
-from kafkawire.server.hub import Hub
+from kafkawire.server.hub import Hub, Rounds
 from kafkawire.server.reaper import Reaper
 from kafkawire.server.session import Session
 from kafkawire.server.stats import ServerStats
@@ -53,24 +53,28 @@ async def serve(
     *,
     stop: trio.Event,
     stats: ServerStats | None = None,
+    rounds: Rounds | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serves the listeners, each under its listener name, until `stop` is set and the connections are gone.
 
-    Reports itself started when it accepts. Cancelling it closes everything at once. Either way the listeners are
-    closed.
+    `rounds`: what requests append is written when a turn has started them. Reports itself started when it accepts.
+    Cancelling it closes everything at once. Either way the listeners are closed.
     """
-    await _Server(starter, limits, stats if stats is not None else ServerStats()).serve(listeners, stop, task_status)
+    stats = ServerStats() if stats is None else stats
+    await _Server(starter, limits, stats, rounds).serve(listeners, stop, task_status)
 
 
 class _Server:
     """The `kafkawire.server.session.Host` of its sessions."""
 
-    def __init__(self, starter: RequestStarter, limits: ServerLimits, stats: ServerStats) -> None:
+    def __init__(
+        self, starter: RequestStarter, limits: ServerLimits, stats: ServerStats, rounds: Rounds | None
+    ) -> None:
         self._starter = starter
         self._limits = limits
         self._stats = stats
-        self._hub = Hub(ByteBudget(limits.queued_max_request_size_bytes), stats)
+        self._hub = Hub(ByteBudget(limits.queued_max_request_size_bytes), stats, rounds)
         self._reaper = Reaper()
         self._sessions: dict[Session, None] = {}
         self._per_ip: dict[str, int] = {}

@@ -11,12 +11,12 @@ ends that connection and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
-from kafkawire.requests.started import RequestStarter
+from kafkawire.requests.started import RequestStarter, Segment
 from kafkawire.server.account import Account
 from kafkawire.server.connection_log import tell, tell_end, tell_failure
 from kafkawire.server.hub import Hub
@@ -68,6 +68,7 @@ class Session:
         "_starter",
         "_transport",
         "_violation",
+        "_watched_events",
         "close_reason",
         "idle_bucket",
         "info",
@@ -92,8 +93,9 @@ class Session:
         self._hub = hub
         self._host = host
         self._machine = ConnectionMachine(limits, hub.now_s)
-        self._pipeline = Pipeline(host.spawn, self._become_ready)
+        self._pipeline = Pipeline(host.spawn, partial(hub.note_ready, self))
         self._outgoing = Outgoing(transport, hub.stats)
+        self._watched_events = 0
         self._leaving = 0  # requests whose replies it sends
         self._account = Account(hub.budget)
         self._violation: ProtocolViolation | None = None  # behind the replies that leave: it ends the connection
@@ -105,7 +107,7 @@ class Session:
 
     def open(self) -> None:
         """Be visited from now on."""
-        self._transport.watch(self._hub.poller, self, READ)
+        self._watch(READ)
 
     def visit(self, events: int) -> None:
         """Do all that can be done now."""
@@ -116,22 +118,25 @@ class Session:
                 self._discard()
                 return
             self._go_on(events)
-            if not self.has_ended:
+            if self.close_reason is None:
                 self._settle()
         except Exception:
             self._failed()
 
     def _go_on(self, events: int) -> None:
         """Sends on, receives, and lets starting and answering lead to each other."""
+        machine = self._machine
         if events & WRITE and self._outgoing.is_blocked:
             self._send_on()
         is_late = bool(events & READ) and self._receive()
-        if self._machine.holds_bytes and not is_late:
+        if not is_late and machine.holds_bytes:
             is_late = self._start_requests()  # what an earlier turn, or a pause, has left
         while self._answer():
-            if self._machine.holds_bytes:
+            if machine.holds_bytes:
                 is_late = self._start_requests()
-        if self._machine.is_ending and not is_late:
+            elif self._pipeline.is_empty:
+                break
+        if machine.is_ending and not is_late:
             self._end_if_done()
 
     def resume(self) -> bool:
@@ -274,14 +279,10 @@ class Session:
                 hub.stats.requests += 1
         except (FramingError, ProtocolViolation) as error:
             self._refuse(error)
-        if not (machine.may_start and machine.holds_bytes):
+        if not (machine.holds_bytes and machine.may_start):
             return False
         hub.defer(self)
         return True
-
-    def _become_ready(self) -> None:
-        if not self.has_ended:
-            self._hub.note_ready(self)
 
     def _answer(self) -> bool:
         """Sends what is ready, together. Whether something may start that could not before."""
@@ -295,7 +296,7 @@ class Session:
         self._hub.replies_left -= answers.replies
         self._hub.stats.replies += answers.replies
         if answers.segments and not self._is_broken:
-            self._send(partial(self._outgoing.send, answers.segments))
+            self._send(answers.segments)
         else:
             self._have_left()
         return not self._outgoing.is_blocked
@@ -309,33 +310,34 @@ class Session:
     # Sending
 
     def _send_on(self) -> None:
-        self._send(self._outgoing.send_rest)
+        self._send(None)
 
-    def _send(self, send: Callable[[float], None]) -> None:
-        """Hands over what the peer has room for."""
-        was_blocked = self._outgoing.is_blocked
+    def _send(self, segments: Sequence[Segment] | None) -> None:
+        """Hands over what the peer has room for; without segments, of what waits."""
+        hub, outgoing = self._hub, self._outgoing
+        was_blocked = outgoing.is_blocked
         try:
-            send(self._hub.now_s)
+            if segments is None:
+                outgoing.send_rest(hub.now_s)
+            else:
+                outgoing.send(segments, hub.now_s)
         except FileTooShortError as error:
             self.close(CloseReason.FILE_TOO_SHORT, str(error))
             return
         except OSError:
-            self._outgoing.drop()
+            outgoing.drop()
             self._is_broken = True
-            self._machine.peer_left(self._hub.now_s)
-        is_blocked = self._outgoing.is_blocked
-        if is_blocked and not was_blocked:
-            self._machine.sending(self._hub.now_s, self._transport.sent_size_bytes)
-        if is_blocked or was_blocked:
-            self._hub.hold_replies(self, self._outgoing.held_size_bytes)
-        if not is_blocked:
+            self._machine.peer_left(hub.now_s)
+        if outgoing.is_blocked and not was_blocked:
+            self._machine.sending(hub.now_s, self._transport.sent_size_bytes)
+        if outgoing.is_blocked or was_blocked:
+            hub.hold_replies(self, outgoing.held_size_bytes)
+        if not outgoing.is_blocked:
             self._have_left()
 
     def _have_left(self) -> None:
         """All replies that were leaving: there is room for as many requests."""
-        now_s = self._hub.now_s
-        for _ in range(self._leaving):
-            self._machine.finished(now_s)
+        self._machine.finished(self._hub.now_s, self._leaving)
         self._leaving = 0
         if self._violation is not None:
             self._refuse(self._violation)
@@ -379,13 +381,19 @@ class Session:
 
     def _settle(self) -> None:
         """Tells the budget what is held, the poller what is waited for, and the server whether anything is."""
-        self._account.settle(self._machine.held_size_bytes, self._machine.large_size_bytes)
+        machine = self._machine
+        self._account.settle(machine.held_size_bytes, machine.large_size_bytes)
         if self._linger_until_s is not None:
             events = READ
         else:
-            events = READ if self._machine.may_read and not self._is_paused else 0
+            events = READ if machine.may_read and not self._is_paused else 0
             if self._outgoing.is_blocked:
                 events |= WRITE
-        self._transport.watch(self._hub.poller, self, events)
+        if events != self._watched_events:
+            self._watch(events)
         if not (self.is_watched or self.is_idle):
             self._host.is_busy(self)
+
+    def _watch(self, events: int) -> None:
+        self._transport.watch(self._hub.poller, self, events)
+        self._watched_events = events

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 async def answer(started: StartedRequest) -> Reply:
     """The oldest request of its connection: it begins, becomes ready or late, and is answered."""
-    if started.two_stage and not started.is_ready:
+    if started.two_stage and not started.is_settled:
         ready = trio.Event()
-        started.call_when_ready(ready.set)
+        started.call_when_settled(ready.set)
         with trio.move_on_at(started.deadline_s):
             await ready.wait()
     elif not started.two_stage:

@@ -207,12 +207,15 @@ class ConnectionMachine:
 
     def next_request(self, now_s: float) -> bytearray | None:
         """The frame of the request that starts now; None if there is none or it has to wait. Errors: FramingError."""
-        if not self.may_start:
+        if self.refusal is not None or (self._in_flight and not (self._last_is_two_stage and self._has_room)):
             return None
-        frame = self._framer.next_frame()
+        framer = self._framer
+        if not framer.partial_size_bytes:
+            return None
+        frame = framer.next_frame()
         if frame is not None:
             self._incoming = None
-        elif self._incoming is None and self._left_since_s is None and self._framer.partial_size_bytes > 0:
+        elif self._incoming is None and self._left_since_s is None:
             self._incoming = _Transfer(now_s)
         return frame
 
@@ -227,9 +230,10 @@ class ConnectionMachine:
         """Replies wait for their peer to read; so many bytes have left in all."""
         self._outgoing = _Transfer(now_s, sent_size_bytes)
 
-    def finished(self, now_s: float) -> None:
-        """The oldest request is done with: its reply has left, or it has none (acks=0)."""
-        self._in_flight_size -= self._in_flight.popleft()
+    def finished(self, now_s: float, requests: int = 1) -> None:
+        """So many of the oldest are done with: their replies have left, or they have none (acks=0)."""
+        for _ in range(requests):
+            self._in_flight_size -= self._in_flight.popleft()
         self._has_room = self._is_below_limits()
         self._outgoing = None
         self._last_activity_s = now_s

@@ -23,6 +23,7 @@ TRUSTED_SIZE_BYTES = 1024 * 1024  # spares the usual large frame the steps of gr
 HEADER_SIZE_BYTES = 8  # api key, version, correlation id: no request is shorter
 
 _SIZE = Struct(">i")
+_SIZE_SIZE_BYTES = 4
 
 
 class FramingError(Exception):
@@ -46,6 +47,7 @@ class Framer:
         "_trusted_size",
         "large_size_bytes",
         "max_frame_size_bytes",
+        "partial_size_bytes",
     )
 
     def __init__(self, max_frame_size_bytes: int) -> None:
@@ -58,11 +60,7 @@ class Framer:
         self._large_filled = 0
         self._trusted_size = 0
         self.large_size_bytes = 0  # memory of the frame that has a buffer of its own
-
-    @property
-    def partial_size_bytes(self) -> int:
-        """Bytes held that `next_frame()` has not handed out."""
-        return self._large_filled if self._large is not None else self._end - self._start
+        self.partial_size_bytes = 0  # held and not handed out by `next_frame()`
 
     @property
     def has_room(self) -> bool:
@@ -95,6 +93,7 @@ class Framer:
 
     def received(self, size_bytes: int) -> None:
         """That many bytes of the view lent by `buffer()` were filled."""
+        self.partial_size_bytes += size_bytes
         if self._large is None:
             self._end += size_bytes
             assert self._end <= len(self._chunk)
@@ -113,24 +112,26 @@ class Framer:
             if self._large_filled < self._large_size:
                 return None
             frame, self._large = self._large, None
-            self.large_size_bytes = 0
+            self.large_size_bytes = self.partial_size_bytes = 0
             self._trusted_size = max(self._trusted_size, min(self._large_size, TRUSTED_SIZE_BYTES))
             return frame
-        if self._end - self._start < _SIZE.size:
+        if self.partial_size_bytes < _SIZE_SIZE_BYTES:
             return None
-        first = self._start + _SIZE.size
-        end = first + self._announced_size()
+        size_bytes: int = _SIZE.unpack_from(self._chunk, self._start)[0]
+        if not HEADER_SIZE_BYTES <= size_bytes <= self.max_frame_size_bytes:
+            raise _impossible(size_bytes, self.max_frame_size_bytes)
+        first = self._start + _SIZE_SIZE_BYTES
+        end = first + size_bytes
         if end > self._end:
             return None
         self._start = end
+        self.partial_size_bytes = self._end - end
         return self._chunk[first:end]
 
     def _announced_size(self) -> int:
         size_bytes: int = _SIZE.unpack_from(self._chunk, self._start)[0]
         if not HEADER_SIZE_BYTES <= size_bytes <= self.max_frame_size_bytes:
-            raise FramingError(
-                f"frame of {size_bytes} bytes, allowed {HEADER_SIZE_BYTES} to {self.max_frame_size_bytes}"
-            )
+            raise _impossible(size_bytes, self.max_frame_size_bytes)
         return size_bytes
 
     def _next_capacity(self) -> int:
@@ -151,10 +152,14 @@ class Framer:
             chunk.extend(bytes(CHUNK_SIZE_BYTES - len(chunk)))
             return
         self._large_size = self._announced_size()
-        self._large_filled = self._end - _SIZE.size
+        self._large_filled = self.partial_size_bytes = self._end - _SIZE.size
         assert self._large_size > self._large_filled, "buffer() needs has_room"
         self._large = bytearray(self._next_capacity())
         self.large_size_bytes = len(self._large)
         with memoryview(self._large) as target, memoryview(chunk) as source:
             target[: self._large_filled] = source[_SIZE.size :]
         self._start = self._end = 0
+
+
+def _impossible(size_bytes: int, max_size_bytes: int) -> FramingError:
+    return FramingError(f"frame of {size_bytes} bytes, allowed {HEADER_SIZE_BYTES} to {max_size_bytes}")

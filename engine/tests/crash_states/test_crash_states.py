@@ -7,9 +7,10 @@ import random
 import pytest
 
 from engine.api import TopicPartition
+from engine.appends import PartitionRound
 from engine.index_keeper import IndexKeeper
 from engine.journal_format import PAGE_SIZE_BYTES, Barrier, BarrierKind, barrier_frame
-from engine.rounds import Lane, PartitionRound
+from engine.rounds import Lane
 from engine.testing import MemoryFileSystem
 from engine.testing_loss import Operation
 from engine.tests.crash_states.hunt import hunt

@@ -329,7 +329,7 @@ async def test_with_full_queues_a_member_is_heard_in_time_and_a_producer_waits()
         broker.log("t").append(memoryview(batch()), acks=-1)
         broker.groups.answers["heartbeat"] = None
         dispatched = broker.dispatch(HeartbeatRequest(group_id="g"), 4)
-        assert dispatched.is_ready
+        assert dispatched.is_settled
         assert [call[0] for call in broker.groups.calls] == ["heartbeat"]
         assert not broker.dispatch(ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[]), 9).two_stage
 
@@ -338,20 +338,20 @@ async def test_a_reply_that_waits_for_several_answers() -> None:
     first, second = Promise[int](), Promise[int]()
     reply = PendingReply([first, second], lambda: first.result() + second.result())
     called: list[int] = []
-    reply.call_when_ready(lambda: called.append(reply.response_now()))
+    reply.call_when_settled(lambda: called.append(reply.response_now()))
     first.settle(1)
-    assert (reply.is_ready, called) == (False, [])
+    assert (reply.is_settled, called) == (False, [])
     second.settle(2)
-    assert (reply.is_ready, called) == (True, [3])
+    assert (reply.is_settled, called) == (True, [3])
 
 
 def test_a_reply_whose_answers_are_refusals_is_ready_with_the_last_of_them() -> None:
     promises = [Promise[None](), Promise[None]()]
     reply = PendingReply(promises, lambda: [code_of(one) for one in promises])
     for promise, error in zip(promises, (errors.RebalanceInProgress(), errors.UnknownMember()), strict=True):
-        assert not reply.is_ready
+        assert not reply.is_settled
         promise.settle(error)
-    assert reply.is_ready
+    assert reply.is_settled
     assert reply.response_now() == [27, 25]
 
 
@@ -361,7 +361,7 @@ async def test_a_request_that_was_answered_leaves_no_cycle_behind() -> None:
             gc.collect()
             dispatched = broker.dispatch(join_request(), 9)
             ready = trio.Event()
-            dispatched.call_when_ready(ready.set)
+            dispatched.call_when_settled(ready.set)
             broker.groups.asked.pop().settle(Joined(1, "consumer", "range", "m", "m"))
             assert await answer(dispatched)
             del dispatched

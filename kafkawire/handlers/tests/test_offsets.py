@@ -259,7 +259,7 @@ async def test_several_groups_are_answered_each_by_itself(version: int) -> None:
         broker.groups.answers["fetch_offsets", "a"] = [COMMITTED]
         broker.groups.answers["fetch_all_offsets", "b"] = errors.NotCoordinator()
         dispatched = broker.dispatch(request, version)
-        assert not dispatched.is_ready
+        assert not dispatched.is_settled
         broker.groups.asked[2].settle([None])
         reply = broker.read(await answer(dispatched), OffsetFetchRequest.API_KEY, version)
     rows = [

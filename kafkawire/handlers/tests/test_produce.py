@@ -236,7 +236,7 @@ async def test_a_request_that_was_answered_leaves_no_cycle_behind() -> None:
             gc.collect()
             ready = trio.Event()
             dispatched = broker.dispatch(request(batch(), batch()), 9)
-            dispatched.call_when_ready(ready.set)
+            dispatched.call_when_settled(ready.set)
             await ready.wait()
             assert await answer(dispatched)
             del dispatched

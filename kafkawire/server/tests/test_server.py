@@ -59,12 +59,12 @@ class Started:
     _is_done: bool = False
 
     @property
-    def is_ready(self) -> bool:
+    def is_settled(self) -> bool:
         if self.two_stage:
             return not self.is_gated or self.gate.event.is_set()
         return self._is_done
 
-    def call_when_ready(self, callback: Callable[[], None]) -> None:
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
         self.gate.callback = callback
 
     def begin(self) -> Coroutine[Any, Any, None] | None:
@@ -438,9 +438,9 @@ async def test_what_a_turn_has_left_is_started_though_nothing_more_may_be_receiv
 
 
 async def test_a_poller_that_fails_ends_the_connection_alone() -> None:
-    transport, dispatcher = FloodTransport(frames("p")), FakeDispatcher()
+    transport, dispatcher = FloodTransport(frames("p"), room_bytes=1), FakeDispatcher()
     alone = session_on(transport, dispatcher)
-    transport.is_watchable = False
+    transport.is_watchable = False  # and there is room for a reply to be waited for
     dispatcher.gate(0).set()
     alone.turn()
     assert alone.session.close_reason is CloseReason.HANDLER_FAILED

@@ -1,0 +1,194 @@
+"""What is known of requests that take the Produce lane, and such a request from its appends to its reply."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from engine.api import AppendResult
+from kafkawire.express.produce_shape import CONSTANT_FROM, ROWS, ReplyRow
+from kafkawire.handlers.produce import ADMIN_CLIENT_ID, ALL_ACKS, FIRST_VERSION_WITH_ZSTD, Produced
+from kafkawire.messages.produce import API_KEY
+from kafkawire.requests.pending_reply import PendingReply
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coordinator.api import TopicInfo
+    from engine.api import PartitionLog, PendingAppend
+    from kafkawire.express.produce_shape import ReplyShape, TopicRows
+    from kafkawire.messages.produce import ProduceRequest
+    from kafkawire.requests.metrics import RequestMetrics
+    from kafkawire.requests.started import Reply, StartedRequest
+    from kafkawire.wire.connection import ConnectionInfo
+
+
+class Beginning:
+    """What a request says up to its topics, as far as it matters."""
+
+    __slots__ = ("acks", "allow_zstd", "is_admin", "timeout_s", "version")
+
+    def __init__(self, request: ProduceRequest, version: int, client_id: str | None) -> None:
+        self.version = version
+        self.acks = request.acks
+        self.timeout_s = request.timeout_ms / 1000 if request.acks == ALL_ACKS else inf
+        self.allow_zstd = version >= FIRST_VERSION_WITH_ZSTD
+        self.is_admin = client_id == ADMIN_CLIENT_ID
+
+
+class Destination:
+    """A topic, and the logs of its partitions as they are asked for."""
+
+    __slots__ = ("logs", "topic")
+
+    def __init__(self, topic: TopicInfo) -> None:
+        self.topic = topic
+        self.logs: dict[int, PartitionLog] = {}
+
+
+class Template:
+    """What a request for one partition says up to its index."""
+
+    __slots__ = ("beginning", "destination", "reply_shape")
+
+    def __init__(self, beginning: Beginning, destination: Destination, reply_shape: ReplyShape) -> None:
+        self.beginning = beginning
+        self.destination = destination
+        self.reply_shape = reply_shape
+
+
+class Origin(Protocol):
+    """The lane."""
+
+    metrics: RequestMetrics
+
+    def general(
+        self, frame: bytearray, connection: ConnectionInfo, now_s: float, produced: Sequence[Produced]
+    ) -> StartedRequest:
+        """The general path's request around these appends."""
+
+
+class ExpressProduce:
+    """One batch for one partition; see `kafkawire.requests.started.StartedRequest`."""
+
+    __slots__ = (
+        "_append",
+        "_connection",
+        "_frame",
+        "_index",
+        "_lane",
+        "_now_s",
+        "_size_bytes",
+        "_template",
+        "call_when_settled",
+        "deadline_s",
+    )
+
+    two_stage: Final = True
+    holds_frame: Final = True
+
+    def __init__(
+        self,
+        lane: Origin,
+        frame: bytearray,
+        connection: ConnectionInfo,
+        now_s: float,
+        template: Template,
+        index: int,
+        append: PendingAppend,
+        size_bytes: int,
+    ) -> None:
+        self._lane = lane
+        self._frame = frame
+        self._connection = connection
+        self._now_s = now_s
+        self._template = template
+        self._index = index
+        self._append = append
+        self._size_bytes = size_bytes
+        self.call_when_settled = append.call_when_settled
+        self.deadline_s = now_s + template.beginning.timeout_s
+
+    @property
+    def is_settled(self) -> bool:
+        return self._append.is_settled
+
+    def begin(self) -> None:
+        raise AssertionError("it has begun")
+
+    def reply(self) -> Reply:
+        template, append = self._template, self._append
+        outcome = append.outcome if append.is_settled else None
+        if not isinstance(outcome, AppendResult):
+            produced = [Produced(template.destination.topic.name, append, self._log_start_offset, self._size_bytes)]
+            return self._lane.general(self._frame, self._connection, self._now_s, produced).reply()
+        metrics = self._lane.metrics
+        base_offset, last_offset, append_time_ms, log_start_offset = outcome
+        topic = metrics.by_topic[template.destination.topic.name]
+        topic.bytes_in += self._size_bytes
+        topic.messages_in += last_offset - base_offset + 1
+        metrics.by_api[API_KEY].latency.note(trio.current_time() - self._now_s)
+        if not template.beginning.acks:
+            return None
+        correlation_id = self._frame[4:CONSTANT_FROM]
+        return [template.reply_shape.reply(correlation_id, self._index, base_offset, append_time_ms, log_start_offset)]
+
+    @property
+    def _log_start_offset(self) -> int:
+        return self._template.destination.logs[self._index].log_start_offset
+
+
+class ExpressProduceSeveral(PendingReply["Reply"]):
+    """Batches for several partitions; see `kafkawire.requests.started.StartedRequest`."""
+
+    __slots__ = ("_appends", "_beginning", "_connection", "_frame", "_lane", "_now_s", "_places", "_produced")
+
+    two_stage: Final = True
+    holds_frame: Final = True
+
+    def __init__(
+        self,
+        lane: Origin,
+        frame: bytearray,
+        connection: ConnectionInfo,
+        now_s: float,
+        beginning: Beginning,
+        places: Sequence[tuple[Destination, TopicRows]],
+        produced: Sequence[Produced],
+        appends: Sequence[PendingAppend],
+    ) -> None:
+        super().__init__(appends, self.reply, now_s + beginning.timeout_s)
+        self._lane = lane
+        self._frame = frame
+        self._connection = connection
+        self._now_s = now_s
+        self._beginning = beginning
+        self._places = places
+        self._produced = produced
+        self._appends = appends
+
+    def begin(self) -> None:
+        raise AssertionError("it has begun")
+
+    def reply(self) -> Reply:
+        results = [append.outcome for append in self._appends if append.is_settled]
+        appended = [result for result in results if isinstance(result, AppendResult)]
+        if len(appended) < len(self._produced):
+            return self._lane.general(self._frame, self._connection, self._now_s, self._produced).reply()
+        metrics = self._lane.metrics
+        for one, result in zip(self._produced, appended, strict=True):
+            counters = metrics.by_topic[one.topic]
+            counters.bytes_in += one.size_bytes
+            counters.messages_in += result.last_offset - result.base_offset + 1
+        metrics.by_api[API_KEY].latency.note(trio.current_time() - self._now_s)
+        return self._packed(appended) if self._beginning.acks else None
+
+    def _packed(self, appended: Sequence[AppendResult]) -> Reply:
+        left = iter(appended)
+        topics = [
+            (asked.named, [ReplyRow(row.partition, (one := next(left))[0], one[2], one[3]) for row in asked.rows])
+            for _, asked in self._places
+        ]
+        return [ROWS[self._beginning.version].reply(self._frame[4:CONSTANT_FROM], topics)]

@@ -1,0 +1,19 @@
+"""What one can wait for: there is one question, whether it is settled, and one way to be told when it is.
+
+An append of the engine's, an answer of the coordinator's, the replies made of them and requests on their way are all
+of this kind; each says by a name of its own what it has come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Settleable(Protocol):
+    """Open at first, or settled from the beginning; settled once."""
+
+    @property
+    def is_settled(self) -> bool: ...
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once, when one that is open is settled; it neither waits nor raises."""
