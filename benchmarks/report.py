@@ -76,7 +76,8 @@ def as_text(result: Result) -> str:
     table = [heading(result), *rows(result)]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
-    return "\n".join([f"--- {result.case}{result.bound and f' (bound: {result.bound})'}", *lines])
+    bound = [f"bound: {result.bound}"] if result.bound else []
+    return "\n".join([f"--- {result.case}", *bound, *lines])
 
 
 def as_markdown(report: Report, title: str) -> str:
