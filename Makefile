@@ -47,7 +47,7 @@ long: $(VENV)/.spark jars kaskade oldest-clients  ## what is too long for CI; ap
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.spark kafka-jars  ## the benchmarks against Apache Kafka, full size (hours)
-	set -e; for each in wire_load stock_client start quickstart connections partitions cold_seek loop_lag groups growth key_lookup compaction administration; do \
+	set -e; for each in wire_load stock_client start quickstart connections partitions cold_seek loop_lag fairness groups growth key_lookup compaction administration request_cost; do \
 	  $(BIN)/python -m benchmarks.$$each; done
 	$(BIN)/python -m benchmarks.pictures
 

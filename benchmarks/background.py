@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
@@ -85,3 +86,19 @@ def keep_pace(beside: Beside, port: int, requests: Requests, per_s: float) -> No
                 raise LoadFailed("the broker closed the connection")
             requests.check(answer)
             beside.note(time.perf_counter() - begun_s)
+
+
+def keep_under_way(beside: Beside, port: int, requests: Requests, in_flight: int) -> None:
+    """Its first request again and again, so many always sent and not answered, until it is over."""
+    frame = bytes(requests.prepare(0))
+    sent_at = deque[float]()
+    with WireConnection(port) as connection:
+        while not beside.wait(0):
+            while len(sent_at) < in_flight:
+                sent_at.append(time.perf_counter())
+                connection.send_bytes(frame)
+            answer = connection.receive_frame()
+            if answer is None:
+                raise LoadFailed("the broker closed the connection")
+            requests.check(answer)
+            beside.note(time.perf_counter() - sent_at.popleft())

@@ -163,7 +163,12 @@ def warm(field: Sequence[Contender], options: Options) -> None:
 
 
 def alternate(
-    case: str, compared: str, field: Sequence[Contender], once: Callable[[Contender], report.Figures], options: Options
+    case: str,
+    compared: str,
+    field: Sequence[Contender],
+    once: Callable[[Contender], report.Figures],
+    options: Options,
+    bound: str = "",
 ) -> report.Result:
     """Runs A B C A B C ..., and shows what came out."""
     runs: dict[str, list[report.Figures]] = {contender.name: [] for contender in field}
@@ -171,7 +176,7 @@ def alternate(
         for contender in field:
             os.sync()  # what an earlier run left dirty must not be written back during this one
             runs[contender.name].append(once(contender))
-    result = report.Result(case, compared, runs)
+    result = report.Result(case, compared, runs, bound)
     print(report.as_text(result), flush=True)
     return result
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -61,14 +60,14 @@ def cost(idle: int, directory: Path, options: Options) -> report.Result:
                     after_mib = machine.rss_mib(broker.pid)
                 figures = {"KiB each": (after_mib - before_mib) * 1024 / idle, "RSS MiB": after_mib}
                 runs.setdefault(contender.name, []).append(figures)
-    result = report.Result(f"memory of {idle} idle connections", "RSS MiB", runs)
+    bound = "kafkawire: at most 20 KiB each"
+    result = report.Result(f"memory of {idle} idle connections", "RSS MiB", runs, bound)
     print(report.as_text(result), flush=True)
     return result
 
 
 def compare(directory: Path, options: Options) -> report.Report:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    machine.raise_descriptor_limit()
     idle = options.count(2_000, 50)
     requests = options.count(20_000, 10 * BUSY)
     memory = cost(idle, directory, options)

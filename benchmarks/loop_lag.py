@@ -8,7 +8,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, lag_broker, machine, report
+from benchmarks import bench, fairness, lag_broker, machine, report
+from benchmarks.background import working
 from benchmarks.bench import KIB, MIB, Contender
 from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, fetch_requests, produce_requests
@@ -52,6 +53,15 @@ def fetch(requests: int, contender: Contender) -> None:
     bench.delete_topic(contender, topic)
 
 
+def produce_beside_large(requests: int, contender: Contender) -> None:
+    """What benchmarks.fairness asks the clients about."""
+    topic, large_topic = bench.new_topic(contender, fairness.FEW), bench.new_topic(contender, 1, **fairness.LARGE_KEPT)
+    with working(fairness.send_large, contender.broker.port, large_topic):
+        run_load(contender.broker.port, fairness.small_requests(topic, fairness.FEW, requests), 1)
+    for each in (topic, large_topic):
+        bench.delete_topic(contender, each)
+
+
 def idle(seconds: float, contender: Contender) -> None:
     assert contender.broker.pid
     time.sleep(seconds)
@@ -73,10 +83,13 @@ def compare(directory: Path, options: Options) -> report.Report:
         "idle": partial(idle, 0.2 if options.toy else IDLE_S),
         "produce 128 KiB, 1 connection x 5": partial(produce, 128 * KIB, 1, 5, options.count(8_000, 50)),
         "produce 1 KiB, 50 connections x 5": partial(produce, KIB, 50, 5, options.count(60_000, 500)),
+        "produce 1 KiB, 50 connections x 1, beside 128 KiB, 1 connection x 16": partial(
+            produce_beside_large, options.count(100_000, 500)
+        ),
         "fetch 1 MiB, 1 connection x 5": partial(fetch, options.count(4_000, 50)),
     }
     windows: dict[tuple[str, str], list[Window]] = {}
-    broker = WatchedKafkawire(directory / "kafkawire")
+    broker = WatchedKafkawire(directory / "kafkawire", fairness.OVERRIDES)
     with broker:
         field = bench.durabilities([Contender("kafkawire", broker, {}, is_synced=True)])
         for case, load in cases.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-BASELINES = ("Kafka", "Kafka fsync")  # as shipped, and as durable as kafkawire
+BASELINES = ("Kafka", "Kafka fsync", "floor")  # as shipped, as durable as kafkawire, and benchmarks.floor
 
 Figures = Mapping[str, float]  # one contender once: by name, with the unit in the name
 
@@ -24,6 +24,7 @@ class Result:
     case: str
     compared: str  # the figure a ratio compares: a fetch is judged by its bytes, for a broker may answer with fewer
     runs: dict[str, list[Figures]]
+    bound: str = ""  # what the figures are meant to stay within, where that is settled
 
     def ratios(self, contender: str, baseline: str) -> list[float]:
         """Contender to baseline, alternation by alternation."""
@@ -75,7 +76,8 @@ def as_text(result: Result) -> str:
     table = [heading(result), *rows(result)]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
-    return "\n".join([f"--- {result.case}", *lines])
+    bound = [f"bound: {result.bound}"] if result.bound else []
+    return "\n".join([f"--- {result.case}", *bound, *lines])
 
 
 def as_markdown(report: Report, title: str) -> str:
@@ -86,6 +88,7 @@ def as_markdown(report: Report, title: str) -> str:
     lines += [f"- RSS peak of {name}: {peak:.0f} MiB" for name, peak in report.rss_peak_mib.items()]
     for result in report.results:
         lines += ["", f"## {result.case}", ""]
+        lines += [f"Bound: {result.bound}", ""] if result.bound else []
         head = heading(result)
         table = [head, ["---"] * len(head), *rows(result)]
         lines += ["| " + " | ".join(row) + " |" for row in table]

@@ -23,6 +23,10 @@ class WireConnection:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def fileno(self) -> int:
+        """For whoever waits for several of them."""
+        return self._socket.fileno()
+
     def send_frame(self, body: bytes) -> None:
         self._socket.sendall(struct.pack(">i", len(body)) + body)
 

@@ -1,0 +1,148 @@
+"""How much CPU does the broker spend on a small request, and how much has any server in this interpreter to spend?
+
+The second is told by benchmarks.floor, which takes the same bytes in the same run. Where records are synced, `floor` is
+its journal, and `floor, files` is without one.
+
+A server's CPU is that of the process. The broker leaves its syncs to workers of the kernel, which no process is charged
+for, the floor to a thread: so the CPU of the first thread, which is that of the event loop in both, is shown beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from benchmarks import bench, machine, report
+from benchmarks.bench import KIB, Contender
+from benchmarks.load import run_load
+from benchmarks.wire_requests import batch_of, produce_requests
+from compat_tests.harness.broker import Broker
+from compat_tests.harness.kafkawire_broker import Kafkawire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from benchmarks.bench import Options
+    from kafkawire.client.load import Requests
+
+COMPARED = "CPU us/request"
+WARM_REQUESTS = 10  # to each partition, by each contender: its file is there, and what is learned is known
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many requests of a size, over so many connections, with so many in flight on each."""
+
+    name: str
+    request_size_bytes: int
+    connections: int
+    in_flight: int
+    requests: int
+    is_synced: bool = False
+    partitions_each: int = 1  # of a connection, which writes them in turn
+    bound: str = ""
+
+
+# No load writes more than 64 MiB: with hundreds, what is measured is how fast the host of a virtual machine supplies
+# the page cache with memory, which was seen to cost four times the request, though bench.measure has some at hand.
+CASES = (
+    Case("1 KiB async, 1 connection x 5", KIB, 1, 5, 40_000, bound="CPU at most 1.8 x the floor's"),
+    Case("1 KiB async, 50 connections x 1", KIB, 50, 1, 40_000, bound="CPU at most 1.8 x the floor's"),
+    Case("16 KiB async, 50 connections x 1", 16 * KIB, 50, 1, 4_000),
+    Case("128 KiB async, 1 connection x 5", 128 * KIB, 1, 5, 500, bound="CPU at most 1.5 x the floor's"),
+    Case("1 KiB synced, 1 connection x 5", KIB, 1, 5, 20_000, is_synced=True),
+    Case("1 KiB synced, 50 connections x 1", KIB, 50, 1, 20_000, is_synced=True),
+    Case("1 KiB synced, 50 connections over 1,000 partitions", KIB, 50, 1, 20_000, is_synced=True, partitions_each=20),
+)
+
+
+class Floor(Broker):
+    """`benchmarks.floor` as a process."""
+
+    name = "floor"
+    ready_line = re.compile(r"^ready", re.MULTILINE)
+
+    def __init__(self, directory: Path, mode: str) -> None:
+        super().__init__(directory)
+        self.mode = mode
+
+    def prepare(self) -> None:
+        """Nothing: it makes its directory."""
+
+    def command(self) -> list[str]:
+        arguments = [str(self.port), str(self.data_dir), self.mode]
+        return ["env", f"PYTHONPATH={machine.ROOT}", sys.executable, "-m", "benchmarks.floor", *arguments]
+
+
+@contextmanager
+def servers(directory: Path) -> Iterator[tuple[list[Contender], list[Contender]]]:
+    """All of them running; those that answer what is written, and those that answer what is synced."""
+    with (
+        Kafkawire(directory / "kafkawire") as ours,
+        Floor(directory / "async", "async") as unsynced,
+        Floor(directory / "journal", "journal") as journalling,
+        Floor(directory / "sync", "sync") as syncing,
+    ):
+        yield (
+            [Contender("kafkawire", ours, {"flush.policy": "async"}), Contender("floor", unsynced, {})],
+            [
+                Contender("kafkawire", ours, {}, is_synced=True),
+                Contender("floor", journalling, {}, is_synced=True),
+                Contender("floor, files", syncing, {}, is_synced=True),
+            ],
+        )
+
+
+def requests_of(case: Case, topic: str, count: int) -> list[Requests]:
+    """As many to each of the partitions; each connection has partitions of its own."""
+    batch, each = batch_of(case.request_size_bytes), case.partitions_each
+    firsts = range(0, case.connections * each, each)
+    return [produce_requests(topic, range(first, first + each), batch, count * each) for first in firsts]
+
+
+def once(case: Case, count: int, topic: str, contender: Contender) -> report.Figures:
+    pid = contender.broker.pid
+    requests = requests_of(case, topic, count)
+    before_s = machine.first_thread_cpu_s(pid)
+    measured = bench.measure(contender, requests, case.in_flight)
+    loop_s = machine.first_thread_cpu_s(pid) - before_s
+    us_each = 1e6 / sum(each.count for each in requests)
+    return {
+        "req/s": measured["req/s"],
+        "p99 ms": measured["p99 ms"],
+        COMPARED: us_each * measured["CPU s"],
+        "of it the loop's": us_each * loop_s,
+    }
+
+
+def run_case(case: Case, field: Sequence[Contender], options: Options) -> report.Result:
+    """All of them get the same bytes: the broker's topic, which the floor makes when it is first written to."""
+    ours = field[0]
+    partitions = case.connections * case.partitions_each
+    topic = bench.new_topic(ours, partitions)
+    count = max(1, options.count(case.requests, partitions) // partitions)
+    for contender in field:
+        run_load(contender.broker.port, requests_of(case, topic, WARM_REQUESTS), case.in_flight)
+    result = bench.alternate(case.name, COMPARED, field, partial(once, case, count, topic), options, case.bound)
+    bench.delete_topic(ours, topic)
+    return result
+
+
+def compare(directory: Path, options: Options) -> report.Report:
+    machine.raise_descriptor_limit()
+    with servers(directory) as (unsynced, synced):
+        results = [run_case(case, synced if case.is_synced else unsynced, options) for case in CASES]
+        return report.Report(machine.facts(), results, bench.rss_peaks(unsynced[:1]))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    bench.run("request-cost", __doc__, compare, arguments)
+
+
+if __name__ == "__main__":
+    main()
