@@ -63,8 +63,9 @@ class Tally:
             self.first_offset, self.first_timestamp_ms = header.base_offset, header.max_timestamp_ms
         self.batches += 1
         self.records += header.record_count
-        self.last_offset = header.next_offset - 1
-        self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp_ms)
+        self.last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = header.max_timestamp_ms
         self._digest.update(_START.pack(*header[:5]))
 
     def footer(self, partition: TopicPartition, base_offset: int, size_bytes: int, generation: int = 0) -> "Footer":

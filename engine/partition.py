@@ -187,7 +187,12 @@ class Partition(Watched):
         if self._record_rules is not None:
             append.examination = self._record_rules.examination(records, header, keyed=keyed)
         try:
-            self._submit(append)
+            if self.log_dir.is_nearly_full:
+                raise StorageError(f"{self.log_dir.path} is nearly full (disk.reject.ratio)")
+            if append.examination is None and self not in self.log_dir.examiner.held:
+                self.log_dir.lane.submit(append)
+            else:
+                self.log_dir.examiner.submit(append)
         except EngineError:
             self.log.producers.turn_away(header)
             raise
@@ -199,15 +204,6 @@ class Partition(Watched):
         if self.log_dir.is_closing:
             return NotLeaderOrFollower("the broker is shutting down")
         return StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
-
-    def _submit(self, append: Append) -> None:
-        log_dir = self.log_dir
-        if log_dir.is_nearly_full:
-            raise StorageError(f"{log_dir.path} is nearly full (disk.reject.ratio)")
-        if append.examination is None and self not in log_dir.examiner.held:
-            log_dir.lane.submit(append)
-        else:
-            log_dir.examiner.submit(append)
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
         self._check_readable(offset)
@@ -313,8 +309,10 @@ class Partition(Watched):
 
     def _must_sync(self, end_offset: int) -> bool:
         """Whether a round that takes the log to `end_offset` counts only once it is synced (as UnifiedLog.append)."""
-        config = self.config
-        return config.flush_policy is FlushPolicy.SYNC or end_offset - self.log.durable_offset >= config.flush_messages
+        if self.config.flush_policy is FlushPolicy.SYNC:
+            return True
+        messages = self.config.flush_messages
+        return end_offset >= messages and end_offset - self.log.durable_offset >= messages
 
     def _stamp(self, append: Append, base_offset: int, now_ms: int) -> BatchHeader:
         assert append.records is not None
@@ -328,7 +326,8 @@ class Partition(Watched):
 
     def written(self, part: PartitionRound) -> None:
         self.log.commit(part.chunks)
-        self.log.producers.trim()
+        if part.undo:
+            self.log.producers.trim()
         if not part.must_sync:
             self.durable(part)
             self._flush_later()

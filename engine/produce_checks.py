@@ -34,6 +34,8 @@ from engine.errors import (
     UnsupportedCompressionType,
 )
 
+_ANY_CODEC = int(Codec.ZSTD)
+_NO_ZSTD = int(Codec.LZ4)
 _LENGTH = struct.Struct(">i")
 _SIZE_MIN_BYTES = LENGTH_PREFIX_SIZE_BYTES + 14  # Records.LOG_OVERHEAD + LegacyRecord.RECORD_OVERHEAD_V0
 
@@ -55,7 +57,7 @@ class ProduceLimits:
 
 def check_produced(records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool) -> BatchHeader:
     """The stateless checks of what a client sent (RULES W4), in Kafka's order; raises `engine.errors`."""
-    header = _beyond_doubt(records, limits, now_ms, Codec.ZSTD.value if allow_zstd else Codec.LZ4.value)
+    header = _beyond_doubt(records, limits, now_ms, _ANY_CODEC if allow_zstd else _NO_ZSTD)
     return _checked(records, limits, now_ms, allow_zstd=allow_zstd) if header is None else header
 
 

@@ -41,18 +41,15 @@ class LogReader:
     def appended(self, chunks: Sequence[Chunk]) -> None:
         """They belong to the log now, and are durable: only now their files may be closed, if need be."""
         if len(chunks) == 1 and not chunks[0].rolls:
-            self._appended_to_active(self.log.active)
+            active, caches = self.log.segments[-1], self._log_dir.caches
+            if active.file is not None:
+                caches.files.use(self, active)
+            if active.index is not None and active.index.is_dense:
+                caches.dense_indexes.use(self, active)
             return
         written = self.log.segments[-1 - sum(chunk.rolls for chunk in chunks) :]
         self._use_files(written)
         self._keep_indexes(written)
-
-    def _appended_to_active(self, active: Segment) -> None:
-        caches = self._log_dir.caches
-        if active.file is not None:
-            caches.files.use(self, active)
-        if active.index is not None and active.index.is_dense:
-            caches.dense_indexes.use(self, active)
 
     def adopt(self, fresh: Segment) -> None:
         """It took the place of others."""

@@ -155,8 +155,8 @@ class Segment:
             self.tally = Tally()
         if self.tally is not None:
             self.tally.add(header)
-        if header.record_count:  # none: all that it had was compacted
-            self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp_ms)
+        if header.max_timestamp_ms > self.max_timestamp_ms and header.record_count:  # without, all was compacted
+            self.max_timestamp_ms = header.max_timestamp_ms
         if self.index is None:
             self.index = SparseIndex(position)
         if position >= self.index.next_position:

@@ -84,14 +84,15 @@ class ProduceLane:
         if self._image is not broker.cluster.image:
             self._forget()
         try:
-            index_at = shape.index_at(frame)
+            index_at, start, end, end_of_all = shape.single(frame)
             template = self._templates[version].get(bytes(frame[CONSTANT_FROM:index_at]))
             if template is None:
                 return self._take_several(shape, frame, connection, now_s)
-            start, end = shape.batch_at(frame, index_at)
             index: int = _INT32.unpack_from(frame, index_at)[0]
             log = template.destination.logs.get(index) or self._find_log(template.destination, index)
-            if log is None or end - start < BATCH_SIZE_MIN_BYTES or frame[start + _ATTRIBUTES_AT] & _TRANSACTIONAL:
+            if log is None or end != end_of_all or end - start < BATCH_SIZE_MIN_BYTES:
+                return None
+            if frame[start + _ATTRIBUTES_AT] & _TRANSACTIONAL:
                 return None
         except (IndexError, struct.error, NotThisShape):
             return None
@@ -214,7 +215,7 @@ class ProduceLane:
         return known[constant]
 
     def _learn(self, shape: Shape, frame: bytearray, beginning: Beginning, destination: Destination) -> None:
-        constant = bytes(frame[CONSTANT_FROM : shape.index_at(frame)])
+        constant = bytes(frame[CONSTANT_FROM : shape.single(frame)[0]])
         topic, version = destination.topic, beginning.version
         by_id = version >= FIRST_VERSION_WITH_IDS
         reply_shape = ReplyShape(version, "" if by_id else topic.name, topic.topic_id if by_id else bytes(16))

@@ -26,6 +26,11 @@ _LONG_LENGTH: Final = 128  # a compact length from here on takes more than a byt
 _TOPIC_ID_SIZE_BYTES: Final = 16
 
 
+# Where the only partition's index is; where its batch begins, ends, and would have to end for nothing to follow it.
+Single = tuple[int, int, int, int]
+NOWHERE: Final = -1
+
+
 class NotThisShape(Exception):
     """The request is none of a kind that is walked here."""
 
@@ -55,18 +60,12 @@ class ClassicShape:
         at = 10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0])
         return int(at + 8)
 
-    def index_at(self, frame: bytearray) -> int:
-        """Where the first partition's index is."""
+    def single(self, frame: bytearray) -> Single:
+        """If it is for one partition."""
         at = 10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0])
-        return int(at + 18 + max(0, _INT16.unpack_from(frame, at + 12)[0]))
-
-    def batch_at(self, frame: bytearray, index_at: int) -> tuple[int, int]:
-        """From where to where the batch of this partition goes; behind it nothing may follow that counts."""
+        index_at: int = at + 18 + max(0, _INT16.unpack_from(frame, at + 12)[0])
         start = index_at + 8
-        end: int = start + _INT32.unpack_from(frame, index_at + 4)[0]
-        if end != len(frame):
-            raise NotThisShape
-        return start, end
+        return index_at, start, start + _INT32.unpack_from(frame, index_at + 4)[0], len(frame)
 
     def topics(self, frame: bytearray, at: int) -> list[TopicRows]:
         """All that is asked for, from `topics_at` on."""
@@ -100,18 +99,13 @@ class FlexibleShape:
         """As above."""
         return int(10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0]) + 8)
 
-    def index_at(self, frame: bytearray) -> int:
+    def single(self, frame: bytearray) -> Single:
         """As above."""
-        at = 10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0]) + 9
-        return int(at + (_TOPIC_ID_SIZE_BYTES if self._by_id else frame[at]) + 1)
-
-    def batch_at(self, frame: bytearray, index_at: int) -> tuple[int, int]:
-        """As above."""
+        at = 19 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0])
+        index_at = at + (_TOPIC_ID_SIZE_BYTES if self._by_id else frame[at]) + 1
         length, start = _compact(frame, index_at + 4)
-        end = start + length
-        if frame[end:] != _NO_TAGS:
-            raise NotThisShape
-        return start, end
+        end = len(frame) - 3
+        return index_at, start, start + length, end if frame[end:] == _NO_TAGS else NOWHERE
 
     def topics(self, frame: bytearray, at: int) -> list[TopicRows]:
         """As above."""

@@ -12,8 +12,8 @@ It refuses to know what a request is; that is the session's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -37,6 +37,19 @@ class Visited(Watcher, Protocol):
 
     def evict(self) -> None:
         """Of one whose peer does not read its replies: others need its room."""
+
+
+class Host(Protocol):
+    """The server, as its sessions see it."""
+
+    def spawn(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Start a task."""
+
+    def is_busy(self, session: Any) -> None:
+        """It has something under way: ask it now and then whether it is overdue."""
+
+    def has_ended(self, session: Any) -> None:
+        """Once."""
 
 
 class Rounds(Protocol):
@@ -177,7 +190,9 @@ class Hub:
                 self.defer(session, events)
         self._rounds.write_rounds()
         self._is_collecting = False
-        self._answer_ready()
+        found.update(self._answer_ready())
+        for session in found:
+            session.settle()
         if self._paused:
             self._resume_paused()
         self.stats.in_flight_size_bytes = self.budget.held_size_bytes
@@ -189,13 +204,17 @@ class Hub:
             found[session] = found.get(session, 0) | events
         return found
 
-    def _answer_ready(self) -> None:
+    def _answer_ready(self) -> dict[Watcher, int]:
+        """Those that had their turn; the rest comes first in the next one."""
         ready, self._ready = self._ready, {}
+        answered: dict[Watcher, int] = {}
         for session in ready:
             if self.replies_left > 0:
-                session.visit(0)
+                answered[session] = 0
+                session.answer()
             else:
-                self.defer(session)
+                self.note_ready(session)
+        return answered
 
     def _resume_paused(self) -> None:
         for session in [*self._paused]:

@@ -32,7 +32,7 @@ class Answers(NamedTuple):
 class Pipeline:
     """Starts nothing by itself. What has to wait is awaited by a task, at most one at a time."""
 
-    __slots__ = ("_on_ready", "_pending", "_spawn", "_waiting")
+    __slots__ = ("_on_ready", "_pending", "_spawn", "_waiting", "is_quiet")
 
     def __init__(self, spawn: Callable[..., None], on_ready: Callable[[], None]) -> None:
         """`spawn` starts a task; `on_ready` is told that there may be answers."""
@@ -40,6 +40,7 @@ class Pipeline:
         self._on_ready = on_ready
         self._pending: deque[StartedRequest] = deque()
         self._waiting: trio.CancelScope | None = None  # the oldest has a task
+        self.is_quiet = True  # there is nothing to answer, or to begin, unless `on_ready` has said so
 
     @property
     def is_empty(self) -> bool:
@@ -50,6 +51,8 @@ class Pipeline:
         self._pending.append(started)
         if started.two_stage and not started.is_settled:
             started.call_when_settled(self._on_ready)
+        else:
+            self.is_quiet = False
 
     def is_late(self, now_s: float) -> bool:
         """The oldest has reached its deadline."""
@@ -59,6 +62,7 @@ class Pipeline:
         """Those that are ready, out of here; None when the oldest is not."""
         pending = self._pending
         if not pending or not self._is_answerable(pending[0], now_s):
+            self.is_quiet = True
             return None
         segments: list[Segment] = []
         requests = replies = 0

@@ -26,6 +26,12 @@ class Watcher(Protocol):
     def visit(self, events: int) -> None:
         """It may be READ, or WRITE to; now and then it is told in vain."""
 
+    def answer(self) -> None:
+        """Send what is ready."""
+
+    def settle(self) -> None:
+        """Take stock, at the end of a turn in which it was visited, or answered."""
+
 
 class SystemPoller(Protocol):
     """What the system has for it. Events are READ and WRITE."""

@@ -11,15 +11,15 @@ ends that connection and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final
 
 from kafkawire.requests.started import RequestStarter, Segment
 from kafkawire.server.account import Account
 from kafkawire.server.connection_log import tell, tell_end, tell_failure
-from kafkawire.server.hub import Hub
+from kafkawire.server.hub import Host, Hub
 from kafkawire.server.outgoing import Outgoing
 from kafkawire.server.pipeline import Pipeline
 from kafkawire.server.poller import READ, WRITE
@@ -36,19 +36,6 @@ from kafkawire.wire.framing import FramingError
 LINGER_S: Final = 1.0  # for a peer to read its last replies, before what it still sends would take them away
 
 _DISCARDED: Final = memoryview(bytearray(64 * 1024))  # what nobody will look at is received into it
-
-
-class Host(Protocol):
-    """The server, as its sessions see it."""
-
-    def spawn(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """Start a task."""
-
-    def is_busy(self, session: Session) -> None:
-        """It has something under way: ask it now and then whether it is overdue."""
-
-    def has_ended(self, session: Session) -> None:
-        """Once."""
 
 
 class Session:
@@ -110,27 +97,35 @@ class Session:
         self._watch(READ)
 
     def visit(self, events: int) -> None:
-        """Do all that can be done now."""
+        """Do all that can be done now; `settle` is to follow."""
         if self.close_reason is not None:
             return
         try:
             if self._linger_until_s is not None:
                 self._discard()
                 return
-            self._go_on(events)
-            if self.close_reason is None:
-                self._settle()
+            if events & WRITE and self._outgoing.is_blocked:
+                self._send(None)
+            is_late = bool(events & READ) and self._receive()
+            if not is_late and self._machine.holds_bytes:
+                is_late = self._start_requests()  # what an earlier turn, or a pause, has left
+            if not self._pipeline.is_quiet or self._machine.is_ending or events & WRITE:
+                self._answer_all(is_late=is_late)
         except Exception:
             self._failed()
 
-    def _go_on(self, events: int) -> None:
-        """Sends on, receives, and lets starting and answering lead to each other."""
+    def answer(self) -> None:
+        """Send what is ready, and do what that makes room for; `settle` is to follow."""
+        if self.close_reason is not None:
+            return
+        try:
+            self._answer_all()
+        except Exception:
+            self._failed()
+
+    def _answer_all(self, *, is_late: bool = False) -> None:
+        """Lets answering and starting lead to each other."""
         machine = self._machine
-        if events & WRITE and self._outgoing.is_blocked:
-            self._send_on()
-        is_late = bool(events & READ) and self._receive()
-        if not is_late and machine.holds_bytes:
-            is_late = self._start_requests()  # what an earlier turn, or a pause, has left
         while self._answer():
             if machine.holds_bytes:
                 is_late = self._start_requests()
@@ -146,6 +141,7 @@ class Session:
         self._is_paused = False
         self._machine.reading_resumed(self._hub.now_s)
         self.visit(0)
+        self.settle()
         return True
 
     def evict(self) -> None:
@@ -157,6 +153,7 @@ class Session:
         self._machine.refuse(CloseReason.SHUTDOWN, self._hub.now_s)
         self._end_long_poll()
         self.visit(0)
+        self.settle()
 
     def check(self, now_s: float) -> None:
         """Asked by the reaper."""
@@ -309,9 +306,6 @@ class Session:
 
     # Sending
 
-    def _send_on(self) -> None:
-        self._send(None)
-
     def _send(self, segments: Sequence[Segment] | None) -> None:
         """Hands over what the peer has room for; without segments, of what waits."""
         hub, outgoing = self._hub, self._outgoing
@@ -379,8 +373,15 @@ class Session:
 
     # Accounts
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Tells the budget what is held, the poller what is waited for, and the server whether anything is."""
+        if self.close_reason is None:
+            try:
+                self._settle()
+            except Exception:
+                self._failed()
+
+    def _settle(self) -> None:
         machine = self._machine
         self._account.settle(machine.held_size_bytes, machine.large_size_bytes)
         if self._linger_until_s is not None:

@@ -118,10 +118,15 @@ class SocketTransport:
             return None
 
     def send(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        data = segments[0] if len(segments) == 1 else _joined(segments)
-        if data is None or isinstance(data, FileRange):
+        try:
+            data = b"".join(segments)  # type: ignore[arg-type]
+        except TypeError:  # there is a range of a file among them
             return self._send_mixed(segments)
-        sent = self._send_vector([data], 0)
+        try:
+            sent = self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            return (data,)
+        self.sent_size_bytes += sent
         return () if sent == len(data) else (memoryview(data)[sent:],)
 
     def finish(self) -> None:
@@ -176,14 +181,6 @@ class SocketTransport:
             raise FileTooShortError(f"file ends at {position}, range {size_bytes} bytes behind it")
         self.sent_size_bytes += sent
         return sent
-
-
-def _joined(segments: Sequence[Segment]) -> bytes | None:
-    """None if there is a range of a file among them."""
-    try:
-        return b"".join(segments)  # type: ignore[arg-type]
-    except TypeError:
-        return None
 
 
 def _memory_in_front(segments: Iterable[Segment]) -> list[bytes | bytearray | memoryview]:

@@ -40,6 +40,7 @@ class Framer:
     __slots__ = (
         "_chunk",
         "_end",
+        "_is_filled",
         "_large",
         "_large_filled",
         "_large_size",
@@ -59,6 +60,7 @@ class Framer:
         self._large_size = 0
         self._large_filled = 0
         self._trusted_size = 0
+        self._is_filled = False  # the chunk was, by what was received last
         self.large_size_bytes = 0  # memory of the frame that has a buffer of its own
         self.partial_size_bytes = 0  # held and not handed out by `next_frame()`
 
@@ -96,6 +98,7 @@ class Framer:
         self.partial_size_bytes += size_bytes
         if self._large is None:
             self._end += size_bytes
+            self._is_filled = self._end == len(self._chunk)
             assert self._end <= len(self._chunk)
         else:
             self._large_filled += size_bytes
@@ -146,10 +149,9 @@ class Framer:
             held = self._end - self._start
             chunk[:held] = chunk[self._start : self._end]
             self._start, self._end = 0, held
+        if self._is_filled and len(chunk) < CHUNK_SIZE_BYTES:
+            chunk.extend(bytes(CHUNK_SIZE_BYTES - len(chunk)))  # more may have come than there was room for
         if self._end < len(chunk):
-            return
-        if len(chunk) < CHUNK_SIZE_BYTES:
-            chunk.extend(bytes(CHUNK_SIZE_BYTES - len(chunk)))
             return
         self._large_size = self._announced_size()
         self._large_filled = self.partial_size_bytes = self._end - _SIZE.size

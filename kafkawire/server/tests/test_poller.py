@@ -25,6 +25,9 @@ class Seen:
     def visit(self, events: int) -> None:
         self.visits.append(events)
 
+    def answer(self) -> None: ...
+    def settle(self) -> None: ...
+
 
 @dataclass
 class World:

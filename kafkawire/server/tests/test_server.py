@@ -446,6 +446,69 @@ async def test_a_poller_that_fails_ends_the_connection_alone() -> None:
     assert alone.session.close_reason is CloseReason.HANDLER_FAILED
 
 
+async def test_what_becomes_ready_while_the_peer_does_not_read_leaves_when_it_does() -> None:
+    transport, dispatcher = FloodTransport(frames("ppp"), room_bytes=5), FakeDispatcher()
+    alone = session_on(transport, dispatcher)
+    dispatcher.gate(0).set()
+    alone.hub.turn()
+    assert transport.sent == frames("p")[:5]
+    dispatcher.gate(1).set()
+    alone.hub.turn()  # it cannot be sent now
+    dispatcher.gate(2).set()
+    alone.hub.turn()
+    transport.room_bytes = 1 << 20
+    alone.turn()
+    assert transport.sent == frames("ppp")
+
+
+async def test_what_is_ready_and_too_much_for_a_turn_leaves_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkawire.server.hub.REPLIES_PER_TURN", 1)
+    hub = Hub(ByteBudget(1 << 30), ServerStats())
+    pairs = [(FloodTransport(frames("pp")), FakeDispatcher()) for _ in range(3)]
+    for transport, dispatcher in pairs:
+        info = ConnectionInfo("PLAINTEXT", "127.0.0.1", "127.0.0.1")
+        session = Session(transport, info, dispatcher, ConnectionLimits(), hub, FakeHost())
+        session.open()
+        hub.poller.note(session, READ)
+    hub.turn()
+    for _, dispatcher in pairs:
+        dispatcher.gate(0).set()
+    sent = []
+    for _ in range(3):
+        hub.turn()
+        sent.append(sum(bool(transport.sent) for transport, _ in pairs))
+    assert sent == [1, 2, 3]
+
+
+@dataclass
+class GateRounds:
+    """What the engine is to the hub: what was started in a turn is answered when it is written, at the end of it."""
+
+    dispatcher: FakeDispatcher
+    held: int = 0
+
+    def hold_rounds(self) -> None:
+        self.held += 1
+
+    def write_rounds(self) -> None:
+        for name in self.dispatcher.order:
+            if not self.dispatcher.gate(name).event.is_set():
+                self.dispatcher.gate(name).set()
+
+
+async def test_what_a_turn_has_written_is_answered_in_that_turn() -> None:
+    transport, dispatcher = FloodTransport(frames("pp")), FakeDispatcher()
+    rounds = GateRounds(dispatcher)
+    hub = Hub(ByteBudget(1 << 30), ServerStats(), rounds)
+    info = ConnectionInfo("PLAINTEXT", "127.0.0.1", "127.0.0.1")
+    session = Session(transport, info, dispatcher, ConnectionLimits(), hub, FakeHost())
+    session.open()
+    hub.poller.note(session, READ)
+    hub.turn()
+    assert (bytes(transport.sent), rounds.held) == (frames("pp"), 1)
+    assert hub.budget.held_size_bytes == 0
+
+
 async def test_replies_that_are_ready_together_leave_together() -> None:
     transport, dispatcher = FloodTransport(frames("ppppp")), FakeDispatcher()
     alone = session_on(transport, dispatcher)
