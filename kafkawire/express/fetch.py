@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from kafkawire.express.fetch_reply import is_packable, pack_reply
+from kafkawire.express.fetch_reply import pack_reply
 from kafkawire.express.fetch_shape import (
     CLIENT_ID_AT,
     CORRELATION_ID_AT,
@@ -48,7 +48,7 @@ class FetchLane:
         self._api = api
 
     def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
-        asked = read_request(frame, frame[3]) if not frame[2] else None
+        asked = read_request(frame)
         if asked is None:
             return None
         counters = self._broker.metrics.by_api[API_KEY]
@@ -113,13 +113,15 @@ class ExpressFetch:
 
     def _answer(self, told: Told) -> None:
         context = self._context
-        if not all(is_packable(outcome) for _, outcome in told.outcomes):
+        correlation_id = bytes(self._frame[CORRELATION_ID_AT:CLIENT_ID_AT])
+        segments = pack_reply(correlation_id, context.api_version, told)
+        if segments is None:
             self._answer_generally(respond(context, told))
             return
         for target, outcome in told.outcomes:
             if not isinstance(outcome, ErrorCode) and outcome.size_bytes:
                 context.broker.metrics.by_topic[target.topic].bytes_out += outcome.size_bytes
-        self._segments = pack_reply(bytes(self._frame[CORRELATION_ID_AT:CLIENT_ID_AT]), context.api_version, told)
+        self._segments = segments
         self.is_ready = True
 
     def _answer_generally(self, response: Response) -> None:

@@ -12,12 +12,11 @@ from kafkawire.wire.primitives import uvarint
 
 if TYPE_CHECKING:
     from engine.api import FileRange, ReadResult
-    from kafkawire.fetching.sessions import FetchTarget
     from kafkawire.fetching.work import Outcome, Told
     from kafkawire.requests.started import Segment
 
-# Of records that go out with what is around them: a copy of so many costs less than three more calls to the kernel.
-COPIED_SIZE_MAX_BYTES: Final = 16 * 1024
+# Of records that go out with what is around them: to copy so many costs less than three more calls to the kernel.
+COPIED_SIZE_MAX_BYTES: Final = 32 * 1024
 COPIED_TOGETHER_MAX_BYTES: Final = 64 * 1024
 
 _INT16: Final = Struct(">h")
@@ -34,20 +33,12 @@ _ROW_11: Final = Struct(">ihqqqiii")
 _ROW_12: Final = Struct(">ihqqqBi")
 
 
-def is_packable(outcome: ReadResult | ErrorCode) -> bool:
-    """Whether there is nothing to tell but records and where the log begins and ends."""
-    return not (isinstance(outcome, ErrorCode) or outcome.diverging is not None or outcome.aborted)
-
-
-def pack_reply(correlation_id: bytes, version: int, told: Told) -> list[Segment]:
-    """Without its size. Every outcome is packable."""
+def pack_reply(correlation_id: bytes, version: int, told: Told) -> list[Segment] | None:
+    """Without its size; None: there is more to tell than records and where the log begins and ends."""
     reply = _Reply(correlation_id)
     topics = [(name, list(rows)) for name, rows in groupby(told.outcomes, _topic_of)]
-    if version >= FetchResponse.FLEXIBLE_FROM:
-        _pack_flexible(reply, told.session_id, topics)
-    else:
-        _pack_classic(reply, told.session_id, topics)
-    return reply.segments()
+    pack = _pack_flexible if version >= FetchResponse.FLEXIBLE_FROM else _pack_classic
+    return reply.segments() if pack(reply, told.session_id, topics) else None
 
 
 def _topic_of(outcome: Outcome) -> str | bytes:
@@ -55,39 +46,57 @@ def _topic_of(outcome: Outcome) -> str | bytes:
     return outcome[0].key[0]
 
 
-def _pack_classic(reply: _Reply, session_id: int, topics: list[tuple[str | bytes, list[Outcome]]]) -> None:
-    reply.parts += (_HEAD_11.pack(0, 0, session_id), _INT32.pack(len(topics)))
-    for topic, rows in topics:
-        name = topic if isinstance(topic, bytes) else topic.encode()
-        reply.parts += (_INT16.pack(len(name)), name, _INT32.pack(len(rows)))
-        for target, result in rows:
-            assert not isinstance(result, ErrorCode)
-            aborted = -1 if result.aborted is None else 0
-            reply.parts.append(_ROW_11.pack(*_marks(target, result), aborted, _LEADER, result.size_bytes))
-            reply.add_records(result)
-
-
-def _pack_flexible(reply: _Reply, session_id: int, topics: list[tuple[str | bytes, list[Outcome]]]) -> None:
+def _pack_flexible(reply: _Reply, session_id: int, topics: list[tuple[str | bytes, list[Outcome]]]) -> bool:
     parts = reply.parts
     parts += (_HEAD_12.pack(0, 0, session_id), uvarint(len(topics) + 1))
     for topic, rows in topics:
-        if isinstance(topic, bytes):
-            parts += (topic, uvarint(len(rows) + 1))
-        else:
+        if isinstance(topic, str):
             name = topic.encode()
             parts += (uvarint(len(name) + 1), name, uvarint(len(rows) + 1))
+        else:
+            parts += (topic, uvarint(len(rows) + 1))
         for target, result in rows:
-            assert not isinstance(result, ErrorCode)
-            aborted = 0 if result.aborted is None else 1
-            parts += (_ROW_12.pack(*_marks(target, result), aborted, _LEADER), uvarint(result.size_bytes + 1))
+            if isinstance(result, ErrorCode) or result.diverging is not None or result.aborted:
+                return False
+            row = _ROW_12.pack(
+                target.partition,
+                0,
+                result.high_watermark,
+                result.last_stable_offset,
+                result.log_start_offset,
+                0 if result.aborted is None else 1,
+                _LEADER,
+            )
+            parts += (row, uvarint(result.size_bytes + 1))
             reply.add_records(result)
             parts.append(b"\0")
         parts.append(b"\0")
     parts.append(b"\0")
+    return True
 
 
-def _marks(target: FetchTarget, result: ReadResult) -> tuple[int, int, int, int, int]:
-    return target.partition, 0, result.high_watermark, result.last_stable_offset, result.log_start_offset
+def _pack_classic(reply: _Reply, session_id: int, topics: list[tuple[str | bytes, list[Outcome]]]) -> bool:
+    parts = reply.parts
+    parts += (_HEAD_11.pack(0, 0, session_id), _INT32.pack(len(topics)))
+    for topic, rows in topics:
+        name = topic.encode() if isinstance(topic, str) else topic
+        parts += (_INT16.pack(len(name)), name, _INT32.pack(len(rows)))
+        for target, result in rows:
+            if isinstance(result, ErrorCode) or result.diverging is not None or result.aborted:
+                return False
+            row = _ROW_11.pack(
+                target.partition,
+                0,
+                result.high_watermark,
+                result.last_stable_offset,
+                result.log_start_offset,
+                -1 if result.aborted is None else 0,
+                _LEADER,
+                result.size_bytes,
+            )
+            parts.append(row)
+            reply.add_records(result)
+    return True
 
 
 class _Reply:

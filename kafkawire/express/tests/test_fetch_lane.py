@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from kafkawire.express.fetch import ExpressFetch
-from kafkawire.express.fetch_shape import ELEMENTS_MAX
+from kafkawire.express.fetch_shape import LENGTH_MAX
 from kafkawire.express.tests.fetch_traffic import FetchTraffic
 from kafkawire.express.tests.produce_traffic import ProduceTraffic
 from kafkawire.express.tests.two_brokers import FRAMES, SEED, Side, serve_both, two_brokers
@@ -75,12 +75,12 @@ async def test_who_waits_is_woken_by_an_append_and_by_the_end_of_its_topic(versi
     async with two_brokers() as sides:
         for side in sides:
             topic_id = ids_of(side)["plain"]
-            frame = encode_request(request(topic_id, 0, 0, session_epoch=epoch, max_wait_ms=60_000), version, 1)
+            frame = encode_request(request(topic_id, 0, 0, session_epoch=epoch, max_wait_ms=60_000), version, 1, "me")
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(side.serve, [frame])
                 await trio.sleep(1)
                 await side.broker.append("plain", b"v", partition=1)
-            frame = encode_request(request(topic_id, 0, 1, session_epoch=epoch, max_wait_ms=60_000), version, 2)
+            frame = encode_request(request(topic_id, 0, 1, session_epoch=epoch, max_wait_ms=60_000), version, 2, "me")
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(side.serve, [frame])
                 await trio.sleep(1)
@@ -94,17 +94,17 @@ async def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
     async with two_brokers() as sides:
         for side in sides:
             topic_id = ids_of(side)["plain"]
-            [first] = [encode_request(request(topic_id, 0, session_epoch=0, max_wait_ms=0), BY_ID, 1)]
+            [first] = [encode_request(request(topic_id, 0, session_epoch=0, max_wait_ms=0), BY_ID, 1, "me")]
             await side.serve([first])
             session_id = session_of(side.outcomes[-1])
             for session in ((0, -1), (session_id, 1)):
                 asked = request(topic_id, 0, session_id=session[0], session_epoch=session[1])
                 with trio.CancelScope() as scope:
                     scope.deadline = trio.current_time() + 0.1
-                    await side.serve([encode_request(asked, BY_ID, 2)])
+                    await side.serve([encode_request(asked, BY_ID, 2, "me")])
                 assert scope.cancelled_caught
             asked = request(topic_id, session_id=session_id, session_epoch=2, max_wait_ms=0)
-            await side.serve([encode_request(asked, BY_ID, 3)])
+            await side.serve([encode_request(asked, BY_ID, 3, "me")])
             assert len(side.broker.log("plain")._waiters) == 1, "the session's"  # type: ignore[attr-defined]
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].state() == sides[1].state()
@@ -122,7 +122,7 @@ async def test_a_topic_that_goes_between_arrival_and_turn_is_gone() -> None:
         told = []
         for side in sides:
             await side.broker.append("plain", b"v")
-            started = side.start(encode_request(request(ids_of(side)["plain"], 0), BY_ID, 1))
+            started = side.start(encode_request(request(ids_of(side)["plain"], 0), BY_ID, 1, "me"))
             await side.broker.cluster.real.delete_topic("plain")
             reply = await answer(started)
             assert reply is not None
@@ -136,7 +136,7 @@ async def test_large_records_stay_in_their_file_and_small_ones_leave_with_the_re
             told = []
             for side in sides:
                 base_offset = await side.broker.append("plain", bytes(size))
-                started = side.start(encode_request(request(ids_of(side)["plain"], base_offset), BY_ID, 1))
+                started = side.start(encode_request(request(ids_of(side)["plain"], base_offset), BY_ID, 1, "me"))
                 reply = await answer(started)
                 assert reply is not None
                 told.append(join(reply))
@@ -152,7 +152,9 @@ async def test_a_session_of_more_partitions_than_a_turn_is_told_in_turns(monkeyp
     async with two_brokers() as sides:
         for side in sides:
             topic_id = ids_of(side)["plain"]
-            await side.serve([encode_request(request(topic_id, 0, 0, 0, session_epoch=0, max_wait_ms=0), BY_ID, 1)])
+            await side.serve(
+                [encode_request(request(topic_id, 0, 0, 0, session_epoch=0, max_wait_ms=0), BY_ID, 1, "me")]
+            )
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].state() == sides[1].state()
 
@@ -169,7 +171,7 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
                 for side in sides:
                     with monkeypatch.context() as patch:
                         patch.setattr(place, fail)
-                        await side.serve([encode_request(request(ids_of(side)["plain"], 0), version, 7)])
+                        await side.serve([encode_request(request(ids_of(side)["plain"], 0), version, 7, "me")])
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].state() == sides[1].state()
         assert sides[1].lanes[FETCH].taken == 6
@@ -189,7 +191,9 @@ async def test_requests_as_clients_send_them_take_the_lane() -> None:
 
 async def test_many_partitions_are_left_to_the_general_path() -> None:
     async with two_brokers() as sides:
-        frame = encode_request(request(ids_of(sides[0])["plain"], *range(ELEMENTS_MAX), max_wait_ms=0), BY_ID, 1)
+        frame = encode_request(
+            request(ids_of(sides[0])["plain"], *range(LENGTH_MAX + 1), max_wait_ms=0), BY_ID, 1, "me"
+        )
         await serve_both(sides, [frame])
         assert not sides[1].lanes[FETCH].taken
 
