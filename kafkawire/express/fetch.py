@@ -62,7 +62,10 @@ class FetchLane:
 
 
 class ExpressFetch:
-    """See `kafkawire.requests.started.StartedRequest`. Of its frame, a small one, it needs the bytes if it fails."""
+    """See `kafkawire.requests.started.StartedRequest`.
+
+    Its frame, which is small (FRAME_SIZE_MAX_BYTES), is kept for the case that it fails, and counts for nothing.
+    """
 
     __slots__ = ("_api", "_asked", "_context", "_frame", "_segments", "is_ready")
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LENGTH_MAX: Final = 126  # of an array or a text: a compact length of one byte says no more
 PARTITIONS_MAX: Final = 250  # of all topics: some 0.2 ms of the loop
+FRAME_SIZE_MAX_BYTES: Final = 16 * 1024  # whatever lies behind the request
 FIRST_VERSION_WITH_IDS: Final = 13
 CORRELATION_ID_AT: Final = 4  # behind key and version
 CLIENT_ID_AT: Final = 8
@@ -64,7 +65,7 @@ class AskedFetch(NamedTuple):
 def read_request(frame: bytearray) -> AskedFetch | None:
     """None: it is one for the decoder, or none at all."""
     version = frame[3]
-    if frame[2] or not _FIRST_VERSION <= version <= _LAST_VERSION:
+    if frame[2] or not _FIRST_VERSION <= version <= _LAST_VERSION or len(frame) > FRAME_SIZE_MAX_BYTES:
         return None
     reader = _FlexibleReader(frame) if version >= FetchRequest.FLEXIBLE_FROM else _ClassicReader(frame)
     try:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from kafkawire.express.fetch import ExpressFetch
-from kafkawire.express.fetch_shape import LENGTH_MAX
+from kafkawire.express.fetch_shape import FRAME_SIZE_MAX_BYTES, LENGTH_MAX
 from kafkawire.express.tests.fetch_traffic import FetchTraffic
 from kafkawire.express.tests.produce_traffic import ProduceTraffic
 from kafkawire.express.tests.two_brokers import FRAMES, SEED, Side, serve_both, two_brokers
@@ -94,8 +94,7 @@ async def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
     async with two_brokers() as sides:
         for side in sides:
             topic_id = ids_of(side)["plain"]
-            [first] = [encode_request(request(topic_id, 0, session_epoch=0, max_wait_ms=0), BY_ID, 1, "me")]
-            await side.serve([first])
+            await side.serve([encode_request(request(topic_id, 0, session_epoch=0, max_wait_ms=0), BY_ID, 1, "me")])
             session_id = session_of(side.outcomes[-1])
             for session in ((0, -1), (session_id, 1)):
                 asked = request(topic_id, 0, session_id=session[0], session_epoch=session[1])
@@ -187,6 +186,31 @@ async def test_requests_as_clients_send_them_take_the_lane() -> None:
         assert len(taken) == 7
         for client, found in taken.items():
             assert sum(found) >= 0.95 * len(found), client
+
+
+async def test_another_request_of_a_session_that_waits_is_refused() -> None:
+    async with two_brokers() as sides:
+        for side in sides:
+            topic_id = ids_of(side)["plain"]
+            await side.serve([encode_request(request(topic_id, 0, session_epoch=0, max_wait_ms=0), BY_ID, 1, "me")])
+            asked = request(topic_id, session_id=session_of(side.outcomes[-1]), session_epoch=1)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(side.serve, [encode_request(asked, BY_ID, 2, "me")])
+                await trio.sleep(0.1)
+                asked.session_epoch = 2
+                await side.serve([encode_request(asked, BY_ID, 3, "me")])
+        assert sides[0].outcomes == sides[1].outcomes
+        assert sides[0].state() == sides[1].state()
+        assert sides[1].lanes[FETCH].taken == 3
+
+
+async def test_a_small_request_in_a_large_frame_is_left_to_the_general_path() -> None:
+    async with two_brokers() as sides:
+        frame = encode_request(request(ids_of(sides[0])["plain"], 0, max_wait_ms=0), BY_ID, 1, "me")
+        await serve_both(sides, [frame + bytes(FRAME_SIZE_MAX_BYTES - len(frame))])
+        assert sides[1].lanes[FETCH].taken == 1
+        await serve_both(sides, [frame + bytes(FRAME_SIZE_MAX_BYTES)])
+        assert sides[1].lanes[FETCH].taken == 1
 
 
 async def test_many_partitions_are_left_to_the_general_path() -> None:
