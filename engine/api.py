@@ -145,8 +145,7 @@ class AbortedTransaction:
     first_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadResult:
+class ReadResult(NamedTuple):
     """One partition's part of a fetch.
 
     As Kafka does, `records` is cut by bytes: the last batch may be incomplete, the first never is.

@@ -6,7 +6,6 @@ in one step. On a single broker the high watermark is the durable end (L1).
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import trio
 
@@ -245,7 +244,7 @@ class Partition(Watched):
             raise OffsetOutOfRange(f"offset {offset} of epoch {last_epoch} is below {start}, or of no epoch known here")
         if end.leader_epoch == last_epoch and end.end_offset >= offset:
             return None
-        return replace(self.read(start, 0, isolation, at_least_one=False), diverging=end)
+        return self.read(start, 0, isolation, at_least_one=False)._replace(diverging=end)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
         self.check_open()

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkawire.express.fetch import FetchLane
 from kafkawire.express.produce import ProduceLane
+from kafkawire.messages.fetch import API_KEY as FETCH
 from kafkawire.messages.produce import API_KEY as PRODUCE
 
 if TYPE_CHECKING:
@@ -22,4 +24,4 @@ if TYPE_CHECKING:
 def lanes(broker: BrokerInterfaces, table: Iterable[Api]) -> Mapping[int, Lane]:
     """By API key."""
     by_key = {api.key: api for api in table}
-    return {PRODUCE: ProduceLane(broker, by_key[PRODUCE])}
+    return {PRODUCE: ProduceLane(broker, by_key[PRODUCE]), FETCH: FetchLane(broker, by_key[FETCH])}

@@ -25,18 +25,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from engine.api import NO_EPOCH, Isolation
-from kafkawire.fetching.reader import UNRESOLVED, FetchReader
-from kafkawire.fetching.sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION_ID,
-    UNKNOWN_OFFSET,
-    FetchSession,
-    FetchTarget,
-    TargetKey,
-    TargetWatch,
-)
+from engine.api import NO_EPOCH
+from kafkawire.fetching.reader import UNRESOLVED
+from kafkawire.fetching.sessions import UNKNOWN_OFFSET, FetchTarget, TargetKey
+from kafkawire.fetching.work import TARGETS_PER_TURN, Told, begin_fetch
 from kafkawire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -58,7 +50,6 @@ FIRST_VERSION_WITH_STORAGE_ERROR: Final = 6
 FIRST_VERSION_WITH_IDS: Final = 13
 FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 FIRST_VERSION_WITH_HINTS: Final = 16
-TARGETS_PER_TURN: Final = 500
 _HINTED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
@@ -70,23 +61,33 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
         # Kafka asks whether it may act as a broker; there is no listener yet on which anybody may.
         context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         return _refuse_all(targets)
-    sessions = context.broker.fetch_sessions
-    session: FetchSession | None = None
-    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-        sessions.remove(request.session_id)
-    else:
-        resumed = sessions.resume(request.session_id, request.session_epoch, by_id=by_id)
-        if isinstance(resumed, ErrorCode):
-            return FetchResponse(error_code=resumed)
-        if not sessions.may_grow(resumed, targets):
-            sessions.remove(request.session_id)  # the client starts over, if need be without a session
-            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        resumed.update(targets, _forgotten(request, by_id=by_id))
-        if resumed.targets:
-            session = resumed
-        else:
-            sessions.remove(request.session_id)
-    return _Fetch(context, request, targets, session).run()
+    begun = begin_fetch(context, request, targets, _forgotten(request, by_id=by_id), by_id=by_id)
+    if isinstance(begun, ErrorCode):
+        return FetchResponse(error_code=begun)
+    return respond(context, begun) if isinstance(begun, Told) else _respond_later(context, begun)
+
+
+async def _respond_later(context: RequestContext, work: Awaitable[Told]) -> FetchResponse:
+    return await respond_in_turns(context, await work)
+
+
+def respond(context: RequestContext, told: Told) -> FetchResponse:
+    """What a fetch has come to, as a message."""
+    response = FetchResponse(session_id=told.session_id, responses=[])
+    _group(((target, _row(context, target, outcome, response)) for target, outcome in told.outcomes), response)
+    return response
+
+
+async def respond_in_turns(context: RequestContext, told: Told) -> FetchResponse:
+    """The same, of any size."""
+    response = FetchResponse(session_id=told.session_id, responses=[])
+    rows = []
+    for count, (target, outcome) in enumerate(told.outcomes, 1):
+        rows.append((target, _row(context, target, outcome, response)))
+        if count % TARGETS_PER_TURN == 0:
+            await trio.lowlevel.checkpoint()
+    _group(rows, response)
+    return response
 
 
 def refuse(context: RequestContext, request: FetchRequest, code: ErrorCode) -> FetchResponse:
@@ -101,148 +102,42 @@ def refuse(context: RequestContext, request: FetchRequest, code: ErrorCode) -> F
     return response
 
 
-class _Fetch:
-    """One request on its way: what it reads, and the session it goes on with, if any."""
+def _row(
+    context: RequestContext, target: FetchTarget, outcome: ReadResult | ErrorCode, response: FetchResponse
+) -> PartitionData:
+    if isinstance(outcome, ErrorCode):
+        return _error_row(context, target, outcome, response)
+    if outcome.size_bytes:
+        context.broker.metrics.by_topic[target.topic].bytes_out += outcome.size_bytes
+    aborted = outcome.aborted
+    assert len(outcome.records) <= 1, "a read ends with its segment, as in Kafka"
+    return PartitionData(
+        partition_index=target.partition,
+        high_watermark=outcome.high_watermark,
+        last_stable_offset=outcome.last_stable_offset,
+        log_start_offset=outcome.log_start_offset,
+        aborted_transactions=None
+        if aborted is None
+        else [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted],
+        records=outcome.records[0] if outcome.records else b"",
+        diverging_epoch=None if outcome.diverging is None else _epoch_end(outcome.diverging),
+    )
 
-    __slots__ = ("_context", "_reader", "_request", "_session", "_targets", "_watch")
 
-    def __init__(
-        self, context: RequestContext, request: FetchRequest, targets: list[FetchTarget], session: FetchSession | None
-    ) -> None:
-        max_size_bytes = max(0, min(request.max_bytes, context.broker.config.max_fetch_size_bytes))
-        self._context = context
-        self._request = request
-        self._session = session
-        self._targets = targets
-        self._watch = session.watch if session is not None else None
-        self._reader = FetchReader(
-            context,
-            Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
-            min_size_bytes=min(request.min_bytes, max_size_bytes),
-            max_size_bytes=max_size_bytes,
-        )
-
-    async def run(self) -> FetchResponse:
-        session = self._session
-        if session is not None:
-            session.acquire()
-        try:
-            await self._read()
-            if self._reader.unloaded or not self._is_answered():
-                watch = self._watch_targets()
-                await self._reader.load()
-                if not self._is_answered():
-                    await self._reader.wait(watch, self._request.max_wait_ms)
-            return await self._respond()
-        finally:
-            if session is not None:
-                session.release()
-            elif self._watch is not None:
-                self._watch.close()  # no session took it over
-
-    async def _read(self) -> None:
-        session = self._session
-        targets = self._targets if session is None else list(session.pending)
-        if len(targets) > TARGETS_PER_TURN:
-            self._watch_targets()  # before others get their turn: what changes meanwhile must not be missed
-        for count, target in enumerate(targets, 1):
-            if session is not None and self._reader.full:
-                break  # the rest keeps its place in the queue
-            self._reader.read(target)
-            if self._watch is not None:
-                self._watch.follow(target)
-            if count % TARGETS_PER_TURN == 0:
-                await trio.lowlevel.checkpoint()
-
-    def _is_answered(self) -> bool:
-        return self._reader.enough or self._request.max_wait_ms <= 0 or not self._has_logs()
-
-    def _has_logs(self) -> bool:
-        if self._session is not None:
-            return bool(self._session.watch)
-        return any(target.log is not None for target in self._targets)
-
-    def _watch_targets(self) -> TargetWatch:
-        if self._watch is None:
-            self._watch = TargetWatch(self._context.broker.store.new_waiter())
-            for target in self._targets:
-                self._watch.follow(target)
-        return self._watch
-
-    async def _respond(self) -> FetchResponse:
-        """Without a session all is told, in a session what is news."""
-        session = self._session
-        response = FetchResponse(responses=[])
-        rows = []
-        for count, (target, outcome) in enumerate(self._reader.outcomes.items(), 1):
-            if session is None or self._tell(session, target, outcome):
-                rows.append((target, self._row(target, outcome, response)))
-            if count % TARGETS_PER_TURN == 0:
-                await trio.lowlevel.checkpoint()
-        _group(rows, response)
-        if session is not None:
-            response.session_id = session.session_id
-        elif self._request.session_epoch == INITIAL_EPOCH:
-            response.session_id = self._open_session()
-        return response
-
-    def _tell(self, session: FetchSession, target: FetchTarget, outcome: ReadResult | ErrorCode) -> bool:
-        """Settle the target's place in its session; whether the client is to hear of it."""
-        if isinstance(outcome, ErrorCode):
-            target.tell_error()
-            session.settle(target, served=False, has_more=True)
-            return True
-        served = outcome.size_bytes > 0
-        has_diverged = outcome.diverging is not None  # as an error, it is told until it is gone
-        session.settle(target, served=served, has_more=has_diverged or self._reader.has_more(target, outcome))
-        return target.tell(outcome.high_watermark, outcome.log_start_offset) or served or has_diverged
-
-    def _open_session(self) -> int:
-        sessions = self._context.broker.fetch_sessions
-        if not sessions.has_room_for(sum(target.weight for target in self._targets)):
-            return NO_SESSION_ID
-        watch = self._watch_targets()
-        self._watch = None
-        session = sessions.create(self._targets, watch, by_id=self._context.api_version >= FIRST_VERSION_WITH_IDS)
-        for target in self._targets:
-            self._tell(session, target, self._reader.outcomes[target])
-        return session.session_id
-
-    def _row(self, target: FetchTarget, outcome: ReadResult | ErrorCode, response: FetchResponse) -> PartitionData:
-        if isinstance(outcome, ErrorCode):
-            return self._error_row(target, outcome, response)
-        if outcome.size_bytes:
-            self._context.broker.metrics.by_topic[target.topic].bytes_out += outcome.size_bytes
-        aborted = outcome.aborted
-        assert len(outcome.records) <= 1, "a read ends with its segment, as in Kafka"
-        return PartitionData(
-            partition_index=target.partition,
-            high_watermark=outcome.high_watermark,
-            last_stable_offset=outcome.last_stable_offset,
-            log_start_offset=outcome.log_start_offset,
-            aborted_transactions=None
-            if aborted is None
-            else [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted],
-            records=outcome.records[0] if outcome.records else b"",
-            diverging_epoch=None if outcome.diverging is None else _epoch_end(outcome.diverging),
-        )
-
-    def _error_row(self, target: FetchTarget, code: ErrorCode, response: FetchResponse) -> PartitionData:
-        version = self._context.api_version
-        if code not in UNRESOLVED and target.topic:
-            self._context.broker.metrics.by_topic[target.topic].failed_fetches += 1
-        if code is ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_VERSION_WITH_STORAGE_ERROR:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        row = _empty_row(target, code)
-        if version >= FIRST_VERSION_WITH_HINTS and code in _HINTED:
-            leader = current_leader(self._context, target.topic, target.partition)
-            row.current_leader = LeaderIdAndEpoch(leader_id=leader.broker_id, leader_epoch=leader.epoch)
-            nodes = response.node_endpoints
-            if leader.host is not None and all(node.node_id != leader.broker_id for node in nodes):
-                nodes.append(
-                    NodeEndpoint(node_id=leader.broker_id, host=leader.host, port=leader.port, rack=leader.rack)
-                )
-        return row
+def _error_row(context: RequestContext, target: FetchTarget, code: ErrorCode, response: FetchResponse) -> PartitionData:
+    version = context.api_version
+    if code not in UNRESOLVED and target.topic:
+        context.broker.metrics.by_topic[target.topic].failed_fetches += 1
+    if code is ErrorCode.KAFKA_STORAGE_ERROR and version < FIRST_VERSION_WITH_STORAGE_ERROR:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    row = _empty_row(target, code)
+    if version >= FIRST_VERSION_WITH_HINTS and code in _HINTED:
+        leader = current_leader(context, target.topic, target.partition)
+        row.current_leader = LeaderIdAndEpoch(leader_id=leader.broker_id, leader_epoch=leader.epoch)
+        nodes = response.node_endpoints
+        if leader.host is not None and all(node.node_id != leader.broker_id for node in nodes):
+            nodes.append(NodeEndpoint(node_id=leader.broker_id, host=leader.host, port=leader.port, rack=leader.rack))
+    return row
 
 
 def _targets(request: FetchRequest, *, by_id: bool) -> list[FetchTarget]:

@@ -13,7 +13,7 @@ from coordinator.api import PartitionState, TopicInfo
 from engine import errors as log_errors
 from engine.api import LogConfig, TopicPartition
 from kafkawire.fetching import sessions as fetch_sessions
-from kafkawire.handlers.fetch import TARGETS_PER_TURN
+from kafkawire.fetching.work import TARGETS_PER_TURN
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kafkawire.tests.harness import Broker, Settings, batch, open_handlers
 from kafkawire.tests.turns import OtherTask

@@ -1,0 +1,157 @@
+"""A broker with lanes and one without, given the same frames: nothing may tell them apart but what they cost."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from engine.api import Isolation
+from kafkawire.express import lanes
+from kafkawire.fetching.sessions import FetchSession, FetchTarget
+from kafkawire.handlers import API_TABLE
+from kafkawire.requests.context import Operation, ResourceType
+from kafkawire.requests.dispatch import Dispatcher
+from kafkawire.tests.answers import answer
+from kafkawire.tests.harness import Broker, join, open_handlers
+from kafkawire.wire.connection import ProtocolViolation
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from kafkawire.requests.api import Lane
+    from kafkawire.requests.started import StartedRequest
+    from kafkawire.wire.connection import ConnectionInfo
+
+SEED: Final = int(os.environ.get("KAFKAWIRE_LANE_SEED", "1"))
+FRAMES: Final = int(os.environ.get("KAFKAWIRE_LANE_FRAMES", "3000"))
+TOPICS: Final = ("plain", "stamped", "small", "secret", "compacted")
+PARTITIONS: Final = 3
+
+
+@dataclass
+class CountingLane:
+    """Counts what it takes."""
+
+    lane: Lane
+    taken: int = 0
+
+    def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
+        started = self.lane.take(frame, connection, now_s)
+        self.taken += started is not None
+        return started
+
+
+@dataclass
+class Side:
+    """One of the two brokers, and all that it was asked and did."""
+
+    broker: Broker
+    dispatcher: Dispatcher
+    asked: list[tuple[object, ...]]
+    lanes: dict[int, CountingLane]  # by API key; none in the one
+    outcomes: list[object] = field(default_factory=list)
+
+    def start(self, frame: bytes) -> Any:
+        try:
+            started = self.dispatcher.dispatch(bytearray(frame), self.broker.connection, trio.current_time())
+        except ProtocolViolation as error:
+            return str(error)
+        return started
+
+    async def serve(self, frames: Sequence[bytes]) -> None:
+        """As those of one connection: only behind a request of two stages may another one start."""
+        started: list[Any] = []
+        for frame in frames:
+            started.append(self.start(frame))
+            if not getattr(started[-1], "two_stage", False):
+                while started:
+                    await self.finish(started.pop(0))
+        for one in started:
+            await self.finish(one)
+
+    async def finish(self, started: Any) -> None:
+        if isinstance(started, str):
+            self.outcomes.append(started)
+            return
+        try:
+            reply = await answer(started)
+        except ProtocolViolation as error:
+            self.outcomes.append(str(error))
+        else:
+            self.outcomes.append(None if reply is None else join(reply))
+
+    def state(self) -> dict[str, object]:
+        """What is left of it all."""
+        metrics = self.broker.interfaces.metrics
+        found: dict[str, object] = {
+            "asked": self.asked,
+            "counters": {key: metrics.by_api[key] for key in lanes(self.broker.interfaces, API_TABLE)},
+            "sessions": [describe(one) for one in self.broker.interfaces.fetch_sessions._sessions.values()],
+            "topics": {name: metrics.by_topic[name] for name in TOPICS},
+            "violations": metrics.protocol_violations,
+        }
+        for name in self.broker.cluster.image.topics:
+            for partition in range(len(self.broker.cluster.image.topics[name].partitions)):
+                log = self.broker.log(name, partition)
+                result = log.read(log.log_start_offset, 1 << 30, Isolation.READ_UNCOMMITTED, at_least_one=True)
+                found[f"{name}-{partition}"] = (log.log_end_offset, log.high_watermark, join(result.records))
+                found[f"producers of {name}-{partition}"] = self.broker.store.active_producers(log.partition)
+        return found
+
+
+@asynccontextmanager
+async def two_brokers() -> AsyncIterator[tuple[Side, Side]]:
+    async with AsyncExitStack() as stack:
+        sides = []
+        for with_lanes in (False, True):
+            asked: list[tuple[object, ...]] = []
+
+            def authorize(
+                principal: str,
+                host: str,
+                operation: Operation,
+                kind: ResourceType,
+                name: str,
+                /,
+                asked: list[tuple[object, ...]] = asked,
+            ) -> bool:
+                asked.append((principal, host, operation, kind, name))
+                return name != "secret"
+
+            broker = await stack.enter_async_context(open_handlers(authorizer=authorize))
+            interfaces = replace(broker.interfaces, cluster=broker.cluster.real)  # one image as long as nothing changes
+            found = lanes(interfaces, API_TABLE) if with_lanes else {}
+            counting = {key: CountingLane(lane) for key, lane in found.items()}
+            sides.append(Side(broker, Dispatcher(interfaces, API_TABLE, counting), asked, counting))
+            await broker.create("plain", PARTITIONS)
+            await broker.create("stamped", PARTITIONS, message_timestamp_type="LogAppendTime")
+            await broker.create("small", PARTITIONS, max_message_bytes="200", flush_policy="async")
+            await broker.create("secret", PARTITIONS)
+            await broker.create("compacted", PARTITIONS, cleanup_policy="compact")
+        yield sides[0], sides[1]
+
+
+async def serve_both(sides: tuple[Side, Side], frames: Sequence[bytes]) -> None:
+    """The same to both at the same time, and the same from both."""
+    async with trio.open_nursery() as nursery:
+        for side in sides:
+            nursery.start_soon(side.serve, frames)
+    plain, express = sides
+    assert plain.outcomes[-len(frames) :] == express.outcomes[-len(frames) :], [one.hex() for one in frames]
+
+
+def describe(session: FetchSession) -> object:
+    """All that counts of a session."""
+    names = [name for name in FetchSession.__slots__ if name not in ("targets", "pending", "watch")]
+    targets = [describe_target(one) for one in session.targets.values()]
+    watched = sorted(map(str, session.watch._logs))
+    return [getattr(session, name) for name in names], targets, [one.key for one in session.pending], watched
+
+
+def describe_target(target: FetchTarget) -> object:
+    log = target.log
+    return [getattr(target, name) for name in FetchTarget.__slots__ if name != "log"], log and log.partition

@@ -1,0 +1,232 @@
+"""One fetch on its way: what it reads, what it waits for, and the session it goes on with.
+
+What can be answered at once is, without a task of its own. It knows neither a request's bytes nor a reply's: whoever
+has a fetch says what was asked and gets what is to be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+import trio
+
+from engine.api import Isolation
+from kafkawire.fetching.reader import FetchReader
+from kafkawire.fetching.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION_ID,
+    FetchSession,
+    FetchTarget,
+    TargetKey,
+    TargetWatch,
+)
+from kafkawire.requests.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from engine.api import ReadResult
+    from kafkawire.requests.context import RequestContext
+
+TARGETS_PER_TURN: Final = 500
+
+Item = TypeVar("Item")
+
+
+class Asked(Protocol):
+    """What a request says beside its partitions; a FetchRequest has it."""
+
+    @property
+    def max_wait_ms(self) -> int: ...
+    @property
+    def min_bytes(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def isolation_level(self) -> int: ...
+    @property
+    def session_id(self) -> int: ...
+    @property
+    def session_epoch(self) -> int: ...
+
+
+Outcome = tuple[FetchTarget, "ReadResult | ErrorCode"]
+
+
+class Told(NamedTuple):
+    """What the client is to hear, in this order."""
+
+    session_id: int
+    outcomes: list[Outcome]
+
+
+def begin_fetch(
+    context: RequestContext, asked: Asked, targets: list[FetchTarget], forgotten: Iterable[TargetKey], *, by_id: bool
+) -> Told | Awaitable[Told] | ErrorCode:
+    """What to tell, if it is known at once, or the error of the whole request. `targets` name a partition once."""
+    session = _resume(context, asked, targets, forgotten, by_id=by_id)
+    return (
+        session if isinstance(session, ErrorCode) else _FetchWork(context, asked, targets, session, by_id=by_id).run()
+    )
+
+
+def _resume(
+    context: RequestContext, asked: Asked, targets: list[FetchTarget], forgotten: Iterable[TargetKey], *, by_id: bool
+) -> FetchSession | ErrorCode | None:
+    """The session of an incremental fetch, with what this one changes; None when the fetch tells all, or its error."""
+    sessions = context.broker.fetch_sessions
+    if asked.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        sessions.remove(asked.session_id)
+        return None
+    resumed = sessions.resume(asked.session_id, asked.session_epoch, by_id=by_id)
+    if isinstance(resumed, ErrorCode):
+        return resumed
+    if not sessions.may_grow(resumed, targets):
+        sessions.remove(asked.session_id)  # the client starts over, if need be without a session
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    resumed.update(targets, forgotten)
+    if resumed.targets:
+        return resumed
+    sessions.remove(asked.session_id)
+    return None
+
+
+class _FetchWork:
+    """Of one request whose session, if it has one, was resumed."""
+
+    __slots__ = ("_asked", "_by_id", "_context", "_reader", "_session", "_targets", "_unread", "_watch")
+
+    def __init__(
+        self,
+        context: RequestContext,
+        asked: Asked,
+        targets: list[FetchTarget],
+        session: FetchSession | None,
+        *,
+        by_id: bool,
+    ) -> None:
+        max_size_bytes = max(0, min(asked.max_bytes, context.broker.config.max_fetch_size_bytes))
+        self._context = context
+        self._asked = asked
+        self._by_id = by_id
+        self._session = session
+        self._targets = targets
+        self._unread = targets if session is None else list(session.pending)
+        self._watch = session.watch if session is not None else None
+        self._reader = FetchReader(
+            context,
+            Isolation.READ_COMMITTED if asked.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
+            min_size_bytes=min(asked.min_bytes, max_size_bytes),
+            max_size_bytes=max_size_bytes,
+        )
+
+    def run(self) -> Told | Awaitable[Told]:
+        """What to tell, if it is known at once; once."""
+        if self._session is not None:
+            self._session.acquire()
+        is_over = True
+        try:
+            if len(self._unread) <= TARGETS_PER_TURN:
+                self._read(self._unread)
+                if not self._reader.unloaded and self._is_answered():
+                    return self._told(self._news(self._reader.outcomes.items()))
+                self._unread = []
+            self._watch_targets()  # before others get their turn: what changes meanwhile must not be missed
+            is_over = False
+            return self._go_on()
+        finally:
+            if is_over:
+                self._end()
+
+    async def _go_on(self) -> Told:
+        reader = self._reader
+        try:
+            for number, turn in enumerate(_turns(self._unread)):
+                if number:
+                    await trio.lowlevel.checkpoint()
+                if not self._read(turn):
+                    break
+            if reader.unloaded or not self._is_answered():
+                await reader.load()
+                if not self._is_answered():
+                    await reader.wait(self._watch_targets(), self._asked.max_wait_ms)
+            news = []
+            for number, told in enumerate(_turns(reader.outcomes.items())):
+                if number:
+                    await trio.lowlevel.checkpoint()
+                news += self._news(told)
+            return self._told(news)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if self._session is not None:
+            self._session.release()
+        elif self._watch is not None:
+            self._watch.close()  # no session took it over
+
+    def _read(self, targets: Iterable[FetchTarget]) -> bool:
+        """Whether there is room for those behind them."""
+        session, reader, watch = self._session, self._reader, self._watch
+        for target in targets:
+            if session is not None and reader.full:
+                return False  # the rest keeps its place in the queue
+            reader.read(target)
+            if watch is not None:
+                watch.follow(target)
+        return True
+
+    def _is_answered(self) -> bool:
+        return self._reader.enough or self._asked.max_wait_ms <= 0 or not self._has_logs()
+
+    def _has_logs(self) -> bool:
+        if self._session is not None:
+            return bool(self._session.watch)
+        return any(target.log is not None for target in self._targets)
+
+    def _watch_targets(self) -> TargetWatch:
+        if self._watch is None:
+            self._watch = TargetWatch(self._context.broker.store.new_waiter())
+            for target in self._targets:
+                self._watch.follow(target)
+        return self._watch
+
+    def _news(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Without a session all is told, in a session what is news."""
+        session = self._session
+        return list(outcomes) if session is None else [one for one in outcomes if self._tell(session, *one)]
+
+    def _told(self, news: list[Outcome]) -> Told:
+        if self._session is not None:
+            return Told(self._session.session_id, news)
+        return Told(self._open_session() if self._asked.session_epoch == INITIAL_EPOCH else NO_SESSION_ID, news)
+
+    def _tell(self, session: FetchSession, target: FetchTarget, outcome: ReadResult | ErrorCode) -> bool:
+        """Settle the target's place in its session; whether the client is to hear of it."""
+        if isinstance(outcome, ErrorCode):
+            target.tell_error()
+            session.settle(target, served=False, has_more=True)
+            return True
+        served = outcome.size_bytes > 0
+        has_diverged = outcome.diverging is not None  # as an error, it is told until it is gone
+        session.settle(target, served=served, has_more=has_diverged or self._reader.has_more(target, outcome))
+        return target.tell(outcome.high_watermark, outcome.log_start_offset) or served or has_diverged
+
+    def _open_session(self) -> int:
+        sessions = self._context.broker.fetch_sessions
+        if not sessions.has_room_for(sum(target.weight for target in self._targets)):
+            return NO_SESSION_ID
+        watch = self._watch_targets()
+        self._watch = None
+        session = sessions.create(self._targets, watch, by_id=self._by_id)
+        for target in self._targets:
+            self._tell(session, target, self._reader.outcomes[target])
+        return session.session_id
+
+
+def _turns(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """As many at a time as others may have to wait for."""
+    rest = iter(items)
+    while turn := list(islice(rest, TARGETS_PER_TURN)):
+        yield turn
