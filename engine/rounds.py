@@ -8,8 +8,7 @@ place that makes an append of a sync topic count.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -49,6 +48,25 @@ class Staged(NamedTuple):
     appends: int
     size_bytes: int
     begun_s: float
+
+
+class BetweenRounds:
+    """A block that takes the turn of a round, and wakes afterwards who waits for the end of one."""
+
+    def __init__(self, turn: trio.Semaphore, pause: trio.lowlevel.ParkingLot) -> None:
+        self._turn = turn
+        self._pause = pause
+
+    async def __aenter__(self) -> None:
+        try:
+            await self._turn.acquire()
+        except BaseException:
+            self._pause.unpark_all()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._turn.release()
+        self._pause.unpark_all()
 
 
 class Lane:
@@ -94,14 +112,9 @@ class Lane:
         if self._work:  # asking is cheaper than waking nobody
             self._work.unpark()
 
-    @asynccontextmanager
-    async def between_rounds(self) -> AsyncIterator[None]:
-        """No round is in flight within the block; appends queue up meanwhile."""
-        try:
-            async with self._turn:
-                yield
-        finally:
-            self._pause.unpark_all()
+    def between_rounds(self) -> "BetweenRounds":
+        """No round is in flight within the block (async with); appends queue up meanwhile."""
+        return BetweenRounds(self._turn, self._pause)
 
     async def drained(self) -> None:
         """Return when everything submitted so far is answered."""

@@ -140,10 +140,22 @@ class ExpressProduce:
         return self._template.destination.logs[self._index].log_start_offset
 
 
-class ExpressProduceSeveral(PendingReply["Reply"]):
+class ExpressProduceSeveral:
     """Batches for several partitions; see `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_appends", "_beginning", "_connection", "_frame", "_lane", "_now_s", "_places", "_produced")
+    __slots__ = (
+        "_appends",
+        "_beginning",
+        "_connection",
+        "_frame",
+        "_lane",
+        "_now_s",
+        "_pending",
+        "_places",
+        "_produced",
+        "call_when_settled",
+        "deadline_s",
+    )
 
     two_stage: Final = True
     holds_frame: Final = True
@@ -159,7 +171,9 @@ class ExpressProduceSeveral(PendingReply["Reply"]):
         produced: Sequence[Produced],
         appends: Sequence[PendingAppend],
     ) -> None:
-        super().__init__(appends, self.reply, now_s + beginning.timeout_s)
+        self._pending = PendingReply(appends, lambda: None)
+        self.call_when_settled = self._pending.call_when_settled
+        self.deadline_s = now_s + beginning.timeout_s
         self._lane = lane
         self._frame = frame
         self._connection = connection
@@ -168,6 +182,10 @@ class ExpressProduceSeveral(PendingReply["Reply"]):
         self._places = places
         self._produced = produced
         self._appends = appends
+
+    @property
+    def is_settled(self) -> bool:
+        return self._pending.is_settled
 
     def begin(self) -> None:
         raise AssertionError("it has begun")
