@@ -310,7 +310,7 @@ class ClassicGroup(Generic[AskerT]):
             try:
                 self._leave(turn, claim)
             except GroupError as error:
-                outcomes.append(error)
+                outcomes.append(error.with_traceback(None))
             else:
                 outcomes.append(None)
         if len(self.members) < count:

@@ -111,7 +111,7 @@ class GroupTable(Generic[AskerT]):
         try:
             entry.group.heartbeat(self._turn(moment), claim)
         except GroupError as error:
-            answer = error
+            answer = error.with_traceback(None)
         return Effects(entry, [(asker, answer)], [])  # it only moves a deadline, and later at that
 
     def leave(self, moment: Moment, group_id: str, leaving: Sequence[Claim], asker: AskerT) -> Effects[AskerT]:
@@ -132,7 +132,7 @@ class GroupTable(Generic[AskerT]):
         try:
             step(turn, entry.group)
         except GroupError as error:
-            turn.answer(asker, error)
+            turn.answer(asker, error.with_traceback(None))  # which leads to this turn, and so in a cycle
         return self._done(turn, entry)
 
     def _done(self, turn: Turn[AskerT], entry: Entry[AskerT]) -> Effects[AskerT]:
@@ -169,7 +169,7 @@ class GroupTable(Generic[AskerT]):
             try:
                 entry.group.check_commit(self._turn(moment), claim)
             except GroupError as error:
-                return Effects(entry, [(asker, error)], [])
+                return Effects(entry, [(asker, error.with_traceback(None))], [])
         entry = entry or self._create(group_id)
         wall_ms = moment.wall_ms
         expires_ms = NO_EXPIRY_MS if retention_ms == DEFAULT_RETENTION_MS else wall_ms + retention_ms
