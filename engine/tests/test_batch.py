@@ -33,6 +33,7 @@ from engine.errors import (
     RecordListTooLarge,
     UnsupportedCompressionType,
 )
+from engine.plain_batch import build_plain_batch
 
 NOW_MS = 1_700_000_000_000
 LIMITS = ProduceLimits(
@@ -87,6 +88,13 @@ def test_built_batches_walk_back_to_their_records(records: list[Record]) -> None
     walked = list(walk_records(header, bytes(batch[61:])))
     assert walked == [record._replace(offset_delta=delta) for delta, record in enumerate(records)]
     assert header.max_timestamp_ms == max(record.timestamp_ms for record in records)
+
+
+def test_a_plain_batch_is_one_of_records_without_headers_of_one_time() -> None:
+    pairs = [(b"key", b"value"), (b"gone", None), (b"", b""), (b"k" * 70, b"v" * 2_000)]
+    records = [Record(key, value, NOW_MS) for key, value in pairs]
+    assert build_plain_batch(pairs, NOW_MS) == build_batch(records)
+    assert build_plain_batch(pairs[:1], NOW_MS) == build_batch(records[:1])
 
 
 def test_a_valid_batch_passes() -> None:

@@ -43,10 +43,12 @@ class Beginnings(Generic[T]):
 
     def end(self, frame: bytearray) -> int:
         """Where it ends, or 0 for one of another shape. A frame that ends too early may raise struct.error."""
-        at: int = START + 2 + max(0, _INT16.unpack_from(frame, START)[0])
+        (size,) = _INT16.unpack_from(frame, START)
+        at = START + 2 + (size if size > 0 else 0)
         if not self._is_flexible:
             for gap in self._gaps:
-                at += 2 + max(0, _INT16.unpack_from(frame, at)[0]) + gap
+                (size,) = _INT16.unpack_from(frame, at)
+                at += 2 + gap + (size if size > 0 else 0)
             return at
         if frame[at]:  # tagged fields of the header
             return 0
@@ -60,12 +62,12 @@ class Beginnings(Generic[T]):
 
     def find(self, frame: bytearray, end: int) -> T | None:
         """What a frame says whose beginning ends there; None for one that is no request."""
+        if end > START + SIZE_MAX_BYTES:
+            return None
         beginning = bytes(frame[START:end])
         return self._learned.get(beginning) or self._learn(frame, beginning)
 
     def _learn(self, frame: bytearray, beginning: bytes) -> T | None:
-        if len(beginning) > SIZE_MAX_BYTES:
-            return None
         try:
             _, body_start = decode_request_header(frame)
             request = self._request.decode(frame, self._version, body_start, cap=INLINE_ELEMENTS_MAX)

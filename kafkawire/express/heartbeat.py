@@ -47,9 +47,11 @@ class HeartbeatLane:
             return None
         try:
             end = beginnings.end(frame)
-            told = beginnings.find(frame, end) if end and frame[end:] == beginnings.no_tags else None
         except (IndexError, struct.error):
             return None
+        if not end or len(frame) != end + len(beginnings.no_tags) or not frame.endswith(beginnings.no_tags):
+            return None
+        told = beginnings.find(frame, end)
         return None if told is None else self._start(Arrival(frame, connection, now_s), *told)
 
     def _start(self, arrival: Arrival, group_id: str, claim: Claim) -> StartedRequest:

@@ -17,7 +17,8 @@ from coordinator.errors import GroupError
 from coordinator.groups.api import Claim
 from kafkawire.express.beginning import Beginnings
 from kafkawire.express.generally import Arrival, failed, generally
-from kafkawire.express.offset_commit_shape import Commit, CommitShape, OtherShape
+from kafkawire.express.offset_commit_shape import FIRST_VERSION_WITH_EPOCH, CommitShape, OtherShape
+from kafkawire.express.offset_commit_single import Singles
 from kafkawire.handlers.offset_commit import commit, reply_about
 from kafkawire.messages.offset_commit import API_KEY, OffsetCommitRequest
 from kafkawire.requests.context import ANONYMOUS, Operation, ResourceType
@@ -26,8 +27,9 @@ from kafkawire.requests.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from coordinator.api import TopicInfo
+    from coordinator.api import ClusterImage, TopicInfo
     from coordinator.groups.api import Pending
+    from kafkawire.express.offset_commit_shape import Asked
     from kafkawire.requests.api import Api
     from kafkawire.requests.context import BrokerInterfaces
     from kafkawire.requests.started import Reply, StartedRequest
@@ -42,44 +44,65 @@ class Committer(NamedTuple):
     retention_ms: int
 
 
+class _Shapes(NamedTuple):
+    """Of one version."""
+
+    beginnings: Beginnings[Committer]
+    topics: CommitShape
+    singles: Singles[Committer] | None
+
+
 class CommitLane:
     """Implements `kafkawire.requests.api.Lane`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
         self._broker = broker
         self._api = api
-        versions = range(api.served_min, api.max_version + 1)
-        self._shapes = {
-            version: (Beginnings(OffsetCommitRequest, version, _committer), CommitShape(version))
-            for version in versions
-        }
+        self._image: ClusterImage | None = None  # under which the singles were learned
+        self._shapes = {version: _shapes(version) for version in range(api.served_min, api.max_version + 1)}
 
     def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
-        found = None if frame[2] else self._shapes.get(frame[3])
-        if found is None:
+        shapes = None if frame[2] else self._shapes.get(frame[3])
+        if shapes is None:
             return None
-        beginnings, shape = found
+        if self._image is not self._broker.cluster.image:
+            self._forget()
+        found = (shapes.singles and shapes.singles.read(frame)) or self._read(shapes, frame)
+        return None if found is None else self._start(Arrival(frame, connection, now_s), *found)
+
+    def _read(self, shapes: _Shapes, frame: bytearray) -> tuple[Committer, Asked] | None:
+        assert self._image is not None
         try:
-            end = beginnings.end(frame)
-            asked = shape.read(frame, end, self._broker.cluster.image) if end else None
+            end = shapes.beginnings.end(frame)
+            asked = shapes.topics.read(frame, end, self._image) if end else None
         except (OtherShape, IndexError, UnicodeDecodeError, struct.error):
             return None
-        committer = beginnings.find(frame, end)
+        committer = shapes.beginnings.find(frame, end)
         if asked is None or committer is None:
             return None
-        return self._start(Arrival(frame, connection, now_s), committer, asked)
+        if shapes.singles is not None:
+            shapes.singles.learn(frame, committer, asked)
+        return committer, asked
 
-    def _start(self, arrival: Arrival, committer: Committer, asked: Commit) -> StartedRequest:
+    def _forget(self) -> None:
+        """The cluster has changed: a topic may be another one, or gone."""
+        self._image = self._broker.cluster.image
+        for shapes in self._shapes.values():
+            if shapes.singles is not None:
+                shapes.singles.forget()
+
+    def _start(self, arrival: Arrival, committer: Committer, asked: Asked) -> StartedRequest:
         broker, api = self._broker, self._api
         counters = broker.metrics.by_api[API_KEY]
         counters.requests += 1
         counters.request_size_bytes += len(arrival.frame)
+        topics, offsets, reply = asked
+        group_id, claim, retention_ms = committer
         try:
-            found = self._authorized(arrival.connection.peer_host, committer.group_id, asked.topics)
-            if found is asked.topics:
-                group_id, claim, retention_ms = committer
-                pending = broker.groups.commit(group_id, claim, asked.offsets, retention_ms)
-                return ExpressCommit(self, arrival, asked, pending)
+            found = self._authorized(arrival.connection.peer_host, group_id, topics)
+            if found is topics:
+                pending = broker.groups.commit(group_id, claim, offsets, retention_ms)
+                return ExpressCommit(self, arrival, topics, reply, pending)
         except Exception as error:
             return failed(broker, api, arrival, error)
         return generally(broker, api, arrival, lambda context, request: commit(context, request, found))
@@ -113,18 +136,24 @@ class CommitLane:
 class ExpressCommit:
     """See `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_arrival", "_asked", "_lane", "_pending")
+    __slots__ = ("_arrival", "_lane", "_pending", "_reply", "_topics")
 
     two_stage: Final = True
     holds_frame: Final = True
     deadline_s: Final = inf
 
     def __init__(
-        self, lane: CommitLane, arrival: Arrival, asked: Commit, pending: Pending[list[GroupError | None]]
+        self,
+        lane: CommitLane,
+        arrival: Arrival,
+        topics: list[TopicInfo],
+        reply: bytes,
+        pending: Pending[list[GroupError | None]],
     ) -> None:
         self._lane = lane
         self._arrival = arrival
-        self._asked = asked
+        self._topics = topics
+        self._reply = reply
         self._pending = pending
 
     @property
@@ -143,11 +172,16 @@ class ExpressCommit:
         except GroupError:
             is_refused = True
         if is_refused:
-            return self._lane.reply_generally(self._arrival, self._asked.topics, self._pending)
+            return self._lane.reply_generally(self._arrival, self._topics, self._pending)
         self._lane.note(self._arrival)
-        return [self._arrival.frame[4:8] + self._asked.reply]
+        return [self._arrival.frame[4:8] + self._reply]
 
 
 def _committer(request: OffsetCommitRequest) -> Committer:
     claim = Claim(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     return Committer(request.group_id, claim, request.retention_time_ms)
+
+
+def _shapes(version: int) -> _Shapes:
+    singles = Singles[Committer](version) if version >= FIRST_VERSION_WITH_EPOCH else None
+    return _Shapes(Beginnings(OffsetCommitRequest, version, _committer), CommitShape(version), singles)

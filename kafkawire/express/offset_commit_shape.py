@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.groups.api import NO_EPOCH, OffsetToCommit
 from kafkawire.express.beginning import LONG_LENGTH
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from coordinator.api import ClusterImage, TopicInfo
 
+    # The topics, their offsets, and the reply behind the correlation id when all of these are committed.
+    Asked = tuple[list[TopicInfo], list[OffsetToCommit], bytes]
+
 FIRST_VERSION_WITH_EPOCH: Final = 6
 _TOPIC_ID_SIZE_BYTES: Final = 16
 
@@ -32,14 +35,6 @@ _INT32: Final = Struct(">i")
 
 class OtherShape(Exception):
     """For the general path to look at."""
-
-
-class Commit(NamedTuple):
-    """What a request asks for, and its reply behind the correlation id when all of that is done."""
-
-    topics: list[TopicInfo]
-    offsets: list[OffsetToCommit]
-    reply: bytes
 
 
 class CommitShape:
@@ -53,30 +48,41 @@ class CommitShape:
         empty = b"".join([response_header(API_KEY, version, 0), *OffsetCommitResponse().encode(version)])
         self._reply_head = empty[4 : -2 if self._is_flexible else -4]  # up to the count of topics
 
-    def read(self, frame: bytearray, at: int, image: ClusterImage) -> Commit:
-        """The topics that begin there, all of them known, and the end of the request.
+    def read(self, frame: bytearray, at: int, image: ClusterImage) -> Asked:
+        """What the topics that begin there ask for, all of them known, up to the end of the request.
 
         Raises OtherShape, IndexError, struct.error, UnicodeDecodeError.
         """
-        commit = Commit([], [], b"")
+        topics: list[TopicInfo] = []
+        offsets: list[OffsetToCommit] = []
         reply: list[bytes | bytearray] = [self._reply_head]
         copied = at  # up to there all is in the reply that belongs there
         topic_count, at = self._count(frame, at)
         for _ in range(topic_count):
             topic, at = self._topic(frame, at, image)
             count, at = self._count(frame, at)
-            if len(commit.offsets) + count > INLINE_ELEMENTS_MAX:
+            if len(offsets) + count > INLINE_ELEMENTS_MAX:
                 raise OtherShape
             reply.append(frame[copied:at])
-            copied = self._rows(frame, at, count, topic, commit.offsets)
-            reply += [self._reply_row(one.partition, 0) for one in commit.offsets[-count:]]
-            commit.topics.append(topic)
+            copied = self._rows(frame, at, count, topic, offsets, reply)
+            topics.append(topic)
             at = self._end(frame, copied)
-        reply.append(frame[copied : self._end(frame, at)])
-        return commit._replace(reply=b"".join(reply))
+        end = self._end(frame, at)
+        if end != len(frame):
+            raise OtherShape
+        reply.append(frame[copied:end])
+        return topics, offsets, b"".join(reply)
 
-    def _rows(self, frame: bytearray, at: int, count: int, topic: TopicInfo, offsets: list[OffsetToCommit]) -> int:
-        """Adds what is to be committed to a topic; where it ends."""
+    def _rows(
+        self,
+        frame: bytearray,
+        at: int,
+        count: int,
+        topic: TopicInfo,
+        offsets: list[OffsetToCommit],
+        reply: list[bytes | bytearray],
+    ) -> int:
+        """Adds the partitions of a topic; where they end."""
         rest, metadata = self._rest(frame, at + (16 if self._has_epochs else 12))
         layout = _layout("iqi" if self._has_epochs else "iq", len(rest))
         end = at + count * layout.size
@@ -85,11 +91,12 @@ class CommitShape:
         rows: Iterable[Any] = layout.iter_unpack(memoryview(frame)[at:end])
         if not self._has_epochs:
             rows = ((index, offset, NO_EPOCH, same) for index, offset, same in rows)
-        name, partition_count = topic.name, len(topic.partitions)
+        name, partition_count, reply_row = topic.name, len(topic.partitions), self._reply_row
         for index, offset, epoch, same in rows:
             if same != rest or not 0 <= index < partition_count:
                 raise OtherShape
             offsets.append(OffsetToCommit(name, index, offset, epoch, metadata))
+            reply.append(reply_row(index, 0))
         return end
 
     def _rest(self, frame: bytearray, at: int) -> tuple[bytes, str]:

@@ -305,6 +305,9 @@ async def test_whatever_groups_are_asked_a_broker_with_lanes_does_as_one_without
                 back = [await leave_and_come_back(side, member) for side in (plain, express)]
                 assert back[0] == back[1]
                 member.update(back[0])
+            if draw.random() < 0.01:
+                for side in (plain, express):
+                    await side.broker.create(f"another-{number}")  # another image
         assert plain.state() == express.state()
         assert express.taken - before >= valid / 2, (express.taken, valid)
 
@@ -333,17 +336,61 @@ def topics_of(one: Recorded) -> list[OffsetCommitRequestTopic]:
     return OffsetCommitRequest.decode(one.frame, header.api_version, body_start).topics
 
 
+def commit_frame(*, group: str = "g", client: str = "c", offset: int = 1, version: int = 9) -> bytes:
+    """Of one offset, of nobody."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(name="plain", partitions=[partition])]
+    request = OffsetCommitRequest(
+        group_id=group, member_id="", generation_id_or_member_epoch=-1, retention_time_ms=-1, topics=topics
+    )
+    return encode_request(request, version, 7, client)
+
+
+async def test_what_was_learned_goes_when_the_cluster_changes() -> None:
+    async with two_brokers() as (plain, express):
+        for side in (plain, express):
+            for offset in (1, 2):
+                await side.finish(side.start(commit_frame(offset=offset)))
+            await side.broker.cluster.real.delete_topic("plain")
+            await side.finish(side.start(commit_frame(offset=3)))
+            await side.broker.create("plain", 1)
+            await side.finish(side.start(commit_frame(offset=4)))
+        assert express.taken == 3
+        assert plain.outcomes == express.outcomes
+        assert plain.outcomes[0] == plain.outcomes[1] == plain.outcomes[3] != plain.outcomes[2]
+        assert plain.state() == express.state()
+
+
+async def test_what_is_behind_a_request_is_left_to_the_general_path() -> None:
+    """It may look like the end of one."""
+    async with two_brokers() as (plain, express):
+        for side in (plain, express):
+            for version in (7, 9):
+                for rest in (b"\0\0", b"\1\0\0\0", b""):
+                    await side.finish(side.start(commit_frame(offset=0, version=version) + rest))
+                    await side.finish(side.start(commit_frame(offset=256, version=version) + rest))
+        assert express.taken == 4
+        assert plain.outcomes == express.outcomes
+        assert plain.state() == express.state()
+
+
 async def test_what_was_learned_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.express.beginning.LEARNED_MAX", 5)
+    for module in ("beginning", "offset_commit_single"):
+        monkeypatch.setattr(f"kafkawire.express.{module}.LEARNED_MAX", 5)
     async with two_brokers() as (_, side):
-        lane: Any = side.lanes[HEARTBEAT].lane
+        beating: Any = side.lanes[HEARTBEAT].lane
+        committing: Any = side.lanes[OFFSET_COMMIT].lane
         for number in range(12):
             request = HeartbeatRequest(group_id=f"group-{number}", member_id="m", generation_id=1)
             await side.finish(side.start(encode_request(request, 4, number, "c")))
-        long = HeartbeatRequest(group_id="g" * 100, member_id="m" * 100, generation_id=1)
-        await side.finish(side.start(encode_request(long, 4, 1, "c" * 400)))
-        assert side.taken == 12
-        assert len(lane._beginnings[4]._learned) == 2
+            await side.finish(side.start(commit_frame(group=f"group-{number}")))
+        assert side.taken == 24
+        for client in ("c" * 600, "c" * 20_000):
+            await side.finish(side.start(encode_request(request, 4, 1, client)))
+            await side.finish(side.start(commit_frame(client=client)))
+        assert side.taken == 24
+        beginnings, _, singles = committing._shapes[9]
+        assert len(beating._beginnings[4]._learned) == len(beginnings._learned) == len(singles._learned) == 2
 
 
 @pytest.mark.parametrize("call", ["heartbeat", "commit"])
@@ -357,9 +404,7 @@ async def test_a_bug_behind_a_lane_is_answered_as_one_behind_the_general_path(
     async with two_brokers() as (plain, express):
         for side in (plain, express):
             await side.finish(side.start(encode_request(HeartbeatRequest(group_id="g", member_id="m"), 4, 1, "c")))
-            partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
-            topics = [OffsetCommitRequestTopic(name="plain", partitions=[partition])]
-            await side.finish(side.start(encode_request(OffsetCommitRequest(group_id="g", topics=topics), 9, 1, "c")))
+            await side.finish(side.start(commit_frame()))
         assert express.taken == 2
         assert plain.outcomes == express.outcomes
         assert plain.state() == express.state()
