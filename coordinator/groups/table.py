@@ -172,7 +172,9 @@ class GroupTable(Generic[AskerT]):
                 return Effects(entry, [(asker, error.with_traceback(None))], [])
         entry = entry or self._create(group_id)
         wall_ms = moment.wall_ms
-        expires_ms = NO_EXPIRY_MS if retention_ms == DEFAULT_RETENTION_MS else wall_ms + retention_ms
+        expires_ms = NO_EXPIRY_MS
+        if retention_ms != DEFAULT_RETENTION_MS:
+            expires_ms = min(wall_ms + retention_ms, NEVER_MS)  # a record has no room for more
         outcomes: list[GroupError | None] = []
         records: list[StateRecord] = []
         prefixes: dict[str, bytes] = {}
