@@ -33,11 +33,17 @@ def generally(
     header, body_start = decode_request_header(arrival.frame)
     request: Any = api.request.decode(arrival.frame, header.api_version, body_start)
     context = RequestContext(broker, arrival.connection, *header[:3], header.client_id, (), arrival.now_s, ANONYMOUS)
-    return Dispatched(api, context, request, finish(context, request))
+    try:
+        second_stage = finish(context, request)
+    except Exception as error:
+        second_stage = answered(answer_failure(api, context, request, error))
+    return Dispatched(api, context, request, second_stage)
 
 
 def failed(broker: BrokerInterfaces, api: Api, arrival: Arrival, error: Exception) -> Dispatched:
     """The request whose handler has failed."""
-    return generally(
-        broker, api, arrival, lambda context, request: answered(answer_failure(api, context, request, error))
-    )
+
+    def fail(context: RequestContext, request: Any) -> SecondStage:
+        raise error
+
+    return generally(broker, api, arrival, fail)

@@ -232,7 +232,7 @@ class GroupTraffic:
         shapes = ((1,),) * 6 + ((4, 4), (12,), (1, 3), (3, 1), (150,), (0,), ())
         request = OffsetCommitRequest(
             topics=[self._topic(count) for count in draw.choice(shapes)],
-            retention_time_ms=draw.choice((-1, -1, 3_600_000)),
+            retention_time_ms=draw.choice((-1, -1, 3_600_000, -5, 2**63 - 1)),
             **member,
         )
         return self._encoded(request, draw.choice((2, 3, 4, 5, 6, 7, 8, 9, 9, 10)))
@@ -336,12 +336,14 @@ def topics_of(one: Recorded) -> list[OffsetCommitRequestTopic]:
     return OffsetCommitRequest.decode(one.frame, header.api_version, body_start).topics
 
 
-def commit_frame(*, group: str = "g", client: str = "c", offset: int = 1, version: int = 9) -> bytes:
-    """Of one offset, of nobody."""
+def commit_frame(
+    *, group: str = "g", client: str = "c", offset: int = 1, version: int = 9, topics: tuple[str, ...] = ("plain",)
+) -> bytes:
+    """Of one offset each, of nobody."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-    topics = [OffsetCommitRequestTopic(name="plain", partitions=[partition])]
+    asked = [OffsetCommitRequestTopic(name=name, partitions=[partition]) for name in topics]
     request = OffsetCommitRequest(
-        group_id=group, member_id="", generation_id_or_member_epoch=-1, retention_time_ms=-1, topics=topics
+        group_id=group, member_id="", generation_id_or_member_epoch=-1, retention_time_ms=2**63 - 1, topics=asked
     )
     return encode_request(request, version, 7, client)
 
@@ -405,6 +407,7 @@ async def test_a_bug_behind_a_lane_is_answered_as_one_behind_the_general_path(
         for side in (plain, express):
             await side.finish(side.start(encode_request(HeartbeatRequest(group_id="g", member_id="m"), 4, 1, "c")))
             await side.finish(side.start(commit_frame()))
-        assert express.taken == 2
+            await side.finish(side.start(commit_frame(topics=("plain", "secret"))))
+        assert express.taken == 3
         assert plain.outcomes == express.outcomes
         assert plain.state() == express.state()
