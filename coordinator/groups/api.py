@@ -142,16 +142,13 @@ class Pending(Protocol[T_co]):
 
     @property
     def is_settled(self) -> bool:
-        """Whether `wait` would return or raise at once."""
+        """Whether there is a result."""
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once, when an answer that is not settled is; it neither waits nor raises."""
+        """Have `callback` called, once, when an answer that is not settled is; there can be one callback."""
 
     def result(self) -> T_co:
         """Of a settled answer. Raises GroupError."""
-
-    async def wait(self) -> T_co:
-        """One task at a time; giving up takes nothing back. Raises GroupError."""
 
 
 class GroupService(Protocol):

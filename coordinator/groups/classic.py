@@ -167,7 +167,7 @@ class ClassicGroup(Generic[AskerT]):
         member.member_id = member_id
         self.members.add(member)
         self._take(turn, member, join, asker)
-        self._hear_of(turn, member)
+        self._hear_of(turn.now_ms, member)
         if self.state is GroupState.STABLE and self.members.elect_protocol() == self.protocol_name:
             self._resume(turn, member, join, leader_before)
         else:
@@ -197,7 +197,7 @@ class ClassicGroup(Generic[AskerT]):
             if member.syncing is not None:
                 turn.answer(member.syncing, RebalanceInProgress(self.group_id))
                 member.syncing = None
-                self._hear_of(turn, member)
+                self._hear_of(turn.now_ms, member)
         self._unsynced.clear()
         self._sync_deadline_ms = NEVER_MS
         is_first = self.state is GroupState.EMPTY
@@ -248,7 +248,7 @@ class ClassicGroup(Generic[AskerT]):
             turn.answer(member.joining, joined_as(self, member))
             member.joining = None
             member.is_new = False
-            self._hear_of(turn, member)
+            self._hear_of(turn.now_ms, member)
 
     # Syncing
 
@@ -272,7 +272,7 @@ class ClassicGroup(Generic[AskerT]):
         if not self._unsynced:
             self._sync_deadline_ms = NEVER_MS
         if self.state is GroupState.STABLE:
-            self._hear_of(turn, member)
+            self._hear_of(turn.now_ms, member)
             turn.answer(asker, Synced(self.protocol_type or "", self.protocol_name or "", member.assignment))
             return
         turn.answer(member.syncing, RebalanceInProgress(self.group_id))
@@ -290,15 +290,15 @@ class ClassicGroup(Generic[AskerT]):
                     member.syncing, Synced(self.protocol_type or "", self.protocol_name or "", member.assignment)
                 )
                 member.syncing = None
-                self._hear_of(turn, member)
+                self._hear_of(turn.now_ms, member)
 
     # Staying and leaving
 
-    def heartbeat(self, turn: Turn[AskerT], claim: Claim) -> None:
+    def heartbeat(self, now_ms: int, claim: Claim) -> None:
         """Heartbeat: RebalanceInProgress tells the member to join again."""
         member = self.members.find(claim)
         self._check_generation(claim)
-        self._hear_of(turn, member)
+        self._hear_of(now_ms, member)
         if self.state is GroupState.PREPARING_REBALANCE:
             raise RebalanceInProgress(self.group_id)
 
@@ -310,7 +310,7 @@ class ClassicGroup(Generic[AskerT]):
             try:
                 self._leave(turn, claim)
             except GroupError as error:
-                outcomes.append(error)
+                outcomes.append(error.with_traceback(None))
             else:
                 outcomes.append(None)
         if len(self.members) < count:
@@ -360,7 +360,7 @@ class ClassicGroup(Generic[AskerT]):
         if self.state is GroupState.PREPARING_REBALANCE:
             self._complete_join_if_all_are_there(turn)
 
-    def check_commit(self, turn: Turn[AskerT], claim: Claim) -> None:
+    def check_commit(self, now_ms: int, claim: Claim) -> None:
         """Whether these may commit offsets; a member that does is alive (ClassicGroup.validateOffsetCommit)."""
         if claim.generation_id == NO_GENERATION and not claim.member_id and claim.instance_id is None:
             if self.state is not GroupState.EMPTY:
@@ -372,7 +372,7 @@ class ClassicGroup(Generic[AskerT]):
         self._check_generation(claim)
         if self.state is GroupState.COMPLETING_REBALANCE:
             raise RebalanceInProgress(self.group_id)
-        self._hear_of(turn, member)
+        self._hear_of(now_ms, member)
 
     def reject_assignment(self, turn: Turn[AskerT], error: GroupError) -> None:
         """What the leader said cannot be kept: nobody is told, and all join again."""
@@ -384,14 +384,14 @@ class ClassicGroup(Generic[AskerT]):
     def wake(self, turn: Turn[AskerT]) -> None:
         """Nothing was heard while nobody listened: each has a session's time to say that it is there."""
         for member in self.members:
-            self._hear_of(turn, member)
+            self._hear_of(turn.now_ms, member)
         if len(self.members) > self._settings.members_max:
             self._rebalance(turn)
 
     # Who asks
 
-    def _hear_of(self, turn: Turn[AskerT], member: Member[AskerT]) -> None:
-        member.deadline_ms = turn.now_ms + member.session_timeout_ms
+    def _hear_of(self, now_ms: int, member: Member[AskerT]) -> None:
+        member.deadline_ms = now_ms + member.session_timeout_ms
 
     def _check_generation(self, claim: Claim) -> None:
         if claim.generation_id != self.generation_id:

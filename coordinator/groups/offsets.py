@@ -40,7 +40,10 @@ class GroupOffsets:
         return map(self._by_topic.get(topic, {}).get, partitions)
 
     def put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
-        self._by_topic.setdefault(topic, {})[partition] = committed
+        of_topic = self._by_topic.get(topic)
+        if of_topic is None:
+            of_topic = self._by_topic[topic] = {}
+        of_topic[partition] = committed
 
     def remove(self, topic: str, partition: int) -> None:
         """No effect when there is none."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Generic, TypeVar
-
-import trio
 
 from coordinator.errors import GroupError
 
@@ -18,49 +17,36 @@ _OPEN = object()
 class Answer(Generic[T]):
     """A `coordinator.groups.api.Pending`; settled once, with a GroupError for a refusal."""
 
-    __slots__ = ("_callbacks", "_outcome")
+    __slots__ = ("_callback", "outcome")
 
     def __init__(self) -> None:
-        self._outcome: object = _OPEN
-        self._callbacks: list[Callable[[], None]] = []
+        self.outcome: object = _OPEN
+        self._callback: Callable[[], None] | None = None
 
     @property
     def is_settled(self) -> bool:
         """See `Pending`."""
-        return self._outcome is not _OPEN
-
-    @property
-    def outcome(self) -> object:
-        """Of one that is settled."""
-        return self._outcome
+        return self.outcome is not _OPEN
 
     def settle(self, outcome: object) -> None:
         """A second time has no effect: the group may be gone while the answer is held back."""
-        if self._outcome is not _OPEN:
+        if self.outcome is not _OPEN:
             return
-        self._outcome = outcome
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
+        self.outcome = outcome
+        callback, self._callback = self._callback, None
+        if callback is not None:
             callback()
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         """See `Pending`."""
-        self._callbacks.append(callback)
+        self._callback = callback
 
     def result(self) -> T:
-        """See `Pending`."""
-        assert self._outcome is not _OPEN
-        if isinstance(self._outcome, GroupError):
-            raise self._outcome
-        return self._outcome  # type: ignore[return-value]  # the table answers each command with its kind
-
-    async def wait(self) -> T:
-        """See `Pending`."""
-        if not self.is_settled:
-            settled = trio.Event()
-            self.call_when_settled(settled.set)
-            await settled.wait()
-        return self.result()
+        """See `Pending`. Raised is a copy: what is kept here would keep, by its traceback, all who ask, in a cycle."""
+        assert self.outcome is not _OPEN
+        if isinstance(self.outcome, GroupError):
+            raise copy(self.outcome)
+        return self.outcome  # type: ignore[return-value]  # the table answers each command with its kind
 
 
 def settled(outcome: object) -> Answer[object]:

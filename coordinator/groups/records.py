@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from coordinator.groups.api import NO_EPOCH, NO_EXPIRY_MS, CommittedOffset
+from coordinator.state_log import StateRecord
 
 OFFSET_TYPES: Final = (0, 1)
 GROUP_TYPE: Final = 2
@@ -151,15 +152,16 @@ def encode_key(key: Key) -> bytes:
 
 def offset_key_prefix(group_id: str, topic: str) -> bytes:
     """What the keys of a group's offsets of one topic begin with."""
-    return b"".join((_OFFSET_TYPE, _string(group_id), _string(topic)))
+    return _OFFSET_TYPE + _string(group_id) + _string(topic)
 
 
-def encode_offset(prefix: bytes, partition: int, value: CommittedOffset) -> tuple[bytes, bytes]:
-    """Key and value; a commit may have thousands."""
+def encode_offset(prefix: bytes, partition: int, value: CommittedOffset) -> StateRecord:
+    """A commit may have thousands."""
     key = prefix + _INT32.pack(partition)
-    if value.metadata or value.expires_ms != NO_EXPIRY_MS:
-        return key, _encode_offset(value)
-    return key, _PLAIN_OFFSET_3.pack(3, value.offset, value.leader_epoch, 0, value.committed_ms)
+    offset, leader_epoch, metadata, committed_ms, expires_ms = value
+    if metadata or expires_ms != NO_EXPIRY_MS:
+        return StateRecord(key, _encode_offset(value))
+    return StateRecord(key, _PLAIN_OFFSET_3.pack(3, offset, leader_epoch, 0, committed_ms))
 
 
 def decode_key(data: memoryview) -> Key:

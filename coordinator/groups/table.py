@@ -109,9 +109,9 @@ class GroupTable(Generic[AskerT]):
             return _refused(asker, UnknownMember(claim.member_id))
         answer: GroupError | None = None
         try:
-            entry.group.heartbeat(self._turn(moment), claim)
+            entry.group.heartbeat(moment.now_ms, claim)
         except GroupError as error:
-            answer = error
+            answer = error.with_traceback(None)
         return Effects(entry, [(asker, answer)], [])  # it only moves a deadline, and later at that
 
     def leave(self, moment: Moment, group_id: str, leaving: Sequence[Claim], asker: AskerT) -> Effects[AskerT]:
@@ -132,7 +132,7 @@ class GroupTable(Generic[AskerT]):
         try:
             step(turn, entry.group)
         except GroupError as error:
-            turn.answer(asker, error)
+            turn.answer(asker, error.with_traceback(None))  # which leads to this turn, and so in a cycle
         return self._done(turn, entry)
 
     def _done(self, turn: Turn[AskerT], entry: Entry[AskerT]) -> Effects[AskerT]:
@@ -167,23 +167,25 @@ class GroupTable(Generic[AskerT]):
             return _refused(asker, UnknownGroup(group_id))
         if entry is not None:
             try:
-                entry.group.check_commit(self._turn(moment), claim)
+                entry.group.check_commit(moment.now_ms, claim)
             except GroupError as error:
-                return Effects(entry, [(asker, error)], [])
+                return Effects(entry, [(asker, error.with_traceback(None))], [])
         entry = entry or self._create(group_id)
         wall_ms = moment.wall_ms
-        expires_ms = NO_EXPIRY_MS if retention_ms == DEFAULT_RETENTION_MS else wall_ms + retention_ms
+        expires_ms = NO_EXPIRY_MS
+        if retention_ms != DEFAULT_RETENTION_MS:
+            expires_ms = min(wall_ms + retention_ms, NEVER_MS)  # a record has no room for more
         outcomes: list[GroupError | None] = []
         records: list[StateRecord] = []
         prefixes: dict[str, bytes] = {}
-        for one in offsets:
-            if self._is_too_long(one.metadata):
-                outcomes.append(OffsetMetadataTooLarge(f"{len(one.metadata)} characters"))
+        for topic, partition, offset, leader_epoch, metadata in offsets:
+            if metadata and self._is_too_long(metadata):
+                outcomes.append(OffsetMetadataTooLarge(f"{len(metadata)} characters"))
                 continue
-            committed = CommittedOffset(one.offset, one.leader_epoch, one.metadata, wall_ms, expires_ms)
-            entry.offsets.put(one.topic, one.partition, committed)
-            prefix = prefixes.get(one.topic) or prefixes.setdefault(one.topic, offset_key_prefix(group_id, one.topic))
-            records.append(StateRecord(*encode_offset(prefix, one.partition, committed)))
+            committed = CommittedOffset(offset, leader_epoch, metadata, wall_ms, expires_ms)
+            entry.offsets.put(topic, partition, committed)
+            prefix = prefixes.get(topic) or prefixes.setdefault(topic, offset_key_prefix(group_id, topic))
+            records.append(encode_offset(prefix, partition, committed))
             outcomes.append(None)
         self.counters.commits += len(records)
         return Effects(entry, [(asker, outcomes)], records)

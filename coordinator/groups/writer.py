@@ -100,12 +100,16 @@ class RoundWriter:
     def ready(self, shard: Writable) -> None:
         """It has records to write."""
         self._ready[shard] = None
-        self._work.unpark()
+        self._wake()
 
     def settled(self, shard: Writable, written: Round) -> None:
         """A round of its is durable, or lost."""
         self._settled.append((shard, written))
-        self._work.unpark()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._work:  # asking is cheaper than waking nobody
+            self._work.unpark()
 
     async def run(self) -> None:
         """Answers what is durable, then has the next rounds appended."""
@@ -147,6 +151,9 @@ def _try(shard: Writable, step: Callable[[Round], None], written: Round) -> None
 
 
 def _batches(records: Sequence[StateRecord], log: StateLog) -> Iterator[Sequence[StateRecord]]:
+    if len(records) == 1:
+        yield records
+        return
     first, size_bytes, size_max_bytes = 0, log.batch_overhead_bytes, log.batch_size_max_bytes
     for number, record in enumerate(records):
         record_size_bytes = log.size_of(record)

@@ -18,6 +18,7 @@ from engine.batch import (
 from engine.errors import (
     CorruptMessage,
 )
+from engine.plain_batch import build_plain_batch
 from engine.tests.single_batches import NOW_MS, one
 
 names = st.binary(max_size=20)
@@ -43,6 +44,13 @@ def test_built_batches_walk_back_to_their_records(records: list[Record]) -> None
     walked = list(walk_records(header, bytes(batch[61:])))
     assert walked == [record._replace(offset_delta=delta) for delta, record in enumerate(records)]
     assert header.max_timestamp_ms == max(record.timestamp_ms for record in records)
+
+
+def test_a_plain_batch_is_one_of_records_without_headers_of_one_time() -> None:
+    pairs = [(b"key", b"value"), (b"gone", None), (b"", b""), (b"k" * 70, b"v" * 2_000)]
+    records = [Record(key, value, NOW_MS) for key, value in pairs]
+    assert build_plain_batch(pairs, NOW_MS) == build_batch(records)
+    assert build_plain_batch(pairs[:1], NOW_MS) == build_batch(records[:1])
 
 
 def test_stamps_lie_outside_the_crc() -> None:

@@ -10,8 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkawire.express.fetch import FetchLane
+from kafkawire.express.heartbeat import HeartbeatLane
+from kafkawire.express.offset_commit import CommitLane
 from kafkawire.express.produce import ProduceLane
 from kafkawire.messages.fetch import API_KEY as FETCH
+from kafkawire.messages.heartbeat import API_KEY as HEARTBEAT
+from kafkawire.messages.offset_commit import API_KEY as OFFSET_COMMIT
 from kafkawire.messages.produce import API_KEY as PRODUCE
 
 if TYPE_CHECKING:
@@ -24,4 +28,9 @@ if TYPE_CHECKING:
 def lanes(broker: BrokerInterfaces, table: Iterable[Api]) -> Mapping[int, Lane]:
     """By API key."""
     by_key = {api.key: api for api in table}
-    return {PRODUCE: ProduceLane(broker, by_key[PRODUCE]), FETCH: FetchLane(broker, by_key[FETCH])}
+    return {
+        PRODUCE: ProduceLane(broker, by_key[PRODUCE]),
+        FETCH: FetchLane(broker, by_key[FETCH]),
+        OFFSET_COMMIT: CommitLane(broker, by_key[OFFSET_COMMIT]),
+        HEARTBEAT: HeartbeatLane(broker, by_key[HEARTBEAT]),
+    }

@@ -37,8 +37,11 @@ def refuse(context: RequestContext, request: HeartbeatRequest, code: ErrorCode) 
     return HeartbeatResponse(error_code=code)
 
 
-def _respond(pending: Pending[None]) -> HeartbeatResponse:
+def code_told(pending: Pending[None]) -> ErrorCode:
+    """What the member is told when its answer is settled."""
     code = code_of(pending)
-    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        code = ErrorCode.NONE
-    return HeartbeatResponse(error_code=code)
+    return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
+
+
+def _respond(pending: Pending[None]) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=code_told(pending))

@@ -13,12 +13,14 @@ GROUP_ID_NOT_FOUND where it was ILLEGAL_GENERATION before (KIP-848), 10 topic id
 from __future__ import annotations
 
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import GroupError, UnknownGroup
 from coordinator.groups.api import Claim, OffsetToCommit
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -26,10 +28,12 @@ from kafkawire.messages.offset_commit import (
 )
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
-from kafkawire.requests.pending_reply import PendingReply, answered, tell_refusals
+from kafkawire.requests.pending_reply import PendingReply, answered
 from kafkawire.requests.topic_lookup import find_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from coordinator.api import TopicInfo
     from coordinator.groups.api import Pending
 
@@ -38,38 +42,46 @@ FIRST_VERSION_WITH_IDS: Final = 10
 
 
 def handle(context: RequestContext, request: OffsetCommitRequest) -> PendingReply[OffsetCommitResponse]:
-    """Commits, in one go, all that may be committed."""
-    response = OffsetCommitResponse(topics=[])
-    rows: list[OffsetCommitResponsePartition] = []  # of what is committed
-    offsets: list[OffsetToCommit] = []
+    """Finds out what may be committed, and commits it."""
     may_commit = context.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
-    for topic in request.topics:
-        found = _find_topic(context, topic) if may_commit else ErrorCode.GROUP_AUTHORIZATION_FAILED
-        answers: list[OffsetCommitResponsePartition] = []
-        response.topics.append(OffsetCommitResponseTopic(topic_id=topic.topic_id, name=topic.name, partitions=answers))
-        for asked in topic.partitions:
-            row = OffsetCommitResponsePartition(partition_index=asked.partition_index)
-            answers.append(row)
-            if isinstance(found, ErrorCode):
-                row.error_code = found
-            elif not 0 <= asked.partition_index < len(found.partitions):
-                row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                rows.append(row)
-                offsets.append(
-                    OffsetToCommit(
-                        found.name,
-                        asked.partition_index,
-                        asked.committed_offset,
-                        asked.committed_leader_epoch,
-                        asked.committed_metadata or "",
-                    )
-                )
+    found = [
+        _find_topic(context, topic) if may_commit else ErrorCode.GROUP_AUTHORIZATION_FAILED for topic in request.topics
+    ]
+    return commit(context, request, found)
+
+
+def commit(
+    context: RequestContext, request: OffsetCommitRequest, found: Sequence[TopicInfo | ErrorCode]
+) -> PendingReply[OffsetCommitResponse]:
+    """Commits, in one go, all that may be committed. Of each topic in the request, `found` is what there is of it."""
+    offsets = [
+        OffsetToCommit(
+            info.name,
+            asked.partition_index,
+            asked.committed_offset,
+            asked.committed_leader_epoch,
+            asked.committed_metadata or "",
+        )
+        for topic, info in zip(request.topics, found, strict=True)
+        if not isinstance(info, ErrorCode)
+        for asked in topic.partitions
+        if not _refusal(info, asked)
+    ]
     if not offsets:
-        return answered(response)
+        return answered(_told(request, found, iter(())))
     claim = Claim(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
     pending = context.broker.groups.commit(request.group_id, claim, offsets, request.retention_time_ms)
-    return PendingReply([pending], partial(_respond, context.api_version, response, rows, pending))
+    return reply_about(context, request, found, pending)
+
+
+def reply_about(
+    context: RequestContext,
+    request: OffsetCommitRequest,
+    found: Sequence[TopicInfo | ErrorCode],
+    pending: Pending[list[GroupError | None]],
+) -> PendingReply[OffsetCommitResponse]:
+    """The reply when the group has said what becomes of all that may be committed."""
+    return PendingReply([pending], partial(_respond, context.api_version, request, found, pending))
 
 
 def refuse(context: RequestContext, request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
@@ -96,8 +108,8 @@ def _find_topic(context: RequestContext, topic: OffsetCommitRequestTopic) -> Top
 
 def _respond(
     version: int,
-    response: OffsetCommitResponse,
-    rows: list[OffsetCommitResponsePartition],
+    request: OffsetCommitRequest,
+    found: Sequence[TopicInfo | ErrorCode],
     pending: Pending[list[GroupError | None]],
 ) -> OffsetCommitResponse:
     try:
@@ -106,8 +118,34 @@ def _respond(
         code = error_code_of(error)
         if isinstance(error, UnknownGroup) and version < FIRST_VERSION_WITH_UNKNOWN_GROUP:
             code = ErrorCode.ILLEGAL_GENERATION
-        for row in rows:
-            row.error_code = code
-        return response
-    tell_refusals(rows, outcomes)
-    return response
+        return _told(request, found, repeat(code))
+    return _told(request, found, (ErrorCode.NONE if one is None else error_code_of(one) for one in outcomes))
+
+
+def _told(
+    request: OffsetCommitRequest, found: Sequence[TopicInfo | ErrorCode], codes: Iterator[ErrorCode]
+) -> OffsetCommitResponse:
+    """Each row by itself; `codes` are of those that may be committed, one after the other."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic_id=topic.topic_id,
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=asked.partition_index, error_code=_refusal(info, asked) or next(codes)
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic, info in zip(request.topics, found, strict=True)
+        ]
+    )
+
+
+def _refusal(info: TopicInfo | ErrorCode, asked: OffsetCommitRequestPartition) -> ErrorCode:
+    """NONE for a partition that may be committed."""
+    if isinstance(info, ErrorCode):
+        return info
+    is_there = 0 <= asked.partition_index < len(info.partitions)
+    return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

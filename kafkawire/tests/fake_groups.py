@@ -69,10 +69,6 @@ class Promise(Generic[T]):
             raise self._outcome
         return self._outcome  # type: ignore[return-value]
 
-    async def wait(self) -> T:
-        await self._settled.wait()
-        return self.result()
-
 
 @dataclass
 class FakeGroups:

@@ -92,7 +92,7 @@ class Script:
         self.group.sync(turn, claim, protocol, assignments, name)
 
     def _heartbeat(self, turn: Turn[str], name: str, options: dict[str, str]) -> None:
-        self.group.heartbeat(turn, self._claim(name, options))
+        self.group.heartbeat(turn.now_ms, self._claim(name, options))
         turn.answers.append((name, Synced("", "", b"ok")))
 
     def _leave(self, turn: Turn[str], name: str, options: dict[str, str]) -> None:

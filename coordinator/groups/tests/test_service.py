@@ -27,6 +27,7 @@ from coordinator.errors import (
 from coordinator.groups.api import Claim, GroupFigures, GroupListing, GroupState, OffsetToCommit, TopicPartition
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators, GroupOptions, partition_of
+from coordinator.groups.tests.answers import result_of
 from coordinator.groups.turn import GroupSettings
 from coordinator.testing import FakeStateLog, FakeViews
 
@@ -149,7 +150,7 @@ def commit(world: World, group: str = "g", offset: int = 5) -> Pending[list[Grou
 
 
 async def offset(world: World, group: str = "g") -> int | None:
-    (found,) = await world.groups.fetch_offsets(group, [("t", [0])]).wait()
+    (found,) = await result_of(world.groups.fetch_offsets(group, [("t", [0])]))
     return None if found is None else found.offset
 
 
@@ -189,8 +190,8 @@ async def test_no_topic_no_coordinator() -> None:
         with pytest.raises(CoordinatorNotAvailable, match="away"):
             await world.groups.coordinator_of("g")
         with pytest.raises(NotCoordinator):
-            await commit(world).wait()
-        assert await world.groups.list_groups().wait() == []
+            await result_of(commit(world))
+        assert await result_of(world.groups.list_groups()) == []
 
 
 async def test_a_partition_without_a_leader_has_no_coordinator() -> None:
@@ -205,15 +206,15 @@ async def test_groups_are_served_while_their_partition_is_led() -> None:
         led = topic(OFFSETS_TOPIC)
         world.cluster.publish(led)
         await trio.testing.wait_all_tasks_blocked(0.001)
-        assert await commit(world).wait() == [None]
+        assert await result_of(commit(world)) == [None]
         assert await offset(world) == 5
         world.cluster.publish(replace(led, partitions=(replace(led.partitions[0], leader=2),) * 4))
         await wait_all_tasks_blocked()
         with pytest.raises(NotCoordinator):
-            await commit(world).wait()
+            await result_of(commit(world))
         world.cluster.publish(replace(led, partitions=(replace(led.partitions[0], leader_epoch=2),) * 4))
         with pytest.raises(NotCoordinator):
-            await commit(world).wait()
+            await result_of(commit(world))
         await wait_all_tasks_blocked()
         assert await offset(world) == 5
 
@@ -225,17 +226,17 @@ async def test_groups_that_may_be_missing_are_not_listed() -> None:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
         with pytest.raises(CoordinatorLoading):
-            await world.groups.list_groups().wait()
+            await result_of(world.groups.list_groups())
 
 
 async def test_a_list_is_of_all_shards_and_durable() -> None:
     async with coordinating() as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
-        await commit(world, "a").wait()
-        await commit(world, "b").wait()
+        await result_of(commit(world, "a"))
+        await result_of(commit(world, "b"))
         expected = [GroupListing("a", "", GroupState.EMPTY), GroupListing("b", "", GroupState.EMPTY)]
-        assert sorted(await world.groups.list_groups().wait()) == expected
+        assert sorted(await result_of(world.groups.list_groups())) == expected
         for log in world.logs.logs.values():
             log.is_slow = True
         commit(world, "a")
@@ -253,7 +254,7 @@ async def test_what_was_committed_to_a_deleted_topic_goes_with_it() -> None:
         read = topic("t")
         world.cluster.publish(topic(OFFSETS_TOPIC), read)
         await wait_all_tasks_blocked()
-        await commit(world).wait()
+        await result_of(commit(world))
         world.cluster.publish(removed=(read,))
         await wait_all_tasks_blocked()
         assert await offset(world) is None
@@ -263,7 +264,7 @@ async def test_offsets_expire_at_the_next_check() -> None:
     async with coordinating(retention_check_interval_ms=3_600_000) as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
-        await commit(world).wait()
+        await result_of(commit(world))
         await trio.sleep(7 * 24 * 3_600 - 10)
         assert await offset(world) == 5
         await trio.sleep(3_600)
@@ -275,13 +276,13 @@ async def test_one_save_is_of_all_shards() -> None:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
         for group in "abcdef":
-            await commit(world, group).wait()
+            await result_of(commit(world, group))
         assert world.view.saves == 0
         await trio.sleep(0.15)
         assert world.view.saves == 1
         await trio.sleep(1)
         assert world.view.saves == 1
-        await commit(world).wait()
+        await result_of(commit(world))
         world.groups.stop()
         await world.groups.close()
         assert (world.view.saves, world.view.is_closed) == (2, True)
@@ -299,7 +300,7 @@ async def test_a_group_needs_an_id_but_to_commit() -> None:
         for asked in refused:
             with pytest.raises(InvalidGroupId):
                 asked.result()
-        assert await commit(world, "").wait() == [None]
+        assert await result_of(commit(world, "")) == [None]
 
 
 async def test_a_stopping_broker_coordinates_nothing() -> None:
@@ -308,15 +309,15 @@ async def test_a_stopping_broker_coordinates_nothing() -> None:
         await wait_all_tasks_blocked()
         world.groups.stop()
         with pytest.raises(NotCoordinator):
-            await commit(world).wait()
+            await result_of(commit(world))
 
 
 async def test_whoever_watches_sees_what_was_committed_and_counted() -> None:
     async with coordinating() as world:
         await world.groups.coordinator_of("g")
         await wait_all_tasks_blocked()
-        await commit(world).wait()
-        await commit(world, "other", offset=7).wait()
+        await result_of(commit(world))
+        await result_of(commit(world, "other", offset=7))
         figures = sorted(world.groups.figures())
         assert figures == [
             GroupFigures("g", GroupState.EMPTY, 0, [(TopicPartition("t", 0), 5)]),
@@ -324,7 +325,7 @@ async def test_whoever_watches_sees_what_was_committed_and_counted() -> None:
         ]
         looking = world.groups.figures()
         next(looking)
-        await world.groups.delete_group("g").wait()
-        await world.groups.delete_group("other").wait()
+        await result_of(world.groups.delete_group("g"))
+        await result_of(world.groups.delete_group("other"))
         assert list(looking) == []
         assert world.groups.counters.commits == 2

@@ -17,6 +17,7 @@ from coordinator.groups.api import Claim, CommittedOffset, Join, Joined, MemberP
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld
 from coordinator.groups.table import GroupTable
+from coordinator.groups.tests.answers import result_of
 from coordinator.groups.turn import GroupSettings
 from coordinator.groups.writer import RoundWriter, ViewMode
 from coordinator.state_view import PartitionChange, StateView
@@ -144,7 +145,7 @@ async def test_a_read_that_saw_a_commit_waits_for_it() -> None:
 async def test_whether_a_group_exists_is_told_when_its_end_is_durable() -> None:
     bench = Bench()
     async with bench.running() as shard:
-        await commit(shard, 5).wait()
+        await result_of(commit(shard, 5))
         bench.log.is_slow = True
         shard.ask(lambda table, _, asker: table.delete_group("g", asker))
         describing = shard.ask(lambda table, _, asker: table.describe("g", asker))
@@ -155,7 +156,7 @@ async def test_whether_a_group_exists_is_told_when_its_end_is_durable() -> None:
 async def test_a_group_that_takes_the_place_of_one_just_deleted_tells_nothing_before_that_is_durable() -> None:
     bench = Bench()
     async with bench.running() as shard:
-        await commit(shard, 5).wait()
+        await result_of(commit(shard, 5))
         bench.log.is_slow = True
         deleted = shard.ask(lambda table, _, asker: table.delete_group("g", asker))
         join(shard)
@@ -200,7 +201,7 @@ async def test_a_round_is_cut_to_what_the_log_takes() -> None:
 async def test_a_failed_log_drops_everything_and_is_read_anew() -> None:
     bench = Bench()
     async with bench.running() as shard:
-        await commit(shard, 1).wait()
+        await result_of(commit(shard, 1))
         bench.log.is_slow = True
         lost, reading, queued = commit(shard, 2), fetch(shard), None
         await wait_all_tasks_blocked()
@@ -230,9 +231,9 @@ async def test_members_who_wait_are_sent_away_when_the_log_fails() -> None:
 async def test_what_somebody_else_wrote_is_read(mode: ViewMode) -> None:
     bench = Bench(mode=mode)
     async with bench.running() as shard:
-        await commit(shard, 1).wait()
+        await result_of(commit(shard, 1))
         bench.log.append([bench.log.records[0]._replace(value=None)], 0)
-        assert await commit(shard, 2, group="another").wait() == [None]
+        assert await result_of(commit(shard, 2, group="another")) == [None]
         await trio.sleep(RELOAD_PAUSE_S)
         await wait_all_tasks_blocked()
         assert offset_of(fetch(shard)) is None
@@ -247,7 +248,7 @@ async def test_a_log_that_cannot_be_read_is_tried_again() -> None:
         bench.log.is_broken = False
         await trio.sleep(RELOAD_PAUSE_S)
         await wait_all_tasks_blocked()
-        assert (await commit(shard, 1).wait()) == [None]
+        assert (await result_of(commit(shard, 1))) == [None]
 
 
 async def test_groups_and_offsets_outlive_the_shard() -> None:
@@ -255,10 +256,10 @@ async def test_groups_and_offsets_outlive_the_shard() -> None:
     async with bench.running() as shard:
         joined = await settled_member(shard)
         claim = Claim(joined.member_id, None, joined.generation_id)
-        await commit(shard, 9, claim).wait()
+        await result_of(commit(shard, 9, claim))
     async with bench.running() as shard:
         assert offset_of(fetch(shard)) == 9
-        assert (await commit(shard, 10, claim).wait()) == [None]
+        assert (await result_of(commit(shard, 10, claim))) == [None]
         stale = Claim(joined.member_id, None, joined.generation_id - 1)
         assert error_of(commit(shard, 11, stale)).__name__ == "IllegalGeneration"
         beat = shard.ask(lambda table, moment, asker: table.heartbeat(moment, "g", claim, asker))
@@ -323,10 +324,10 @@ async def test_a_replaced_request_is_answered() -> None:
 async def test_the_view_has_what_is_durable_and_spares_reading_it() -> None:
     bench = Bench()
     async with bench.running() as shard:
-        await commit(shard, 1).wait()
-        await commit(shard, 2).wait()
+        await result_of(commit(shard, 1))
+        await result_of(commit(shard, 2))
         await bench.save(shard)
-        await commit(shard, 3).wait()
+        await result_of(commit(shard, 3))
     assert await bench.saved_to() == 2
     bench.log.reads.clear()
     async with bench.running() as shard:
@@ -337,9 +338,9 @@ async def test_the_view_has_what_is_durable_and_spares_reading_it() -> None:
 async def test_in_direct_mode_the_view_is_written_before_the_answer() -> None:
     bench = Bench(mode=ViewMode.DIRECT)
     async with bench.running() as shard:
-        await commit(shard, 1).wait()
+        await result_of(commit(shard, 1))
         assert await bench.saved_to() == 1
-        await commit(shard, 2).wait()
+        await result_of(commit(shard, 2))
         assert await bench.saved_to() == 2
 
 
@@ -359,8 +360,8 @@ async def test_the_view_never_has_what_is_not_durable() -> None:
 async def test_a_view_that_is_not_of_this_log_is_discarded(change: str) -> None:
     bench = Bench()
     async with bench.running() as shard:
-        await commit(shard, 1).wait()
-        await commit(shard, 2).wait()
+        await result_of(commit(shard, 1))
+        await result_of(commit(shard, 2))
         await bench.save(shard)
     view = await bench.view()
     loaded = await view.load(7)
@@ -381,7 +382,7 @@ async def test_a_view_that_is_not_of_this_log_is_discarded(change: str) -> None:
 async def test_records_of_a_newer_broker_are_left_out() -> None:
     bench = Bench()
     async with bench.running() as shard:
-        await commit(shard, 1).wait()
+        await result_of(commit(shard, 1))
     first = bench.log.batches[0].records[0]
     bench.log.append([first._replace(key=b"\0\x63???"), first._replace(value=b"\0\x63???")], 0)
     async with bench.running() as shard:

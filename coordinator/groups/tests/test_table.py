@@ -334,6 +334,14 @@ def test_an_old_client_says_itself_how_long_its_offsets_live(script: Script) -> 
     assert script.offset(TopicPartition("t", 1)) == 6
 
 
+def test_no_time_is_too_long_for_an_offset_to_live(script: Script) -> None:
+    script.commit(5, retention_ms=2**63 - 1)
+    script.restart()
+    script.pass_time(2 * RETENTION_MS)
+    script.sweep()
+    assert script.offset() == 5
+
+
 def test_a_group_that_nobody_came_to_is_swept(script: Script) -> None:
     join = Join("", None, "c", "/h", "consumer", (MemberProtocol("range", b""),), 10_000, 60_000, must_know_its_id=True)
     script.take(script.table.join(script.moment, "g", join, "x"))

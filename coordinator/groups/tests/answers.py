@@ -1,0 +1,21 @@
+"""What a group answers, awaited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+if TYPE_CHECKING:
+    from coordinator.groups.api import Pending
+
+T = TypeVar("T")
+
+
+async def result_of(pending: Pending[T]) -> T:
+    """When it is settled. Raises GroupError."""
+    if not pending.is_settled:
+        settled = trio.Event()
+        pending.call_when_settled(settled.set)
+        await settled.wait()
+    return pending.result()

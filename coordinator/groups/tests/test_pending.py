@@ -1,0 +1,83 @@
+"""An answer lives no longer than whoever asked."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from weakref import ref
+
+import pytest
+
+from coordinator.errors import GroupError, UnknownMember
+from coordinator.groups.api import Claim, OffsetToCommit
+from coordinator.groups.entry import Effects, Moment, OffsetSettings
+from coordinator.groups.pending import Answer, after_all, settled
+from coordinator.groups.table import GroupTable
+from coordinator.groups.turn import GroupSettings
+
+NOW = Moment(0, 0, lambda: "id")
+STRANGER = Claim("stranger", None, 7)
+OFFSETS = [OffsetToCommit("t", 0, 5, -1, "")]
+
+
+class Asked(Answer[object]):
+    """One that can be watched going away."""
+
+    __slots__ = ("__weakref__",)
+
+
+Table = GroupTable[Asked]
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_settled_once_with_one_callback() -> None:
+    answer = Answer[int]()
+    called: list[object] = []
+    answer.call_when_settled(lambda: called.append(answer.outcome))
+    answer.settle(1)
+    answer.settle(2)
+    assert (answer.result(), called) == (1, [1])
+
+
+def test_all_are_settled_with_the_first_error_of_theirs() -> None:
+    first, second = Answer[object](), Answer[object]()
+    joint = after_all([first, settled(None), second], "all")
+    second.settle(UnknownMember("m"))
+    assert not joint.is_settled
+    first.settle(None)
+    with pytest.raises(UnknownMember):
+        joint.result()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda table, asker: table.heartbeat(NOW, "g", STRANGER, asker),
+        lambda table, asker: table.heartbeat(NOW, "no group", STRANGER, asker),
+        lambda table, asker: table.commit(NOW, "g", STRANGER, OFFSETS, -1, asker),
+        lambda table, asker: table.sync(NOW, "g", STRANGER, (None, None), {}, asker),
+        lambda table, asker: table.leave(NOW, "g", [STRANGER], asker),
+    ],
+)
+def test_a_refusal_keeps_nobody(ask: Callable[[Table, Asked], Effects[Asked]]) -> None:
+    """What was raised once leads to the frames it came through, and they to it, if any of them keeps it."""
+    table = Table(GroupSettings(), OffsetSettings())
+    table.commit(NOW, "g", Claim(""), OFFSETS, -1, Asked())
+    asker = Asked()
+    gone = ref(asker)
+    for one, outcome in ask(table, asker).answers:
+        one.settle(outcome)
+    for _ in range(2):
+        with suppress(GroupError):
+            asker.result()
+    del asker, one, outcome
+    assert gone() is None

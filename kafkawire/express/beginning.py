@@ -1,0 +1,94 @@
+"""What requests of a group's members begin with: client id, group, generation, member, and the name of its instance.
+
+All of it is the same from request to request of a member. It is learned once, from the decoder, and then compared as
+bytes. Where it ends is found by the lengths of its strings alone; that they are lengths at all the decoder has seen.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX
+from kafkawire.requests.headers import decode_request_header
+from kafkawire.wire.primitives import DecodeError
+from kafkawire.wire.schema import FIXED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkawire.wire.message import Message
+
+T = TypeVar("T")
+
+START: Final = 8  # behind key, version and correlation id
+SIZE_MAX_BYTES: Final = 512
+LEARNED_MAX: Final = 4096  # of each version; then they are learned anew
+LONG_LENGTH: Final = 128  # a compact length from here on takes more than a byte
+
+_INT16: Final = Struct(">h")
+
+
+class Beginnings(Generic[T]):
+    """Of one API in one version; `told` makes of a request what it says in its beginning."""
+
+    def __init__(self, request: type[Message], version: int, told: Callable[[Any], T]) -> None:
+        self._request = request
+        self._version = version
+        self._told = told
+        self._is_flexible = version >= request.FLEXIBLE_FROM
+        self.no_tags = b"\0" if self._is_flexible else b""  # what a struct without tagged fields ends with
+        self._gaps = _gaps(request, version)
+        self._learned: dict[bytes, T] = {}
+
+    def end(self, frame: bytearray) -> int:
+        """Where it ends, or 0 for one of another shape. A frame that ends too early may raise struct.error."""
+        (size,) = _INT16.unpack_from(frame, START)
+        at = START + 2 + (size if size > 0 else 0)
+        if not self._is_flexible:
+            for gap in self._gaps:
+                (size,) = _INT16.unpack_from(frame, at)
+                at += 2 + gap + (size if size > 0 else 0)
+            return at
+        if frame[at]:  # tagged fields of the header
+            return 0
+        at += 1
+        for gap in self._gaps:
+            length = frame[at]  # and one: null is 0
+            if length >= LONG_LENGTH:
+                return 0
+            at += (length or 1) + gap
+        return at
+
+    def find(self, frame: bytearray, end: int) -> T | None:
+        """What a frame says whose beginning ends there; None for one that is no request."""
+        if end > START + SIZE_MAX_BYTES:
+            return None
+        beginning = bytes(frame[START:end])
+        return self._learned.get(beginning) or self._learn(frame, beginning)
+
+    def _learn(self, frame: bytearray, beginning: bytes) -> T | None:
+        try:
+            _, body_start = decode_request_header(frame)
+            request = self._request.decode(frame, self._version, body_start, cap=INLINE_ELEMENTS_MAX)
+        except DecodeError:
+            return None
+        if len(self._learned) >= LEARNED_MAX:
+            self._learned.clear()
+        told = self._learned[beginning] = self._told(request)
+        return told
+
+
+def _gaps(request: type[Message], version: int) -> tuple[int, ...]:
+    """How much stands behind each string, up to the next one or to the first array."""
+    gaps: list[int] = []
+    for field in request.FIELDS:
+        if field.array:
+            break
+        if field.first <= version <= field.last:
+            if field.fixed:
+                gaps[-1] += FIXED[field.kind][1]
+            else:
+                assert field.kind == "string"
+                gaps.append(0)
+    return tuple(gaps)

@@ -1,0 +1,114 @@
+"""Heartbeat, which says the same each time: it is known by its bytes, and answered with a constant.
+
+Only failures, and who may not read the group, are told by the general path.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from coordinator.groups.api import Claim
+from kafkawire.express.beginning import Beginnings
+from kafkawire.express.generally import Arrival, failed, generally
+from kafkawire.handlers.heartbeat import code_told, refuse
+from kafkawire.messages.heartbeat import API_KEY, HeartbeatRequest, HeartbeatResponse
+from kafkawire.requests.context import ANONYMOUS, Operation, ResourceType
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.headers import response_header
+from kafkawire.requests.pending_reply import answered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coordinator.groups.api import Pending
+    from kafkawire.requests.api import Api
+    from kafkawire.requests.context import BrokerInterfaces
+    from kafkawire.requests.started import Reply, StartedRequest
+    from kafkawire.wire.connection import ConnectionInfo
+
+
+class HeartbeatLane:
+    """Implements `kafkawire.requests.api.Lane`."""
+
+    def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
+        self._broker = broker
+        self._api = api
+        versions = range(api.served_min, api.max_version + 1)
+        self._beginnings = {version: Beginnings(HeartbeatRequest, version, _told) for version in versions}
+
+    def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
+        beginnings = None if frame[2] else self._beginnings.get(frame[3])
+        if beginnings is None:
+            return None
+        try:
+            end = beginnings.end(frame)
+        except (IndexError, struct.error):
+            return None
+        if not end or len(frame) != end + len(beginnings.no_tags) or not frame.endswith(beginnings.no_tags):
+            return None
+        told = beginnings.find(frame, end)
+        return None if told is None else self._start(Arrival(frame, connection, now_s), *told)
+
+    def _start(self, arrival: Arrival, group_id: str, claim: Claim) -> StartedRequest:
+        broker, api = self._broker, self._api
+        counters = broker.metrics.by_api[API_KEY]
+        counters.requests += 1
+        counters.request_size_bytes += len(arrival.frame)
+        host = arrival.connection.peer_host
+        try:
+            if broker.authorizer(ANONYMOUS, host, Operation.READ, ResourceType.GROUP, group_id):
+                return ExpressHeartbeat(self, arrival, broker.groups.heartbeat(group_id, claim))
+        except Exception as error:
+            return failed(broker, api, arrival, error)
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return generally(broker, api, arrival, lambda context, request: answered(refuse(context, request, code)))
+
+    def note(self, arrival: Arrival) -> None:
+        """It is answered."""
+        self._broker.metrics.by_api[API_KEY].latency.note(trio.current_time() - arrival.now_s)
+
+
+class ExpressHeartbeat:
+    """See `kafkawire.requests.started.StartedRequest`."""
+
+    __slots__ = ("_arrival", "_lane", "_pending")
+
+    two_stage: Final = True
+    holds_frame: Final = True
+    deadline_s: Final = inf
+
+    def __init__(self, lane: HeartbeatLane, arrival: Arrival, pending: Pending[None]) -> None:
+        self._lane = lane
+        self._arrival = arrival
+        self._pending = pending
+
+    @property
+    def is_settled(self) -> bool:
+        return self._pending.is_settled
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        self._pending.call_when_settled(callback)
+
+    def begin(self) -> None:
+        raise AssertionError("it has begun")
+
+    def reply(self) -> Reply:
+        frame = self._arrival.frame
+        self._lane.note(self._arrival)
+        return [frame[4:8] + _told_to(frame[3], code_told(self._pending))]
+
+
+def _told(request: HeartbeatRequest) -> tuple[str, Claim]:
+    return request.group_id, Claim(request.member_id, request.group_instance_id, request.generation_id)
+
+
+@lru_cache(maxsize=256)
+def _told_to(version: int, code: ErrorCode) -> bytes:
+    """The reply behind the correlation id."""
+    encoded = [response_header(API_KEY, version, 0), *HeartbeatResponse(error_code=code).encode(version)]
+    return b"".join(encoded)[4:]

@@ -1,0 +1,187 @@
+"""OffsetCommit of partitions that are there, for topics that all may be read.
+
+Who commits is known by the request's bytes (`beginning`), what is committed is read without building a message, and so
+is the reply made. Refusals of the group's, or of single offsets, and failures are told by the general path, about the
+same outcome.
+"""
+
+from __future__ import annotations
+
+import struct
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from coordinator.errors import GroupError
+from coordinator.groups.api import Claim
+from kafkawire.express.beginning import Beginnings
+from kafkawire.express.generally import Arrival, failed, generally
+from kafkawire.express.offset_commit_shape import FIRST_VERSION_WITH_EPOCH, CommitShape, OtherShape
+from kafkawire.express.offset_commit_single import Singles
+from kafkawire.handlers.offset_commit import commit, reply_about
+from kafkawire.messages.offset_commit import API_KEY, OffsetCommitRequest
+from kafkawire.requests.context import ANONYMOUS, Operation, ResourceType
+from kafkawire.requests.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from coordinator.api import ClusterImage, TopicInfo
+    from coordinator.groups.api import Pending
+    from kafkawire.express.offset_commit_shape import Asked
+    from kafkawire.requests.api import Api
+    from kafkawire.requests.context import BrokerInterfaces
+    from kafkawire.requests.started import Reply, StartedRequest
+    from kafkawire.wire.connection import ConnectionInfo
+
+
+class Committer(NamedTuple):
+    """Who commits, and for how long if it is an old client that says so."""
+
+    group_id: str
+    claim: Claim
+    retention_ms: int
+
+
+class _Shapes(NamedTuple):
+    """Of one version."""
+
+    beginnings: Beginnings[Committer]
+    topics: CommitShape
+    singles: Singles[Committer] | None
+
+
+class CommitLane:
+    """Implements `kafkawire.requests.api.Lane`."""
+
+    def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
+        self._broker = broker
+        self._api = api
+        self._image: ClusterImage | None = None  # under which the singles were learned
+        self._shapes = {version: _shapes(version) for version in range(api.served_min, api.max_version + 1)}
+
+    def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
+        shapes = None if frame[2] else self._shapes.get(frame[3])
+        if shapes is None:
+            return None
+        if self._image is not self._broker.cluster.image:
+            self._forget()
+        found = (shapes.singles and shapes.singles.read(frame)) or self._read(shapes, frame)
+        return None if found is None else self._start(Arrival(frame, connection, now_s), *found)
+
+    def _read(self, shapes: _Shapes, frame: bytearray) -> tuple[Committer, Asked] | None:
+        assert self._image is not None
+        try:
+            end = shapes.beginnings.end(frame)
+            asked = shapes.topics.read(frame, end, self._image) if end else None
+        except (OtherShape, IndexError, UnicodeDecodeError, struct.error):
+            return None
+        committer = shapes.beginnings.find(frame, end)
+        if asked is None or committer is None:
+            return None
+        if shapes.singles is not None:
+            shapes.singles.learn(frame, committer, asked)
+        return committer, asked
+
+    def _forget(self) -> None:
+        """The cluster has changed: a topic may be another one, or gone."""
+        self._image = self._broker.cluster.image
+        for shapes in self._shapes.values():
+            if shapes.singles is not None:
+                shapes.singles.forget()
+
+    def _start(self, arrival: Arrival, committer: Committer, asked: Asked) -> StartedRequest:
+        broker, api = self._broker, self._api
+        counters = broker.metrics.by_api[API_KEY]
+        counters.requests += 1
+        counters.request_size_bytes += len(arrival.frame)
+        topics, offsets, reply = asked
+        group_id, claim, retention_ms = committer
+        try:
+            found = self._authorized(arrival.connection.peer_host, group_id, topics)
+            if found is topics:
+                pending = broker.groups.commit(group_id, claim, offsets, retention_ms)
+                return ExpressCommit(self, arrival, topics, reply, pending)
+        except Exception as error:
+            return failed(broker, api, arrival, error)
+        return generally(broker, api, arrival, lambda context, request: commit(context, request, found))
+
+    def _authorized(
+        self, host: str, group_id: str, topics: list[TopicInfo]
+    ) -> Sequence[TopicInfo] | Sequence[TopicInfo | ErrorCode]:
+        """The topics, or what some of them are refused with."""
+        authorizer = self._broker.authorizer
+        if not authorizer(ANONYMOUS, host, Operation.READ, ResourceType.GROUP, group_id):
+            return [ErrorCode.GROUP_AUTHORIZATION_FAILED] * len(topics)
+        allowed = [authorizer(ANONYMOUS, host, Operation.READ, ResourceType.TOPIC, topic.name) for topic in topics]
+        if all(allowed):
+            return topics
+        refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return [topic if may_read else refusal for topic, may_read in zip(topics, allowed, strict=True)]
+
+    def reply_generally(
+        self, arrival: Arrival, topics: list[TopicInfo], pending: Pending[list[GroupError | None]]
+    ) -> Reply:
+        """With what was refused."""
+        return generally(
+            self._broker, self._api, arrival, lambda context, request: reply_about(context, request, topics, pending)
+        ).reply()
+
+    def note(self, arrival: Arrival) -> None:
+        """It is answered."""
+        self._broker.metrics.by_api[API_KEY].latency.note(trio.current_time() - arrival.now_s)
+
+
+class ExpressCommit:
+    """See `kafkawire.requests.started.StartedRequest`."""
+
+    __slots__ = ("_arrival", "_lane", "_pending", "_reply", "_topics")
+
+    two_stage: Final = True
+    holds_frame: Final = True
+    deadline_s: Final = inf
+
+    def __init__(
+        self,
+        lane: CommitLane,
+        arrival: Arrival,
+        topics: list[TopicInfo],
+        reply: bytes,
+        pending: Pending[list[GroupError | None]],
+    ) -> None:
+        self._lane = lane
+        self._arrival = arrival
+        self._topics = topics
+        self._reply = reply
+        self._pending = pending
+
+    @property
+    def is_settled(self) -> bool:
+        return self._pending.is_settled
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        self._pending.call_when_settled(callback)
+
+    def begin(self) -> None:
+        raise AssertionError("it has begun")
+
+    def reply(self) -> Reply:
+        try:
+            is_refused = any(self._pending.result())
+        except GroupError:
+            is_refused = True
+        if is_refused:
+            return self._lane.reply_generally(self._arrival, self._topics, self._pending)
+        self._lane.note(self._arrival)
+        return [self._arrival.frame[4:8] + self._reply]
+
+
+def _committer(request: OffsetCommitRequest) -> Committer:
+    claim = Claim(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch)
+    return Committer(request.group_id, claim, request.retention_time_ms)
+
+
+def _shapes(version: int) -> _Shapes:
+    singles = Singles[Committer](version) if version >= FIRST_VERSION_WITH_EPOCH else None
+    return _Shapes(Beginnings(OffsetCommitRequest, version, _committer), CommitShape(version), singles)

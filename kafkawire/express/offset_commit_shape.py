@@ -1,0 +1,167 @@
+"""The topics and partitions of an OffsetCommit, by version, and the reply that says that all of it was committed.
+
+That reply is the request from its topics on, with each partition's offset, epoch and metadata replaced by an error that
+there is none of. Read are topics whose partitions all have the same metadata: mostly there is none, and who has some,
+such as a member's id, says it of all.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from coordinator.groups.api import NO_EPOCH, OffsetToCommit
+from kafkawire.express.beginning import LONG_LENGTH
+from kafkawire.handlers.offset_commit import FIRST_VERSION_WITH_IDS
+from kafkawire.messages.offset_commit import API_KEY, OffsetCommitRequest, OffsetCommitResponse
+from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX
+from kafkawire.requests.headers import response_header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coordinator.api import ClusterImage, TopicInfo
+
+    # The topics, their offsets, and the reply behind the correlation id when all of these are committed.
+    Asked = tuple[list[TopicInfo], list[OffsetToCommit], bytes]
+
+FIRST_VERSION_WITH_EPOCH: Final = 6
+_TOPIC_ID_SIZE_BYTES: Final = 16
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+
+
+class OtherShape(Exception):
+    """For the general path to look at."""
+
+
+class CommitShape:
+    """Of one version: lengths of two and four bytes up to version 7, compact ones and tagged fields from 8 on."""
+
+    def __init__(self, version: int) -> None:
+        self._is_flexible = version >= OffsetCommitRequest.FLEXIBLE_FROM
+        self._has_epochs = version >= FIRST_VERSION_WITH_EPOCH
+        self._has_ids = version >= FIRST_VERSION_WITH_IDS
+        self._reply_row = Struct(">ihx" if self._is_flexible else ">ih").pack  # x: no tagged fields
+        empty = b"".join([response_header(API_KEY, version, 0), *OffsetCommitResponse().encode(version)])
+        self._reply_head = empty[4 : -2 if self._is_flexible else -4]  # up to the count of topics
+
+    def read(self, frame: bytearray, at: int, image: ClusterImage) -> Asked:
+        """What the topics that begin there ask for, all of them known, up to the end of the request.
+
+        Raises OtherShape, IndexError, struct.error, UnicodeDecodeError.
+        """
+        topics: list[TopicInfo] = []
+        offsets: list[OffsetToCommit] = []
+        reply: list[bytes | bytearray] = [self._reply_head]
+        copied = at  # up to there all is in the reply that belongs there
+        topic_count, at = self._count(frame, at)
+        for _ in range(topic_count):
+            topic, at = self._topic(frame, at, image)
+            count, at = self._count(frame, at)
+            if len(offsets) + count > INLINE_ELEMENTS_MAX:
+                raise OtherShape
+            reply.append(frame[copied:at])
+            copied = self._rows(frame, at, count, topic, offsets, reply)
+            topics.append(topic)
+            at = self._end(frame, copied)
+        end = self._end(frame, at)
+        if end != len(frame):
+            raise OtherShape
+        reply.append(frame[copied:end])
+        return topics, offsets, b"".join(reply)
+
+    def _rows(
+        self,
+        frame: bytearray,
+        at: int,
+        count: int,
+        topic: TopicInfo,
+        offsets: list[OffsetToCommit],
+        reply: list[bytes | bytearray],
+    ) -> int:
+        """Adds the partitions of a topic; where they end."""
+        rest, metadata = self._rest(frame, at + (16 if self._has_epochs else 12))
+        layout = _layout("iqi" if self._has_epochs else "iq", len(rest))
+        end = at + count * layout.size
+        if end > len(frame):
+            raise OtherShape
+        rows: Iterable[Any] = layout.iter_unpack(memoryview(frame)[at:end])
+        if not self._has_epochs:
+            rows = ((index, offset, NO_EPOCH, same) for index, offset, same in rows)
+        name, partition_count, reply_row = topic.name, len(topic.partitions), self._reply_row
+        for index, offset, epoch, same in rows:
+            if same != rest or not 0 <= index < partition_count:
+                raise OtherShape
+            offsets.append(OffsetToCommit(name, index, offset, epoch, metadata))
+            reply.append(reply_row(index, 0))
+        return end
+
+    def _rest(self, frame: bytearray, at: int) -> tuple[bytes, str]:
+        """What follows the numbers of a row, as bytes, and the metadata in it."""
+        if self._is_flexible:
+            end = at + (_compact(frame, at) or 1)
+            start, stop = at + 1, self._end(frame, end)
+        else:
+            (size,) = _INT16.unpack_from(frame, at)
+            if size < -1:
+                raise OtherShape
+            start = at + 2
+            end = stop = start + max(0, size)
+            if end > len(frame):
+                raise OtherShape
+        return bytes(frame[at:stop]), frame[start:end].decode()
+
+    def _topic(self, frame: bytearray, at: int, image: ClusterImage) -> tuple[TopicInfo, int]:
+        topic: TopicInfo | None
+        if self._has_ids:
+            end = at + _TOPIC_ID_SIZE_BYTES
+            topic = image.topics_by_id.get(bytes(frame[at:end]))
+        elif self._is_flexible:
+            end = at + _compact(frame, at)
+            topic = image.topics.get(frame[at + 1 : end].decode())
+        else:
+            end = at + 2 + max(0, _INT16.unpack_from(frame, at)[0])
+            topic = image.topics.get(frame[at + 2 : end].decode())
+        if topic is None:
+            raise OtherShape
+        return topic, end
+
+    def _count(self, frame: bytearray, at: int) -> tuple[int, int]:
+        """Of an array that is not empty, and where its elements begin."""
+        if not self._is_flexible:
+            count, at = _INT32.unpack_from(frame, at)[0], at + 4
+        else:
+            count, at = frame[at], at + 1
+            if count >= LONG_LENGTH:
+                count, at = count - LONG_LENGTH + (_compact(frame, at) << 7), at + 1
+                if count < LONG_LENGTH:  # longer than it needs to be
+                    raise OtherShape
+            count -= 1
+        if count <= 0:
+            raise OtherShape
+        return count, at
+
+    def _end(self, frame: bytearray, at: int) -> int:
+        """Behind a struct without tagged fields that it does not know."""
+        if not self._is_flexible:
+            return at
+        if frame[at]:
+            raise OtherShape
+        return at + 1
+
+
+def _compact(frame: bytearray, at: int) -> int:
+    """A number of one byte: a length and one, or 0 for null."""
+    number = frame[at]
+    if number >= LONG_LENGTH:
+        raise OtherShape
+    return number
+
+
+@lru_cache(maxsize=256)
+def _layout(numbers: str, rest_size_bytes: int) -> Struct:
+    """Of a row."""
+    return Struct(f">{numbers}{rest_size_bytes}s")

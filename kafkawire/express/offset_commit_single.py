@@ -1,0 +1,70 @@
+"""Commits of one offset without metadata, which many clients send again and again: known by all that precedes the row.
+
+What was learned is of the cluster as it was then: when that changes it has to be forgotten.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from coordinator.groups.api import OffsetToCommit
+from kafkawire.express.beginning import LEARNED_MAX, SIZE_MAX_BYTES, START
+from kafkawire.messages.offset_commit import OffsetCommitRequest
+
+if TYPE_CHECKING:
+    from coordinator.api import TopicInfo
+    from kafkawire.express.offset_commit_shape import Asked
+
+T = TypeVar("T")
+
+_UP_TO: Final = START + SIZE_MAX_BYTES
+_ROW: Final = Struct(">iqi")  # partition, offset, leader epoch
+
+
+class _Learned(NamedTuple, Generic[T]):
+    committer: T
+    topics: list[TopicInfo]  # one
+    reply_head: bytes  # up to its row
+
+
+class Singles(Generic[T]):
+    """Of one version that has leader epochs. T is who commits."""
+
+    def __init__(self, version: int) -> None:
+        is_flexible = version >= OffsetCommitRequest.FLEXIBLE_FROM
+        # An empty text; no tagged fields of the row, of the topic, of the request.
+        self._rest = b"\1\0\0\0" if is_flexible else b"\0\0"
+        self._row_size_bytes = _ROW.size + len(self._rest)
+        self._reply_row = Struct(">ih3x" if is_flexible else ">ih")
+        self._learned: dict[bytes, _Learned[T]] = {}
+
+    def read(self, frame: bytearray) -> tuple[T, Asked] | None:
+        """What it asks for and who asks, if that was learned."""
+        at = len(frame) - self._row_size_bytes
+        if not START < at <= _UP_TO or not frame.endswith(self._rest):
+            return None
+        learned = self._learned.get(bytes(frame[START:at]))
+        if learned is None:
+            return None
+        committer, topics, reply_head = learned
+        [topic] = topics
+        index, offset, leader_epoch = _ROW.unpack_from(frame, at)
+        if not 0 <= index < len(topic.partitions):
+            return None
+        offsets = [OffsetToCommit(topic.name, index, offset, leader_epoch, "")]
+        return committer, (topics, offsets, reply_head + self._reply_row.pack(index, 0))
+
+    def learn(self, frame: bytearray, committer: T, asked: Asked) -> None:
+        """From one that was read otherwise, to its last byte, if it is such a commit."""
+        topics, offsets, reply = asked
+        at = len(frame) - self._row_size_bytes
+        if len(offsets) > 1 or offsets[0].metadata or at > _UP_TO or not frame.endswith(self._rest):
+            return
+        if len(self._learned) >= LEARNED_MAX:
+            self._learned.clear()
+        reply_head = reply[: -self._reply_row.size]
+        self._learned[bytes(frame[START:at])] = _Learned(committer, topics, reply_head)
+
+    def forget(self) -> None:
+        self._learned.clear()
