@@ -6,12 +6,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check install --require-hashes
 JARS := .cache/jars
 KASKADE := .cache/kaskade
+COMPILED := .cache/compiled
+SOURCES := $(shell find kafkawire engine coordinator tiering spark_connectors -name '*.py')
 PROMTOOL := .cache/promtool/promtool
 APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
   curl docker-compose iproute2 kcat procps strace
 OLDEST_PYTHON := .cache/oldest-python
 
-.PHONY: help install install-test run check test long bench system-deps jars kafka-jars spark-jars registry-jars kaskade oldest-clients generate clean
+.PHONY: help install install-test run compiled run-compiled check test long bench system-deps jars kafka-jars spark-jars registry-jars kaskade oldest-clients generate clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -37,13 +39,23 @@ install-test: $(VENV)/.test  ## and what the unit tests and checks need
 run: install  ## run the broker: Kafka on 127.0.0.1:9092, HTTP on 127.0.0.1:9644, data in ./data
 	@$(BIN)/kafkawire serve
 
+compiled: $(COMPILED)/.done  ## what every request passes as extension modules, into .cache (needs a C compiler, two minutes)
+
+$(COMPILED)/.done: $(VENV)/.base requirements/compile.txt tools/compile.py $(SOURCES)
+	@if command -v cc >/dev/null; then \
+	  $(PIP) -r requirements/compile.txt && $(BIN)/python tools/compile.py $(@D) && touch $@; \
+	else echo "no cc on the PATH: nothing compiled"; fi
+
+run-compiled: compiled  ## run the broker from there
+	@PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/kafkawire serve
+
 check: install-test  ## format, lint, types, import contracts, generated files, unit tests (minutes)
 	$(BIN)/python tools/suite.py check
 
-test: $(VENV)/.spark jars kaskade  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
+test: $(VENV)/.spark jars kaskade compiled  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
 	$(BIN)/python tools/suite.py test
 
-long: $(VENV)/.spark jars kaskade oldest-clients  ## what is too long for CI; appends to docs/ledger.md
+long: $(VENV)/.spark jars kaskade compiled oldest-clients  ## what is too long for CI; appends to docs/ledger.md
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.spark kafka-jars  ## the benchmarks against Apache Kafka, full size (hours)

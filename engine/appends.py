@@ -65,13 +65,10 @@ class Append:
             settled = trio.Event()
             self.call_when_settled(settled.set)
             await settled.wait()
-        if isinstance(self._outcome, EngineError):
-            try:
-                raise self._outcome
-            finally:
-                del self  # the traceback must not lead back to who keeps the error: a cycle
-        assert self._outcome is not None
-        return self._outcome
+        outcome = self.outcome
+        if isinstance(outcome, EngineError):
+            raise outcome
+        return outcome
 
 
 def _call_both(first: Callable[[], None], second: Callable[[], None]) -> None:

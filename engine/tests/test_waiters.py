@@ -92,6 +92,7 @@ class CountingWaiter(Waiter):
         super().note(log)
 
 
+@pytest.mark.sources
 async def test_whoever_is_away_costs_a_change_nothing() -> None:
     """A thousand sessions that watch a busy partition and do not look are told once, one that looks each time."""
     async with running(MemoryFileSystem()) as store:
@@ -117,6 +118,7 @@ class ModelWaiter:
         self.changed: list[int] = []
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("seed", range(20))
 async def test_nothing_is_missed_whatever_comes_between(seed: int) -> None:
     rng = random.Random(seed)

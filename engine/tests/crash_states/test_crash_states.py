@@ -59,6 +59,7 @@ def test_what_is_right_has_no_anomaly() -> None:
     assert found.anomalies == []
 
 
+@pytest.mark.sources
 def test_an_answer_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def early(lane: Lane, parts: list[PartitionRound]) -> None:
         for part in parts:

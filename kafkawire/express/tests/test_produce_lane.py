@@ -80,6 +80,7 @@ async def test_a_deleted_topic_is_unknown_at_once_and_a_closed_log_is_told() -> 
         assert sides[0].outcomes[0] != sides[0].outcomes[1]
 
 
+@pytest.mark.sources
 async def test_frames_that_say_the_same_share_a_template_and_there_are_not_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -101,6 +102,7 @@ async def test_frames_that_say_the_same_share_a_template_and_there_are_not_too_m
         assert sum(map(len, lane._templates)) == 1
 
 
+@pytest.mark.sources
 async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

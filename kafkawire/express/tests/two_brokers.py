@@ -146,7 +146,7 @@ async def serve_both(sides: tuple[Side, Side], frames: Sequence[bytes]) -> None:
 
 def describe(session: FetchSession) -> object:
     """All that counts of a session."""
-    names = [name for name in FetchSession.__slots__ if name not in ("targets", "pending", "watch")]
+    names = [name for name in attributes(FetchSession) if name not in ("targets", "pending", "watch")]
     targets = [describe_target(one) for one in session.targets.values()]
     watched = sorted(map(str, session.watch._logs))
     return [getattr(session, name) for name in names], targets, [one.key for one in session.pending], watched
@@ -154,4 +154,10 @@ def describe(session: FetchSession) -> object:
 
 def describe_target(target: FetchTarget) -> object:
     log = target.log
-    return [getattr(target, name) for name in FetchTarget.__slots__ if name != "log"], log and log.partition
+    return [getattr(target, name) for name in attributes(FetchTarget) if name != "log"], log and log.partition
+
+
+def attributes(kind: type) -> Sequence[str]:
+    """Those of a class with slots, or of a compiled one."""
+    found: Sequence[str] = getattr(kind, "__mypyc_attrs__", None) or kind.__slots__  # type: ignore[attr-defined]
+    return [name for name in found if not name.startswith("__")]

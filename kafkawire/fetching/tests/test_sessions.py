@@ -262,6 +262,7 @@ def test_without_slots_there_are_no_sessions() -> None:
     assert not cache_of(slots=0).has_room_for(1)
 
 
+@pytest.mark.sources
 def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 3)
     clock = Clock()
@@ -276,6 +277,7 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
     assert len(cache) == 0
 
 
+@pytest.mark.sources
 def test_a_name_that_no_topic_can_have_counts_with_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 10)
     cache = cache_of(slots=10)

@@ -495,6 +495,7 @@ async def test_a_full_fetch_of_nothing_opens_a_session_that_can_be_added_to() ->
         assert (added.session_id, set(rows(added))) == (opened.session_id, {0})
 
 
+@pytest.mark.sources
 async def test_a_session_that_would_grow_too_large_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 2)
     async with open_handlers() as broker:

@@ -461,6 +461,7 @@ async def test_what_becomes_ready_while_the_peer_does_not_read_leaves_when_it_do
     assert transport.sent == frames("ppp")
 
 
+@pytest.mark.sources
 async def test_what_is_ready_and_too_much_for_a_turn_leaves_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.server.hub.REPLIES_PER_TURN", 1)
     hub = Hub(ByteBudget(1 << 30), ServerStats())

@@ -1,0 +1,1 @@
+"""What every request passes, as extension modules: they do what their sources do."""

@@ -1,0 +1,75 @@
+"""Compiles what every request passes, with mypyc, in a copy of the packages: the same sources, less of the CPU.
+
+    python tools/compile.py DIRECTORY
+
+DIRECTORY becomes a copy of the packages in which the modules below are extension modules; whoever has it on PYTHONPATH
+runs it, and who has not runs the sources. Needs a C compiler, setuptools and mypy; takes two minutes. Decision 22 says
+what is gained, and what a module has to keep from for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGES: Final = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
+BESIDE: Final = ("pyproject.toml", "conftest.py", "README.md")  # what their tests need besides
+MODULES: Final = (
+    *(f"engine/{name}.py" for name in ("appends", "batch", "epochs", "footer", "index", "log", "partition")),
+    *(f"engine/{name}.py" for name in ("produce_checks", "reader", "recently_used", "rounds", "segment", "waiters")),
+    *(f"kafkawire/express/{name}.py" for name in ("produce", "produce_requests", "produce_shape")),
+    *(f"kafkawire/express/{name}.py" for name in ("fetch", "fetch_reply", "fetch_shape")),
+    *(f"kafkawire/fetching/{name}.py" for name in ("reader", "sessions", "work")),
+    "kafkawire/requests/pending_reply.py",
+    *(f"kafkawire/server/{name}.py" for name in ("account", "byte_budget", "hub", "outgoing", "pipeline", "session")),
+    *(f"kafkawire/wire/{name}.py" for name in ("connection", "framing")),
+)
+
+# In a process of its own, and in the copy: both tools look around where they are started.
+_SETUP: Final = """
+import sys
+from mypyc.build import mypycify
+from setuptools import setup
+modules = mypycify(["--config-file", "mypy.ini", *sys.argv[1:]], opt_level="3")
+setup(name="kafkawire-compiled", packages=[], ext_modules=modules, script_args=["--quiet", "build_ext", "--inplace"])
+"""
+_MYPY: Final = "[mypy]\nignore_missing_imports = True\n"  # types are checked elsewhere, and strictly
+
+
+def copy_to(directory: Path) -> None:
+    """Whatever was there is gone."""
+    shutil.rmtree(directory, ignore_errors=True)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in BESIDE:
+        shutil.copy(ROOT / name, directory / name)
+
+
+def compile_in(directory: Path) -> None:
+    """Leaves extension modules beside the modules they were made of."""
+    project = directory / "pyproject.toml"
+    hidden = project.rename(directory / "pyproject.hidden")  # setuptools would take it for its own
+    (directory / "mypy.ini").write_text(_MYPY)
+    try:
+        subprocess.run([sys.executable, "-c", _SETUP, *MODULES], cwd=directory, check=True)
+    finally:
+        hidden.rename(project)
+    (directory / "mypy.ini").unlink()
+    shutil.rmtree(directory / "build")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compiles the modules that every request passes, in a copy.")
+    parser.add_argument("directory", type=Path)
+    directory = parser.parse_args().directory.resolve()
+    copy_to(directory)
+    compile_in(directory)
+
+
+if __name__ == "__main__":
+    main()
