@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,8 @@ from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, fetch_requests, list_latest, produce_requests
 from compat_tests.confluent.clients import Admin, wait_until
 from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
-from compat_tests.harness.kafkawire_broker import Kafkawire
+from compat_tests.harness.kafkawire_broker import CompiledKafkawire, Kafkawire
+from compat_tests.harness.requirements import COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,12 +62,25 @@ class Contender:
     is_synced: bool = False  # an acknowledged record is on the disk
 
 
+def ours(directory: Path, overrides: Mapping[str, str], *, with_compiled: bool) -> list[Kafkawire]:
+    """Our broker and, if that is asked for and was made, the one of compiled modules."""
+    found = [Kafkawire(directory / "kafkawire", overrides)]
+    if with_compiled and (COMPILED / ".done").exists():
+        found.append(CompiledKafkawire(directory / "compiled", overrides))
+    return found
+
+
 @contextmanager
-def both(directory: Path, *, with_kafka: bool, overrides: Mapping[str, str] | None = None) -> Iterator[list[Contender]]:
+def both(
+    directory: Path, *, with_kafka: bool, with_compiled: bool = False, overrides: Mapping[str, str] | None = None
+) -> Iterator[list[Contender]]:
     """Both brokers running, as shipped: kafkawire syncs before it acknowledges, Apache Kafka does not."""
     chosen = dict(overrides or {})
-    with Kafkawire(directory / "kafkawire", chosen) as ours:
-        found = [Contender("kafkawire", ours, {}, is_synced=True)]
+    with ExitStack() as stack:
+        found = [
+            Contender(broker.name, stack.enter_context(broker), {}, is_synced=True)
+            for broker in ours(directory, chosen, with_compiled=with_compiled)
+        ]
         if with_kafka:
             with ApacheKafka(directory / "kafka", KAFKA_OVERRIDES | chosen, jvm=STOCK_JVM) as kafka:
                 yield [*found, Contender("Kafka", kafka, {})]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from compat_tests.harness.broker import Broker
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.bench import Options
@@ -82,16 +82,17 @@ class Floor(Broker):
 @contextmanager
 def servers(directory: Path) -> Iterator[tuple[list[Contender], list[Contender]]]:
     """All of them running; those that answer what is written, and those that answer what is synced."""
-    with (
-        Kafkawire(directory / "kafkawire") as ours,
-        Floor(directory / "async", "async") as unsynced,
-        Floor(directory / "journal", "journal") as journalling,
-        Floor(directory / "sync", "sync") as syncing,
-    ):
+    with ExitStack() as stack:
+        ours = [stack.enter_context(broker) for broker in bench.ours(directory, {}, with_compiled=True)]
+        modes = ("async", "journal", "sync")
+        unsynced, journalling, syncing = (stack.enter_context(Floor(directory / mode, mode)) for mode in modes)
         yield (
-            [Contender("kafkawire", ours, {"flush.policy": "async"}), Contender("floor", unsynced, {})],
             [
-                Contender("kafkawire", ours, {}, is_synced=True),
+                *(Contender(broker.name, broker, {"flush.policy": "async"}) for broker in ours),
+                Contender("floor", unsynced, {}),
+            ],
+            [
+                *(Contender(broker.name, broker, {}, is_synced=True) for broker in ours),
                 Contender("floor", journalling, {}, is_synced=True),
                 Contender("floor, files", syncing, {}, is_synced=True),
             ],
@@ -105,9 +106,9 @@ def requests_of(case: Case, topic: str, count: int) -> list[Requests]:
     return [produce_requests(topic, range(first, first + each), batch, count * each) for first in firsts]
 
 
-def once(case: Case, count: int, topic: str, contender: Contender) -> report.Figures:
+def once(case: Case, count: int, topics: Mapping[str, str], contender: Contender) -> report.Figures:
     pid = contender.broker.pid
-    requests = requests_of(case, topic, count)
+    requests = requests_of(case, topics[contender.name], count)
     before_s = machine.first_thread_cpu_s(pid)
     measured = bench.measure(contender, requests, case.in_flight)
     loop_s = machine.first_thread_cpu_s(pid) - before_s
@@ -121,15 +122,17 @@ def once(case: Case, count: int, topic: str, contender: Contender) -> report.Fig
 
 
 def run_case(case: Case, field: Sequence[Contender], options: Options) -> report.Result:
-    """All of them get the same bytes: the broker's topic, which the floor makes when it is first written to."""
-    ours = field[0]
+    """All get the same bytes but for the topic's number; the floor makes a topic when it is first written to."""
     partitions = case.connections * case.partitions_each
-    topic = bench.new_topic(ours, partitions)
+    brokers = [contender for contender in field if isinstance(contender.broker, Kafkawire)]
+    made = {contender.name: bench.new_topic(contender, partitions) for contender in brokers}
+    topics = {contender.name: made.get(contender.name, made[field[0].name]) for contender in field}
     count = max(1, options.count(case.requests, partitions) // partitions)
     for contender in field:
-        run_load(contender.broker.port, requests_of(case, topic, WARM_REQUESTS), case.in_flight)
-    result = bench.alternate(case.name, COMPARED, field, partial(once, case, count, topic), options, case.bound)
-    bench.delete_topic(ours, topic)
+        run_load(contender.broker.port, requests_of(case, topics[contender.name], WARM_REQUESTS), case.in_flight)
+    result = bench.alternate(case.name, COMPARED, field, partial(once, case, count, topics), options, case.bound)
+    for contender in brokers:
+        bench.delete_topic(contender, made[contender.name])
     return result
 
 

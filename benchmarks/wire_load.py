@@ -109,8 +109,8 @@ def run_case(case: Case, field: Sequence[Contender], options: Options) -> report
 
 
 def compare(directory: Path, options: Options) -> report.Report:
-    """Both brokers, all cases."""
-    with bench.both(directory, with_kafka=True) as shipped:
+    """All brokers, all cases."""
+    with bench.both(directory, with_kafka=True, with_compiled=True) as shipped:
         field = bench.durabilities(shipped)
         bench.warm(field, options)
         results = [run_case(case, field, options) for case in CASES]

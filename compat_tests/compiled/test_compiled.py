@@ -10,23 +10,20 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from compat_tests.harness.kafkawire_broker import Kafkawire
-from compat_tests.harness.requirements import ROOT, need_command, need_file
+from compat_tests.harness.requirements import COMPILED, need_compiled
 from compat_tests.harness.tools import run
 from tools.compile import MODULES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMPILED: Final = ROOT / ".cache" / "compiled"
 TESTED: Final = ("engine", "kafkawire/express", "kafkawire/server", "kafkawire/fetching", "kafkawire/wire")
 RECORDS: Final = 2_000
 
 
 @pytest.fixture(autouse=True)
 def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    need_command("cc", "install a C compiler")
-    need_file(COMPILED / ".done", "compiled modules", "make compiled")
-    monkeypatch.setenv("PYTHONPATH", str(COMPILED))
+    monkeypatch.setenv("PYTHONPATH", str(need_compiled()))
 
 
 def test_each_of_them_is_what_is_imported() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compat_tests.harness.broker import Broker, free_port
+from compat_tests.harness.requirements import COMPILED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,3 +41,12 @@ class Kafkawire(Broker):
         }
         overrides = [part for key, value in properties.items() for part in ("--set", f"{key}={value}")]
         return [str(KAFKAWIRE), "serve", *overrides]
+
+
+class CompiledKafkawire(Kafkawire):
+    """The same with compiled modules (`make compiled`)."""
+
+    name = "kafkawire compiled"
+
+    def command(self) -> list[str]:
+        return ["env", f"PYTHONPATH={COMPILED}", *super().command()]

@@ -18,6 +18,7 @@ REGISTRY_JARS = ROOT / ".cache" / "jars" / "registry"
 OLDEST_KAFKA_JARS = ROOT / ".cache" / "jars" / "oldest-kafka"
 KASKADE = ROOT / ".cache" / "kaskade"
 PROMTOOL = ROOT / ".cache" / "promtool" / "promtool"
+COMPILED = ROOT / ".cache" / "compiled"
 OLDEST_PYTHON = ROOT / ".cache" / "oldest-python"
 
 
@@ -33,6 +34,13 @@ def need_file(path: Path, what: str, remedy: str) -> None:
     """It is there once something was fetched or made."""
     if not path.exists():
         pytest.skip(f"needs {what}: {remedy}")
+
+
+def need_compiled() -> Path:
+    """A copy of the packages with compiled modules in it."""
+    need_command("cc", "install a C compiler")
+    need_file(COMPILED / ".done", "compiled modules", "make compiled")
+    return COMPILED
 
 
 def need_kcat() -> str:

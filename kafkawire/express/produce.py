@@ -34,7 +34,7 @@ from kafkawire.handlers.produce import (
 )
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.requests.context import ANONYMOUS, Operation, RequestContext, ResourceType
-from kafkawire.requests.dispatch import Dispatched
+from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX, Dispatched
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.failures import answer_failure
 from kafkawire.requests.headers import decode_request_header
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from kafkawire.wire.connection import ConnectionInfo
 
 TEMPLATES_MAX: Final = 4096  # of all clients together; then they are learned anew
+CONSTANT_SIZE_MAX_BYTES: Final = 512  # of one: a client id may have 32 KiB
 
 _INT32: Final = struct.Struct(">i")
 _ATTRIBUTES_AT: Final = 22  # the lower byte of a batch's attributes
@@ -99,10 +100,10 @@ class ProduceLane:
         self._counters.requests += 1
         self._counters.request_size_bytes += len(frame)
         topic, beginning = template.destination.topic.name, template.beginning
-        if not broker.authorizer(ANONYMOUS, connection.peer_host, Operation.WRITE, ResourceType.TOPIC, topic):
-            produced = [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
-            return self.general(frame, connection, now_s, produced)
         try:
+            if not broker.authorizer(ANONYMOUS, connection.peer_host, Operation.WRITE, ResourceType.TOPIC, topic):
+                produced = [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+                return self.general(frame, connection, now_s, produced)
             append = log.append(memoryview(frame)[start:end], acks=beginning.acks, allow_zstd=beginning.allow_zstd)
         except EngineError as error:
             produced = [Produced(topic, error.with_traceback(None), log.log_start_offset)]
@@ -116,9 +117,9 @@ class ProduceLane:
     ) -> StartedRequest | None:
         """Any request for a few partitions. Raises as `Shape` does."""
         at = shape.topics_at(frame)
+        topics = shape.topics(frame, at)
         constant = bytes(frame[CONSTANT_FROM:at])
         beginning = self._beginnings[frame[3]].get(constant) or self._learn_beginning(frame, constant)
-        topics = shape.topics(frame, at)
         if beginning is None:
             return None
         places = [
@@ -144,30 +145,43 @@ class ProduceLane:
         beginning: Beginning,
         places: Sequence[tuple[Destination, TopicRows]],
     ) -> StartedRequest:
-        broker, view = self._broker, memoryview(frame)
         self._counters.requests += 1
         self._counters.request_size_bytes += len(frame)
         produced: list[Produced] = []
         appends: list[PendingAppend] = []
-        for destination, asked in places:
-            topic = destination.topic.name
-            if not broker.authorizer(ANONYMOUS, connection.peer_host, Operation.WRITE, ResourceType.TOPIC, topic):
-                produced += [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)] * len(asked.rows)
-                continue
-            for row in asked.rows:
-                log, records = destination.logs[row.partition], view[row.start : row.end]
-                outcome: PendingAppend | EngineError
-                try:
-                    outcome = log.append(records, acks=beginning.acks, allow_zstd=beginning.allow_zstd)
-                    appends.append(outcome)
-                except EngineError as error:
-                    outcome = error.with_traceback(None)
-                except Exception as error:
-                    return self.failed(frame, connection, now_s, error)
-                produced.append(Produced(topic, outcome, log.log_start_offset, len(records)))
+        try:
+            for destination, asked in places:
+                self._append(memoryview(frame), connection, beginning, destination, asked, produced, appends)
+        except Exception as error:
+            return self.failed(frame, connection, now_s, error)
         if len(appends) == len(produced):
             return ExpressProduceSeveral(self, frame, connection, now_s, beginning, places, produced, appends)
         return self.general(frame, connection, now_s, produced)
+
+    def _append(
+        self,
+        frame: memoryview,
+        connection: ConnectionInfo,
+        beginning: Beginning,
+        destination: Destination,
+        asked: TopicRows,
+        produced: list[Produced],
+        appends: list[PendingAppend],
+    ) -> None:
+        """What is for one topic; `produced` tells of each batch, `appends` has those that were taken."""
+        topic, host = destination.topic.name, connection.peer_host
+        if not self._broker.authorizer(ANONYMOUS, host, Operation.WRITE, ResourceType.TOPIC, topic):
+            produced += [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)] * len(asked.rows)
+            return
+        for row in asked.rows:
+            log, records = destination.logs[row.partition], frame[row.start : row.end]
+            outcome: PendingAppend | EngineError
+            try:
+                outcome = log.append(records, acks=beginning.acks, allow_zstd=beginning.allow_zstd)
+                appends.append(outcome)
+            except EngineError as error:
+                outcome = error.with_traceback(None)
+            produced.append(Produced(topic, outcome, log.log_start_offset, len(records)))
 
     # What the general path makes of it
 
@@ -205,17 +219,20 @@ class ProduceLane:
         """What the decoder makes of it, if that is for this lane."""
         try:
             header, body_start = decode_request_header(frame)
-            request = ProduceRequest.decode(frame, header.api_version, body_start)
+            request = ProduceRequest.decode(frame, header.api_version, body_start, cap=INLINE_ELEMENTS_MAX)
         except DecodeError:
             return None
         if request.transactional_id is not None or not ALL_ACKS <= request.acks <= 1:
             return None
-        known = _with_room(self._beginnings[header.api_version])
-        known[constant] = Beginning(request, header.api_version, header.client_id)
-        return known[constant]
+        beginning = Beginning(request, header.api_version, header.client_id)
+        if len(constant) <= CONSTANT_SIZE_MAX_BYTES:
+            _with_room(self._beginnings[header.api_version])[constant] = beginning
+        return beginning
 
     def _learn(self, shape: Shape, frame: bytearray, beginning: Beginning, destination: Destination) -> None:
         constant = bytes(frame[CONSTANT_FROM : shape.single(frame)[0]])
+        if len(constant) > CONSTANT_SIZE_MAX_BYTES:
+            return
         topic, version = destination.topic, beginning.version
         by_id = version >= FIRST_VERSION_WITH_IDS
         reply_shape = ReplyShape(version, "" if by_id else topic.name, topic.topic_id if by_id else bytes(16))

@@ -79,13 +79,18 @@ class Dispatched:
         return None
 
     def reply(self) -> Sequence[Segment] | None:
-        failure, self._failure = self._failure, None  # what is raised must not be kept: its traceback keeps the frame
-        if failure is not None:
-            raise failure
+        if self._failure is not None:
+            raise self._take_failure()
         try:
             return self._encoded(self._response if self._pending is None else self._pending.response_now())
         except Exception as error:
             return self._encoded(answer_failure(self._api, self.context, self._request, error))
+
+    def _take_failure(self) -> Exception:
+        """What is raised must be kept by nobody whom its traceback leads to: not here, nor by a variable there."""
+        failure, self._failure = self._failure, None
+        assert failure is not None
+        return failure
 
     def _handle(self) -> Response | PendingReply[Any] | Awaitable[Response | None]:
         if self._request is None:

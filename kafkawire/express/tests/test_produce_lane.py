@@ -102,6 +102,20 @@ async def test_frames_that_say_the_same_share_a_template_and_there_are_not_too_m
         assert sum(map(len, lane._templates)) == 1
 
 
+async def test_what_a_client_with_a_long_name_says_is_not_kept() -> None:
+    async with two_brokers() as (_, side):
+        lane: Any = side.lanes[PRODUCE].lane
+        for client_id, kept in (("c" * 30_000, 0), ("c" * 400, 1)):
+            for number in range(2):
+                data = [PartitionProduceData(index=0, records=memoryview(batch(b"v")))]
+                request = ProduceRequest(
+                    acks=1, timeout_ms=10, topic_data=[TopicProduceData(name="plain", partition_data=data)]
+                )
+                await side.finish(side.start(encode_request(request, 9, number, client_id)))
+            assert [sum(map(len, lane._templates)), sum(map(len, lane._beginnings))] == [kept, kept]
+        assert side.lanes[PRODUCE].taken == 4
+
+
 @pytest.mark.sources
 async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
     monkeypatch: pytest.MonkeyPatch,
@@ -120,6 +134,22 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].state() == sides[1].state()
         assert sides[1].lanes[PRODUCE].taken == 1  # without a reply to tell it the connection is closed
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+async def test_an_authorizer_that_fails_is_answered_as_by_the_general_path(partitions: int) -> None:
+    async with two_brokers() as sides:
+        for side in sides:
+            data = [PartitionProduceData(index=index, records=memoryview(batch(b"v"))) for index in range(partitions)]
+            request = ProduceRequest(
+                acks=-1, timeout_ms=10, topic_data=[TopicProduceData(name="plain", partition_data=data)]
+            )
+            await side.finish(side.start(encode_request(request, 9, 7, "c")))  # learned
+            side.authorizer.is_broken = True
+            await side.finish(side.start(encode_request(request, 9, 7, "c")))
+        assert sides[0].outcomes == sides[1].outcomes
+        assert sides[0].outcomes[0] != sides[0].outcomes[1]
+        assert sides[1].lanes[PRODUCE].taken == 2
 
 
 async def test_requests_as_clients_send_them_take_the_lane() -> None:

@@ -46,12 +46,26 @@ class CountingLane:
 
 
 @dataclass
+class RecordingAuthorizer:
+    """Lets everybody do anything but with what is secret."""
+
+    asked: list[tuple[object, ...]] = field(default_factory=list)
+    is_broken: bool = False
+
+    def __call__(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str, /) -> bool:
+        self.asked.append((principal, host, operation, kind, name))
+        if self.is_broken:
+            raise ZeroDivisionError("a bug")
+        return name != "secret"
+
+
+@dataclass
 class Side:
     """One of the two brokers, and all that it was asked and did."""
 
     broker: Broker
     dispatcher: Dispatcher
-    asked: list[tuple[object, ...]]
+    authorizer: RecordingAuthorizer
     lanes: dict[int, CountingLane]  # by API key; none in the one
     outcomes: list[object] = field(default_factory=list)
 
@@ -88,7 +102,7 @@ class Side:
         """What is left of it all."""
         metrics = self.broker.interfaces.metrics
         found: dict[str, object] = {
-            "asked": self.asked,
+            "asked": self.authorizer.asked,
             "counters": {key: metrics.by_api[key] for key in lanes(self.broker.interfaces, API_TABLE)},
             "sessions": [describe(one) for one in self.broker.interfaces.fetch_sessions._sessions.values()],
             "topics": {name: metrics.by_topic[name] for name in TOPICS},
@@ -108,25 +122,12 @@ async def two_brokers() -> AsyncIterator[tuple[Side, Side]]:
     async with AsyncExitStack() as stack:
         sides = []
         for with_lanes in (False, True):
-            asked: list[tuple[object, ...]] = []
-
-            def authorize(
-                principal: str,
-                host: str,
-                operation: Operation,
-                kind: ResourceType,
-                name: str,
-                /,
-                asked: list[tuple[object, ...]] = asked,
-            ) -> bool:
-                asked.append((principal, host, operation, kind, name))
-                return name != "secret"
-
-            broker = await stack.enter_async_context(open_handlers(authorizer=authorize))
+            authorizer = RecordingAuthorizer()
+            broker = await stack.enter_async_context(open_handlers(authorizer=authorizer))
             interfaces = replace(broker.interfaces, cluster=broker.cluster.real)  # one image as long as nothing changes
             found = lanes(interfaces, API_TABLE) if with_lanes else {}
             counting = {key: CountingLane(lane) for key, lane in found.items()}
-            sides.append(Side(broker, Dispatcher(interfaces, API_TABLE, counting), asked, counting))
+            sides.append(Side(broker, Dispatcher(interfaces, API_TABLE, counting), authorizer, counting))
             await broker.create("plain", PARTITIONS)
             await broker.create("stamped", PARTITIONS, message_timestamp_type="LogAppendTime")
             await broker.create("small", PARTITIONS, max_message_bytes="200", flush_policy="async")
