@@ -24,7 +24,7 @@ from kafkawire.server.stats import ServerStats
 STARTS_PER_TURN: Final = 128  # requests
 ENDS_PER_TURN: Final = 64  # connections
 REPLIES_PER_TURN: Final = 128  # of those that became ready
-RECEIVED_PER_TURN_SIZE_BYTES: Final = 1024 * 1024  # by all sessions together, a millisecond
+RECEIVED_PER_TURN_SIZE_BYTES: Final = 768 * 1024  # by all sessions together, half a millisecond or so
 RECEIVED_PER_VISIT_SIZE_BYTES: Final = 64 * 1024  # by one, however many there are
 
 

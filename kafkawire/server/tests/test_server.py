@@ -339,7 +339,7 @@ def session_on(transport: FloodTransport, dispatcher: FakeDispatcher) -> Alone:
     return alone
 
 
-@pytest.mark.parametrize(("count", "turns"), [(5, 1), (20, 3)])
+@pytest.mark.parametrize(("count", "turns"), [(5, 1), (20, 4)])
 async def test_what_has_come_is_received_in_one_turn_up_to_a_limit(count: int, turns: int) -> None:
     transport, dispatcher = FloodTransport(frames("p" * count, 128 << 10)), FakeDispatcher()
     alone = session_on(transport, dispatcher)
