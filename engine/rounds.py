@@ -89,6 +89,7 @@ class Lane:
         self.has_too_many_files_open: Callable[[], bool] = lambda: False
         self._queue: deque[Append] = deque()
         self._staged: Staged | None = None  # for the task to go on with
+        self._is_served = False
         # Held by a round, or by who is between two; first come, first served. No lock, which only a task can give back.
         self._turn = trio.Semaphore(1)
         self._slow_until_s = 0.0
@@ -130,11 +131,18 @@ class Lane:
 
     async def serve(self) -> None:
         """Run rounds until cancelled."""
-        while True:
-            while not self._queue and self._staged is None:
-                await self._work.park()
-            if await self._next_round() >= LARGE_ROUND:
-                await trio.lowlevel.checkpoint()
+        self._is_served = True
+        try:
+            while True:
+                while not self._queue and self._staged is None:
+                    await self._work.park()
+                if await self._next_round() >= LARGE_ROUND:
+                    await trio.lowlevel.checkpoint()
+        finally:
+            self._is_served = False
+            if self._staged is not None:  # nobody goes on with it, and others wait for the turn it holds
+                staged, self._staged = self._staged, None
+                self._end(staged)
 
     async def _next_round(self) -> int:
         """Returns of how many appends. A call of its own: nothing of a round may stay here until the next one."""
@@ -153,7 +161,7 @@ class Lane:
         """What is queued, if it waits for nothing, not even for durability; else the task goes on with it."""
         if not self._queue:
             return
-        if not self._turn.value:
+        if not self._turn.value or not self._is_served:
             self._wake()
             return
         self._turn.acquire_nowait()

@@ -64,6 +64,23 @@ async def test_what_is_held_while_somebody_is_between_two_rounds_is_written_behi
         assert offsets(append_held(store, log)) == [1]
 
 
+async def test_a_round_that_nobody_goes_on_with_keeps_nobody_from_the_turn() -> None:
+    """As when the store is cancelled in the very turn that has begun it."""
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store)
+        lane = store._dirs[0].lane
+        append_held(store, log)
+        store._serving.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(1):
+            async with lane.between_rounds():
+                append_held(store, log)
+        append_held(store, log)
+        with trio.fail_after(1):
+            async with lane.between_rounds():
+                pass
+
+
 async def test_a_segment_begins_on_a_worker() -> None:
     pool = HeldPool()
     async with running(MemoryFileSystem(), pool=pool) as store:
