@@ -195,7 +195,6 @@ class Log:
         """A segment behind the end that holds nothing yet."""
         chunk = Chunk(self._end.offset, None, 0, rolls=True)
         chunk.allocate_bytes = policy.segment_size_bytes if policy.preallocates else 0
-        chunk.producers = ProducerTable(self.producers)
         return chunk
 
     def _is_active_old(self, header: BatchHeader, policy: RollPolicy, now_ms: int) -> bool:

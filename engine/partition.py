@@ -355,8 +355,7 @@ class Partition(Watched):
 
     def stage_roll(self) -> PartitionRound:
         part = PartitionRound(self, self.log)
-        part.chunks = [self.log.stage_roll(self._rolls)]
-        part.rolls = True
+        part.stage([self.log.stage_roll(self._rolls)], self.log.producers)
         return part
 
     def rolled(self, part: PartitionRound) -> None:

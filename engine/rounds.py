@@ -100,14 +100,13 @@ class Lane:
     def submit(self, append: Append) -> None:
         """Raises Overloaded."""
         self._budget.take(append.size_bytes)
-        self._queue.append(append)
-        if not self._attendance.is_held:
-            self._wake()
+        self.enqueue(append)
 
     def enqueue(self, append: Append) -> None:
         """One that has its part of the budget."""
         self._queue.append(append)
-        self._wake()
+        if not self._attendance.is_held:
+            self._wake()
 
     def _wake(self) -> None:
         if self._work:  # asking is cheaper than waking nobody
