@@ -22,8 +22,8 @@ BESIDE: Final = ("pyproject.toml", "conftest.py", "README.md")  # what their tes
 MODULES: Final = (
     *(f"engine/{name}.py" for name in ("appends", "batch", "epochs", "footer", "index", "log", "partition")),
     *(f"engine/{name}.py" for name in ("produce_checks", "reader", "recently_used", "rounds", "segment", "waiters")),
-    *(f"kafkawire/express/{name}.py" for name in ("produce", "produce_requests", "produce_shape")),
-    *(f"kafkawire/express/{name}.py" for name in ("fetch", "fetch_reply", "fetch_shape")),
+    *(f"kafkawire/express/{name}.py" for name in ("begun", "fetch", "fetch_reply", "fetch_shape", "heartbeat")),
+    *(f"kafkawire/express/{name}.py" for name in ("offset_commit", "produce", "produce_requests", "produce_shape")),
     *(f"kafkawire/fetching/{name}.py" for name in ("reader", "sessions", "work")),
     "kafkawire/requests/pending_reply.py",
     *(f"kafkawire/server/{name}.py" for name in ("account", "byte_budget", "hub", "outgoing", "pipeline", "session")),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from kafkawire.express.learned import SIZE_MAX_BYTES, learn
 from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX
-from kafkawire.requests.headers import decode_request_header
+from kafkawire.requests.headers import CLIENT_ID_AT, decode_request_header
 from kafkawire.wire.primitives import DecodeError
 from kafkawire.wire.schema import FIXED
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-START: Final = 8  # behind key, version and correlation id
-SIZE_MAX_BYTES: Final = 512
-LEARNED_MAX: Final = 4096  # of each version; then they are learned anew
 LONG_LENGTH: Final = 128  # a compact length from here on takes more than a byte
 
 _INT16: Final = Struct(">h")
@@ -43,8 +41,8 @@ class Beginnings(Generic[T]):
 
     def end(self, frame: bytearray) -> int:
         """Where it ends, or 0 for one of another shape. A frame that ends too early may raise struct.error."""
-        (size,) = _INT16.unpack_from(frame, START)
-        at = START + 2 + (size if size > 0 else 0)
+        (size,) = _INT16.unpack_from(frame, CLIENT_ID_AT)
+        at = CLIENT_ID_AT + 2 + (size if size > 0 else 0)
         if not self._is_flexible:
             for gap in self._gaps:
                 (size,) = _INT16.unpack_from(frame, at)
@@ -62,9 +60,9 @@ class Beginnings(Generic[T]):
 
     def find(self, frame: bytearray, end: int) -> T | None:
         """What a frame says whose beginning ends there; None for one that is no request."""
-        if end > START + SIZE_MAX_BYTES:
+        if end > CLIENT_ID_AT + SIZE_MAX_BYTES:
             return None
-        beginning = bytes(frame[START:end])
+        beginning = bytes(frame[CLIENT_ID_AT:end])
         return self._learned.get(beginning) or self._learn(frame, beginning)
 
     def _learn(self, frame: bytearray, beginning: bytes) -> T | None:
@@ -73,9 +71,8 @@ class Beginnings(Generic[T]):
             request = self._request.decode(frame, self._version, body_start, cap=INLINE_ELEMENTS_MAX)
         except DecodeError:
             return None
-        if len(self._learned) >= LEARNED_MAX:
-            self._learned.clear()
-        told = self._learned[beginning] = self._told(request)
+        told = self._told(request)
+        learn(self._learned, beginning, told)
         return told
 
 

@@ -14,20 +14,14 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from kafkawire.express.fetch_reply import pack_reply
-from kafkawire.express.fetch_shape import (
-    CLIENT_ID_AT,
-    CORRELATION_ID_AT,
-    FIRST_VERSION_WITH_IDS,
-    AskedFetch,
-    read_request,
-)
+from kafkawire.express.fetch_shape import AskedFetch, read_request
 from kafkawire.fetching.work import TARGETS_PER_TURN, Told, begin_fetch
-from kafkawire.handlers.fetch import respond, respond_in_turns
+from kafkawire.handlers.fetch import FIRST_VERSION_WITH_IDS, respond, respond_in_turns
 from kafkawire.messages.fetch import API_KEY, FetchRequest, FetchResponse
 from kafkawire.requests.context import ANONYMOUS, RequestContext
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.failures import answer_failure
-from kafkawire.requests.headers import decode_request_header, response_header
+from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT, decode_request_header, response_header
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -12,8 +12,11 @@ from kafkawire.wire.primitives import uvarint
 
 if TYPE_CHECKING:
     from engine.api import FileRange, ReadResult
-    from kafkawire.fetching.work import Outcome, Told
+    from kafkawire.fetching.sessions import FetchTarget
+    from kafkawire.fetching.work import Told
     from kafkawire.requests.started import Segment
+
+    Row = tuple[FetchTarget, ReadResult]
 
 # Of records that go out with what is around them: to copy so many costs less than three more calls to the kernel.
 COPIED_SIZE_MAX_BYTES: Final = 32 * 1024
@@ -35,18 +38,24 @@ _ROW_12: Final = Struct(">ihqqqBi")
 
 def pack_reply(correlation_id: bytes, version: int, told: Told) -> list[Segment] | None:
     """Without its size; None: there is more to tell than records and where the log begins and ends."""
+    rows: list[Row] = []
+    for target, result in told.outcomes:
+        if isinstance(result, ErrorCode) or result.diverging is not None or result.aborted:
+            return None
+        rows.append((target, result))
     reply = _Reply(correlation_id)
-    topics = [(name, list(rows)) for name, rows in groupby(told.outcomes, _topic_of)]
+    topics = [(name, list(of_topic)) for name, of_topic in groupby(rows, _topic_of)]
     pack = _pack_flexible if version >= FetchResponse.FLEXIBLE_FROM else _pack_classic
-    return reply.segments() if pack(reply, told.session_id, topics) else None
+    pack(reply, told.session_id, topics)
+    return reply.segments()
 
 
-def _topic_of(outcome: Outcome) -> str | bytes:
+def _topic_of(row: Row) -> str | bytes:
     """Rows of the same topic that follow each other share an entry (FetchResponse.toMessage)."""
-    return outcome[0].key[0]
+    return row[0].key[0]
 
 
-def _pack_flexible(reply: _Reply, session_id: int, topics: list[tuple[str | bytes, list[Outcome]]]) -> bool:
+def _pack_flexible(reply: _Reply, session_id: int, topics: list[tuple[str | bytes, list[Row]]]) -> None:
     parts = reply.parts
     parts += (_HEAD_12.pack(0, 0, session_id), uvarint(len(topics) + 1))
     for topic, rows in topics:
@@ -56,8 +65,6 @@ def _pack_flexible(reply: _Reply, session_id: int, topics: list[tuple[str | byte
         else:
             parts += (topic, uvarint(len(rows) + 1))
         for target, result in rows:
-            if isinstance(result, ErrorCode) or result.diverging is not None or result.aborted:
-                return False
             row = _ROW_12.pack(
                 target.partition,
                 0,
@@ -72,18 +79,15 @@ def _pack_flexible(reply: _Reply, session_id: int, topics: list[tuple[str | byte
             parts.append(b"\0")
         parts.append(b"\0")
     parts.append(b"\0")
-    return True
 
 
-def _pack_classic(reply: _Reply, session_id: int, topics: list[tuple[str | bytes, list[Outcome]]]) -> bool:
+def _pack_classic(reply: _Reply, session_id: int, topics: list[tuple[str | bytes, list[Row]]]) -> None:
     parts = reply.parts
     parts += (_HEAD_11.pack(0, 0, session_id), _INT32.pack(len(topics)))
     for topic, rows in topics:
         name = topic.encode() if isinstance(topic, str) else topic
         parts += (_INT16.pack(len(name)), name, _INT32.pack(len(rows)))
         for target, result in rows:
-            if isinstance(result, ErrorCode) or result.diverging is not None or result.aborted:
-                return False
             row = _ROW_11.pack(
                 target.partition,
                 0,
@@ -96,7 +100,6 @@ def _pack_classic(reply: _Reply, session_id: int, topics: list[tuple[str | bytes
             )
             parts.append(row)
             reply.add_records(result)
-    return True
 
 
 class _Reply:

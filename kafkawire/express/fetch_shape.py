@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from engine.api import NO_EPOCH
 from kafkawire.fetching.sessions import FetchTarget
+from kafkawire.handlers.fetch import FIRST_VERSION_WITH_IDS
 from kafkawire.messages.fetch import FetchRequest
-from kafkawire.wire.primitives import ZERO_UUID
+from kafkawire.requests.headers import CLIENT_ID_AT
+from kafkawire.wire.primitives import UUID_SIZE_BYTES, ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,14 +28,10 @@ if TYPE_CHECKING:
 LENGTH_MAX: Final = 126  # of an array or a text: a compact length of one byte says no more
 PARTITIONS_MAX: Final = 250  # of all topics: some 0.2 ms of the loop
 FRAME_SIZE_MAX_BYTES: Final = 16 * 1024  # whatever lies behind the request
-FIRST_VERSION_WITH_IDS: Final = 13
-CORRELATION_ID_AT: Final = 4  # behind key and version
-CLIENT_ID_AT: Final = 8
 
 _FIRST_VERSION: Final = 11
 _LAST_VERSION: Final = FetchRequest.VERSIONS[1]
 _FIRST_VERSION_WITHOUT_REPLICA_IDS: Final = 15
-_TOPIC_ID_SIZE_BYTES: Final = 16
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -165,7 +163,7 @@ class _Reader(ABC):
 
     def topic_id(self) -> bytes:
         at = self.at
-        self.at = at + _TOPIC_ID_SIZE_BYTES
+        self.at = at + UUID_SIZE_BYTES
         return bytes(self._frame[at : self.at])
 
     def short_text(self) -> str:

@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
 from coordinator.groups.api import Claim
 from kafkawire.express.beginning import Beginnings
+from kafkawire.express.begun import BegunRequest
 from kafkawire.express.generally import Arrival, failed, generally
 from kafkawire.handlers.heartbeat import code_told, refuse
 from kafkawire.messages.heartbeat import API_KEY, HeartbeatRequest, HeartbeatResponse
 from kafkawire.requests.context import ANONYMOUS, Operation, ResourceType
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.requests.headers import response_header
+from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT, response_header
 from kafkawire.requests.pending_reply import answered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from coordinator.groups.api import Pending
     from kafkawire.requests.api import Api
     from kafkawire.requests.context import BrokerInterfaces
@@ -37,6 +35,7 @@ class HeartbeatLane:
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
         self._broker = broker
+        self.metrics = broker.metrics
         self._api = api
         versions = range(api.served_min, api.max_version + 1)
         self._beginnings = {version: Beginnings(HeartbeatRequest, version, _told) for version in versions}
@@ -68,39 +67,21 @@ class HeartbeatLane:
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return generally(broker, api, arrival, lambda context, request: answered(refuse(context, request, code)))
 
-    def note(self, arrival: Arrival) -> None:
-        """It is answered."""
-        self._broker.metrics.by_api[API_KEY].latency.note(trio.current_time() - arrival.now_s)
 
-
-class ExpressHeartbeat:
+class ExpressHeartbeat(BegunRequest["Pending[None]"]):
     """See `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_arrival", "_lane", "_pending")
-
-    two_stage: Final = True
-    holds_frame: Final = True
-    deadline_s: Final = inf
+    __slots__ = ("_arrival", "_lane")
 
     def __init__(self, lane: HeartbeatLane, arrival: Arrival, pending: Pending[None]) -> None:
+        super().__init__(pending)
         self._lane = lane
         self._arrival = arrival
-        self._pending = pending
-
-    @property
-    def is_settled(self) -> bool:
-        return self._pending.is_settled
-
-    def call_when_settled(self, callback: Callable[[], None]) -> None:
-        self._pending.call_when_settled(callback)
-
-    def begin(self) -> None:
-        raise AssertionError("it has begun")
 
     def reply(self) -> Reply:
-        frame = self._arrival.frame
-        self._lane.note(self._arrival)
-        return [frame[4:8] + _told_to(frame[3], code_told(self._pending))]
+        frame, _, received_s = self._arrival
+        self._lane.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
+        return [frame[CORRELATION_ID_AT:CLIENT_ID_AT] + _told_to(frame[3], code_told(self._pending))]
 
 
 def _told(request: HeartbeatRequest) -> tuple[str, Claim]:

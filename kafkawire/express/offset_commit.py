@@ -8,14 +8,14 @@ same outcome.
 from __future__ import annotations
 
 import struct
-from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from coordinator.errors import GroupError
 from coordinator.groups.api import Claim
 from kafkawire.express.beginning import Beginnings
+from kafkawire.express.begun import BegunRequest
 from kafkawire.express.generally import Arrival, failed, generally
 from kafkawire.express.offset_commit_shape import FIRST_VERSION_WITH_EPOCH, CommitShape, OtherShape
 from kafkawire.express.offset_commit_single import Singles
@@ -23,9 +23,10 @@ from kafkawire.handlers.offset_commit import commit, reply_about
 from kafkawire.messages.offset_commit import API_KEY, OffsetCommitRequest
 from kafkawire.requests.context import ANONYMOUS, Operation, ResourceType
 from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from coordinator.api import ClusterImage, TopicInfo
     from coordinator.groups.api import Pending
@@ -57,6 +58,7 @@ class CommitLane:
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
         self._broker = broker
+        self.metrics = broker.metrics
         self._api = api
         self._image: ClusterImage | None = None  # under which the singles were learned
         self._shapes = {version: _shapes(version) for version in range(api.served_min, api.max_version + 1)}
@@ -128,19 +130,11 @@ class CommitLane:
             self._broker, self._api, arrival, lambda context, request: reply_about(context, request, topics, pending)
         ).reply()
 
-    def note(self, arrival: Arrival) -> None:
-        """It is answered."""
-        self._broker.metrics.by_api[API_KEY].latency.note(trio.current_time() - arrival.now_s)
 
-
-class ExpressCommit:
+class ExpressCommit(BegunRequest["Pending[list[GroupError | None]]"]):
     """See `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_arrival", "_lane", "_pending", "_reply", "_topics")
-
-    two_stage: Final = True
-    holds_frame: Final = True
-    deadline_s: Final = inf
+    __slots__ = ("_arrival", "_lane", "_reply", "_topics")
 
     def __init__(
         self,
@@ -150,21 +144,11 @@ class ExpressCommit:
         reply: bytes,
         pending: Pending[list[GroupError | None]],
     ) -> None:
+        super().__init__(pending)
         self._lane = lane
         self._arrival = arrival
         self._topics = topics
         self._reply = reply
-        self._pending = pending
-
-    @property
-    def is_settled(self) -> bool:
-        return self._pending.is_settled
-
-    def call_when_settled(self, callback: Callable[[], None]) -> None:
-        self._pending.call_when_settled(callback)
-
-    def begin(self) -> None:
-        raise AssertionError("it has begun")
 
     def reply(self) -> Reply:
         try:
@@ -173,8 +157,9 @@ class ExpressCommit:
             is_refused = True
         if is_refused:
             return self._lane.reply_generally(self._arrival, self._topics, self._pending)
-        self._lane.note(self._arrival)
-        return [self._arrival.frame[4:8] + self._reply]
+        frame, _, received_s = self._arrival
+        self._lane.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
+        return [frame[CORRELATION_ID_AT:CLIENT_ID_AT] + self._reply]
 
 
 def _committer(request: OffsetCommitRequest) -> Committer:

@@ -17,6 +17,7 @@ from kafkawire.handlers.offset_commit import FIRST_VERSION_WITH_IDS
 from kafkawire.messages.offset_commit import API_KEY, OffsetCommitRequest, OffsetCommitResponse
 from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX
 from kafkawire.requests.headers import response_header
+from kafkawire.wire.primitives import UUID_SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     Asked = tuple[list[TopicInfo], list[OffsetToCommit], bytes]
 
 FIRST_VERSION_WITH_EPOCH: Final = 6
-_TOPIC_ID_SIZE_BYTES: Final = 16
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -117,7 +117,7 @@ class CommitShape:
     def _topic(self, frame: bytearray, at: int, image: ClusterImage) -> tuple[TopicInfo, int]:
         topic: TopicInfo | None
         if self._has_ids:
-            end = at + _TOPIC_ID_SIZE_BYTES
+            end = at + UUID_SIZE_BYTES
             topic = image.topics_by_id.get(bytes(frame[at:end]))
         elif self._is_flexible:
             end = at + _compact(frame, at)

@@ -9,8 +9,9 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from coordinator.groups.api import OffsetToCommit
-from kafkawire.express.beginning import LEARNED_MAX, SIZE_MAX_BYTES, START
+from kafkawire.express.learned import SIZE_MAX_BYTES, learn
 from kafkawire.messages.offset_commit import OffsetCommitRequest
+from kafkawire.requests.headers import CLIENT_ID_AT
 
 if TYPE_CHECKING:
     from coordinator.api import TopicInfo
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_UP_TO: Final = START + SIZE_MAX_BYTES
+_UP_TO: Final = CLIENT_ID_AT + SIZE_MAX_BYTES
 _ROW: Final = Struct(">iqi")  # partition, offset, leader epoch
 
 
@@ -42,9 +43,9 @@ class Singles(Generic[T]):
     def read(self, frame: bytearray) -> tuple[T, Asked] | None:
         """What it asks for and who asks, if that was learned."""
         at = len(frame) - self._row_size_bytes
-        if not START < at <= _UP_TO or not frame.endswith(self._rest):
+        if not CLIENT_ID_AT < at <= _UP_TO or not frame.endswith(self._rest):
             return None
-        learned = self._learned.get(bytes(frame[START:at]))
+        learned = self._learned.get(bytes(frame[CLIENT_ID_AT:at]))
         if learned is None:
             return None
         committer, topics, reply_head = learned
@@ -59,12 +60,10 @@ class Singles(Generic[T]):
         """From one that was read otherwise, to its last byte, if it is such a commit."""
         topics, offsets, reply = asked
         at = len(frame) - self._row_size_bytes
-        if len(offsets) > 1 or offsets[0].metadata or at > _UP_TO or not frame.endswith(self._rest):
+        if len(offsets) > 1 or offsets[0].metadata or not frame.endswith(self._rest):
             return
-        if len(self._learned) >= LEARNED_MAX:
-            self._learned.clear()
         reply_head = reply[: -self._reply_row.size]
-        self._learned[bytes(frame[START:at])] = _Learned(committer, topics, reply_head)
+        learn(self._learned, bytes(frame[CLIENT_ID_AT:at]), _Learned(committer, topics, reply_head))
 
     def forget(self) -> None:
         self._learned.clear()

@@ -8,9 +8,11 @@ failures and late answers are told by the general path's own reply, around the s
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from engine.errors import EngineError
+from kafkawire.express.generally import Arrival, failed, generally
+from kafkawire.express.learned import learn
 from kafkawire.express.produce_requests import (
     Beginning,
     Destination,
@@ -20,7 +22,6 @@ from kafkawire.express.produce_requests import (
 )
 from kafkawire.express.produce_shape import (
     BATCH_SIZE_MIN_BYTES,
-    CONSTANT_FROM,
     SHAPES,
     NotThisShape,
     ReplyShape,
@@ -33,13 +34,11 @@ from kafkawire.handlers.produce import (
     reply_to,
 )
 from kafkawire.messages.produce import ProduceRequest
-from kafkawire.requests.context import ANONYMOUS, Operation, RequestContext, ResourceType
-from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX, Dispatched
+from kafkawire.requests.context import ANONYMOUS, Operation, ResourceType
+from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.requests.failures import answer_failure
-from kafkawire.requests.headers import decode_request_header
+from kafkawire.requests.headers import CLIENT_ID_AT, decode_request_header
 from kafkawire.requests.metrics import ApiCounters
-from kafkawire.requests.pending_reply import PendingReply, answered
 from kafkawire.requests.topic_lookup import find_log
 from kafkawire.wire.primitives import DecodeError
 
@@ -49,13 +48,13 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage, TopicInfo
     from engine.api import PartitionLog, PendingAppend
     from kafkawire.express.produce_shape import TopicRows
+    from kafkawire.messages.produce import ProduceResponse
     from kafkawire.requests.api import Api
-    from kafkawire.requests.context import BrokerInterfaces
+    from kafkawire.requests.context import BrokerInterfaces, RequestContext
+    from kafkawire.requests.dispatch import Dispatched
+    from kafkawire.requests.pending_reply import PendingReply
     from kafkawire.requests.started import StartedRequest
     from kafkawire.wire.connection import ConnectionInfo
-
-TEMPLATES_MAX: Final = 4096  # of all clients together; then they are learned anew
-CONSTANT_SIZE_MAX_BYTES: Final = 512  # of one: a client id may have 32 KiB
 
 _INT32: Final = struct.Struct(">i")
 _ATTRIBUTES_AT: Final = 22  # the lower byte of a batch's attributes
@@ -86,7 +85,7 @@ class ProduceLane:
             self._forget()
         try:
             index_at, start, end, end_of_all = shape.single(frame)
-            template = self._templates[version].get(bytes(frame[CONSTANT_FROM:index_at]))
+            template = self._templates[version].get(bytes(frame[CLIENT_ID_AT:index_at]))
             if template is None:
                 return self._take_several(shape, frame, connection, now_s)
             index: int = _INT32.unpack_from(frame, index_at)[0]
@@ -109,7 +108,7 @@ class ProduceLane:
             produced = [Produced(topic, error.with_traceback(None), log.log_start_offset)]
             return self.general(frame, connection, now_s, produced)
         except Exception as error:
-            return self.failed(frame, connection, now_s, error)
+            return self._failed(frame, connection, now_s, error)
         return ExpressProduce(self, frame, connection, now_s, template, index, append, end - start)
 
     def _take_several(
@@ -118,13 +117,11 @@ class ProduceLane:
         """Any request for a few partitions. Raises as `Shape` does."""
         at = shape.topics_at(frame)
         topics = shape.topics(frame, at)
-        constant = bytes(frame[CONSTANT_FROM:at])
+        constant = bytes(frame[CLIENT_ID_AT:at])
         beginning = self._beginnings[frame[3]].get(constant) or self._learn_beginning(frame, constant)
         if beginning is None:
             return None
-        places = [
-            (destination, asked) for asked in topics if (destination := self._destination(frame, beginning, asked))
-        ]
+        places = [(destination, asked) for asked in topics if (destination := self._destination(beginning, asked))]
         is_known = len(places) == len(topics) and all(
             (row.partition in destination.logs or self._find_log(destination, row.partition))
             and not frame[row.start + _ATTRIBUTES_AT] & _TRANSACTIONAL
@@ -153,7 +150,7 @@ class ProduceLane:
             for destination, asked in places:
                 self._append(memoryview(frame), connection, beginning, destination, asked, produced, appends)
         except Exception as error:
-            return self.failed(frame, connection, now_s, error)
+            return self._failed(frame, connection, now_s, error)
         if len(appends) == len(produced):
             return ExpressProduceSeveral(self, frame, connection, now_s, beginning, places, produced, appends)
         return self.general(frame, connection, now_s, produced)
@@ -189,22 +186,15 @@ class ProduceLane:
         self, frame: bytearray, connection: ConnectionInfo, now_s: float, produced: Sequence[Produced]
     ) -> Dispatched:
         """The general path's request around what has become of the appends here. Raises ProtocolViolation (acks=0)."""
-        context, request = self._decode(frame, connection, now_s)
-        return Dispatched(self._api, context, request, reply_to(context, request, produced))
 
-    def failed(self, frame: bytearray, connection: ConnectionInfo, now_s: float, error: Exception) -> Dispatched:
+        def reply(context: RequestContext, request: ProduceRequest) -> PendingReply[ProduceResponse | None]:
+            return reply_to(context, request, produced)
+
+        return generally(self._broker, self._api, Arrival(frame, connection, now_s), reply)
+
+    def _failed(self, frame: bytearray, connection: ConnectionInfo, now_s: float, error: Exception) -> Dispatched:
         """The same for a bug behind this. Raises ProtocolViolation (acks=0)."""
-        context, request = self._decode(frame, connection, now_s)
-        pending: PendingReply[Any] = answered(answer_failure(self._api, context, request, error))
-        return Dispatched(self._api, context, request, pending)
-
-    def _decode(
-        self, frame: bytearray, connection: ConnectionInfo, now_s: float
-    ) -> tuple[RequestContext, ProduceRequest]:
-        header, body_start = decode_request_header(frame)
-        request = ProduceRequest.decode(frame, header.api_version, body_start)
-        context = RequestContext(self._broker, connection, *header[:3], header.client_id, (), now_s, ANONYMOUS)
-        return context, request
+        return failed(self._broker, self._api, Arrival(frame, connection, now_s), error)
 
     # Learning
 
@@ -225,20 +215,17 @@ class ProduceLane:
         if request.transactional_id is not None or not ALL_ACKS <= request.acks <= 1:
             return None
         beginning = Beginning(request, header.api_version, header.client_id)
-        if len(constant) <= CONSTANT_SIZE_MAX_BYTES:
-            _with_room(self._beginnings[header.api_version])[constant] = beginning
+        learn(self._beginnings[header.api_version], constant, beginning)
         return beginning
 
     def _learn(self, shape: Shape, frame: bytearray, beginning: Beginning, destination: Destination) -> None:
-        constant = bytes(frame[CONSTANT_FROM : shape.single(frame)[0]])
-        if len(constant) > CONSTANT_SIZE_MAX_BYTES:
-            return
+        constant = bytes(frame[CLIENT_ID_AT : shape.single(frame)[0]])
         topic, version = destination.topic, beginning.version
         by_id = version >= FIRST_VERSION_WITH_IDS
         reply_shape = ReplyShape(version, "" if by_id else topic.name, topic.topic_id if by_id else bytes(16))
-        _with_room(self._templates[version])[constant] = Template(beginning, destination, reply_shape)
+        learn(self._templates[version], constant, Template(beginning, destination, reply_shape))
 
-    def _destination(self, frame: bytearray, beginning: Beginning, asked: TopicRows) -> Destination | None:
+    def _destination(self, beginning: Beginning, asked: TopicRows) -> Destination | None:
         """Of a topic that is there; only Kafka's admin tools write to internal ones."""
         known = self._destinations[beginning.version]
         found = known.get(asked.name)
@@ -246,7 +233,8 @@ class ProduceLane:
             topic = self._topic_of(beginning, asked)
             if topic is None:
                 return None
-            found = _with_room(known)[asked.name] = Destination(topic)
+            found = Destination(topic)
+            learn(known, asked.name, found)
         return None if found.topic.internal and not beginning.is_admin else found
 
     def _topic_of(self, beginning: Beginning, asked: TopicRows) -> TopicInfo | None:
@@ -264,13 +252,3 @@ class ProduceLane:
             return None
         destination.logs[index] = log
         return log
-
-
-LearnedT = TypeVar("LearnedT")
-
-
-def _with_room(learned: dict[bytes, LearnedT]) -> dict[bytes, LearnedT]:
-    """For one more; it is emptied when there are too many."""
-    if len(learned) >= TEMPLATES_MAX:
-        learned.clear()
-    return learned

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from engine.api import AppendResult
-from kafkawire.express.produce_shape import CONSTANT_FROM, ROWS, ReplyRow
+from kafkawire.express.begun import BegunRequest
+from kafkawire.express.produce_shape import ROWS, ReplyRow
 from kafkawire.handlers.produce import ADMIN_CLIENT_ID, ALL_ACKS, FIRST_VERSION_WITH_ZSTD, Produced
 from kafkawire.messages.produce import API_KEY
+from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT
 from kafkawire.requests.pending_reply import PendingReply
 
 if TYPE_CHECKING:
@@ -70,24 +72,10 @@ class Origin(Protocol):
         """The general path's request around these appends."""
 
 
-class ExpressProduce:
+class ExpressProduce(BegunRequest["PendingAppend"]):
     """One batch for one partition; see `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = (
-        "_append",
-        "_connection",
-        "_frame",
-        "_index",
-        "_lane",
-        "_now_s",
-        "_size_bytes",
-        "_template",
-        "call_when_settled",
-        "deadline_s",
-    )
-
-    two_stage: Final = True
-    holds_frame: Final = True
+    __slots__ = ("_connection", "_frame", "_index", "_lane", "_now_s", "_size_bytes", "_template")
 
     def __init__(
         self,
@@ -100,26 +88,17 @@ class ExpressProduce:
         append: PendingAppend,
         size_bytes: int,
     ) -> None:
+        super().__init__(append, now_s + template.beginning.timeout_s)
         self._lane = lane
         self._frame = frame
         self._connection = connection
         self._now_s = now_s
         self._template = template
         self._index = index
-        self._append = append
         self._size_bytes = size_bytes
-        self.call_when_settled = append.call_when_settled
-        self.deadline_s = now_s + template.beginning.timeout_s
-
-    @property
-    def is_settled(self) -> bool:
-        return self._append.is_settled
-
-    def begin(self) -> None:
-        raise AssertionError("it has begun")
 
     def reply(self) -> Reply:
-        template, append = self._template, self._append
+        template, append = self._template, self._pending
         outcome = append.outcome if append.is_settled else None
         if not isinstance(outcome, AppendResult):
             produced = [Produced(template.destination.topic.name, append, self._log_start_offset, self._size_bytes)]
@@ -132,7 +111,7 @@ class ExpressProduce:
         metrics.by_api[API_KEY].latency.note(trio.current_time() - self._now_s)
         if not template.beginning.acks:
             return None
-        correlation_id = self._frame[4:CONSTANT_FROM]
+        correlation_id = self._frame[CORRELATION_ID_AT:CLIENT_ID_AT]
         return [template.reply_shape.reply(correlation_id, self._index, base_offset, append_time_ms, log_start_offset)]
 
     @property
@@ -140,25 +119,10 @@ class ExpressProduce:
         return self._template.destination.logs[self._index].log_start_offset
 
 
-class ExpressProduceSeveral:
+class ExpressProduceSeveral(BegunRequest[PendingReply[None]]):
     """Batches for several partitions; see `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = (
-        "_appends",
-        "_beginning",
-        "_connection",
-        "_frame",
-        "_lane",
-        "_now_s",
-        "_pending",
-        "_places",
-        "_produced",
-        "call_when_settled",
-        "deadline_s",
-    )
-
-    two_stage: Final = True
-    holds_frame: Final = True
+    __slots__ = ("_appends", "_beginning", "_connection", "_frame", "_lane", "_now_s", "_places", "_produced")
 
     def __init__(
         self,
@@ -171,9 +135,7 @@ class ExpressProduceSeveral:
         produced: Sequence[Produced],
         appends: Sequence[PendingAppend],
     ) -> None:
-        self._pending = PendingReply(appends, lambda: None)
-        self.call_when_settled = self._pending.call_when_settled
-        self.deadline_s = now_s + beginning.timeout_s
+        super().__init__(PendingReply(appends, lambda: None), now_s + beginning.timeout_s)
         self._lane = lane
         self._frame = frame
         self._connection = connection
@@ -182,13 +144,6 @@ class ExpressProduceSeveral:
         self._places = places
         self._produced = produced
         self._appends = appends
-
-    @property
-    def is_settled(self) -> bool:
-        return self._pending.is_settled
-
-    def begin(self) -> None:
-        raise AssertionError("it has begun")
 
     def reply(self) -> Reply:
         results = [append.outcome for append in self._appends if append.is_settled]
@@ -209,4 +164,4 @@ class ExpressProduceSeveral:
             (asked.named, [ReplyRow(row.partition, (one := next(left))[0], one[2], one[3]) for row in asked.rows])
             for _, asked in self._places
         ]
-        return [ROWS[self._beginning.version].reply(self._frame[4:CONSTANT_FROM], topics)]
+        return [ROWS[self._beginning.version].reply(self._frame[CORRELATION_ID_AT:CLIENT_ID_AT], topics)]

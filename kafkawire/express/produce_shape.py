@@ -12,10 +12,10 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kafkawire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from kafkawire.requests.headers import response_header
+from kafkawire.requests.headers import CLIENT_ID_AT, response_header
+from kafkawire.wire.primitives import UUID_SIZE_BYTES, uvarint
 
 API_KEY: Final = 0
-CONSTANT_FROM: Final = 8  # behind key, version and correlation id
 BATCH_SIZE_MIN_BYTES: Final = 61  # of the header alone; what is smaller is refused elsewhere
 ROWS_MAX: Final = 256  # partitions of a request
 
@@ -23,7 +23,6 @@ _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _NO_TAGS: Final = b"\0\0\0"  # of the partition, the topic, the request
 _LONG_LENGTH: Final = 128  # a compact length from here on takes more than a byte
-_TOPIC_ID_SIZE_BYTES: Final = 16
 
 
 # Where the only partition's index is; where its batch begins, ends, and would have to end for nothing to follow it.
@@ -57,12 +56,12 @@ class ClassicShape:
     def topics_at(self, frame: bytearray) -> int:
         """Where the number of topics is. Here as below a frame that ends too early raises IndexError or struct.error,
         and one of another kind leads anywhere, or to NotThisShape."""
-        at = 10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0])
+        at = 10 + max(0, _INT16.unpack_from(frame, CLIENT_ID_AT)[0])
         return int(at + 8)
 
     def single(self, frame: bytearray) -> Single:
         """If it is for one partition."""
-        at = 10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0])
+        at = 10 + max(0, _INT16.unpack_from(frame, CLIENT_ID_AT)[0])
         index_at: int = at + 18 + max(0, _INT16.unpack_from(frame, at + 12)[0])
         start = index_at + 8
         return index_at, start, start + _INT32.unpack_from(frame, index_at + 4)[0], len(frame)
@@ -97,12 +96,12 @@ class FlexibleShape:
 
     def topics_at(self, frame: bytearray) -> int:
         """As above."""
-        return int(10 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0]) + 8)
+        return int(10 + max(0, _INT16.unpack_from(frame, CLIENT_ID_AT)[0]) + 8)
 
     def single(self, frame: bytearray) -> Single:
         """As above."""
-        at = 19 + max(0, _INT16.unpack_from(frame, CONSTANT_FROM)[0])
-        index_at = at + (_TOPIC_ID_SIZE_BYTES if self._by_id else frame[at]) + 1
+        at = 19 + max(0, _INT16.unpack_from(frame, CLIENT_ID_AT)[0])
+        index_at = at + (UUID_SIZE_BYTES if self._by_id else frame[at]) + 1
         length, start = _compact(frame, index_at + 4)
         end = len(frame) - 3
         return index_at, start, start + length, end if frame[end:] == _NO_TAGS else NOWHERE
@@ -114,7 +113,7 @@ class FlexibleShape:
         left = ROWS_MAX
         for _ in range(_bounded(count, left)):
             named_at = name_at = at
-            length = _TOPIC_ID_SIZE_BYTES
+            length = UUID_SIZE_BYTES
             if not self._by_id:
                 length, name_at = _compact(frame, at)
             at = name_at + _at_least_0(length)
@@ -225,11 +224,10 @@ class RowShape:
         return _ROW.pack(index, 0, base_offset, append_time_ms)
 
     def count(self, number: int) -> bytes:
-        """Of up to ROWS_MAX topics or rows."""
+        """Of topics or rows."""
         if not self._is_flexible:
             return _INT32.pack(number)
-        number += 1
-        return bytes((number,)) if number < _LONG_LENGTH else bytes((number & 127 | 128, number >> 7))
+        return uvarint(number + 1)
 
     def reply(self, correlation_id: bytes | bytearray, topics: Sequence[tuple[bytes, Sequence[ReplyRow]]]) -> bytes:
         """To a request of which everything was appended, without its size; topics are named as they were there."""

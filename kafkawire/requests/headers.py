@@ -19,6 +19,10 @@ from kafkawire.wire.primitives import DecodeError, read_uvarint
 
 API_VERSIONS_KEY: Final = 18
 
+# Where things are in every request.
+CORRELATION_ID_AT: Final = 4
+CLIENT_ID_AT: Final = 8
+
 _REQUEST_START: Final = Struct(">hhih")  # key, version, correlation id, length of the client id
 _CORRELATION_ID: Final = Struct(">i")
 

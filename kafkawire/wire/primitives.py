@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-ZERO_UUID: Final = bytes(16)
+UUID_SIZE_BYTES: Final = 16
+ZERO_UUID: Final = bytes(UUID_SIZE_BYTES)
 UVARINT_MAX: Final = 2**32 - 1
 UVARINT_BYTES_MAX: Final = 5
 STRING_SIZE_MAX: Final = 2**15 - 1  # in either encoding, as in Kafka; names are kept longer than their request

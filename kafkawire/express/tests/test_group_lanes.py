@@ -375,8 +375,7 @@ async def test_what_is_behind_a_request_is_left_to_the_general_path() -> None:
 
 
 async def test_what_was_learned_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("beginning", "offset_commit_single"):
-        monkeypatch.setattr(f"kafkawire.express.{module}.LEARNED_MAX", 5)
+    monkeypatch.setattr("kafkawire.express.learned.LEARNED_MAX", 5)
     async with two_brokers() as (_, side):
         beating: Any = side.lanes[HEARTBEAT].lane
         committing: Any = side.lanes[OFFSET_COMMIT].lane

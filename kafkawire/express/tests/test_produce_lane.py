@@ -84,7 +84,7 @@ async def test_a_deleted_topic_is_unknown_at_once_and_a_closed_log_is_told() -> 
 async def test_frames_that_say_the_same_share_a_template_and_there_are_not_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kafkawire.express.produce.TEMPLATES_MAX", 5)
+    monkeypatch.setattr("kafkawire.express.learned.LEARNED_MAX", 5)
     async with two_brokers() as (_, side):
         lane: Any = side.lanes[PRODUCE].lane
         for number in range(50):

@@ -1,0 +1,36 @@
+"""A request whose lane has begun it: it waits for what its reply is about, and for nothing else."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from kafkawire.requests.settleable import Settleable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SettleableT = TypeVar("SettleableT", bound=Settleable)
+
+
+class BegunRequest(Generic[SettleableT]):
+    """See `kafkawire.requests.started.StartedRequest`; `reply` is the lane's own."""
+
+    __slots__ = ("_pending", "deadline_s")
+
+    two_stage: Final = True
+    holds_frame: Final = True
+
+    def __init__(self, pending: SettleableT, deadline_s: float = inf) -> None:
+        self._pending = pending
+        self.deadline_s = deadline_s
+
+    @property
+    def is_settled(self) -> bool:
+        return self._pending.is_settled
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        self._pending.call_when_settled(callback)
+
+    def begin(self) -> None:
+        raise AssertionError("it has begun")
