@@ -20,13 +20,14 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
 BESIDE: Final = ("pyproject.toml", "conftest.py", "README.md")  # what their tests need besides
 MODULES: Final = (
-    *(f"engine/{name}.py" for name in ("appends", "batch", "epochs", "footer", "index", "log", "partition")),
+    *(f"engine/{name}.py" for name in ("appends", "batch", "epochs", "footer", "index", "log", "partition", "stats")),
     *(f"engine/{name}.py" for name in ("produce_checks", "reader", "recently_used", "rounds", "segment", "waiters")),
     *(f"kafkawire/express/{name}.py" for name in ("begun", "fetch", "fetch_reply", "fetch_shape", "heartbeat")),
     *(f"kafkawire/express/{name}.py" for name in ("offset_commit", "produce", "produce_requests", "produce_shape")),
     *(f"kafkawire/fetching/{name}.py" for name in ("reader", "sessions", "work")),
-    "kafkawire/requests/pending_reply.py",
-    *(f"kafkawire/server/{name}.py" for name in ("account", "byte_budget", "hub", "outgoing", "pipeline", "session")),
+    *(f"kafkawire/requests/{name}.py" for name in ("dispatch", "metrics", "pending_reply")),
+    *(f"kafkawire/server/{name}.py" for name in ("account", "byte_budget", "hub", "outgoing", "pipeline", "poller")),
+    *(f"kafkawire/server/{name}.py" for name in ("session", "transport")),
     *(f"kafkawire/wire/{name}.py" for name in ("connection", "framing")),
 )
 

@@ -17,7 +17,7 @@ from tools.compile import MODULES
 if TYPE_CHECKING:
     from pathlib import Path
 
-TESTED: Final = ("engine", "kafkawire/express", "kafkawire/server", "kafkawire/fetching", "kafkawire/wire")
+TESTED: Final = ("engine", *(f"kafkawire/{name}" for name in ("express", "fetching", "requests", "server", "wire")))
 RECORDS: Final = 2_000
 
 

@@ -251,7 +251,7 @@ async def test_a_request_that_never_becomes_ready_is_answered_about_when_its_tim
 
 
 @dataclass(eq=False)
-class FloodTransport(Transport):
+class FloodTransport:
     """Its bytes have all arrived before the first is received; it takes so many bytes at once."""
 
     rest: bytes
