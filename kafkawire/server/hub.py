@@ -183,15 +183,11 @@ class Hub:
         self.receive_max_size_bytes = max(RECEIVED_PER_VISIT_SIZE_BYTES, share)
         self._is_collecting = True
         self._rounds.hold_rounds()
-        for session, events in found.items():
-            if self.starts_left > 0:
-                session.visit(events)
-            else:
-                self.defer(session, events)
+        served = self._visit(found)
         self._rounds.write_rounds()
         self._is_collecting = False
-        found.update(self._answer_ready())
-        for session in found:
+        served.update(self._answer_ready())
+        for session in served:
             session.settle()
         if self._paused:
             self._resume_paused()
@@ -204,13 +200,24 @@ class Hub:
             found[session] = found.get(session, 0) | events
         return found
 
-    def _answer_ready(self) -> dict[Watcher, int]:
+    def _visit(self, found: dict[Watcher, int]) -> dict[Watcher, None]:
         """Those that had their turn; the rest comes first in the next one."""
+        visited: dict[Watcher, None] = {}
+        for session, events in found.items():
+            if self.starts_left > 0:
+                visited[session] = None
+                session.visit(events)
+            else:
+                self.defer(session, events)
+        return visited
+
+    def _answer_ready(self) -> dict[Watcher, None]:
+        """As above, of what became ready."""
         ready, self._ready = self._ready, {}
-        answered: dict[Watcher, int] = {}
+        answered: dict[Watcher, None] = {}
         for session in ready:
             if self.replies_left > 0:
-                answered[session] = 0
+                answered[session] = None
                 session.answer()
             else:
                 self.note_ready(session)

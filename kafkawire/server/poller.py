@@ -18,6 +18,7 @@ import trio
 
 READ: Final = 1  # as EPOLLIN
 WRITE: Final = 4  # as EPOLLOUT
+FOUND_MAX: Final = 128  # at once; those that were not told of are the first next time
 
 
 class Watcher(Protocol):
@@ -44,7 +45,10 @@ class SystemPoller(Protocol):
     def modify(self, descriptor: int, events: int, /) -> None: ...
     def unregister(self, descriptor: int, /) -> None: ...
     def poll(self) -> Iterable[tuple[int, int]]:
-        """Descriptors with their events, without waiting; an error or a hang-up is what was asked for."""
+        """Descriptors with their events, without waiting, or some of them; each comes to be told of sooner or later.
+
+        An error or a hang-up is what was asked for.
+        """
 
     def close(self) -> None: ...
 
@@ -68,7 +72,7 @@ class EpollPoller:
         self._epoll.unregister(descriptor)
 
     def poll(self) -> Iterable[tuple[int, int]]:
-        return self._epoll.poll(0)
+        return self._epoll.poll(0, FOUND_MAX)
 
     def close(self) -> None:
         self._epoll.close()

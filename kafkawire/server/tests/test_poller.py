@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import selectors
 import socket
@@ -11,7 +12,16 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 
-from kafkawire.server.poller import READ, WRITE, EpollPoller, Poller, SelectorPoller, SystemPoller, system_poller
+from kafkawire.server.poller import (
+    FOUND_MAX,
+    READ,
+    WRITE,
+    EpollPoller,
+    Poller,
+    SelectorPoller,
+    SystemPoller,
+    system_poller,
+)
 
 needs_epoll = pytest.mark.skipif(not hasattr(select, "epoll"), reason="needs epoll, which is Linux's")
 
@@ -73,6 +83,18 @@ def test_only_what_is_asked_for_is_told(world: World) -> None:
     assert world.poller.take() == []
     world.poller.watch(descriptor, watcher, READ)
     assert world.poller.take() == [(watcher, READ)]
+
+
+def test_of_many_all_come_to_be_told_of(world: World) -> None:
+    watchers = {os.dup(world.ours.fileno()): Seen() for _ in range(FOUND_MAX + 20)}
+    for descriptor, watcher in watchers.items():
+        world.poller.watch(descriptor, watcher, READ)
+    world.theirs.send(b"x")
+    told = {id(watcher) for _ in range(2) for watcher, _ in world.poller.take()}
+    assert told == {id(watcher) for watcher in watchers.values()}
+    for descriptor in watchers:
+        world.poller.unwatch(descriptor)
+        os.close(descriptor)
 
 
 def test_a_hang_up_is_told_as_what_was_asked_for(world: World) -> None:

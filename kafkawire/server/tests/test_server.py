@@ -427,6 +427,35 @@ async def test_what_is_too_much_for_a_turn_starts_in_the_next_ones_in_order() ->
     assert dispatcher.order == list(range(250))
 
 
+@dataclass(eq=False)
+class Greedy:
+    """A session that uses up every turn it has."""
+
+    hub: Hub
+    calls: list[str] = field(default_factory=list)
+
+    def visit(self, events: int) -> None:
+        self.calls.append("visit")
+        self.hub.starts_left = 0
+
+    def answer(self) -> None: ...
+
+    def settle(self) -> None:
+        self.calls.append("settle")
+
+
+async def test_who_has_no_turn_is_left_alone_until_the_next() -> None:
+    hub = Hub(ByteBudget(1 << 30), ServerStats())
+    first, second = Greedy(hub), Greedy(hub)
+    for session in (first, second):
+        hub.poller.note(session, READ)
+    hub.turn()
+    assert (first.calls, second.calls) == (["visit", "settle"], [])
+    hub.poller.note(first, READ)
+    hub.turn()
+    assert (first.calls, second.calls) == (["visit", "settle"],) * 2
+
+
 async def test_what_a_turn_has_left_is_started_though_nothing_more_may_be_received() -> None:
     """Late, and told to receive, while others have used up the budget."""
     transport, dispatcher = FloodTransport(frames("0" * 200)), FakeDispatcher()
