@@ -1,7 +1,8 @@
 """Do small requests get their turn: beside a connection that sends large ones without pause, and on many connections?
 
 Everything is `flush.policy=async`, so that what is shared is the event loop and not the disk. How late the loop is, the
-broker says itself, ten times a second; loop_lag looks closer. It is about one task for all: no Apache Kafka here.
+broker says itself, ten times a second; loop_lag looks closer. It is about one task for all: no Apache Kafka here, but
+the floor of request_cost, for many connections cost the machine something too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from benchmarks.background import keep_under_way, working
 from benchmarks.bench import KIB, MIB, Contender
 from benchmarks.load import run_load
 from benchmarks.paced_load import run_paced
+from benchmarks.request_cost import Floor
 from benchmarks.wire_requests import batch_of, produce_requests
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from kafkawire.client.load import percentile_ms
@@ -95,7 +97,7 @@ def beside_large(load: Load, count: int, broker: Kafkawire, contender: Contender
 
 
 def many(topic: str, count: int, contender: Contender) -> report.Figures:
-    """As many requests over few connections, then over many."""
+    """As many requests over few connections, then over many; the floor makes a topic when it is first written to."""
     few_figures = bench.measure(contender, small_requests(topic, FEW, count), 1)
     many_figures = bench.measure(contender, small_requests(topic, MANY, count), 1)
     return {
@@ -124,7 +126,9 @@ def compare(directory: Path, options: Options) -> report.Report:
         topic = bench.new_topic(field[0], MANY)
         once = partial(many, topic, MANY * max(1, options.count(40_000, MANY) // MANY))
         case, bound = f"1 KiB over {MANY} connections and over {FEW}", f"req/s of {MANY} at least 0.9 x that of {FEW}"
-        results.append(bench.alternate(case, f"req/s of {MANY}", field, once, options, bound))
+        with Floor(directory / "floor", "async") as floor:
+            both = [*field, Contender("floor", floor, {})]
+            results.append(bench.alternate(case, f"{MANY} to {FEW}", both, once, options, bound))
         return report.Report(machine.facts(), results, bench.rss_peaks(field))
 
 
