@@ -35,7 +35,12 @@ class OldSegment(NamedTuple):
 def doomed(
     segments: Sequence[OldSegment], config: LogConfig, log_start_offset: int, high_watermark: int, now_ms: int
 ) -> list[Reason]:
-    """Why each of the first segments is to go; if there are as many as segments, the active one is to go too."""
+    """Why each of the first segments is to go; if there are as many as segments, the active one is to go too.
+
+    Of a log that was deleted while somebody looked at it there are no segments.
+    """
+    if not segments:
+        return []
     removable = _removable(segments, high_watermark)
     reasons = [Reason.LOG_START for one in removable[: len(segments) - 1] if one.end_offset <= log_start_offset]
     if CleanupPolicy.DELETE not in config.cleanup_policy:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,13 @@ from engine.filesystem import PosixFileSystem
 from engine.log_dir import LogDir
 from engine.partition import Partition
 from engine.retention import Reason
-from engine.retention_keeper import SPACE_CHECK_INTERVAL_S, WINDOW_CHECK_S, RetentionKeeper, RetentionOptions
+from engine.retention_keeper import (
+    SPACE_CHECK_INTERVAL_S,
+    WINDOW_CHECK_S,
+    RetentionKeeper,
+    RetentionOptions,
+    _written_ms,
+)
 from engine.store import SegmentStore, StoreOptions
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import MAX_BYTES, NOW_MS, ORDERS, batch, bytes_of, open_orders, options, read_all, running
@@ -315,6 +322,28 @@ async def test_a_partition_deleted_before_it_is_looked_at_has_nothing_old() -> N
         await fill(log, [NOW_MS] * 3)
         await store.delete_partition(ORDERS)
         assert await RetentionKeeper(log.log_dir, RetentionOptions(), Clock())._seen(log.log) == []
+
+
+async def test_a_partition_deleted_while_its_files_are_asked_for_their_age_harms_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the store ended with an IndexError."""
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, HOURLY)
+        assert isinstance(log, Partition)
+        await fill(log, [-1])
+        log_dir, run, asked = log.log_dir, log.log_dir.run, []
+
+        async def run_and_delete(job: Callable[[], object]) -> object:
+            found = await run(job)
+            if isinstance(job, partial) and job.func is _written_ms:
+                asked.append(found)
+                await store.delete_partition(ORDERS)
+            return found
+
+        monkeypatch.setattr(log_dir, "run", run_and_delete)
+        await RetentionKeeper(log_dir, RetentionOptions(), Clock()).check()
+        assert len(asked) == 1
 
 
 async def test_where_no_log_start_moves_nobody_waits() -> None:
