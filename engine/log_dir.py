@@ -186,6 +186,12 @@ class LogDir:
             self._has_told_unallocated = True
             self.on_problem(f"{self.path}: segments are not preallocated: {why}")
 
+    @property
+    def services(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """What runs for as long as it is served."""
+        parts = self.flusher, self.set_aside, self.index, self.keys, self.examiner, self.lane
+        return self.keep_checkpoints, *(part.serve for part in parts)
+
     # Barriers
 
     @asynccontextmanager

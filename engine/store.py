@@ -90,6 +90,7 @@ class SegmentStore:
         self._attendance = Attendance()
         self._changes = trio.Lock()
         self._serving = trio.CancelScope()
+        self._served = trio.Event()
         self._is_serving = False
         self._is_closed = False
         count = len(options.log_dirs)
@@ -138,23 +139,22 @@ class SegmentStore:
         for log_dir in self._dirs:
             await self._possess(log_dir)
         self._is_serving = True
+        try:
+            await self._serve(task_status)
+        finally:
+            self._served.set()
+
+    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+        """What goes on behind everybody's back, until cancelled; what must not end half-way is done then."""
         with self._serving:
             async with trio.open_nursery() as nursery:
                 for log_dir in self._dirs:
                     retention = RetentionKeeper(log_dir, self._options.retention, self._world.now_ms)
-                    nursery.start_soon(log_dir.keep_checkpoints)
-                    nursery.start_soon(retention.watch_space)
-                    nursery.start_soon(retention.serve)
                     sealer = Sealer(log_dir, self._options.sealing)
                     log_dir.want_seal = sealer.want
-                    nursery.start_soon(sealer.serve)
-                    nursery.start_soon(sealer.scrub)
-                    nursery.start_soon(log_dir.flusher.serve)
-                    nursery.start_soon(log_dir.set_aside.serve)
-                    nursery.start_soon(log_dir.index.serve)
-                    nursery.start_soon(log_dir.keys.serve)
-                    nursery.start_soon(log_dir.examiner.serve)
-                    nursery.start_soon(log_dir.lane.serve)
+                    keepers = retention.watch_space, retention.serve, sealer.serve, sealer.scrub
+                    for serve in (*keepers, *log_dir.services):
+                        nursery.start_soon(serve)
                 nursery.start_soon(self._expire_producers)
                 nursery.start_soon(self.cleaner.run)
                 task_status.started()
@@ -387,6 +387,8 @@ class SegmentStore:
             self._serving.cancel()
             for partition in self._partitions.values():
                 partition.close(_shutting_down)
+            if self._is_serving:
+                await self._served.wait()  # a keeper that is shielded would write behind the clean marker
             for log_dir in self._dirs:
                 await log_dir.shut_down()
 

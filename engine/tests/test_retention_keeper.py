@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from engine import removal
 from engine.api import CleanupPolicy, Isolation, LogConfig, OffsetSpec, PartitionLog, TopicPartition
 from engine.errors import StorageError, UnknownPartition
 from engine.filesystem import PosixFileSystem
+from engine.io_workers import LoopPool
 from engine.log_dir import LogDir
 from engine.partition import Partition
 from engine.retention import Reason
@@ -26,6 +28,8 @@ from engine.retention_keeper import (
 from engine.store import SegmentStore, StoreOptions
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import MAX_BYTES, NOW_MS, ORDERS, batch, bytes_of, open_orders, options, read_all, running
+
+T = TypeVar("T")
 
 HOUR_MS = 3_600_000
 CHECK_S = 10
@@ -344,6 +348,30 @@ async def test_a_partition_deleted_while_its_files_are_asked_for_their_age_harms
         monkeypatch.setattr(log_dir, "run", run_and_delete)
         await RetentionKeeper(log_dir, RetentionOptions(), Clock()).check()
         assert len(asked) == 1
+
+
+class SlowStat(LoopPool):
+    """To ask a file for its age takes seconds; nobody can be called back from that."""
+
+    async def run(self, lane: int, job: Callable[[], T]) -> T:
+        if isinstance(job, partial) and job.func is _written_ms:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(5)
+        return await super().run(lane, job)
+
+
+async def test_l7_retention_writes_nothing_behind_the_clean_marker() -> None:
+    """It was about to move a log start when the store closed: its barrier stood in the journal behind the marker."""
+    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem.now_ms = clock
+    async with running(filesystem, checking(), pool=SlowStat(), clock=clock) as store:
+        await fill(await open_orders(store, HOURLY), [-1, -1])
+        clock.now_ms += 2 * HOUR_MS
+        await trio.sleep(CHECK_S + 1)
+        await store.close()
+        operations = len(filesystem.operations)
+        await trio.sleep(2 * CHECK_S)
+        assert len(filesystem.operations) == operations
 
 
 async def test_where_no_log_start_moves_nobody_waits() -> None:
