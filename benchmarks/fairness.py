@@ -2,7 +2,7 @@
 
 Everything is `flush.policy=async`, so that what is shared is the event loop and not the disk. How late the loop is, the
 broker says itself, ten times a second; loop_lag looks closer. It is about one task for all: no Apache Kafka here, but
-the floor of request_cost, for many connections cost the machine something too.
+the floor, for many connections cost the machine something too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 from benchmarks import bench, machine, report
 from benchmarks.background import keep_under_way, working
 from benchmarks.bench import KIB, MIB, Contender
+from benchmarks.floor_process import Floor
 from benchmarks.load import run_load
 from benchmarks.paced_load import run_paced
-from benchmarks.request_cost import Floor
 from benchmarks.wire_requests import batch_of, produce_requests
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from kafkawire.client.load import percentile_ms

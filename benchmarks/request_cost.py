@@ -9,8 +9,6 @@ for, the floor to a thread: so the CPU of the first thread, which is that of the
 
 from __future__ import annotations
 
-import re
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks import bench, machine, report
 from benchmarks.bench import KIB, Contender
+from benchmarks.floor_process import Floor
 from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, produce_requests
-from compat_tests.harness.broker import Broker
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
@@ -59,24 +57,6 @@ CASES = (
     Case("1 KiB synced, 50 connections x 1", KIB, 50, 1, 20_000, is_synced=True),
     Case("1 KiB synced, 50 connections over 1,000 partitions", KIB, 50, 1, 20_000, is_synced=True, partitions_each=20),
 )
-
-
-class Floor(Broker):
-    """`benchmarks.floor` as a process."""
-
-    name = "floor"
-    ready_line = re.compile(r"^ready", re.MULTILINE)
-
-    def __init__(self, directory: Path, mode: str) -> None:
-        super().__init__(directory)
-        self.mode = mode
-
-    def prepare(self) -> None:
-        """Nothing: it makes its directory."""
-
-    def command(self) -> list[str]:
-        arguments = [str(self.port), str(self.data_dir), self.mode]
-        return ["env", f"PYTHONPATH={machine.ROOT}", sys.executable, "-m", "benchmarks.floor", *arguments]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from kafkawire.express.learned import SIZE_MAX_BYTES, learn
 from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX
 from kafkawire.requests.headers import CLIENT_ID_AT, decode_request_header
-from kafkawire.wire.primitives import DecodeError
+from kafkawire.wire.primitives import LONG_LENGTH, DecodeError
 from kafkawire.wire.schema import FIXED
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LONG_LENGTH: Final = 128  # a compact length from here on takes more than a byte
 
 _INT16: Final = Struct(">h")
 

@@ -12,12 +12,11 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.groups.api import NO_EPOCH, OffsetToCommit
-from kafkawire.express.beginning import LONG_LENGTH
 from kafkawire.handlers.offset_commit import FIRST_VERSION_WITH_IDS
 from kafkawire.messages.offset_commit import API_KEY, OffsetCommitRequest, OffsetCommitResponse
 from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX
 from kafkawire.requests.headers import response_header
-from kafkawire.wire.primitives import UUID_SIZE_BYTES
+from kafkawire.wire.primitives import LONG_LENGTH, UUID_SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -40,7 +40,7 @@ from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.headers import CLIENT_ID_AT, decode_request_header
 from kafkawire.requests.metrics import ApiCounters
 from kafkawire.requests.topic_lookup import find_log
-from kafkawire.wire.primitives import DecodeError
+from kafkawire.wire.primitives import ZERO_UUID, DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,11 +48,9 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage, TopicInfo
     from engine.api import PartitionLog, PendingAppend
     from kafkawire.express.produce_shape import TopicRows
-    from kafkawire.messages.produce import ProduceResponse
     from kafkawire.requests.api import Api
-    from kafkawire.requests.context import BrokerInterfaces, RequestContext
+    from kafkawire.requests.context import BrokerInterfaces
     from kafkawire.requests.dispatch import Dispatched
-    from kafkawire.requests.pending_reply import PendingReply
     from kafkawire.requests.started import StartedRequest
     from kafkawire.wire.connection import ConnectionInfo
 
@@ -186,11 +184,10 @@ class ProduceLane:
         self, frame: bytearray, connection: ConnectionInfo, now_s: float, produced: Sequence[Produced]
     ) -> Dispatched:
         """The general path's request around what has become of the appends here. Raises ProtocolViolation (acks=0)."""
-
-        def reply(context: RequestContext, request: ProduceRequest) -> PendingReply[ProduceResponse | None]:
-            return reply_to(context, request, produced)
-
-        return generally(self._broker, self._api, Arrival(frame, connection, now_s), reply)
+        arrival = Arrival(frame, connection, now_s)
+        return generally(
+            self._broker, self._api, arrival, lambda context, request: reply_to(context, request, produced)
+        )
 
     def _failed(self, frame: bytearray, connection: ConnectionInfo, now_s: float, error: Exception) -> Dispatched:
         """The same for a bug behind this. Raises ProtocolViolation (acks=0)."""
@@ -222,7 +219,7 @@ class ProduceLane:
         constant = bytes(frame[CLIENT_ID_AT : shape.single(frame)[0]])
         topic, version = destination.topic, beginning.version
         by_id = version >= FIRST_VERSION_WITH_IDS
-        reply_shape = ReplyShape(version, "" if by_id else topic.name, topic.topic_id if by_id else bytes(16))
+        reply_shape = ReplyShape(version, "" if by_id else topic.name, topic.topic_id if by_id else ZERO_UUID)
         learn(self._templates[version], constant, Template(beginning, destination, reply_shape))
 
     def _destination(self, beginning: Beginning, asked: TopicRows) -> Destination | None:

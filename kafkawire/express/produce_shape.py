@@ -11,18 +11,16 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from kafkawire.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from kafkawire.messages.produce import API_KEY, PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kafkawire.requests.headers import CLIENT_ID_AT, response_header
-from kafkawire.wire.primitives import UUID_SIZE_BYTES, uvarint
+from kafkawire.wire.primitives import LONG_LENGTH, UUID_SIZE_BYTES, ZERO_UUID, uvarint
 
-API_KEY: Final = 0
 BATCH_SIZE_MIN_BYTES: Final = 61  # of the header alone; what is smaller is refused elsewhere
 ROWS_MAX: Final = 256  # partitions of a request
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _NO_TAGS: Final = b"\0\0\0"  # of the partition, the topic, the request
-_LONG_LENGTH: Final = 128  # a compact length from here on takes more than a byte
 
 
 # Where the only partition's index is; where its batch begins, ends, and would have to end for nothing to follow it.
@@ -146,14 +144,14 @@ def _compact(frame: bytearray, at: int) -> tuple[int, int]:
     """A compact length or count, and where what it is of begins; -1 for null."""
     byte = frame[at]
     at += 1
-    if byte < _LONG_LENGTH:
+    if byte < LONG_LENGTH:
         return byte - 1, at
     length, shift = byte & 127, 7
     while True:
         byte = frame[at]
         at += 1
         length |= (byte & 127) << shift
-        if byte < _LONG_LENGTH:
+        if byte < LONG_LENGTH:
             return length - 1, at
         shift += 7
         if shift > 28:
@@ -190,7 +188,6 @@ _ROW: Final = Struct(">ihqq")
 _ROW_WITH_START: Final = Struct(">ihqqq")
 _FIRST_VERSION_WITH_START: Final = 5
 _SAMPLE: Final = (0x71727374, 0, 0x6162636465666768, 0x5152535455565758, 0x4142434445464748)
-_FIRST_FLEXIBLE_VERSION: Final = 9
 
 
 class ReplyRow(NamedTuple):
@@ -210,7 +207,7 @@ class RowShape:
     def __init__(self, version: int) -> None:
         self._with_start = version >= _FIRST_VERSION_WITH_START
         self._row = _ROW_WITH_START if self._with_start else _ROW
-        self._is_flexible = version >= _FIRST_FLEXIBLE_VERSION
+        self._is_flexible = version >= ProduceResponse.FLEXIBLE_FROM
         sample = self._row.pack(*_SAMPLE[: 5 if self._with_start else 4])
         _, self.after_row, rest = _encoded(version, 2).split(sample)
         end = rest[len(self.after_row) :]
@@ -268,7 +265,7 @@ class ReplyShape:
         return b"".join((correlation_id, self._head, row, self._tail))
 
 
-def _encoded(version: int, count: int, topic: str = "", topic_id: bytes = bytes(16)) -> bytes:
+def _encoded(version: int, count: int, topic: str = "", topic_id: bytes = ZERO_UUID) -> bytes:
     """A reply with so many sample rows for one topic."""
     index, _, base_offset, append_time_ms, log_start_offset = _SAMPLE
     row = PartitionProduceResponse(

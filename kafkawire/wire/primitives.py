@@ -12,6 +12,7 @@ UUID_SIZE_BYTES: Final = 16
 ZERO_UUID: Final = bytes(UUID_SIZE_BYTES)
 UVARINT_MAX: Final = 2**32 - 1
 UVARINT_BYTES_MAX: Final = 5
+LONG_LENGTH: Final = 128  # a compact length from here on takes more than a byte
 STRING_SIZE_MAX: Final = 2**15 - 1  # in either encoding, as in Kafka; names are kept longer than their request
 
 
