@@ -1,6 +1,6 @@
 """What rounds are made of: appends on their way, a partition's share of a round, and how much may be queued."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -9,9 +9,12 @@ import trio
 from engine.api import AppendResult, TopicPartition
 from engine.batch import BatchHeader
 from engine.errors import EngineError, Overloaded
+from engine.filesystem import File
 from engine.log import Chunk, Log
 from engine.producer_state import ProducedBatch, Producer, ProducerTable
 from engine.record_checks import Examination
+
+HANGS_AFTER_S = 2.0
 
 
 class Append:
@@ -117,6 +120,15 @@ class PartitionRound:
         return before
 
     @property
+    def size_bytes(self) -> int:
+        return sum(chunk.size_bytes for chunk in self.chunks)
+
+    @property
+    def synced_first(self) -> File | None:
+        """What is synced by writing it: the segment before one that begins, if something may be unsynced in it."""
+        return self.log.active.file if self.rolls else None
+
+    @property
     def asked(self) -> list[Append]:
         """Everybody who waits for it."""
         return [*self.appends, *(append for append, _ in self.duplicates)]
@@ -136,13 +148,14 @@ class Owner(Protocol):
 
 
 class QueueBudget:
-    """Bytes all lanes together may hold, queued or in flight."""
+    """Bytes the appends to one log dir may hold, queued or in flight."""
 
-    __slots__ = ("_lot", "_max_bytes", "used_bytes")
+    __slots__ = ("_full_since_s", "_lot", "_max_bytes", "used_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lot = trio.lowlevel.ParkingLot()
+        self._full_since_s: float | None = None  # and nothing was written since
         self.used_bytes = 0
 
     def take(self, size_bytes: int) -> None:
@@ -150,21 +163,58 @@ class QueueBudget:
         if self.used_bytes and self.used_bytes + size_bytes > self._max_bytes:
             raise Overloaded(f"{self.used_bytes} bytes are waiting to be written")
         self.used_bytes += size_bytes
+        if self._full_since_s is None and not self.has_room:
+            self._full_since_s = trio.current_time()
 
     def give_back(self, size_bytes: int) -> None:
         self.used_bytes -= size_bytes
-        if len(self._lot) and self.has_room:
+        if self._full_since_s is None:
+            return
+        if self.has_room:
+            self._full_since_s = None
             self._lot.unpark_all()
+        else:
+            self._full_since_s = trio.current_time()
 
     @property
     def has_room(self) -> bool:
         """Below half of the limit."""
         return self.used_bytes * 2 <= self._max_bytes
 
+    @property
+    def hangs(self) -> bool:
+        """It has had no room for so long that nobody should wait for its disk who may write to another."""
+        return self._full_since_s is not None and trio.current_time() - self._full_since_s > HANGS_AFTER_S
+
     async def wait_for_room(self) -> None:
         """Return at once when there is room."""
         while not self.has_room:
             await self._lot.park()
+
+
+class Room:
+    """Whether appends are taken, over all log dirs: nobody waits for one that hangs while others have room."""
+
+    __slots__ = ("_budgets",)
+
+    def __init__(self, budgets: Sequence[QueueBudget]) -> None:
+        self._budgets = budgets
+
+    def __bool__(self) -> bool:
+        return all(one.has_room for one in self._budgets) or not self._full()
+
+    def _full(self) -> list[QueueBudget]:
+        """Those to wait for, if any."""
+        full = [one for one in self._budgets if not one.has_room]
+        if len(full) == len(self._budgets):
+            return full
+        return [one for one in full if not one.hangs]
+
+    async def wait(self) -> None:
+        """Return when there is room, at once if there is."""
+        while full := self._full():
+            with trio.move_on_after(HANGS_AFTER_S):
+                await full[0].wait_for_room()
 
 
 class Attendance:

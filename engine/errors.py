@@ -21,6 +21,10 @@ class CorruptMessage(EngineError):
     """CRC or lengths of a batch lie; or stored bytes at this offset are damaged and are never served."""
 
 
+class UnreadableMessage(CorruptMessage):
+    """The disk cannot read where the batch lies."""
+
+
 class InvalidRecord(EngineError):
     """Well-formed bytes that mean something not allowed: old magic, wrong count, control batch from a client."""
 

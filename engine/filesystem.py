@@ -18,6 +18,7 @@ from engine.page_cache import cached_pages
 IOV_MAX = 1024
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+_LOST = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ, errno.ENODATA)  # of a read: what is there, is not
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 _READ_AHEAD_BYTES = 128 * 1024  # Linux' default: what comes into memory together, and mostly goes together
 ASIDE_SUFFIX = ".tmp"
@@ -26,6 +27,10 @@ _SPARE_MIN_BYTES = 64 * 1024  # less is not worth a trip to the disk, and may be
 
 class DiskFull(OSError):
     """No space, or no descriptor, and nothing reached the file: the caller may carry on without it."""
+
+
+class Unreadable(OSError):
+    """A part of a file cannot be read (any more): that part is damaged, as wrong bytes are; the disk may go on."""
 
 
 class File(Protocol):
@@ -37,7 +42,7 @@ class File(Protocol):
     def fileno(self) -> int | None: ...
     def size(self) -> int: ...
     def read_at(self, position: int, size_bytes: int) -> bytes:
-        """Fewer bytes than asked for only at the end of the file."""
+        """Fewer bytes than asked for only at the end of the file. Raises Unreadable."""
 
     def read_cached(self, position: int, size_bytes: int) -> bytes | None:
         """As `read_at`, but never waiting for the disk: None, or fewer bytes, when not all of it is in memory."""
@@ -183,15 +188,18 @@ class PosixFile:
         return os.fstat(self._descriptor).st_size
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
-        data = os.pread(self._descriptor, size_bytes, position)
-        if len(data) == size_bytes or not data:
-            return data
-        parts = [data]
-        done = len(data)
-        while done < size_bytes and (more := os.pread(self._descriptor, size_bytes - done, position + done)):
-            parts.append(more)
-            done += len(more)
-        return b"".join(parts)
+        try:
+            data = os.pread(self._descriptor, size_bytes, position)
+            if len(data) == size_bytes or not data:
+                return data
+            parts = [data]
+            done = len(data)
+            while done < size_bytes and (more := os.pread(self._descriptor, size_bytes - done, position + done)):
+                parts.append(more)
+                done += len(more)
+            return b"".join(parts)
+        except OSError as error:
+            raise of_read(error) from error
 
     def read_cached(self, position: int, size_bytes: int) -> bytes | None:
         if not self._tells_cached:
@@ -202,6 +210,8 @@ class PosixFile:
         except BlockingIOError:
             return None
         except OSError as error:
+            if error.errno in _LOST:
+                return None  # whoever waits for the disk is told
             if error.errno != errno.EOPNOTSUPP:
                 raise
             self._tells_cached = False  # a filesystem in memory, most likely
@@ -294,6 +304,11 @@ def classified(error: OSError, *, nothing_written: bool) -> OSError:
     if nothing_written and (is_out_of_space(error) or error.errno in _NO_DESCRIPTOR):
         return DiskFull(error.errno, error.strerror)
     return error
+
+
+def of_read(error: OSError) -> OSError:
+    """The error of a read, as what it says."""
+    return Unreadable(error.errno, error.strerror) if error.errno in _LOST else error
 
 
 class PosixFileSystem:

@@ -52,6 +52,8 @@ class Flusher:
     async def flush(self, logs: Sequence[Log]) -> None:
         """Make all that is written to `logs` now durable in their files. Raises StorageError."""
         marks = [(log, log.end) for log in logs if log.end.offset > log.flushed_offset]
+        if not marks:
+            return
         await self._sync([log.active_file for log, _ in marks])
         for log, mark in marks:
             log.note_flushed(mark)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from engine.api import NO_OFFSET, NO_TIMESTAMP_MS, TopicPartition
 from engine.batch import BatchHeader
 from engine.errors import StorageError
-from engine.filesystem import FileSystem, read_small
+from engine.filesystem import FileSystem, Unreadable, read_small
 
 SUFFIX = ".footer"
 DIGEST_SIZE_BYTES = 32
@@ -139,4 +139,8 @@ def decode(content: bytes, path: str) -> Footer:
 def read_footer(filesystem: FileSystem, directory: str, base_offset: int) -> Footer:
     """Of a segment in a partition's directory. Raises FooterDamaged, also when there is none, and StorageError."""
     path = f"{directory}/{footer_name(base_offset)}"
-    return decode(read_small(filesystem, path) or b"", path)
+    try:
+        content = read_small(filesystem, path)
+    except Unreadable as error:
+        raise FooterDamaged(f"{path}: {error}") from error
+    return decode(content or b"", path)

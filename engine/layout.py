@@ -19,6 +19,7 @@ from engine.filesystem import (
     DiskFull,
     File,
     FileSystem,
+    Unreadable,
     read_small,
     replace_small,
     take_in_place,
@@ -256,7 +257,10 @@ def _metadata(topic_id: bytes) -> bytes:
 
 def stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
     """Whose partition a directory says it is; None when it does not. Raises StorageError."""
-    content = read_small(filesystem, f"{directory}/{PARTITION_METADATA}")
+    try:
+        content = read_small(filesystem, f"{directory}/{PARTITION_METADATA}")
+    except Unreadable as error:
+        raise StorageError(f"{directory}/{PARTITION_METADATA}: {error}") from error
     if content is None:
         return None
     body, marker, crc = content.partition(_METADATA_CRC)  # directories of the first version have none

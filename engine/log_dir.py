@@ -1,26 +1,22 @@
-"""A log dir at run time: its lanes, its recovery points, and the moment it fails.
-
-One failed write or fsync takes it offline for good (RULES L4): nothing is retried, because after a failed fsync the
-page cache may call clean what never reached the disk.
-"""
+"""A log dir at run time: its rounds, its recovery points, and what is done on its disk behind them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import trio
 
 from engine.api import LogConfig, TopicPartition
 from engine.appends import Attendance, PartitionRound, QueueBudget
 from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
+from engine.disk import Disk
 from engine.errors import EngineError, StorageError
 from engine.examination import Examiner
-from engine.filesystem import DiskFull, File, FileSystem
 from engine.flusher import Flusher
 from engine.index import partition_key
 from engine.index_keeper import IndexKeeper
-from engine.io_workers import Lanes, WorkerPool
+from engine.io_workers import WorkerPool
 from engine.journal import Journal
 from engine.journal_format import Barrier
 from engine.key_index import KeyIndexer
@@ -32,8 +28,6 @@ from engine.replay import end_by
 from engine.rounds import Lane
 from engine.set_aside import SetAside
 from engine.stats import StoreStats
-
-T = TypeVar("T")
 
 CHECKPOINT_INTERVAL_S = 60  # as log.flush.offset.checkpoint.interval.ms of Kafka
 CHECKPOINT_PAUSE_S = 1
@@ -70,37 +64,35 @@ class Resident(Protocol):
 
 
 class LogDir:
-    """One entry of log.dirs. Lanes are the pool's: for rounds, for what comes before them, some for everything else."""
+    """One entry of log.dirs."""
 
     def __init__(
         self,
-        path: str,
-        filesystem: FileSystem,
+        disk: Disk,
         pool: WorkerPool,
-        round_lane: int,
-        examiner_lane: int,
-        readers: Lanes,
         budget: QueueBudget,
         attendance: Attendance,
         index: IndexKeeper,
         caches: SegmentCaches,
-        on_offline: Callable[["LogDir", OSError], None],
         on_problem: Callable[[str], None],
         new_id: Callable[[], bytes],
         stats: StoreStats,
     ) -> None:
-        self.path = path
-        self.filesystem = filesystem
-        self.lane = Lane(round_lane, pool, budget, attendance, self.fail)
+        self.disk = disk
+        self.path = disk.path
+        self.filesystem = disk.filesystem
+        self.run, self.sync, self.fail = disk.run, disk.sync, disk.fail
+        self.budget = budget
+        self.lane = Lane(disk, budget, attendance)
         self.lane.has_too_many_files_open = lambda: caches.files.is_crowded
-        self.examiner = Examiner(self.lane, pool, examiner_lane, budget)
+        self.examiner = Examiner(self.lane, pool, disk.lanes.examiner, budget)
         self.flusher = Flusher(self.sync)
         self.caches = caches
         self.on_problem = on_problem
         self.index = index
         index.on_replaced = self._index_was_replaced
         self.keys = KeyIndexer(index)
-        self.set_aside = SetAside(filesystem, self.run)
+        self.set_aside = SetAside(disk.filesystem, self.run)
         self.stats = stats
         self.partitions: dict[TopicPartition, Resident] = {}
         self.names: set[str] = set()  # of partition directories, opened or not
@@ -108,9 +100,6 @@ class LogDir:
         self.want_seal: Callable[[Resident], None] = lambda _: None  # something of it may be finished
         self.is_closing = False
         self.is_nearly_full = False
-        self.offline_reason: str | None = None
-        self._readers = readers
-        self._on_offline = on_offline
         self._new_id = new_id
         self._prepared: Prepared | None = None
         self._written = Checkpoint(0, {})
@@ -133,17 +122,9 @@ class LogDir:
         self._not_recovered = set() if prepared.is_clean else set(prepared.partition_names)
         self._suspect = set(prepared.partition_names) if prepared.checkpoint.has_lost else set()
 
-    async def run(self, job: Callable[[], T]) -> T:
-        """Run file work that is not part of a round; an OSError takes the log dir offline, a full disk does not."""
-        return await self._guarded(lambda: self._readers.run(job))
-
-    async def run_alone(self, job: Callable[[], T]) -> T:
-        """The same for who is `alone`: appends wait for it, and it waits for nobody."""
-        return await self._guarded(lambda: self.lane.run(job))
-
-    async def sync(self, files: Sequence[File]) -> None:
-        """Make their content durable, outside of a round; failing takes the log dir offline."""
-        await self._guarded(lambda: self._readers.sync(files))
+    @property
+    def offline_reason(self) -> str | None:
+        return self.disk.offline_reason
 
     async def let_go(self, logs: Sequence[Log]) -> None:
         """Nobody is served from these any more. Who closes a deleted file last waits while the kernel takes back what
@@ -156,29 +137,12 @@ class LogDir:
         with suppress(StorageError):
             await self.run(files.clear)
 
-    async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T:
-        if self.offline_reason is not None:
-            raise StorageError(self.offline_reason)
-        try:
-            result = await work()
-        except DiskFull as error:
-            raise StorageError(f"{self.path}: {error.strerror}") from error
-        except OSError as error:
-            self.fail(error)
-            raise StorageError(f"{self.path} is offline: {error}") from error
-        if self.offline_reason is not None:  # it failed meanwhile
-            raise StorageError(self.offline_reason)
-        return result
-
-    def fail(self, error: OSError) -> None:
-        """Go offline: every partition answers with StorageError from now on."""
-        if self.offline_reason is not None:
-            return
-        reason = self.offline_reason = f"{self.path} is offline: {error}"
+    def went_offline(self) -> None:
+        """Every partition answers with StorageError from now on."""
+        reason = str(self.offline_reason)
         self.index.stop()
         for resident in self.partitions.values():
             resident.close(lambda: StorageError(reason))
-        self._on_offline(self, error)
 
     def note_unallocated(self, why: str | None) -> None:
         """A segment did not get its space in advance: told once, it grows as any other."""
@@ -233,7 +197,7 @@ class LogDir:
         assert self.journal is not None
         write = self.journal.reserve_barrier(barriers)
         if write is not None:
-            await self._guarded(partial(self.lane.write_journal, write))
+            await self.lane.write_journal(write)
         else:
             await self.checkpoint_alone(barriers)
         for barrier in barriers:
@@ -257,8 +221,7 @@ class LogDir:
         name = directory_name(resident.partition)
         if resident.log.damaged_from is None:
             await self.index.take_stock(index_key(resident.partition), resident.log, last_known.stored)
-        if self.offline_reason is not None:  # it failed meanwhile, and closed those it knew
-            raise StorageError(self.offline_reason)
+        self.disk.check_online()  # if it failed meanwhile, it has closed those it knew
         self.partitions[resident.partition] = resident
         self.want_seal(resident)
         self.names.add(name)

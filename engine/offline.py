@@ -13,7 +13,7 @@ from engine.api import NO_EPOCH, ReadableFile, TopicPartition
 from engine.batch import has_right_crc
 from engine.checkpoints import PartitionCheckpoint, read_checkpoint
 from engine.errors import CorruptMessage, StorageError, StoreRefused
-from engine.filesystem import FileSystem, replace_small
+from engine.filesystem import FileSystem, Unreadable, replace_small
 from engine.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
 from engine.layout import LOCK, META, is_partition_name, stored_topic_id
 from engine.segment import BatchAt, may_follow, segment_bases, segment_name, walk_headers
@@ -44,6 +44,7 @@ class Verdict(NamedTuple):
     tally: Tally
     problem: str | None = None
     is_torn: bool = False
+    is_unreadable: bool = False
 
 
 @contextmanager
@@ -104,7 +105,8 @@ def verify(filesystem: FileSystem, partition: Partition, segment: SegmentFile) -
     examined = _examine(filesystem, partition, segment)
     if examined.problem is not None:
         end_offset = max(examined.tally.last_offset + 1, segment.base_offset)
-        is_torn = segment.next_base_offset is None and end_offset >= partition.checkpoint.recovery_point
+        is_last = segment.next_base_offset is None and not examined.is_unreadable
+        is_torn = is_last and end_offset >= partition.checkpoint.recovery_point
         return examined._replace(is_torn=is_torn)
     end_offset = max(examined.tally.last_offset + 1, segment.base_offset)
     generation = 0 if segment.footer is None else segment.footer.generation
@@ -132,8 +134,8 @@ def _examine(filesystem: FileSystem, partition: Partition, segment: SegmentFile)
                 raise CorruptMessage(f"the batch at position {at.position} is not what was written")
             tally.add(header)
             next_offset, epoch = header.next_offset, header.leader_epoch
-    except CorruptMessage as error:
-        return Verdict(tally, str(error))
+    except (CorruptMessage, Unreadable) as error:
+        return Verdict(tally, str(error), is_unreadable=isinstance(error, Unreadable))
     return Verdict(tally)
 
 

@@ -35,7 +35,9 @@ def in_jobs(wanted: Sequence[Known]) -> Iterator[Sequence[Known]]:
 async def open_logs(log_dir: LogDir, wanted: Sequence[Known]) -> list[Log | StorageError]:
     """In this order, made where they are not there. Raises StorageError."""
     named = [(one.partition, last_known) for one, last_known in wanted]
-    found = await log_dir.run(partial(open_partition_dirs, log_dir.filesystem, log_dir.path, named))
+    is_quick = all(last_known.is_clean for _, last_known in wanted)
+    run = log_dir.run if is_quick else log_dir.disk.scan
+    found = await run(partial(open_partition_dirs, log_dir.filesystem, log_dir.path, named))
     new = [one for one in found if isinstance(one, NewDir)]
     if new:
         await log_dir.sync([one.metadata for one in new])

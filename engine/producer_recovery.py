@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from engine.batch import BatchHeader
 from engine.errors import CorruptMessage
-from engine.filesystem import FileSystem
+from engine.filesystem import FileSystem, Unreadable
 from engine.index import START
 from engine.log import Log
 from engine.producer_snapshot import SnapshotDamaged, read_snapshot, snapshot_name, snapshot_offsets
@@ -52,5 +52,5 @@ def _headers_from(filesystem: FileSystem, log: Log, offset: int) -> Iterator[Bat
                 for at in walk_headers(file, start[1], segment.size_bytes):
                     if at.header.base_offset >= offset:
                         yield at.header
-            except CorruptMessage as damage:
+            except (CorruptMessage, Unreadable) as damage:
                 log.problems.append(f"{log.path_of(segment.base_offset)}: {damage}: producers are known in part only")

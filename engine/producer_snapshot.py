@@ -10,7 +10,7 @@ from struct import Struct, error
 
 from crc32c import crc32c
 
-from engine.filesystem import FileSystem, read_small
+from engine.filesystem import FileSystem, Unreadable, read_small
 from engine.producer_state import ProducedBatch, Producer, ProducerTable, recent
 
 SUFFIX = ".snapshot"
@@ -101,4 +101,8 @@ def write_snapshot(filesystem: FileSystem, directory: str, offset: int, table: P
 
 def read_snapshot(filesystem: FileSystem, directory: str, offset: int) -> ProducerTable:
     """Raises SnapshotDamaged."""
-    return decode_snapshot(read_small(filesystem, f"{directory}/{snapshot_name(offset)}") or b"")
+    try:
+        content = read_small(filesystem, f"{directory}/{snapshot_name(offset)}")
+    except Unreadable as problem:
+        raise SnapshotDamaged(str(problem)) from problem
+    return decode_snapshot(content or b"")

@@ -12,7 +12,7 @@ from typing import TypeVar
 import trio
 
 from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, OffsetAtTimestamp, OffsetSpec
-from engine.errors import CorruptMessage
+from engine.errors import CorruptMessage, UnreadableMessage
 from engine.filesystem import FileSystem
 from engine.index import Entry, SparseIndex
 from engine.loading import Loaded, Part, TimestampFound, greatest_timestamp, load, search_timestamp
@@ -91,8 +91,6 @@ class LogReader:
     async def load(self, offset: int, max_size_bytes: int, limit: Mark) -> None:
         """Make the next read at `offset` find what it needs. CorruptMessage: the batch there is damaged."""
         segment = self.log.segment_of(offset)
-        if segment.is_condemned:
-            raise CorruptMessage(f"{self.log.path_of(segment.base_offset)} is not what was sealed")
         part = await self.part_from(segment, offset, limit)
         loaded = await self.run(segment, partial(load, self._log_dir.filesystem, part, offset, max_size_bytes))
         if loaded is not None and segment in self.log.segments:
@@ -206,6 +204,8 @@ class LogReader:
 
     async def run(self, segment: Segment, job: Callable[[], T]) -> T | None:
         """On a worker; None when the segment is no more, or the job says so. CorruptMessage, reported once."""
+        if segment.is_condemned:
+            raise CorruptMessage(f"{self.log.path_of(segment.base_offset)} was found damaged")
         try:
             found = await self._log_dir.run(partial(_unless_deleted, job))
             if found is None and await self.is_there(segment):
@@ -214,6 +214,8 @@ class LogReader:
             if not await self.is_there(segment):
                 return None  # its epochs are forgotten with it: nothing in it looks right any more
             segment.doubt()
+            if isinstance(error, UnreadableMessage) and segment is not self.log.active:
+                segment.is_condemned = True  # to ask the disk again and again would take it from others
             if segment.base_offset not in self._reported:
                 self._reported.add(segment.base_offset)
                 self._log_dir.on_problem(f"{self.log.path_of(segment.base_offset)} is damaged: {error}")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from engine.batch import BatchHeader, has_right_crc
 from engine.checkpoints import PartitionCheckpoint
 from engine.errors import CorruptMessage
-from engine.filesystem import ASIDE_SUFFIX, File, FileSystem
+from engine.filesystem import ASIDE_SUFFIX, File, FileSystem, Unreadable
 from engine.footer import SUFFIX as FOOTER_SUFFIX
 from engine.footer import FooterDamaged, footer_name, read_footer
 from engine.index import Stored
@@ -135,6 +135,7 @@ def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnow
         last_known.is_clean
         or not last_known.may_cut
         or not is_last
+        or segment.is_damaged
         or segment.end_offset < last_known.checkpoint.recovery_point
     ):
         return False
@@ -182,6 +183,10 @@ def _scan(log: Log, segment: Segment, file: File, indexed_to: int, *, verify: bo
             if entry is not None and entry.offset >= indexed_to:
                 log.unindexed.append((segment.base_offset, entry))
     except CorruptMessage:
+        return False
+    except Unreadable as error:
+        segment.is_damaged = True  # no crash leaves that: what is behind may have been acknowledged
+        log.problems.append(f"{log.path_of(segment.base_offset)}, behind offset {segment.end_offset}: {error}")
         return False
     finally:
         segment.checked_from = 0 if verify else segment.size_bytes

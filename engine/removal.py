@@ -4,7 +4,7 @@ Both are announced in the journal before they take effect (RULES J2), so that no
 may go is decided by whoever asks for it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -87,11 +87,11 @@ async def move_log_starts(log_dir: LogDir, moves: Sequence[Move]) -> None:
     """
     if not moves:
         return
+    # A log that ends below its start would be taken for damaged. Before, so that appends wait for little.
+    await log_dir.flusher.flush([one.resident.log for one in moves if not _is_durable(one)])
     async with log_dir.alone():
         moves = [one for one in moves if _can_move(log_dir, one)]
         ahead = [one for one in moves if one.offset > one.resident.log.start_offset]
-        # A log that ends below its start would be taken for damaged.
-        await log_dir.flusher.flush([log for log, offset in _logs(ahead) if offset > log.durable_offset])
         if ahead:
             await log_dir.announce([_barrier(one) for one in ahead])
         gone = [_drop(log_dir, one) for one in moves]
@@ -100,13 +100,14 @@ async def move_log_starts(log_dir: LogDir, moves: Sequence[Move]) -> None:
 
 
 def _can_move(log_dir: LogDir, move: Move) -> bool:
-    """It may have been deleted meanwhile, or truncated."""
+    """It may have been deleted meanwhile, or truncated, and appended to again."""
     resident = move.resident
-    return log_dir.partitions.get(resident.partition) is resident and move.offset <= resident.high_watermark
+    is_there = log_dir.partitions.get(resident.partition) is resident and move.offset <= resident.high_watermark
+    return is_there and _is_durable(move)
 
 
-def _logs(moves: Sequence[Move]) -> Iterator[tuple[Log, int]]:
-    return ((one.resident.log, one.offset) for one in moves)
+def _is_durable(move: Move) -> bool:
+    return move.offset <= move.resident.log.durable_offset
 
 
 def _barrier(move: Move) -> Barrier:
@@ -152,6 +153,7 @@ async def roll(log_dir: LogDir, resident: Resident, end_offset: int) -> bool:
         if resident.log.end.offset != end_offset or log_dir.partitions.get(resident.partition) is not resident:
             return False
         part = resident.stage_roll()
-        await log_dir.run_alone(partial(part.log.perform, part.chunks))
+        async with log_dir.disk.syncing([file for file in [part.synced_first] if file is not None]):
+            await log_dir.disk.run_between_rounds(partial(part.log.perform, part.chunks))
         resident.rolled(part)
         return True

@@ -5,11 +5,12 @@ for opening them to judge, by the recovery points this returns (docs/formats/jou
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from engine.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey
 from engine.errors import StoreRefused
-from engine.filesystem import File, FileSystem
+from engine.filesystem import File, FileSystem, Unreadable
 from engine.journal import DIRECTORY, SUFFIX, Found, Slot
 from engine.journal_format import (
     PAGE_SIZE_BYTES,
@@ -27,6 +28,8 @@ from engine.journal_format import (
     parse_slot_header,
 )
 from engine.segment import Cut, cut_off, segment_name
+
+_LOST = "what it held of the last appends is lost, unless the segments have it"
 
 
 class _Collected(NamedTuple):
@@ -60,8 +63,10 @@ def prepare_journal(
         return Found(slots, after.journal_sequence, (*problems, *remarks)), after
     for slot in slots:
         slot.file.fdatasync()  # which a killed process may not have done: no effect of a frame must outlive the frame
-    collected, incomplete = _collect(slots, checkpoint.journal_sequence)
+    collected, unreadable, incomplete = _collect(slots, checkpoint.journal_sequence)
+    problems += unreadable
     remarks += incomplete
+    after = after._replace(has_lost=after.has_lost or bool(unreadable))
     if collected:
         replay = _Replay(filesystem, checkpoint, directories(), [one.frame for one in collected])
         for one in collected:
@@ -87,9 +92,9 @@ def _open_slots(filesystem: FileSystem, directory: str) -> tuple[tuple[Slot, ...
         size_bytes = file.size()
         if _has_repaired_header(file, path):
             remarks.append(f"{path} had a damaged header: repaired from its first frame")
-        header = parse_slot_header(file.read_at(0, SLOT_HEADER_SIZE_BYTES))
+        header = parse_slot_header(_readable(file, SLOT_HEADER_SIZE_BYTES)[0])
         if header is None:
-            problems.append(f"{path} is damaged: what it held of the last appends is lost, unless the segments have it")
+            problems.append(f"{path} is damaged: {_LOST}")
             filesystem.unlink(path)
             continue
         if header[1] != size_bytes:
@@ -99,25 +104,41 @@ def _open_slots(filesystem: FileSystem, directory: str) -> tuple[tuple[Slot, ...
     return tuple(slots), problems, remarks
 
 
+def _readable(file: File, size_bytes: int) -> tuple[bytes, int]:
+    """What a slot begins with, with zeros for pages that the disk cannot read, and how many bytes these are."""
+    with suppress(Unreadable):
+        return file.read_at(0, size_bytes), 0
+    content, unreadable_bytes = bytearray(size_bytes), 0
+    for position in range(0, size_bytes, PAGE_SIZE_BYTES):
+        try:
+            page = file.read_at(position, min(PAGE_SIZE_BYTES, size_bytes - position))
+            content[position : position + len(page)] = page
+        except Unreadable:
+            unreadable_bytes += min(PAGE_SIZE_BYTES, size_bytes - position)
+    return bytes(content), unreadable_bytes
+
+
 def _has_repaired_header(file: File, path: str) -> bool:
     """Whether the header of a slot was damaged and could be told from what is behind it."""
     try:
-        if parse_slot_header(file.read_at(0, SLOT_HEADER_SIZE_BYTES)) is not None:
+        if parse_slot_header(_readable(file, SLOT_HEADER_SIZE_BYTES)[0]) is not None:
             return False
     except SlotRefused as error:
         raise StoreRefused(f"{path}: {error}; written by another version") from None
-    header = first_frame_header(file.read_at(0, file.size()))
+    header = first_frame_header(_readable(file, file.size())[0])
     if header is not None:
         file.write_at([header], 0)
         file.fdatasync()
     return header is not None
 
 
-def _collect(slots: Sequence[Slot], from_sequence: int) -> tuple[list[_Collected], list[str]]:
-    """All frames that count, in order; and a line for each that was begun behind them."""
-    found, remarks = [], []
+def _collect(slots: Sequence[Slot], from_sequence: int) -> tuple[list[_Collected], list[str], list[str]]:
+    """All frames that count, in order; what is lost, and a line for each that was begun behind them."""
+    found, problems, remarks = [], [], []
     for slot in slots:
-        content = slot.file.read_at(0, slot.size_bytes)
+        content, unreadable_bytes = _readable(slot.file, slot.size_bytes)
+        if unreadable_bytes:
+            problems.append(f"the disk cannot read {unreadable_bytes} bytes of slot {slot.number}: {_LOST}")
         end = PAGE_SIZE_BYTES
         for frame in frames(content, slot.slot_id):
             if frame.sequence >= from_sequence:
@@ -125,7 +146,7 @@ def _collect(slots: Sequence[Slot], from_sequence: int) -> tuple[list[_Collected
                 end = frame.end
         if has_begun_frame(content, slot.slot_id, end):
             remarks.append(_incomplete(f"behind position {end} of slot {slot.number}"))
-    return sorted(found, key=lambda one: one.frame.sequence), remarks
+    return sorted(found, key=lambda one: one.frame.sequence), problems, remarks
 
 
 def _incomplete(which: str) -> str:

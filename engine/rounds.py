@@ -8,15 +8,16 @@ place that makes an append of a sync topic count.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 import trio
 
 from engine.appends import Append, Attendance, Owner, PartitionRound, QueueBudget
+from engine.disk import Disk
+from engine.errors import StorageError
 from engine.filesystem import DiskFull
-from engine.io_workers import WorkerPool
 from engine.journal import Journal, JournalWrite
 from engine.journal_format import JournalEntry
 from engine.stats import LaneStatistics
@@ -70,21 +71,12 @@ class BetweenRounds:
 
 
 class Lane:
-    """The queue of a log dir's partitions and the task that serves it. `number` is its lane of the pool."""
+    """The queue of a log dir's partitions and the task that serves it."""
 
-    def __init__(
-        self,
-        number: int,
-        pool: WorkerPool,
-        budget: QueueBudget,
-        attendance: Attendance,
-        on_failure: Callable[[OSError], None],
-    ) -> None:
-        self._number = number
-        self._pool = pool
+    def __init__(self, disk: Disk, budget: QueueBudget, attendance: Attendance) -> None:
+        self._disk = disk
         self._budget = budget
         self._attendance = attendance
-        self._on_failure = on_failure
         self.journal: Journal | None = None
         self.has_too_many_files_open: Callable[[], bool] = lambda: False
         self._queue: deque[Append] = deque()
@@ -227,24 +219,35 @@ class Lane:
         except OSError as error:
             self._failed(staged, error)
             return
+        except StorageError as error:
+            self._refuse(staged, str(error))
+            return
         for part in waiting:
             part.owner.durable(part)
         self.statistics.rounds.note(trio.current_time() - staged.begun_s)
 
     def _failed(self, staged: Staged, error: OSError) -> None:
-        self._on_failure(error)
+        self._disk.fail(error)
+        self._refuse(staged, f"the log dir is offline: {error}")
+
+    @staticmethod
+    def _refuse(staged: Staged, error: str) -> None:
         for part in staged.parts:
-            part.owner.failed(part, f"the log dir is offline: {error}")
+            part.owner.failed(part, error)
 
     async def _write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
-        is_open = all(chunk.file is not None for part in parts for chunk in part.chunks)
-        await self._perform(partial(write_round, parts), size_bytes, may_wait=not is_open)
+        write = partial(write_round, parts)
+        if all(chunk.file is not None for part in parts for chunk in part.chunks):
+            await self._perform(write, size_bytes)
+            return
+        async with self._disk.syncing([file for part in parts if (file := part.synced_first) is not None]):
+            await self._perform(write, size_bytes, may_wait=True)
 
     async def _perform(self, write: Callable[[], None], size_bytes: int, *, may_wait: bool = False) -> None:
         """On the loop if it takes no time worth a trip to a worker; not for a while after one that took long."""
         begun_s = trio.current_time()
         if may_wait or size_bytes > INLINE_MAX_BYTES or begun_s < self._slow_until_s:
-            await self._pool.run(self._number, write)
+            await self._disk.run_round(write)
         else:
             write()
         self._note_write(trio.current_time() - begun_s)
@@ -266,41 +269,57 @@ class Lane:
         if not parts:
             return
         begun_s = trio.current_time()
-        write = self._reserve(parts)
-        if write is None:
-            await self._pool.sync(self._number, [part.log.active_file for part in parts], is_urgent=True)
-            for part in parts:
-                part.log.note_flushed(part.log.end)
-        else:
-            await self.write_journal(write)
+        journaled, write = self._reserve(parts)
+        synced = [part for part in parts if part not in journaled] if len(journaled) < len(parts) else []
+        files = [part.log.active_file for part in synced]
+        if write is not None:
+            await self._perform(write.write, write.size_bytes)
+            files.append(write.file)
+        await self._disk.sync_round(files)
+        for part in synced:
+            part.log.note_flushed(part.log.end)
         self.statistics.syncs.note(trio.current_time() - begun_s)
 
-    def _reserve(self, parts: Sequence[PartitionRound]) -> JournalWrite | None:
-        """A place in the journal, if the round suits it: bytes are written twice there, but synced at once."""
-        size_bytes = sum(chunk.size_bytes for part in parts for chunk in part.chunks)
-        if self.journal is None or size_bytes > min(JOURNAL_MAX_BYTES, JOURNAL_MAX_BYTES_PER_FILE * len(parts)):
-            return None
-        if self.has_too_many_files_open():
-            return None  # a file can be closed only when its bytes are durable in it
-        if any(part.rolls for part in parts):
-            return None
-        entries = [_journal_entry(part) for part in parts]
-        if any(entry.base_offset > part.log.durable_offset for entry, part in zip(entries, parts, strict=True)):
-            return None  # what an async round left unsynced is nowhere else: replay would find a gap before this one
-        write = self.journal.reserve(entries)
-        if write is not None:
-            for part in parts:
-                part.log.journaled_offset = part.log.end.offset
-        return write
-
-    async def run(self, job: Callable[[], T]) -> T:
-        """File work between two rounds, with nobody else's before it."""
-        return await self._pool.run(self._number, job)
+    def _reserve(self, parts: Sequence[PartitionRound]) -> tuple[Collection[PartitionRound], JournalWrite | None]:
+        """A place in the journal for those parts of a round that suit it; the files of the others are to be synced."""
+        if self.journal is None or self.has_too_many_files_open():
+            return (), None  # a file can be closed only when its bytes are durable in it
+        suited = _worth_the_journal([part for part in parts if _may_be_journaled(part)])
+        write = self.journal.reserve([_journal_entry(part) for part in suited]) if suited else None
+        if write is None:
+            return (), None
+        for part in suited:
+            part.log.journaled_offset = part.log.end.offset
+        return set(suited), write
 
     async def write_journal(self, write: JournalWrite) -> None:
-        """Write and sync a frame; for rounds, and for errands between them. Raises OSError."""
-        await self._perform(write.write, write.size_bytes)
-        await self._pool.sync(self._number, [write.file], is_urgent=True)
+        """Write and sync a frame, for errands between rounds. Raises StorageError."""
+        self._disk.check_online()
+        try:
+            await self._perform(write.write, write.size_bytes)
+        except OSError as error:  # the space is there: only a lost disk refuses it
+            self._disk.fail(error)
+            raise StorageError(f"the log dir is offline: {error}") from error
+        await self._disk.sync_round([write.file])
+
+
+def _may_be_journaled(part: PartitionRound) -> bool:
+    """Not what an async round left unsynced before it is nowhere else: a replay would find a gap."""
+    return not part.rolls and part.chunks[0].headers[0].base_offset <= part.log.durable_offset
+
+
+def _worth_the_journal(parts: Sequence[PartitionRound]) -> Sequence[PartitionRound]:
+    """Bytes are written twice there, but synced at once: as many parts, the smallest first, as are small on average."""
+    sizes_bytes = [part.size_bytes for part in parts]
+    if sum(sizes_bytes) <= min(JOURNAL_MAX_BYTES, JOURNAL_MAX_BYTES_PER_FILE * len(parts)):
+        return parts
+    chosen, total_bytes = list[PartitionRound](), 0
+    for part in sorted(parts, key=lambda one: one.size_bytes):
+        total_bytes += part.size_bytes
+        if total_bytes > min(JOURNAL_MAX_BYTES, JOURNAL_MAX_BYTES_PER_FILE * (len(chosen) + 1)):
+            break
+        chosen.append(part)
+    return chosen
 
 
 def _journal_entry(part: PartitionRound) -> JournalEntry:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import trio
 
-from engine.errors import CorruptMessage, StorageError
+from engine.errors import CorruptMessage, StorageError, UnreadableMessage
 from engine.filesystem import File, FileSystem, replace_small
 from engine.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
 from engine.loading import Part, check
@@ -129,6 +129,7 @@ class Sealer:
             if end and (not begins_right or tally.last_offset != segment.end_offset - 1):
                 raise CorruptMessage(f"it ends with offset {tally.last_offset}, not with {segment.end_offset - 1}")
         except CorruptMessage as error:
+            segment.is_condemned = isinstance(error, UnreadableMessage)
             self._damaged(resident, segment, str(error))
             return None
         return tally

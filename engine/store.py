@@ -13,16 +13,25 @@ from random import Random
 import trio
 
 from engine.api import ActiveProducer, Leadership, LogConfig, LogDirDescription, ReadyWaiter, TopicPartition
-from engine.appends import Attendance, QueueBudget
+from engine.appends import Attendance, QueueBudget, Room
+from engine.changes import Changes
 from engine.cleaner import Cleaner
 from engine.cleaning_pass import CleanerOptions
 from engine.descriptions import describe_log_dir, describe_producers
-from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
+from engine.disk import Disk, DiskLanes
+from engine.errors import (
+    EngineError,
+    NotLeaderOrFollower,
+    StorageError,
+    StoreRefused,
+    UnknownPartition,
+    UnreadableMessage,
+)
 from engine.filesystem import FileSystem
 from engine.homes import home_of, settle
 from engine.index_keeper import IndexKeeper
 from engine.index_store import OpenIndex
-from engine.io_workers import Lanes, WorkerPool
+from engine.io_workers import WorkerPool
 from engine.journal_format import SLOT_ID_SIZE_BYTES
 from engine.layout import Identity, directory_name, prepare, remove_strays
 from engine.log import Log
@@ -50,12 +59,12 @@ class StoreOptions:
     broker_id: int
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
-    reader_lanes: int = 1  # shared by all log dirs
+    reader_lanes: int = 1  # of each log dir
     journal_slot_size_bytes: int = 32 * 1024 * 1024
     open_files_max: int = 4096  # segments, not counting those with bytes that are not durable in them
     loaded_indexes_max: int = 1024  # of finished segments, at most 24 KiB each if not dense
     dense_indexes_max: int = 128  # of any segments, at most 384 KiB each
-    queue_max_bytes: int = 64 * 1024 * 1024
+    queue_max_bytes: int = 64 * 1024 * 1024  # of all log dirs, an equal part for each
     retention: RetentionOptions = field(default_factory=RetentionOptions)
     sealing: SealingOptions = field(default_factory=SealingOptions)
     cleaner: CleanerOptions = field(default_factory=CleanerOptions)
@@ -86,17 +95,15 @@ class SegmentStore:
         self.producer_id_expiration_ms = options.producer_id_expiration_ms  # may be changed at any time
         self._partitions: dict[TopicPartition, Partition] = {}
         self.stats = StoreStats()
-        self._budget = QueueBudget(options.queue_max_bytes)
         self._attendance = Attendance()
-        self._changes = trio.Lock()
+        self._changes = Changes()
         self._serving = trio.CancelScope()
         self._served = trio.Event()
         self._is_serving = False
         self._is_closed = False
-        count = len(options.log_dirs)
-        self._readers = Lanes(world.pool, range(3 * count, 3 * count + options.reader_lanes))
         self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max, options.dense_indexes_max)
         self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
+        self._room = Room([one.budget for one in self._dirs])
         self.cleaner = Cleaner(
             options.cleaner,
             self._partitions.values,
@@ -107,29 +114,16 @@ class SegmentStore:
         )
 
     def _new_dir(self, number: int, path: str) -> LogDir:
-        """Lanes of the pool: for rounds, index and examiner one of each log dir, and shared ones to read."""
-        world = self._world
-        count = len(self._options.log_dirs)
-        new_id = partial(world.random.randbytes, SLOT_ID_SIZE_BYTES)
+        world, options = self._world, self._options
+        lanes = DiskLanes.of(number, options.reader_lanes)
+        disk = Disk(path, world.filesystem, world.pool, lanes, partial(self._went_offline, number))
         index = IndexKeeper(
-            f"{path}/{INDEX}", world.filesystem, world.open_index, world.pool, count + number, world.on_problem
+            f"{path}/{INDEX}", world.filesystem, world.open_index, world.pool, lanes.index, world.on_problem
         )
-        return LogDir(
-            path,
-            world.filesystem,
-            world.pool,
-            number,
-            2 * count + number,
-            self._readers,
-            self._budget,
-            self._attendance,
-            index,
-            self._caches,
-            self._went_offline,
-            world.on_problem,
-            new_id,
-            self.stats,
-        )
+        budget = QueueBudget(options.queue_max_bytes // len(options.log_dirs))
+        new_id = partial(world.random.randbytes, SLOT_ID_SIZE_BYTES)
+        shared = self._attendance, index, self._caches, world.on_problem, new_id, self.stats
+        return LogDir(disk, world.pool, budget, *shared)
 
     def _round_count(self) -> int:
         return sum(log_dir.lane.statistics.rounds.count for log_dir in self._dirs)
@@ -163,7 +157,7 @@ class SegmentStore:
         identity = Identity(self._options.cluster_id, self._options.broker_id)
         try:
             prepared = await log_dir.run(partial(prepare, self._world.filesystem, log_dir.path, identity))
-        except StorageError as error:
+        except (StorageError, UnreadableMessage) as error:
             log_dir.fail(OSError(str(error)))  # also when the disk is full: it is not ours
             if all(other.offline_reason is not None for other in self._dirs):
                 raise StoreRefused(f"no usable log dir: {error}") from error
@@ -182,7 +176,9 @@ class SegmentStore:
                 partition.expire_producers(before_ms)
                 await trio.lowlevel.checkpoint()
 
-    def _went_offline(self, log_dir: LogDir, error: OSError) -> None:
+    def _went_offline(self, number: int, error: OSError) -> None:
+        log_dir = self._dirs[number]
+        log_dir.went_offline()
         if self._is_serving and all(other.offline_reason is not None for other in self._dirs):
             self._world.on_fatal(f"the last log dir went offline: {log_dir.path}: {error}")
 
@@ -219,8 +215,9 @@ class SegmentStore:
     async def open_partitions(self, wanted: Sequence[Leadership]) -> list[Partition | EngineError]:
         opened: list[Partition | EngineError] = []
         for start in range(0, len(wanted), BATCH_MAX):
-            async with self._changes:
-                opened += await self._open_some(wanted[start : start + BATCH_MAX])
+            some = wanted[start : start + BATCH_MAX]
+            async with self._changes.of(one.partition for one in some):
+                opened += await self._open_some(some)
         return opened
 
     async def _open_some(self, wanted: Sequence[Leadership]) -> list[Partition | EngineError]:
@@ -234,11 +231,16 @@ class SegmentStore:
                     missing[home_of(self._dirs, directory_name(one.partition), one.leader_epoch, missing)].append(one)
                 except StorageError as error:
                     failed[one.partition] = error
-        for log_dir, there in missing.items():
-            failed |= await self._lead_anew(log_dir, wanted)
-            known = [(one, log_dir.last_known(one.partition)) for one in there]
+
+        async def open_there(log_dir: LogDir) -> None:
+            failed.update(await self._lead_anew(log_dir, wanted))
+            known = [(one, log_dir.last_known(one.partition)) for one in missing[log_dir]]
             for some in in_jobs(known):
-                failed |= await self._open_in(log_dir, some)
+                failed.update(await self._open_in(log_dir, some))
+
+        async with trio.open_nursery() as nursery:
+            for log_dir in self._dirs:
+                nursery.start_soon(open_there, log_dir)
         return [failed.get(one.partition) or self._sound(one.partition) for one in wanted]
 
     def _sound(self, partition: TopicPartition) -> Partition | EngineError:
@@ -309,8 +311,9 @@ class SegmentStore:
     async def delete_partitions(self, partitions: Sequence[TopicPartition]) -> list[EngineError | None]:
         errors: list[EngineError | None] = []
         for start in range(0, len(partitions), BATCH_MAX):
-            async with self._changes:
-                errors += await self._delete_some(partitions[start : start + BATCH_MAX])
+            some = partitions[start : start + BATCH_MAX]
+            async with self._changes.of(some):
+                errors += await self._delete_some(some)
         return errors
 
     async def _delete_some(self, partitions: Sequence[TopicPartition]) -> list[EngineError | None]:
@@ -338,7 +341,7 @@ class SegmentStore:
 
         What readers were given before may be gone while they read it.
         """
-        async with self._changes:
+        async with self._changes.of([partition]):
             self._check_not_closed()
             found = self.get(partition)
             await truncate(found.log_dir, found, offset)
@@ -350,7 +353,7 @@ class SegmentStore:
         A topic's metadata goes before its files, so a crash between the two leaves files nobody may serve again. A
         log dir that is or goes offline keeps its own. Raises StoreRefused if two log dirs have records of a partition.
         """
-        async with self._changes:
+        async with self._changes.of_all():
             for log_dir in self._dirs:
                 job = partial(remove_strays, self._world.filesystem, log_dir.path, sorted(log_dir.names), is_known)
                 with suppress(StorageError):
@@ -359,10 +362,10 @@ class SegmentStore:
 
     @property
     def has_room(self) -> bool:
-        return self._budget.has_room
+        return bool(self._room)
 
     async def wait_for_room(self) -> None:
-        await self._budget.wait_for_room()
+        await self._room.wait()
 
     def hold_rounds(self) -> None:
         """Wake nobody for what is appended from now on: the caller calls `write_rounds`, soon, without awaiting."""
@@ -375,7 +378,7 @@ class SegmentStore:
             log_dir.lane.write_now()
 
     async def close(self) -> None:
-        async with self._changes:
+        async with self._changes.of_all():
             if self._is_closed:
                 return
             self._is_closed = True

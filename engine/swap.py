@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from engine.errors import CorruptMessage
-from engine.filesystem import FileSystem
+from engine.filesystem import FileSystem, Unreadable
 from engine.footer import footer_name
 from engine.segment import SUFFIX, segment_bases, segment_name, walk_headers
 from engine.set_aside import set_aside
@@ -62,7 +62,7 @@ def finish_swaps(filesystem: FileSystem, directory: str) -> None:
             base_offset = int(name.removesuffix(SUFFIX + SWAP_SUFFIX))
             file = filesystem.open(f"{directory}/{name}")
             end_offset = base_offset + 1
-            with suppress(CorruptMessage):  # rot, which the scan of the log will find
+            with suppress(CorruptMessage, Unreadable):  # rot, which the scan of the log will find
                 for at in walk_headers(file, 0, file.size()):
                     end_offset = at.header.next_offset
             others = [base for base in segment_bases(filesystem, directory) if base_offset < base < end_offset]

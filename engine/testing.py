@@ -8,12 +8,18 @@ time. Every operation that changes something is recorded, so that a test can reo
 
 import errno
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from engine.filesystem import DiskFull, Usage, classified
+import trio
+
+from engine.filesystem import DiskFull, File, Unreadable, Usage, classified, of_read
+from engine.io_workers import LoopPool
+from engine.testing_inode import Directory, Inode, files_below
 from engine.testing_loss import EverythingUnsynced, Loss, MemoryLock, Operation, RandomLoss
+
+SECTOR_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -40,83 +46,16 @@ class Fault:
         return True
 
 
-class _Inode:
-    """A file: what programs see, what the disk has, and the changes in between."""
-
-    def __init__(self, number: int, path: str) -> None:
-        self.number = number
-        self.path = path
-        self.content = bytearray()
-        self.durable = bytearray()
-        self.unsynced: list[Operation] = []
-        self.cold = range(0)  # the part that is not in memory
-        self.allocated_bytes = 0
-        self.modified_ms = 0
-
-    def change(self, operation: Operation) -> None:
-        self.unsynced.append(operation)
-        operation.apply_to(self.content)
-        if operation.kind == "truncate":
-            self.allocated_bytes = 0
-
-    def sync(self) -> None:
-        for operation in self.unsynced:
-            operation.apply_to(self.durable)
-        self.unsynced.clear()
-
-    def fail_sync(self) -> None:
-        """What was not synced never will be: programs still see it, and the next sync knows nothing of it."""
-        self.unsynced.clear()
-
-    def forget(self) -> None:
-        """The page cache is dropped; the size stays, and what never reached the disk reads as zeros."""
-        self.content = self.durable[: len(self.content)].ljust(len(self.content), b"\0")
-
-    def crash(self, loss: Loss) -> None:
-        for operation in loss.survivors(self.unsynced):
-            operation.apply_to(self.durable)
-        self.unsynced.clear()
-        self.content = bytearray(self.durable)
-
-
-class _Directory:
-    """Names as programs see them and as the disk has them."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, _Inode | _Directory] = {}
-        self.durable: dict[str, _Inode | _Directory] = {}
-
-    def size_bytes(self) -> int:
-        return sum(
-            entry.size_bytes() if isinstance(entry, _Directory) else max(len(entry.content), entry.allocated_bytes)
-            for entry in self.entries.values()
-        )
-
-    def crash(self, loss: Loss) -> None:
-        if not loss.keeps_names(self.entries != self.durable):
-            self.entries = dict(self.durable)
-        self.durable = dict(self.entries)
-        for entry in self.entries.values():
-            entry.crash(loss)
-
-
-def _files(path: str, directory: _Directory) -> Iterator[tuple[str, bytes]]:
-    for name, entry in directory.entries.items():
-        if isinstance(entry, _Directory):
-            yield from _files(f"{path}/{name}", entry)
-        else:
-            yield f"{path}/{name}", bytes(entry.content)
-
-
 class MemoryFile:
     """See `engine.filesystem.File`."""
 
-    __slots__ = ("_filesystem", "_inode", "_life")
+    __slots__ = ("_filesystem", "_inode", "_life", "_losses_told")
 
-    def __init__(self, filesystem: "MemoryFileSystem", inode: _Inode) -> None:
+    def __init__(self, filesystem: "MemoryFileSystem", inode: Inode) -> None:
         self._filesystem = filesystem
         self._inode = inode
         self._life = filesystem.crashes
+        self._losses_told = inode.lost_writes - (not inode.is_loss_told)
 
     @property
     def path(self) -> str:
@@ -135,13 +74,23 @@ class MemoryFile:
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         self._check_alive()
-        self._filesystem.trip("read", self._inode.path)
+        fault = self._filesystem.find_fault("read", self._inode.path)
+        if fault is not None:
+            raise of_read(OSError(fault.errno, "injected"))
+        bad = self._filesystem.bad_sectors.get(self._inode.path, range(0))
+        if max(position, bad.start) < min(position + size_bytes, bad.stop):
+            raise Unreadable(errno.EIO, "injected")
         if not self.is_cached(position, size_bytes):
             self._inode.cold = range(0)
         return bytes(self._inode.content[position : position + size_bytes])
 
     def read_cached(self, position: int, size_bytes: int) -> bytes | None:
-        return self.read_at(position, size_bytes) if self.is_cached(position, size_bytes) else None
+        if not self.is_cached(position, size_bytes):
+            return None
+        try:
+            return self.read_at(position, size_bytes)
+        except Unreadable:
+            return None
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
         cold = self._inode.cold
@@ -153,6 +102,9 @@ class MemoryFile:
     def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> None:
         self._check_alive()
         data = b"".join(buffers)
+        bad = self._filesystem.bad_sectors.get(self._inode.path, range(0))
+        if bad and position <= bad.start and bad.stop <= position + max(len(data), SECTOR_BYTES):
+            del self._filesystem.bad_sectors[self._inode.path]  # the disk takes another sector for it
         fault = self._filesystem.find_fault("write", self._inode.path)
         if fault is None:
             self._record("write", position, data)
@@ -164,13 +116,24 @@ class MemoryFile:
         raise OSError(fault.errno, "injected")
 
     def fdatasync(self) -> None:
+        self.end_sync(self.begin_sync())
+
+    def begin_sync(self) -> int:
+        """For a sync that takes time: what it is about, for `end_sync`."""
         self._check_alive()
-        try:
-            self._filesystem.trip("fdatasync", self._inode.path)
-        except OSError:
-            self._inode.fail_sync()
-            raise
-        self._record("fdatasync", 0, b"")
+        if (fault := self._filesystem.find_fault("fdatasync", self._inode.path)) is not None:
+            self._inode.fail_sync(fault.errno)
+        return self._inode.changes
+
+    def end_sync(self, begun: int) -> None:
+        """A loss is told to the first who ends a sync of this descriptor, and to nobody else (Linux' errseq_t)."""
+        self._check_alive()
+        if self._losses_told < self._inode.lost_writes:
+            self._losses_told = self._inode.lost_writes
+            self._inode.is_loss_told = True
+            self._filesystem.loss_told(self._inode.path)
+            raise OSError(self._inode.loss_errno, "injected")
+        self._record("fdatasync", begun, b"")
 
     def sync_and_forget(self) -> None:
         self.fdatasync()
@@ -195,6 +158,34 @@ class MemoryFile:
         self._filesystem.do(Operation(kind, self._inode.path, self._inode.number, position, data))
 
 
+def begin_sync(files: Sequence[File]) -> Callable[[], None]:
+    """As the kernel syncs many files at once; what is returned ends it, and raises the OSError of one of them."""
+    begun = [(file, file.begin_sync()) for file in files if isinstance(file, MemoryFile)]
+    assert len(begun) == len(files)
+
+    def end() -> None:
+        errors = []
+        for file, number in begun:
+            try:
+                file.end_sync(number)
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    return end
+
+
+class TwinPool(LoopPool):
+    """Jobs on the loop; a sync beside them, so that it may be the second of one file: deterministic."""
+
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+        end = begin_sync(files)
+        with trio.CancelScope(shield=True):
+            await trio.lowlevel.checkpoint()
+        end()
+
+
 @dataclass
 class MemoryFileSystem:
     """See `engine.filesystem.FileSystem`; paths are absolute."""
@@ -202,10 +193,11 @@ class MemoryFileSystem:
     operations: list[Operation] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     crashes: int = 0
+    bad_sectors: dict[str, range] = field(default_factory=dict)  # by path, what the disk cannot read of a file
     capacity_bytes: int = 1 << 60  # what `usage` tells; a full disk is a Fault
     now_ms: Callable[[], int] = lambda: 1 << 60  # nothing is old by its file unless a test says so
-    _root: _Directory = field(default_factory=_Directory)
-    _inodes: dict[int, _Inode] = field(default_factory=dict)
+    _root: Directory = field(default_factory=Directory)
+    _inodes: dict[int, Inode] = field(default_factory=dict)
     _locks: set[str] = field(default_factory=set)
 
     @classmethod
@@ -238,6 +230,9 @@ class MemoryFileSystem:
                 return fault
         return None
 
+    def loss_told(self, path: str) -> None:
+        """Somebody has learned that what was written to a file is not durable."""
+
     def trip(self, kind: str, path: str) -> None:
         """Raise if a fault is planned here."""
         if self.faults and (fault := self.find_fault(kind, path)) is not None:
@@ -256,25 +251,25 @@ class MemoryFileSystem:
     _do_truncate = _do_write
 
     def _do_fdatasync(self, operation: Operation) -> None:
-        self._inodes[operation.inode].sync()
+        self._inodes[operation.inode].sync(operation.position)
 
     def _do_create(self, operation: Operation) -> None:
         directory, name = self._parent(operation.path)
-        inode = self._inodes[operation.inode] = _Inode(operation.inode, operation.path)
+        inode = self._inodes[operation.inode] = Inode(operation.inode, operation.path)
         directory.entries[name] = inode
 
     def _do_make_dir(self, operation: Operation) -> None:
         directory, name = self._parent(operation.path)
         if name in directory.entries:
             raise FileExistsError(operation.path)
-        directory.entries[name] = _Directory()
+        directory.entries[name] = Directory()
 
     def _do_rename(self, operation: Operation) -> None:
         source, old = self._parent(operation.path)
         target, new = self._parent(operation.target)
         node = source.entries.pop(old)
         target.entries[new] = node
-        if isinstance(node, _Inode):
+        if isinstance(node, Inode):
             node.path = operation.target
 
     def _do_unlink(self, operation: Operation) -> None:
@@ -287,26 +282,26 @@ class MemoryFileSystem:
         directory = self._directory(operation.path)
         directory.durable = dict(directory.entries)
 
-    def _node(self, path: str) -> _Inode | _Directory | None:
-        node: _Inode | _Directory | None = self._root
+    def _node(self, path: str) -> Inode | Directory | None:
+        node: Inode | Directory | None = self._root
         for name in path.strip("/").split("/"):
             if name:
-                node = node.entries.get(name) if isinstance(node, _Directory) else None
+                node = node.entries.get(name) if isinstance(node, Directory) else None
         return node
 
-    def _inode(self, path: str) -> _Inode:
+    def _inode(self, path: str) -> Inode:
         node = self._node(path)
-        if not isinstance(node, _Inode):
+        if not isinstance(node, Inode):
             raise FileNotFoundError(errno.ENOENT, path)
         return node
 
-    def _directory(self, path: str) -> _Directory:
+    def _directory(self, path: str) -> Directory:
         node = self._node(path)
-        if not isinstance(node, _Directory):
+        if not isinstance(node, Directory):
             raise FileNotFoundError(errno.ENOENT, path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Directory, str]:
+    def _parent(self, path: str) -> tuple[Directory, str]:
         parent, _, name = path.rpartition("/")
         return self._directory(parent), name
 
@@ -316,6 +311,8 @@ class MemoryFileSystem:
             if fault is not None:
                 raise classified(OSError(fault.errno, errno.errorcode[fault.errno]), nothing_written=True)
             self.do(Operation("create", path, len(self._inodes) + 1))
+        elif self.faults and (fault := self.find_fault("open", path)) is not None:
+            raise classified(OSError(fault.errno, errno.errorcode[fault.errno]), nothing_written=True)
         return MemoryFile(self, self._inode(path))
 
     def make_dir(self, path: str) -> None:
@@ -326,13 +323,13 @@ class MemoryFileSystem:
 
     def list_dir(self, path: str) -> list[str]:
         node = self._node(path)
-        return sorted(node.entries) if isinstance(node, _Directory) else []
+        return sorted(node.entries) if isinstance(node, Directory) else []
 
     def exists(self, path: str) -> bool:
         return self._node(path) is not None
 
     def size(self, path: str) -> int:
-        return self.open(path).size()
+        return len(self._inode(path).content)
 
     def modified_ms(self, path: str) -> int:
         return self._inode(path).modified_ms
@@ -383,7 +380,7 @@ class MemoryFileSystem:
 
     def files(self) -> dict[str, bytes]:
         """Everything programs see, by path."""
-        return dict(_files("", self._root))
+        return dict(files_below("", self._root))
 
     def content(self, path: str) -> bytes:
         """The bytes of a file as programs see them."""

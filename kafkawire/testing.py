@@ -22,8 +22,7 @@ import trio
 from coordinator.metadata.fake import FakeEnsemble, FakeStore
 from coordinator.metadata.store import MetadataStore
 from coordinator.testing_view import FakeViews
-from engine.io_workers import LoopPool
-from engine.testing import MemoryFileSystem
+from engine.testing import MemoryFileSystem, TwinPool
 from engine.testing_index import MemoryIndex
 from kafkawire.broker import Broker, Surroundings, run_broker
 from kafkawire.config.broker_config import Config, load
@@ -63,7 +62,7 @@ class MemoryWorld:
             open_view=self.views.open,
             filesystem=self.filesystem,
             open_index=partial(MemoryIndex, self.filesystem),
-            pool=LoopPool(),
+            pool=TwinPool(),
             random=self.random,
             now_ms=lambda: EPOCH_MS + round(trio.current_time() * 1000),
             decode_elsewhere=soon,

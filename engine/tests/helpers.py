@@ -27,7 +27,7 @@ from engine.filesystem import File, FileSystem
 from engine.index_store import LevelDbStore
 from engine.io_workers import LoopPool, WorkerPool, sync_all
 from engine.store import SegmentStore, StoreOptions, StoreWorld
-from engine.testing import MemoryFileSystem
+from engine.testing import MemoryFileSystem, TwinPool
 from engine.testing_index import MemoryIndex
 
 T = TypeVar("T")
@@ -61,6 +61,31 @@ class HeldPool:
         self.inner.close()
 
 
+@dataclass
+class HeldLanes(LoopPool):
+    """Jobs of the lanes in `held` wait until they are taken out."""
+
+    held: set[int] = field(default_factory=set)
+    begun: list[int] = field(default_factory=list)
+    _changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    async def run(self, lane: int, job: Callable[[], T]) -> T:
+        self.begun.append(lane)
+        while lane in self.held:
+            await self._changed.park()
+        return await super().run(lane, job)
+
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+        await self.run(lane, lambda: sync_all(files))
+
+    def let_go(self) -> None:
+        self.held.clear()
+        self._changed.unpark_all()
+
+
 def options(
     *log_dirs: str,
     cluster_id: str = "cluster",
@@ -75,6 +100,10 @@ def options(
         queue_max_bytes=queue_max_bytes,
         journal_slot_size_bytes=journal_slot_size_bytes,
     )
+
+
+def _pool_for(filesystem: FileSystem) -> WorkerPool:
+    return TwinPool() if isinstance(filesystem, MemoryFileSystem) else LoopPool()
 
 
 @asynccontextmanager
@@ -92,7 +121,7 @@ async def running(
     problems = [] if problems is None else problems
     random = Random(1)
     index = partial(MemoryIndex, filesystem) if isinstance(filesystem, MemoryFileSystem) else LevelDbStore
-    world = StoreWorld(filesystem, index, pool or LoopPool(), random, clock, fatal.append, problems.append)
+    world = StoreWorld(filesystem, index, pool or _pool_for(filesystem), random, clock, fatal.append, problems.append)
     store = SegmentStore(store_options or options(), world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

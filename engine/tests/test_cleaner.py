@@ -3,7 +3,7 @@
 import dataclasses
 import errno
 from collections.abc import Awaitable, Callable
-from functools import partialmethod
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -13,7 +13,6 @@ from engine.api import CleanupPolicy, Isolation, LogConfig, OffsetSpec, Partitio
 from engine.batch import Codec, parse_header
 from engine.cleaner import Cleaner
 from engine.cleaning_pass import CleanerOptions
-from engine.log_dir import LogDir
 from engine.partition import Partition
 from engine.stats import CleanerStats
 from engine.store import StoreOptions
@@ -450,7 +449,8 @@ async def test_reads_go_on_while_segments_are_replaced(monkeypatch: pytest.Monke
         log = await open_orders(store, COMPACT)
         await fill(log, count=60)
         last = newest(await values_in(log))
-        monkeypatch.setattr(LogDir, "run", partialmethod(_late, run=LogDir.run))
+        log_dir = log_of(log).log_dir
+        monkeypatch.setattr(log_dir, "run", partial(_late, run=log_dir.run))
         with trio.move_on_after(60):
             while True:
                 filesystem.drop_cache()
@@ -462,9 +462,9 @@ async def test_reads_go_on_while_segments_are_replaced(monkeypatch: pytest.Monke
     assert problems == []
 
 
-async def _late(log_dir: LogDir, job: Callable[[], T], *, run: Callable[[LogDir, Callable[[], T]], Awaitable[T]]) -> T:
+async def _late(job: Callable[[], T], *, run: Callable[[Callable[[], T]], Awaitable[T]]) -> T:
     await trio.sleep(0.003)
-    result = await run(log_dir, job)
+    result = await run(job)
     await trio.sleep(0.003)
     return result
 

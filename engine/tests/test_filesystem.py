@@ -16,6 +16,7 @@ from engine.filesystem import (
     FileSystem,
     PosixFile,
     PosixFileSystem,
+    Unreadable,
     Usage,
     preallocate,
     read_small,
@@ -294,3 +295,84 @@ def test_a_file_that_cannot_be_opened_for_want_of_a_descriptor_is_a_disk_without
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert caught.value.errno == errno.EMFILE
+
+
+def test_what_was_not_written_back_is_told_to_one_sync_of_each_descriptor() -> None:
+    """As Linux does it; who opens the file once it was told learns nothing any more."""
+    twin = MemoryFileSystem()
+    one, other = twin.open("/a", create=True), twin.open("/a")
+    twin.sync_dir("/")
+    one.write_at([b"lost"], 0)
+    twin.faults.append(Fault("fdatasync", errno.EIO, "/a"))
+    first, second = one.begin_sync(), one.begin_sync()
+    unaware = twin.open("/a")
+    with pytest.raises(OSError, match="injected"):
+        one.end_sync(second)
+    one.end_sync(first)
+    with pytest.raises(OSError, match="injected"):
+        other.fdatasync()
+    with pytest.raises(OSError, match="injected"):
+        unaware.fdatasync()
+    twin.open("/a").fdatasync()
+    assert twin.content("/a") == b"lost"
+    twin.crash()
+    assert twin.content("/a") == b""
+
+
+def test_a_sync_makes_durable_what_was_written_before_it_began() -> None:
+    twin = MemoryFileSystem()
+    file = twin.open("/a", create=True)
+    twin.sync_dir("/")
+    file.write_at([b"before"], 0)
+    begun = file.begin_sync()
+    file.write_at([b" and after"], 6)
+    file.end_sync(begun)
+    replayed = MemoryFileSystem.replayed(twin.operations)
+    for one in (twin, replayed):
+        one.crash()
+        assert one.content("/a") == b"before"
+
+
+def test_a_file_that_is_there_may_not_be_opened_for_want_of_a_descriptor() -> None:
+    twin = MemoryFileSystem()
+    twin.open("/a", create=True)
+    twin.faults.append(Fault("open", errno.EMFILE, "/a"))
+    with pytest.raises(DiskFull) as caught:
+        twin.open("/a")
+    assert caught.value.errno == errno.EMFILE
+    assert twin.open("/a").size() == 0
+
+
+def test_what_the_disk_cannot_read_is_damage_until_it_is_written_anew() -> None:
+    twin = MemoryFileSystem()
+    file = twin.open("/a", create=True)
+    file.write_at([b"0123456789"], 0)
+    twin.bad_sectors["/a"] = range(4, 6)
+    assert file.read_at(0, 4) == b"0123"
+    with pytest.raises(Unreadable):
+        file.read_at(3, 2)
+    assert file.read_cached(3, 2) is None
+    file.write_at([b"ab"], 4)
+    assert file.read_at(0, 10) == b"0123ab6789"
+
+
+def test_errors_of_reads_that_mean_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = PosixFileSystem().open(f"{tmp_path}/a", create=True)
+    file.write_at([b"x"], 0)
+
+    def fail_with(code: int) -> None:
+        def fail(*_: object) -> bytes:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(os, "pread", fail)
+        monkeypatch.setattr(os, "preadv", fail)
+
+    for code in (errno.EIO, errno.EBADMSG):
+        fail_with(code)
+        with pytest.raises(Unreadable):
+            file.read_at(0, 1)
+        assert file.read_cached(0, 1) is None
+    fail_with(errno.EBADF)
+    with pytest.raises(OSError, match="Bad file") as caught:
+        file.read_at(0, 1)
+    assert not isinstance(caught.value, Unreadable)

@@ -400,3 +400,42 @@ async def test_what_the_journal_made_durable_does_not_count_for_flush_messages()
         assert synced[-1] == SLOT
         await append(log, b"d")
         assert [one.path for one in filesystem.operations if one.kind == "fdatasync"] == synced
+
+
+async def test_what_does_not_suit_the_journal_does_not_keep_the_rest_of_its_round_from_it() -> None:
+    """One log with much at once, one with what is durable nowhere, one that begins a segment."""
+    filesystem = MemoryFileSystem()
+    small_segments = LogConfig(segment_size_bytes=len(batch(b"x")))
+    async with running(filesystem) as store:
+        await with_a_slot(store)
+        logs = await partitions(store, 10)
+        large, behind, rolling = await partitions_of(store, "large", "behind", "rolling")
+        assert isinstance(behind, Partition)
+        behind._set_config(LogConfig(flush_policy=FlushPolicy.ASYNC))
+        await append(behind, b"not durable")
+        behind._set_config(LogConfig())
+        assert isinstance(rolling, Partition)
+        rolling._set_config(small_segments)
+        await append(rolling, b"x")
+        filesystem.operations.clear()
+        pending = [log.append(memoryview(batch(b"x")), acks=-1) for log in (*logs, behind, rolling)]
+        pending.append(large.append(memoryview(batch(b"x" * 1_000_000)), acks=-1))
+        for one in pending:
+            await one.wait()
+        synced = [one.path for one in filesystem.operations if one.kind == "fdatasync"]
+        expected = [f"/data/{name}-0/{segment_name(0)}" for name in ("large", "behind")]
+        expected += [f"/data/rolling-0/{segment_name(base)}" for base in (0, 1)]
+        assert sorted(synced) == sorted([SLOT, *expected])
+    filesystem.crash()
+    async with running(filesystem) as store:
+        for log in await partitions(store, 10, 1):
+            assert len(await read_all(log)) == 1
+        found = [len(await read_all(log)) for log in await partitions_of(store, "large", "behind", "rolling", epoch=1)]
+        assert found == [1, 2, 2]
+
+
+async def partitions_of(store: SegmentStore, *topics: str, epoch: int = 0) -> list[PartitionLog]:
+    return [
+        await store.open_partition(TopicPartition(number.to_bytes(16, "big"), topic, 0), LogConfig(), epoch)
+        for number, topic in enumerate(topics, 100)
+    ]

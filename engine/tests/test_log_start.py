@@ -1,17 +1,20 @@
 """DeleteRecords: what is below the log start is gone for good, whatever happens in between."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import trio
 
-from engine.api import Isolation, LogConfig, OffsetSpec, PartitionLog, TopicPartition
+from engine.api import FlushPolicy, Isolation, LogConfig, OffsetSpec, PartitionLog, TopicPartition
+from engine.disk import DiskLanes
 from engine.errors import OffsetOutOfRange, StorageError
 from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import (
     MAX_BYTES,
     NO_JOURNAL,
     NOW_MS,
+    HeldLanes,
     append,
     batch,
     bytes_of,
@@ -166,3 +169,22 @@ async def test_the_greatest_timestamp_is_that_of_what_is_left() -> None:
                 expected = max(times_ms[start:], default=-1)
                 assert found.timestamp_ms == expected
                 assert found.offset == (times_ms.index(expected) if start < 9 else -1)
+
+
+async def test_appends_do_not_wait_while_segments_are_synced_for_a_log_start() -> None:
+    """Of a topic that is not synced all the time there may be much to sync."""
+    pool = HeldLanes()
+    other = TopicPartition(bytes(16), "payments", 0)
+    async with running(MemoryFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
+        log = await open_orders(store, replace(ROLLING, flush_policy=FlushPolicy.ASYNC))
+        await filled(log, 5)
+        asynchronous = await store.open_partition(other, LogConfig(flush_policy=FlushPolicy.ASYNC), 0)
+        pool.held |= set(DiskLanes.of(0, 1).readers)
+        nursery.start_soon(log.delete_records, 5)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(1):
+            await append(asynchronous, b"x")
+        assert log.log_start_offset == 0
+        pool.let_go()
+        await trio.testing.wait_all_tasks_blocked()
+        assert log.log_start_offset == 5

@@ -1,8 +1,7 @@
 """Topics with a codec of their own: what comes in another is compressed anew, in its order, else nothing changes."""
 
 import gzip
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -23,12 +22,11 @@ from engine.errors import (
     UnknownPartition,
 )
 from engine.examination import JOB_MAX_BYTES
-from engine.filesystem import File
-from engine.io_workers import LoopPool, sync_all
 from engine.testing import MemoryFileSystem
 from engine.tests.helpers import (
     NOW_MS,
     ORDERS,
+    HeldLanes,
     append,
     batch,
     batches_in,
@@ -57,31 +55,6 @@ RECORDS = [
     Record(b"key", None, NOW_MS - 30),
 ]
 LZ4 = LogConfig(compression_type=CompressionType.LZ4)
-
-
-@dataclass
-class HeldLanes(LoopPool):
-    """Jobs of the lanes in `held` wait until they are taken out."""
-
-    held: set[int] = field(default_factory=set)
-    begun: list[int] = field(default_factory=list)
-    _changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
-        self.begun.append(lane)
-        while lane in self.held:
-            await self._changed.park()
-        return await super().run(lane, job)
-
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
-        await self.run(lane, lambda: sync_all(files))
-
-    def let_go(self) -> None:
-        self.held.clear()
-        self._changed.unpark_all()
 
 
 async def stored(log: PartitionLog) -> list[tuple[BatchHeader, list[Record]]]:
@@ -292,4 +265,4 @@ async def test_what_batches_grow_to_is_bounded() -> None:
         pool.let_go()
         assert [(await one.wait()).base_offset for one in pending] == list(range(6))
         assert store.has_room
-        assert store._budget.used_bytes == 0
+        assert store._dirs[0].budget.used_bytes == 0

@@ -7,9 +7,11 @@ import trio
 import trio.testing
 
 from engine.appends import Attendance, QueueBudget
+from engine.disk import Disk, DiskLanes
 from engine.filesystem import File
 from engine.io_workers import LoopPool
 from engine.rounds import SLOW_FOR_S, SLOW_WRITE_S, Lane
+from engine.testing import MemoryFileSystem
 
 T = TypeVar("T")
 
@@ -29,7 +31,8 @@ class CountingPool(LoopPool):
 
 async def test_a_write_that_took_long_sends_the_next_ones_to_a_worker_for_a_while() -> None:
     pool = CountingPool()
-    lane = Lane(0, pool, QueueBudget(1), Attendance(), lambda _: None)
+    disk = Disk("/data", MemoryFileSystem(), pool, DiskLanes.of(0, 1), lambda _: None)
+    lane = Lane(disk, QueueBudget(1), Attendance())
 
     def slow() -> None:
         clock = trio.lowlevel.current_clock()

@@ -99,7 +99,10 @@ class Config:
         "The size of each of the two to four files of a log dir's journal, where small appends go first.",
     )  # fmt: skip
     io_workers: int = setting(
-        "io.workers", read.integer(1, 64), "2", "How many threads read from the disks, besides three for each log dir."
+        "io.workers",
+        read.integer(1, 64),
+        "2",
+        "How many threads read from each log dir, besides four for its other work.",
     )
 
     # Old segments

@@ -155,6 +155,7 @@ class ErrorCode(IntEnum):
 
 CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     log.CorruptMessage: ErrorCode.CORRUPT_MESSAGE,
+    log.UnreadableMessage: ErrorCode.CORRUPT_MESSAGE,
     log.InvalidRecord: ErrorCode.INVALID_RECORD,
     log.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
     log.RecordsRefused: ErrorCode.INVALID_RECORD,

@@ -21,9 +21,8 @@ from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeValidator
 from engine.api import LogConfig, PartitionLog, TimestampType, TopicPartition
 from engine.batch import Record, build_batch
-from engine.io_workers import LoopPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
-from engine.testing import MemoryFileSystem
+from engine.testing import MemoryFileSystem, TwinPool
 from engine.testing_index import MemoryIndex
 from kafkawire.config.log_levels import LogLevels
 from kafkawire.fetching.sessions import FetchSessionCache
@@ -176,7 +175,7 @@ async def open_handlers(
     filesystem = MemoryFileSystem()
     options = StoreOptions(("/data",), "cluster", NODE_ID, queue_max_bytes=queue_max_bytes)
     index = partial(MemoryIndex, filesystem)
-    world = StoreWorld(filesystem, index, LoopPool(), Random(1), lambda: NOW_MS, on_fatal=print, on_problem=print)
+    world = StoreWorld(filesystem, index, TwinPool(), Random(1), lambda: NOW_MS, on_fatal=print, on_problem=print)
     store = SegmentStore(options, world)
     metadata = FakeEnsemble().connect()
     coordinator = Coordinator(

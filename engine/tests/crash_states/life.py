@@ -16,8 +16,8 @@ from engine.api import CleanupPolicy, FlushPolicy, Leadership, LogConfig, Partit
 from engine.batch import Record, build_batch
 from engine.cleaning_pass import CleanerOptions
 from engine.errors import EngineError
-from engine.io_workers import LoopPool
 from engine.store import SegmentStore, StoreOptions, StoreWorld
+from engine.testing import TwinPool
 from engine.testing_index import MemoryIndex
 from engine.tests.crash_states.timeline import Batch, Event, RecordingFileSystem, Timeline
 
@@ -147,7 +147,7 @@ async def living(
         indexes.append(MemoryIndex(filesystem, directory))
         return indexes[-1]
 
-    world = StoreWorld(filesystem, open_index, LoopPool(), random, lambda: NOW_MS, fatal.append, problems.append)
+    world = StoreWorld(filesystem, open_index, TwinPool(), random, lambda: NOW_MS, fatal.append, problems.append)
     store = SegmentStore(OPTIONS, world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

@@ -7,9 +7,9 @@ on the mock clock, and a job of a broker that is dead is never done.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from random import Random
 from typing import TypeVar
 from zlib import crc32
@@ -17,9 +17,8 @@ from zlib import crc32
 import trio
 
 from engine.filesystem import File
-from engine.io_workers import sync_all
 from engine.store import INDEX
-from engine.testing import Fault, MemoryFileSystem
+from engine.testing import Fault, MemoryFileSystem, begin_sync
 from engine.testing_loss import Operation
 from kafkawire.broker import Surroundings
 from kafkawire.testing import MemoryWorld
@@ -65,15 +64,20 @@ class SimulatedFileSystem(MemoryFileSystem):
             self.hits += 1
             self.was_hit = True
             self.has_lost_pages |= kind == "fdatasync"
-            if kind in ("fdatasync", "write") and found.errno == errno.EIO and f"/{INDEX}/" not in path:
+            if kind == "write" and found.errno == errno.EIO and f"/{INDEX}/" not in path:
                 self.on_failure(path)
             self.history.note("fault", kind, path, errno.errorcode[found.errno])
         return found
 
+    def loss_told(self, path: str) -> None:
+        if f"/{INDEX}/" not in path:
+            self.on_failure(path)
+
 
 @dataclass
 class SimulatedPool:
-    """Every lane does one job after the other, each after a delay of `delay_s`; none when the broker is dead."""
+    """Every lane does one job after the other, each after a delay of `delay_s`; none when the broker is dead. A sync
+    takes as long, beside whatever else is done meanwhile: what is written then is not durable by it."""
 
     delay_s: Callable[[], float]
     jobs_begun: int = 0
@@ -83,24 +87,35 @@ class SimulatedPool:
     _is_dead: bool = False
 
     async def run(self, lane: int, job: Callable[[], T]) -> T:
-        lock = self._lanes.setdefault(lane, trio.Lock())
+        async with self._waiting(), self._lanes.setdefault(lane, trio.Lock()):
+            await trio.sleep(self.delay_s())
+            if not self._is_dead:
+                return job()
+        raise PowerLost  # whoever waits may be shielded: no cancellation would end it
+
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+        async with self._waiting():
+            if not self._is_dead:
+                end = begin_sync(files)
+                await trio.sleep(self.delay_s())
+                if not self._is_dead:
+                    end()
+                    return
+        raise PowerLost
+
+    @asynccontextmanager
+    async def _waiting(self) -> AsyncIterator[None]:
+        """No cancellation but death ends the block."""
         self.jobs_begun += 1
         number = self.jobs_begun
         self.jobs_waiting += 1
         try:
             with trio.CancelScope(shield=True) as shield:
                 self._shields[number] = shield
-                async with lock:
-                    await trio.sleep(self.delay_s())
-                    if not self._is_dead:
-                        return job()
+                yield
         finally:
             self.jobs_waiting -= 1
             del self._shields[number]
-        raise PowerLost  # whoever waits may be shielded: no cancellation would end it
-
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
-        await self.run(lane, partial(sync_all, files))
 
     def die(self) -> None:
         """Nothing that waits, or comes, will be done."""
