@@ -17,7 +17,7 @@ from benchmarks import bench, machine, report
 from benchmarks.bench import KIB, MIB, Contender
 from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, produce_requests
-from engine.batch import Record, build_batch
+from engine.batches.batch import Record, build_batch
 from kafkawire.client.load import Requests, percentile_ms
 
 if TYPE_CHECKING:

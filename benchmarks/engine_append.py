@@ -17,11 +17,12 @@ import trio
 from crc32c import crc32c
 
 from engine.api import Isolation, LogConfig, PendingAppend, TopicPartition
-from engine.batch import Record, build_batch
-from engine.filesystem import PosixFileSystem
-from engine.index_store import LevelDbStore
-from engine.io_workers import ThreadPool
-from engine.store import SegmentStore, StoreOptions, StoreWorld
+from engine.batches.batch import Record, build_batch
+from engine.files.filesystem import PosixFileSystem
+from engine.files.io_workers import ThreadPool
+from engine.index.store import LevelDbStore
+from engine.options import StoreOptions, StoreWorld
+from engine.store import SegmentStore
 
 TOY = ("--count", "20", "--repeats", "1")
 

@@ -9,18 +9,21 @@ from functools import partial
 
 from engine.api import ActiveProducer, LogDirDescription
 from engine.errors import StorageError
-from engine.log_dir import LogDir
-from engine.producer_state import Producer
+from engine.log_dirs.log_dir import LogDir
+from engine.logs.producer_state import Producer
+from engine.partitions.partition import Partition
+from engine.stats import LogDirStatistics, PartitionStatistics
 
 
 async def describe_log_dir(log_dir: LogDir) -> LogDirDescription:
     """One that is offline, or goes offline now, has no more to it than its path."""
-    if log_dir.offline_reason is None:
+    disk = log_dir.disk
+    if disk.offline_reason is None:
         with suppress(StorageError):
-            usage = await log_dir.run(partial(log_dir.filesystem.usage, log_dir.path))
+            usage = await disk.run(partial(disk.filesystem.usage, disk.path))
             sizes = {partition: resident.log.size_bytes for partition, resident in log_dir.partitions.items()}
-            return LogDirDescription(log_dir.path, True, usage.total_bytes, usage.available_bytes, sizes)
-    return LogDirDescription(log_dir.path, False)
+            return LogDirDescription(disk.path, True, usage.total_bytes, usage.available_bytes, sizes)
+    return LogDirDescription(disk.path, False)
 
 
 def describe_producers(producers: Iterable[tuple[int, Producer]]) -> list[ActiveProducer]:
@@ -29,3 +32,17 @@ def describe_producers(producers: Iterable[tuple[int, Producer]]) -> list[Active
         ActiveProducer(producer_id, known.epoch, known.batches[-1].last_sequence, known.batches[-1].timestamp_ms)
         for producer_id, known in producers
     ]
+
+
+def log_dir_statistics(log_dir: LogDir) -> LogDirStatistics:
+    logs = [resident.log for resident in log_dir.partitions.values()]
+    unflushed_bytes = sum(log.unflushed_bytes for log in logs)
+    disk, commits = log_dir.disk, log_dir.commit_log.committer.statistics
+    return LogDirStatistics(disk.path, disk.offline_reason, len(logs), unflushed_bytes, commits)
+
+
+def partition_statistics(one: Partition) -> PartitionStatistics:
+    log, offsets = one.log, (one.log_start_offset, one.log_end_offset, one.high_watermark)
+    return PartitionStatistics(
+        one.partition.topic, one.partition.partition, *offsets, len(log.segments), log.size_bytes
+    )

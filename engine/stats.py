@@ -5,13 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from enum import Enum
+from typing import NamedTuple
 
-from engine.retention import Reason
 
-if TYPE_CHECKING:
-    from engine.log_dir import LogDir
-    from engine.partition import Partition
+class Reason(Enum):
+    """Why a segment goes."""
+
+    LOG_START = "log_start"  # its records were deleted before
+    SIZE = "size"  # retention.bytes
+    TIME = "time"  # retention.ms
+    SPACE = "space"  # disk.max.used.ratio
 
 
 @dataclass(slots=True)
@@ -82,7 +86,7 @@ class Durations:
 
 
 @dataclass(slots=True)
-class LaneStatistics:
+class CommitStatistics:
     """Of the rounds of a log dir: from taking the appends to answering them, and of that for making them durable."""
 
     rounds: Durations = field(default_factory=Durations)
@@ -97,13 +101,7 @@ class LogDirStatistics(NamedTuple):
     offline_reason: str | None
     partition_count: int
     unflushed_size_bytes: int
-    lane: LaneStatistics
-
-    @classmethod
-    def of(cls, log_dir: LogDir) -> LogDirStatistics:
-        logs = [resident.log for resident in log_dir.partitions.values()]
-        unflushed_bytes = sum(log.unflushed_bytes for log in logs)
-        return cls(log_dir.path, log_dir.offline_reason, len(logs), unflushed_bytes, log_dir.lane.statistics)
+    commits: CommitStatistics
 
 
 class PartitionStatistics(NamedTuple):
@@ -116,8 +114,3 @@ class PartitionStatistics(NamedTuple):
     high_watermark: int
     segment_count: int
     size_bytes: int
-
-    @classmethod
-    def of(cls, one: Partition) -> PartitionStatistics:
-        log, offsets = one.log, (one.log_start_offset, one.log_end_offset, one.high_watermark)
-        return cls(one.partition.topic, one.partition.partition, *offsets, len(log.segments), log.size_bytes)

@@ -6,19 +6,16 @@ directory on disk whose partition nobody opens is left alone.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
 from functools import partial
-from random import Random
 
 import trio
 
 from engine.api import ActiveProducer, Leadership, LogConfig, LogDirDescription, ReadyWaiter, TopicPartition
-from engine.appends import Attendance, QueueBudget, Room
-from engine.changes import Changes
-from engine.cleaner import Cleaner
-from engine.cleaning_pass import CleanerOptions
-from engine.descriptions import describe_log_dir, describe_producers
-from engine.disk import Disk, DiskLanes
+from engine.commit.appends import Attendance, QueueBudget, Room
+from engine.commit.commit_log import CommitLog
+from engine.commit.journal_format import SLOT_ID_SIZE_BYTES
+from engine.compaction.cleaner import Cleaner
+from engine.descriptions import describe_log_dir, describe_producers, log_dir_statistics, partition_statistics
 from engine.errors import (
     EngineError,
     NotLeaderOrFollower,
@@ -27,63 +24,25 @@ from engine.errors import (
     UnknownPartition,
     UnreadableMessage,
 )
-from engine.filesystem import FileSystem
-from engine.homes import home_of, settle
-from engine.index_keeper import IndexKeeper
-from engine.index_store import OpenIndex
-from engine.io_workers import WorkerPool
-from engine.journal_format import SLOT_ID_SIZE_BYTES
-from engine.layout import Identity, directory_name, prepare, remove_strays
-from engine.log import Log
-from engine.log_dir import LogDir
-from engine.openings import Known, delete_logs, in_jobs, open_logs
-from engine.partition import Partition
-from engine.recently_used import SegmentCaches
-from engine.recovery import LastKnown
-from engine.removal import truncate
-from engine.retention_keeper import RetentionKeeper, RetentionOptions
-from engine.sealing import Sealer, SealingOptions
+from engine.files.disk import Disk, DiskLanes
+from engine.index.keeper import IndexKeeper
+from engine.log_dirs.changes import Changes
+from engine.log_dirs.homes import home_of, resolve_homes
+from engine.log_dirs.layout import INDEX, Identity, directory_name, prepare, remove_strays
+from engine.log_dirs.log_dir import LogDir, Shared
+from engine.log_dirs.openings import Known, delete_logs, in_jobs, open_logs
+from engine.log_dirs.truncation import truncate
+from engine.logs.log import Log
+from engine.logs.recently_used import SegmentCaches
+from engine.logs.recovery import LastKnown
+from engine.options import StoreOptions, StoreWorld
+from engine.partitions.partition import Partition
+from engine.partitions.waiters import Waiter
 from engine.stats import LogDirStatistics, PartitionStatistics, StoreStats
-from engine.waiters import Waiter
+from engine.upkeep.retention_keeper import RetentionKeeper
+from engine.upkeep.sealing import Sealer
 
 BATCH_MAX = 256  # partitions opened or deleted before somebody else has a turn
-INDEX = "index"  # a directory in each log dir
-
-
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
-    """What the broker's configuration says about storage. `log_dirs` are absolute paths."""
-
-    log_dirs: tuple[str, ...]
-    cluster_id: str
-    broker_id: int
-    producer_id_expiration_ms: int = 86_400_000
-    producer_id_expiration_check_interval_ms: int = 600_000
-    reader_lanes: int = 1  # of each log dir
-    journal_slot_size_bytes: int = 32 * 1024 * 1024
-    open_files_max: int = 4096  # segments, not counting those with bytes that are not durable in them
-    loaded_indexes_max: int = 1024  # of finished segments, at most 24 KiB each if not dense
-    dense_indexes_max: int = 128  # of any segments, at most 384 KiB each
-    queue_max_bytes: int = 64 * 1024 * 1024  # of all log dirs, an equal part for each
-    retention: RetentionOptions = field(default_factory=RetentionOptions)
-    sealing: SealingOptions = field(default_factory=SealingOptions)
-    cleaner: CleanerOptions = field(default_factory=CleanerOptions)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreWorld:
-    """What the store needs of the world outside.
-
-    `on_fatal` is told once, when the last log dir is lost; `on_problem` whatever an operator should look at.
-    """
-
-    filesystem: FileSystem
-    open_index: OpenIndex
-    pool: WorkerPool
-    random: Random
-    now_ms: Callable[[], int]
-    on_fatal: Callable[[str], None]
-    on_problem: Callable[[str], None]
 
 
 class SegmentStore:
@@ -102,8 +61,10 @@ class SegmentStore:
         self._is_serving = False
         self._is_closed = False
         self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max, options.dense_indexes_max)
+        new_id = partial(world.random.randbytes, SLOT_ID_SIZE_BYTES)
+        self._shared = Shared(world.pool, self._caches, self.stats, world.on_problem, new_id)
         self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
-        self._room = Room([one.budget for one in self._dirs])
+        self._room = Room([one.commit_log.budget for one in self._dirs])
         self.cleaner = Cleaner(
             options.cleaner,
             self._partitions.values,
@@ -121,12 +82,11 @@ class SegmentStore:
             f"{path}/{INDEX}", world.filesystem, world.open_index, world.pool, lanes.index, world.on_problem
         )
         budget = QueueBudget(options.queue_max_bytes // len(options.log_dirs))
-        new_id = partial(world.random.randbytes, SLOT_ID_SIZE_BYTES)
-        shared = self._attendance, index, self._caches, world.on_problem, new_id, self.stats
-        return LogDir(disk, world.pool, budget, *shared)
+        commit_log = CommitLog(disk, budget, self._attendance, lambda: self._caches.files.is_crowded)
+        return LogDir(disk, commit_log, index, self._shared)
 
     def _round_count(self) -> int:
-        return sum(log_dir.lane.statistics.rounds.count for log_dir in self._dirs)
+        return sum(log_dir.commit_log.committer.statistics.rounds.count for log_dir in self._dirs)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take possession of the log dirs (StoreRefused), then serve until `close` or cancelled."""
@@ -156,10 +116,10 @@ class SegmentStore:
     async def _possess(self, log_dir: LogDir) -> None:
         identity = Identity(self._options.cluster_id, self._options.broker_id)
         try:
-            prepared = await log_dir.run(partial(prepare, self._world.filesystem, log_dir.path, identity))
+            prepared = await log_dir.disk.run(partial(prepare, self._world.filesystem, log_dir.disk.path, identity))
         except (StorageError, UnreadableMessage) as error:
-            log_dir.fail(OSError(str(error)))  # also when the disk is full: it is not ours
-            if all(other.offline_reason is not None for other in self._dirs):
+            log_dir.disk.fail(OSError(str(error)))  # also when the disk is full: it is not ours
+            if all(other.disk.offline_reason is not None for other in self._dirs):
                 raise StoreRefused(f"no usable log dir: {error}") from error
             return
         log_dir.possess(prepared, self._options.journal_slot_size_bytes)
@@ -179,8 +139,8 @@ class SegmentStore:
     def _went_offline(self, number: int, error: OSError) -> None:
         log_dir = self._dirs[number]
         log_dir.went_offline()
-        if self._is_serving and all(other.offline_reason is not None for other in self._dirs):
-            self._world.on_fatal(f"the last log dir went offline: {log_dir.path}: {error}")
+        if self._is_serving and all(other.disk.offline_reason is not None for other in self._dirs):
+            self._world.on_fatal(f"the last log dir went offline: {log_dir.disk.path}: {error}")
 
     def get(self, partition: TopicPartition) -> Partition:
         found = self._partitions.get(partition)
@@ -199,11 +159,11 @@ class SegmentStore:
         return [await describe_log_dir(log_dir) for log_dir in self._dirs]
 
     def statistics(self) -> list[LogDirStatistics]:
-        return [LogDirStatistics.of(one) for one in self._dirs]
+        return list(map(log_dir_statistics, self._dirs))
 
     def partition_statistics(self) -> Iterator[PartitionStatistics]:
         """Of every partition that is open now, as they are when they are asked for."""
-        return map(PartitionStatistics.of, list(self._partitions.values()))
+        return map(partition_statistics, list(self._partitions.values()))
 
     async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
         """One of `open_partitions`; raises its error."""
@@ -256,7 +216,7 @@ class SegmentStore:
         failed: dict[TopicPartition, EngineError] = {}
         known = [(found, one) for one in wanted if (found := self._partitions.get(one.partition)) is not None]
         here = [(found, one) for found, one in known if found.log_dir is log_dir]
-        async with log_dir.lane.between_rounds() if here else nullcontext():
+        async with log_dir.commit_log.committer.between_rounds() if here else nullcontext():
             for found, one in here:
                 try:
                     found.check_open()
@@ -287,7 +247,7 @@ class SegmentStore:
         if log.damaged_from is not None:
             self._world.on_problem(f"{log.directory} is damaged from offset {log.damaged_from} on: it takes no appends")
         if wanted.config.preallocate and log.damaged_from is None:
-            log_dir.note_unallocated(await log_dir.run(partial(log.preallocate, wanted.config.segment_size_bytes)))
+            log_dir.note_unallocated(await log_dir.disk.run(partial(log.preallocate, wanted.config.segment_size_bytes)))
         opened = Partition(wanted.partition, log, log_dir, self._world.now_ms)
         try:
             opened.lead(wanted.config, wanted.leader_epoch)  # refused, it is not served at all
@@ -355,10 +315,10 @@ class SegmentStore:
         """
         async with self._changes.of_all():
             for log_dir in self._dirs:
-                job = partial(remove_strays, self._world.filesystem, log_dir.path, sorted(log_dir.names), is_known)
+                job = partial(remove_strays, self._world.filesystem, log_dir.disk.path, sorted(log_dir.names), is_known)
                 with suppress(StorageError):
-                    await log_dir.forget(await log_dir.run(job), is_known)
-            await settle(self._dirs)
+                    await log_dir.forget(await log_dir.disk.run(job), is_known)
+            await resolve_homes(self._dirs)
 
     @property
     def has_room(self) -> bool:
@@ -375,7 +335,7 @@ class SegmentStore:
         """Have what was appended written: what waits for nothing, at once, and settled. Otherwise it is begun."""
         self._attendance.is_held = False
         for log_dir in self._dirs:
-            log_dir.lane.write_now()
+            log_dir.commit_log.committer.write_now()
 
     async def close(self) -> None:
         async with self._changes.of_all():
@@ -386,7 +346,7 @@ class SegmentStore:
                 log_dir.is_closing = True
             for log_dir in self._dirs:
                 await log_dir.examiner.drained()
-                await log_dir.lane.drained()
+                await log_dir.commit_log.committer.drained()
             self._serving.cancel()
             for partition in self._partitions.values():
                 partition.close(_shutting_down)

@@ -28,11 +28,12 @@ from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.state_view import StateView
 from coordinator.view import open_view
 from engine.errors import StoreRefused
-from engine.filesystem import FileSystem, PosixFileSystem
-from engine.index_store import LevelDbStore, OpenIndex
-from engine.io_workers import ThreadPool, WorkerPool
-from engine.sealing import SealingOptions
-from engine.store import SegmentStore, StoreOptions, StoreWorld
+from engine.files.filesystem import FileSystem, PosixFileSystem
+from engine.files.io_workers import ThreadPool, WorkerPool
+from engine.index.store import LevelDbStore, OpenIndex
+from engine.options import StoreOptions, StoreWorld
+from engine.store import SegmentStore
+from engine.upkeep.sealing import SealingOptions
 from kafkawire.adapters.options import cleaner_options, group_options, retention_options
 from kafkawire.adapters.partition_host import EngineHost
 from kafkawire.adapters.state_logs import EngineStateLogs

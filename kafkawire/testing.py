@@ -22,8 +22,8 @@ import trio
 from coordinator.metadata.fake import FakeEnsemble, FakeStore
 from coordinator.metadata.store import MetadataStore
 from coordinator.testing_view import FakeViews
-from engine.testing import MemoryFileSystem, TwinPool
-from engine.testing_index import MemoryIndex
+from engine.files.twin import MemoryFileSystem, TwinPool
+from engine.index.twin import MemoryIndex
 from kafkawire.broker import Broker, Surroundings, run_broker
 from kafkawire.config.broker_config import Config, load
 from kafkawire.requests.headers import decode_response, encode_request

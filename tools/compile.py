@@ -20,8 +20,12 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
 BESIDE: Final = ("pyproject.toml", "conftest.py", "README.md")  # what their tests need besides
 MODULES: Final = (
-    *(f"engine/{name}.py" for name in ("appends", "batch", "epochs", "footer", "index", "log", "partition", "stats")),
-    *(f"engine/{name}.py" for name in ("produce_checks", "reader", "recently_used", "rounds", "segment", "waiters")),
+    "engine/stats.py",
+    *(f"engine/batches/{name}.py" for name in ("batch", "produce_checks")),
+    *(f"engine/commit/{name}.py" for name in ("appends", "group_committer")),
+    *(f"engine/logs/{name}.py" for name in ("epochs", "footer", "log", "recently_used", "segment", "sparse_index")),
+    *(f"engine/partitions/{name}.py" for name in ("partition", "waiters")),
+    "engine/reading/reader.py",
     *(f"kafkawire/express/{name}.py" for name in ("begun", "fetch", "fetch_reply", "fetch_shape", "heartbeat")),
     *(f"kafkawire/express/{name}.py" for name in ("offset_commit", "produce", "produce_requests", "produce_shape")),
     *(f"kafkawire/fetching/{name}.py" for name in ("reader", "sessions", "work")),

@@ -1,5 +1,5 @@
 """The real broker process under load, killed, cut off its power and given failing disks: what was acknowledged stays.
 
-The twin filesystem of `engine/testing.py` reaches more states; what it assumes of Linux, ext4 and stock producers is
+The twin filesystem of `engine/files/twin.py` reaches more states; what it assumes of Linux, ext4 and stock producers is
 shown here. `KAFKAWIRE_CHAOS_KILLS`, `KAFKAWIRE_CHAOS_CUTS` and `KAFKAWIRE_CHAOS_SEED` set the size and the seed.
 """

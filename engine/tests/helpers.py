@@ -20,15 +20,16 @@ from engine.api import (
     RecordFilter,
     TopicPartition,
 )
-from engine.batch import BatchHeader, Codec, Record, build_batch, parse_header, seal_batch, walk_records
-from engine.codecs import compress, decompress
+from engine.batches.batch import BatchHeader, Codec, Record, build_batch, parse_header, seal_batch, walk_records
+from engine.batches.codecs import compress, decompress
 from engine.errors import NotLoaded
-from engine.filesystem import File, FileSystem
-from engine.index_store import LevelDbStore
-from engine.io_workers import LoopPool, WorkerPool, sync_all
-from engine.store import SegmentStore, StoreOptions, StoreWorld
-from engine.testing import MemoryFileSystem, TwinPool
-from engine.testing_index import MemoryIndex
+from engine.files.filesystem import File, FileSystem
+from engine.files.io_workers import LoopPool, WorkerPool, sync_all
+from engine.files.twin import MemoryFileSystem, TwinPool
+from engine.index.store import LevelDbStore
+from engine.index.twin import MemoryIndex
+from engine.options import StoreOptions, StoreWorld
+from engine.store import SegmentStore
 
 T = TypeVar("T")
 

@@ -1,10 +1,11 @@
 """What the twin of the stored index holds, compared with a walk over the segments."""
 
-from engine.index import Entry, following, partition_key, read_entry, read_offset, read_summary, segment_key
-from engine.index_store import KeyValue
-from engine.segment import walk_headers
-from engine.testing import MemoryFileSystem
-from engine.testing_index import MemoryIndex
+from engine.files.twin import MemoryFileSystem
+from engine.index.rows import following, partition_key, read_entry, read_offset, read_summary, segment_key
+from engine.index.store import KeyValue
+from engine.index.twin import MemoryIndex
+from engine.logs.segment import walk_headers
+from engine.logs.sparse_index import Entry
 from engine.tests.helpers import ORDERS
 
 KEY = partition_key(ORDERS.topic_id, ORDERS.partition)

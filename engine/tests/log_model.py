@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from engine.api import EpochEnd, LogConfig
-from engine.batch import Record, build_batch, stamp
-from engine.epochs import UNDEFINED
+from engine.batches.batch import Record, build_batch, stamp
 from engine.errors import EngineError, InvalidProducerEpoch, OutOfOrderSequence
-from engine.producer_state import BATCHES_KEPT, ProducedBatch, Producer
+from engine.logs.epochs import UNDEFINED
+from engine.logs.producer_state import BATCHES_KEPT, ProducedBatch, Producer
 from engine.tests.helpers import NOW_MS
 
 NOBODY = (-1, -1, -1)

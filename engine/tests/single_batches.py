@@ -2,7 +2,7 @@
 
 import struct
 
-from engine.batch import Record, build_batch, seal_batch
+from engine.batches.batch import Record, build_batch, seal_batch
 
 NOW_MS = 1_700_000_000_000
 

@@ -6,9 +6,9 @@ import pytest
 
 from engine.api import ActiveProducer, LogConfig, TopicPartition
 from engine.errors import StorageError, UnknownPartition
-from engine.testing import Fault, MemoryFileSystem
+from engine.files.twin import Fault, MemoryFileSystem
+from engine.partitions.tests.test_idempotence import send
 from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, options, running
-from engine.tests.test_idempotence import send
 
 
 async def test_log_dirs_with_the_sizes_of_their_partitions_and_their_space() -> None:

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.api import FlushPolicy, Isolation, LogConfig, OffsetSpec, PendingAppend, ReadResult
-from engine.batch import parse_header
+from engine.batches.batch import parse_header
 from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
-from engine.partition import Partition
-from engine.retention_keeper import RetentionKeeper, RetentionOptions
+from engine.files.twin import Fault, MemoryFileSystem
+from engine.partitions.partition import Partition
 from engine.store import SegmentStore
-from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import (
     NO_JOURNAL,
     NOW_MS,
@@ -39,6 +38,7 @@ from engine.tests.helpers import (
 from engine.tests.index_checks import check_index_equals_walk
 from engine.tests.log_model import Model, Send, key_of
 from engine.tests.stepwise import Stepwise
+from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
 
 EXAMPLES = int(os.environ.get("KAFKAWIRE_LOG_MODEL_EXAMPLES", "50"))
 EVERYTHING = Isolation.READ_UNCOMMITTED

@@ -21,12 +21,11 @@ from engine.errors import (
     StoreRefused,
     UnknownPartition,
 )
-from engine.filesystem import PosixFileSystem
-from engine.io_workers import LoopPool
-from engine.retention_keeper import SPACE_CHECK_INTERVAL_S, RetentionOptions
-from engine.segment import segment_name
+from engine.files.filesystem import PosixFileSystem
+from engine.files.io_workers import LoopPool
+from engine.files.twin import Fault, MemoryFile, MemoryFileSystem
+from engine.logs.segment import segment_name
 from engine.store import SegmentStore
-from engine.testing import Fault, MemoryFile, MemoryFileSystem
 from engine.tests.helpers import (
     NO_JOURNAL,
     ORDERS,
@@ -39,6 +38,7 @@ from engine.tests.helpers import (
     read_all,
     running,
 )
+from engine.upkeep.retention_keeper import SPACE_CHECK_INTERVAL_S, RetentionOptions
 
 T = TypeVar("T")
 
@@ -610,7 +610,7 @@ async def test_l4_a_partition_is_not_taken_in_by_a_log_dir_that_failed_meanwhile
         log_dir = store._dirs[0]
 
         async def fail(*_: object) -> None:
-            log_dir.fail(OSError(errno.EIO, "injected"))
+            log_dir.disk.fail(OSError(errno.EIO, "injected"))
 
         monkeypatch.setattr(log_dir.index, "take_stock", fail)
         with pytest.raises(StorageError, match="offline"):

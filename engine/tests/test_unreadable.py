@@ -7,14 +7,14 @@ import pytest
 import trio
 
 from engine.api import Isolation, LogConfig, OffsetSpec, PartitionLog, RecordFilter, TopicPartition
+from engine.commit.journal_format import PAGE_SIZE_BYTES
 from engine.errors import CorruptMessage, StorageError
-from engine.journal_format import PAGE_SIZE_BYTES
-from engine.log import Log
-from engine.partition import Partition
-from engine.sealing import SealingOptions
-from engine.segment import segment_name
-from engine.testing import Fault, MemoryFileSystem
+from engine.files.twin import Fault, MemoryFileSystem
+from engine.logs.log import Log
+from engine.logs.segment import segment_name
+from engine.partitions.partition import Partition
 from engine.tests.helpers import append, batch, open_orders, options, read, read_all, running
+from engine.upkeep.sealing import SealingOptions
 
 OTHER = TopicPartition(bytes(16), "payments", 0)
 ROLLING = LogConfig(segment_size_bytes=3 * len(batch(b"x")))

@@ -8,8 +8,8 @@ from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupOptions
 from coordinator.groups.turn import GroupSettings
 from coordinator.groups.writer import ViewMode
-from engine.cleaning_pass import CleanerOptions
-from engine.retention_keeper import RetentionOptions
+from engine.compaction.cleaning_pass import CleanerOptions
+from engine.upkeep.retention_keeper import RetentionOptions
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import COMPACTION
 

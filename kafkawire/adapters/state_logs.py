@@ -15,16 +15,16 @@ import trio
 
 from coordinator.state_log import StateLogFailed, StateRecord, StateSlice
 from engine.api import NO_EPOCH, Isolation, PartitionLog, PartitionStore, PendingAppend, TopicPartition
-from engine.batch import (
+from engine.batches.batch import (
     HEADER_SIZE_BYTES,
     RECORD_OVERHEAD_MAX_BYTES,
     BatchHeader,
     parse_header,
     walk_records,
 )
-from engine.codecs import decompress
+from engine.batches.codecs import decompress
+from engine.batches.plain_batch import build_plain_batch
 from engine.errors import EngineError, NotLoaded
-from engine.plain_batch import build_plain_batch
 
 READ_BYTES: Final = 1 << 20
 RECORDS_PER_TURN: Final = 1000  # of a read; some 5 ms

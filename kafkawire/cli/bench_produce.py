@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from engine.batch import Codec, Record
+from engine.batches.batch import Codec, Record
 from kafkawire.cli.benchmarking import Found, tell
 from kafkawire.cli.streaming import Progress
 from kafkawire.client.cluster import Cluster

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from engine.batch import Record
+from engine.batches.batch import Record
 from kafkawire.cli.cluster_command import Report
 from kafkawire.client.cluster import RETRY_FIRST_S, Cluster
 from kafkawire.client.connection import DEFAULT_PORT, Address

@@ -12,7 +12,7 @@ import click
 from kafkawire.cli.cluster_command import Report, output_option, printable, show
 
 if TYPE_CHECKING:
-    from engine.filesystem import FileSystem
+    from engine.files.filesystem import FileSystem
     from kafkawire.config.broker_config import Config
     from kafkawire.process.doctor import DirFacts, Finding
 
@@ -65,7 +65,7 @@ def command(
 
 def _scan(config: Config, dirs: Sequence[DirFacts], *, accept_loss: bool) -> list[Finding]:
     from engine.errors import EngineError, StoreRefused
-    from engine.filesystem import PosixFileSystem
+    from engine.files.filesystem import PosixFileSystem
     from kafkawire.process.doctor import Finding, Severity
 
     findings: list[Finding] = []
@@ -82,7 +82,7 @@ def _scan(config: Config, dirs: Sequence[DirFacts], *, accept_loss: bool) -> lis
 
 
 def _repair(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
-    from engine.repair import repair
+    from engine.offline.repair import repair
     from kafkawire.process.doctor import Finding, Severity
 
     outcome = repair(filesystem, one.path, accept_loss=True)
@@ -91,8 +91,8 @@ def _repair(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
 
 def _damage(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
     """As `kafkawire segments verify` finds it."""
-    from engine.offline import held, partitions, segment_files, verify
-    from engine.segment import segment_name
+    from engine.logs.segment import segment_name
+    from engine.offline.inspection import held, partitions, segment_files, verify
     from kafkawire.process.doctor import Finding, Severity
 
     findings: list[Finding] = []

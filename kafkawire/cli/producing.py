@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from engine.batch import Codec, Record
+from engine.batches.batch import Codec, Record
 from kafkawire.cli.cluster_command import Report
 from kafkawire.cli.data_formats import decode_text
 from kafkawire.cli.record_input import Parser, Reading, parse_header

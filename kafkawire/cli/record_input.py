@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from engine.batch import NO_TIMESTAMP_MS, Record, RecordHeader
+from engine.batches.batch import NO_TIMESTAMP_MS, Record, RecordHeader
 from kafkawire.cli.data_formats import decode_document, decode_text, load_json
 
 LINE_MAX_BYTES: Final = 64 * 1024 * 1024  # requests of 100 MiB are what brokers take at most

@@ -12,8 +12,8 @@ import click
 from kafkawire.cli.cluster_command import Report, output_option, printable, show, shown_time
 
 if TYPE_CHECKING:
-    from engine.filesystem import FileSystem
-    from engine.offline import Partition, SegmentFile, Verdict
+    from engine.files.filesystem import FileSystem
+    from engine.offline.inspection import PartitionFiles, SegmentFile, Verdict
 
 _COLUMNS: Final = ("PARTITION", "BASE-OFFSET", "LAST-OFFSET", "BYTES", "BATCHES", "RECORDS", "MAX-TIMESTAMP", "STATE")
 _BATCH_COLUMNS: Final = (
@@ -33,7 +33,7 @@ def log_dir_command(function: Callable[..., Work]) -> Callable[..., None]:
     @click.pass_context
     def run(context: click.Context, /, data_dir: Path, output: str, **arguments: Any) -> None:
         from engine.errors import EngineError, StoreRefused
-        from engine.filesystem import PosixFileSystem
+        from engine.files.filesystem import PosixFileSystem
 
         try:
             report = function(**arguments)(PosixFileSystem(), str(data_dir.absolute()))
@@ -103,7 +103,7 @@ def dump(name: str, base_offset: int) -> Work:
 
     def work(filesystem: FileSystem, path: str) -> Report:
         from engine.errors import CorruptMessage
-        from engine.offline import batches, held
+        from engine.offline.inspection import batches, held
 
         rows: list[tuple[object, ...]] = []
         problems = []
@@ -137,9 +137,9 @@ def repair(accept_loss: bool, drop_index: bool) -> Work:
     """Cut torn tails, remove left-overs and write footers anew; and let a log go on that something is missing of."""
 
     def work(filesystem: FileSystem, path: str) -> Report:
-        from engine import repair as repairs
+        from engine.offline.repair import repair as repair_log_dir
 
-        outcome = repairs.repair(filesystem, path, accept_loss=accept_loss, drops_index=drop_index)
+        outcome = repair_log_dir(filesystem, path, accept_loss=accept_loss, drops_index=drop_index)
         hint = [] if accept_loss or not outcome.left else ["--accept-loss gives up what is missing, and only that"]
         document = {"done": outcome.done, "left": outcome.left}
         return Report(document, (), [(line,) for line in outcome.done], remarks=hint, problems=list(outcome.left))
@@ -147,8 +147,8 @@ def repair(accept_loss: bool, drop_index: bool) -> Work:
     return work
 
 
-def _chosen(filesystem: FileSystem, path: str, names: tuple[str, ...]) -> list[Partition]:
-    from engine.offline import partitions
+def _chosen(filesystem: FileSystem, path: str, names: tuple[str, ...]) -> list[PartitionFiles]:
+    from engine.offline.inspection import partitions
 
     found = {one.directory.rpartition("/")[2]: one for one in partitions(filesystem, path)}
     unknown = [name for name in names if name not in found]
@@ -158,7 +158,7 @@ def _chosen(filesystem: FileSystem, path: str, names: tuple[str, ...]) -> list[P
 
 
 def _report(filesystem: FileSystem, path: str, names: tuple[str, ...], *, reads: bool, seals: bool) -> Report:
-    from engine.offline import held, seal, segment_files, verify
+    from engine.offline.inspection import held, seal, segment_files, verify
 
     report = Report(document=[], columns=_COLUMNS)
     rows, document = list[tuple[object, ...]](), list[dict[str, object]]()
@@ -178,8 +178,8 @@ def _report(filesystem: FileSystem, path: str, names: tuple[str, ...], *, reads:
     return report
 
 
-def _add(report: Report, partition: Partition, segment: SegmentFile, verdict: Verdict | None) -> None:
-    from engine.segment import segment_name
+def _add(report: Report, partition: PartitionFiles, segment: SegmentFile, verdict: Verdict | None) -> None:
+    from engine.logs.segment import segment_name
 
     problem = segment.footer_problem if verdict is None else verdict.problem
     if problem is None:
@@ -192,7 +192,7 @@ def _add(report: Report, partition: Partition, segment: SegmentFile, verdict: Ve
 
 
 def _row(
-    partition: Partition, segment: SegmentFile, verdict: Verdict | None
+    partition: PartitionFiles, segment: SegmentFile, verdict: Verdict | None
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     name, footer = partition.directory.rpartition("/")[2], segment.footer
     state = "active" if segment.next_base_offset is None else "finished" if footer is None else "sealed"

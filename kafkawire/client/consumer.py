@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from engine.batch import (
+from engine.batches.batch import (
     HEADER_SIZE_BYTES,
     MAGIC,
     BatchHeader,
@@ -21,7 +21,7 @@ from engine.batch import (
     parse_header,
     walk_records,
 )
-from engine.codecs import decompress
+from engine.batches.codecs import decompress
 from engine.errors import CorruptMessage
 from kafkawire.client.cluster import LEADER_COMES, Cluster
 from kafkawire.client.connection import Connection

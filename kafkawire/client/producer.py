@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from engine.batch import (
+from engine.batches.batch import (
     HEADER_SIZE_BYTES,
     RECORD_OVERHEAD_MAX_BYTES,
     Codec,
@@ -20,7 +20,7 @@ from engine.batch import (
     parse_header,
     seal_batch,
 )
-from engine.codecs import compress
+from engine.batches.codecs import compress
 from kafkawire.client.cluster import LEADER_COMES, RETRY_FIRST_S, Cluster
 from kafkawire.client.connection import Connection
 from kafkawire.client.errors import ClientError, Refusal, refusal

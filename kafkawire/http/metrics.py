@@ -16,8 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from coordinator.api import NO_LEADER, ClusterImage
-from engine.retention import Reason
-from engine.stats import BUCKETS_S, Durations, LogDirStatistics, StoreStats
+from engine.stats import BUCKETS_S, Durations, LogDirStatistics, Reason, StoreStats
 from kafkawire.requests.metrics import RequestMetrics
 from kafkawire.server.stats import ServerStats
 
@@ -137,8 +136,8 @@ class BrokerCollector(Collector):
             online.add_metric([one.path], int(one.offline_reason is None))
             partitions.add_metric([one.path], one.partition_count)
             unflushed.add_metric([one.path], one.unflushed_size_bytes)
-            _add(rounds, [one.path], one.lane.rounds)
-            _add(syncs, [one.path], one.lane.syncs)
+            _add(rounds, [one.path], one.commits.rounds)
+            _add(syncs, [one.path], one.commits.syncs)
         yield from (online, partitions, unflushed, rounds, syncs)
 
     def _of_storage(self) -> Iterator[Metric]:

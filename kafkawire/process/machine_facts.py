@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from engine.errors import StorageError, StoreRefused
-from engine.filesystem import PosixFileSystem
-from engine.layout import CLEAN_SHUTDOWN, LOCK, META, identity_of, is_partition_name
+from engine.files.filesystem import PosixFileSystem
+from engine.log_dirs.layout import CLEAN_SHUTDOWN, LOCK, META, identity_of, is_partition_name
 from kafkawire.process.doctor import DirFacts, MachineFacts
 
 SYNCS: Final = 20

@@ -20,10 +20,11 @@ from coordinator.cluster.controller import TopicDefaults
 from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeValidator
 from engine.api import LogConfig, PartitionLog, TimestampType, TopicPartition
-from engine.batch import Record, build_batch
-from engine.store import SegmentStore, StoreOptions, StoreWorld
-from engine.testing import MemoryFileSystem, TwinPool
-from engine.testing_index import MemoryIndex
+from engine.batches.batch import Record, build_batch
+from engine.files.twin import MemoryFileSystem, TwinPool
+from engine.index.twin import MemoryIndex
+from engine.options import StoreOptions, StoreWorld
+from engine.store import SegmentStore
 from kafkawire.config.log_levels import LogLevels
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE

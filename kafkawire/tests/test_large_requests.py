@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from engine.batch import Record, build_batch
+from engine.batches.batch import Record, build_batch
 from kafkawire.broker import Surroundings
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest

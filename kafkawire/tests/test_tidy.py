@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import grimp
 import pytest
 
 from kafkawire.handlers import API_TABLE
@@ -46,6 +47,16 @@ def modules() -> list[Path]:
 
 def is_generated(path: Path) -> bool:
     return str(path.relative_to(ROOT)).startswith(GENERATED)
+
+
+def test_the_engine_has_no_circle_of_imports() -> None:
+    """Not for type checkers either: two modules that know each other are one."""
+    graph = grimp.build_graph("engine", cache_dir=None)
+    left = {one: graph.find_modules_directly_imported_by(one) for one in graph.modules}
+    while ready := [one for one, imported in left.items() if not imported & left.keys()]:
+        for one in ready:
+            del left[one]
+    assert not left
 
 
 def test_one_handler_file_per_row_of_the_api_table_and_nothing_else() -> None:

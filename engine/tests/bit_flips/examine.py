@@ -10,13 +10,13 @@ from pathlib import Path
 import trio
 
 from engine.api import Isolation, PartitionLog
-from engine.batch import parse_header
+from engine.batches.batch import parse_header
 from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError, StoreRefused
-from engine.filesystem import PosixFileSystem
-from engine.sealing import SealingOptions
+from engine.files.filesystem import PosixFileSystem
 from engine.store import SegmentStore
 from engine.tests.bit_flips.template import CONFIG, LIVES, PRODUCER_ID, SLOT_SIZE_BYTES, Expected, StoredBatch, Template
 from engine.tests.helpers import MAX_BYTES, NOW_MS, append, bytes_of, options, read, running
+from engine.upkeep.sealing import SealingOptions
 
 SCRUB_S = 10
 SCRUBBING = SealingOptions(scrub_bytes_per_s=1 << 30, scrub_interval_ms=SCRUB_S * 1000)

@@ -11,8 +11,8 @@ from random import Random
 import trio
 
 from engine.api import LogConfig, PartitionLog, TopicPartition
-from engine.batch import Record, build_batch, parse_header
-from engine.filesystem import PosixFileSystem
+from engine.batches.batch import Record, build_batch, parse_header
+from engine.files.filesystem import PosixFileSystem
 from engine.tests.helpers import NOW_MS, bytes_of, options, read, running
 
 CONFIG = LogConfig(segment_size_bytes=2500, file_delete_delay_ms=1000)

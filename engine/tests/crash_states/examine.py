@@ -13,14 +13,15 @@ from functools import partial
 import trio
 
 from engine.api import Isolation, PartitionLog
-from engine.batch import HEADER_SIZE_BYTES, parse_header, walk_records
-from engine.checkpoints import PartitionCheckpoint
+from engine.batches.batch import HEADER_SIZE_BYTES, parse_header, walk_records
 from engine.errors import OutOfOrderSequence
-from engine.index import ENTRY, Entry, following, partition_key, read_entry, read_offset
-from engine.layout import directory_name
-from engine.offline import Partition, segment_files, verify
-from engine.partition import Partition as LivePartition
-from engine.segment import segment_name, walk_headers
+from engine.index.rows import ENTRY, following, partition_key, read_entry, read_offset
+from engine.log_dirs.layout import directory_name
+from engine.logs.checkpoints import PartitionCheckpoint
+from engine.logs.segment import segment_name, walk_headers
+from engine.logs.sparse_index import Entry
+from engine.offline.inspection import PartitionFiles, segment_files, verify
+from engine.partitions.partition import Partition
 from engine.tests.crash_states.life import NOW_MS, OPTIONS, Life, living, next_sequence, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Batch, Content, Legal, RecordingFileSystem, Timeline
 from engine.tests.helpers import bytes_of, read
@@ -111,8 +112,8 @@ def _matches(stored: Sequence[bytes], content: Content, log: PartitionLog) -> bo
     )
 
 
-def resident_of(log: PartitionLog) -> LivePartition:
-    assert isinstance(log, LivePartition)
+def resident_of(log: PartitionLog) -> Partition:
+    assert isinstance(log, Partition)
     return log
 
 
@@ -193,7 +194,7 @@ def _check_footers(life: Life, timeline: Timeline) -> None:
     """Whatever is sealed is right; and nothing is sealed that is appended to."""
     directory = f"{OPTIONS.log_dirs[0]}/{directory_name(timeline.partition)}"
     compacted_to = resident_of(life.logs[timeline]).log.compacted_to
-    partition = Partition(directory, timeline.partition, PartitionCheckpoint(compacted_to=compacted_to))
+    partition = PartitionFiles(directory, timeline.partition, PartitionCheckpoint(compacted_to=compacted_to))
     for segment in segment_files(life.filesystem, directory):
         if segment.footer is None and segment.footer_problem is None:
             continue

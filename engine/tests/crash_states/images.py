@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from engine.testing import MemoryFileSystem
-from engine.testing_loss import Operation
+from engine.files.twin import MemoryFileSystem
+from engine.files.twin_loss import Operation
 
 LAST = -1
 

@@ -10,15 +10,16 @@ from random import Random
 import trio
 import trio.testing
 
-import engine.index
-import engine.segment
+import engine.logs.segment
+import engine.logs.sparse_index
 from engine.api import CleanupPolicy, FlushPolicy, Leadership, LogConfig, PartitionLog, PendingAppend
-from engine.batch import Record, build_batch
-from engine.cleaning_pass import CleanerOptions
+from engine.batches.batch import Record, build_batch
+from engine.compaction.cleaning_pass import CleanerOptions
 from engine.errors import EngineError
-from engine.store import SegmentStore, StoreOptions, StoreWorld
-from engine.testing import TwinPool
-from engine.testing_index import MemoryIndex
+from engine.files.twin import TwinPool
+from engine.index.twin import MemoryIndex
+from engine.options import StoreOptions, StoreWorld
+from engine.store import SegmentStore
 from engine.tests.crash_states.timeline import Batch, Event, RecordingFileSystem, Timeline
 
 NOW_MS = 1_700_000_000_000
@@ -66,7 +67,7 @@ def run_seeded(main: Callable[[], Awaitable[None]], seed: int) -> None:
 
 @contextmanager
 def _many_index_entries() -> Iterator[None]:
-    index, segment = vars(engine.index), vars(engine.segment)
+    index, segment = vars(engine.logs.sparse_index), vars(engine.logs.segment)
     bytes_before, records_before = index["INTERVAL_BYTES"], index["INTERVAL_RECORDS"]
     index.update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES)
     segment.update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)

@@ -7,12 +7,12 @@ import random
 import pytest
 
 from engine.api import TopicPartition
-from engine.appends import PartitionRound
-from engine.index_keeper import IndexKeeper
-from engine.journal_format import PAGE_SIZE_BYTES, Barrier, BarrierKind, barrier_frame
-from engine.rounds import Lane
-from engine.testing import MemoryFileSystem
-from engine.testing_loss import Operation
+from engine.commit.appends import PartitionRound
+from engine.commit.group_committer import GroupCommitter
+from engine.commit.journal_format import PAGE_SIZE_BYTES, Barrier, BarrierKind, barrier_frame
+from engine.files.twin import MemoryFileSystem
+from engine.files.twin_loss import Operation
+from engine.index.keeper import IndexKeeper
 from engine.tests.crash_states.hunt import hunt
 from engine.tests.crash_states.images import Choice, choices
 from engine.tests.crash_states.timeline import NEVER, Event, RecordingFileSystem, Timeline
@@ -61,13 +61,13 @@ def test_what_is_right_has_no_anomaly() -> None:
 
 @pytest.mark.sources
 def test_an_answer_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def early(lane: Lane, parts: list[PartitionRound]) -> None:
+    async def early(lane: GroupCommitter, parts: list[PartitionRound]) -> None:
         for part in parts:
             part.owner.durable(part)
         await honest(lane, parts)
 
-    honest = Lane._make_durable
-    monkeypatch.setattr(Lane, "_make_durable", early)
+    honest = GroupCommitter._make_durable
+    monkeypatch.setattr(GroupCommitter, "_make_durable", early)
     assert any("legal are" in line for line in hunt(1, share=0.02).anomalies)
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from engine.api import PendingAppend, TopicPartition
-from engine.journal import DIRECTORY as JOURNAL
-from engine.journal_format import PAGE_SIZE_BYTES, SLOT_ID_SIZE_BYTES, Barrier, BarrierKind, frames
-from engine.swap import SWAP_SUFFIX
-from engine.testing import MemoryFileSystem
-from engine.testing_loss import Operation
+from engine.commit.journal import DIRECTORY as JOURNAL
+from engine.commit.journal_format import PAGE_SIZE_BYTES, SLOT_ID_SIZE_BYTES, Barrier, BarrierKind, frames
+from engine.files.twin import MemoryFileSystem
+from engine.files.twin_loss import Operation
+from engine.logs.swap import SWAP_SUFFIX
 
 NEVER = 2**63 - 1
 

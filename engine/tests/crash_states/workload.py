@@ -15,10 +15,10 @@ from random import Random
 import trio
 
 from engine.api import PendingAppend, TopicPartition
-from engine.partition import Partition
-from engine.retention_keeper import RetentionKeeper, RetentionOptions
+from engine.partitions.partition import Partition
 from engine.tests.crash_states.life import NOW_MS, RETENTION_MS, Life, living, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Content, Event, RecordingFileSystem, Timeline
+from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
 
 PARTITIONS = 4
 ASYNC_PARTITION = PARTITIONS - 1

@@ -10,9 +10,9 @@ import trio
 
 from coordinator.state_log import PendingWrite, StateLog, StateLogFailed, StateLogs, StateRecord
 from engine.api import CleanupPolicy, LogConfig
-from engine.batch import Codec, Record, RecordHeader, build_batch, seal_batch
+from engine.batches.batch import Codec, Record, RecordHeader, build_batch, seal_batch
+from engine.files.twin import Fault, MemoryFileSystem
 from engine.store import SegmentStore
-from engine.testing import Fault, MemoryFileSystem
 from engine.tests.helpers import NOW_MS, ORDERS, HeldPool, compressed_batch, open_orders, options, running
 from kafkawire.adapters.state_logs import EngineStateLogs
 from kafkawire.tests.turns import OtherTask
@@ -159,7 +159,9 @@ async def test_control_batches_are_passed_over(monkeypatch: pytest.MonkeyPatch) 
     async with running(MemoryFileSystem()) as store:
         log = await state_log(store)
         await settled(log.append([A], NOW_MS))
-        monkeypatch.setattr("engine.batch._CONTROL_BIT", 1 << 9)  # as for the engine's own, which no client may write
+        monkeypatch.setattr(
+            "engine.batches.batch._CONTROL_BIT", 1 << 9
+        )  # as for the engine's own, which no client may write
         await append_stored(store, build_batch([Record(b"\0\0\0\1", bytes(6), NOW_MS)], attributes=1 << 5))
         monkeypatch.undo()
         assert await log.read(0) == ([A], 2, 0)

@@ -8,7 +8,7 @@ import math
 import pytest
 from click.testing import CliRunner, Result
 
-from engine.batch import Codec, Record, build_batch, parse_header, walk_records
+from engine.batches.batch import Codec, Record, build_batch, parse_header, walk_records
 from kafkawire.cli import main
 from kafkawire.cli.bench_produce import Writing, targets
 from kafkawire.cli.benchmarking import Found

@@ -11,7 +11,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from engine.batch import Record, build_batch
+from engine.batches.batch import Record, build_batch
 from kafkawire.cli import main
 from kafkawire.cli.demonstration import LOG_NAME, RECORDS, demonstrate, start_broker
 from kafkawire.client.cluster import Cluster

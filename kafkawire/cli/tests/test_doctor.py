@@ -11,7 +11,7 @@ import trio
 from click.testing import CliRunner
 
 from engine.api import LogConfig
-from engine.filesystem import PosixFileSystem
+from engine.files.filesystem import PosixFileSystem
 from engine.tests.helpers import append, open_orders, options, running
 from kafkawire.cli.doctor import command
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from engine.batch import Codec, Record, build_batch, parse_header
+from engine.batches.batch import Codec, Record, build_batch, parse_header
 from kafkawire.cli import main
 from kafkawire.cli.producing import Production
 from kafkawire.cli.record_input import Parser, Reading

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.batch import Record, RecordHeader
+from engine.batches.batch import Record, RecordHeader
 from kafkawire.cli import record_input
 from kafkawire.cli.data_formats import FORMATS, decode_document, decode_text, dump_json, encode_document, encode_text
 from kafkawire.cli.record_input import BadInput, Lines, Parser, Reading, parse_header

@@ -12,8 +12,8 @@ import trio.testing
 from click.testing import CliRunner, Result
 
 from engine.api import LogConfig
-from engine.filesystem import PosixFileSystem
-from engine.offline import held
+from engine.files.filesystem import PosixFileSystem
+from engine.offline.inspection import held
 from engine.tests.helpers import append, open_orders, options, running
 from kafkawire.cli import main
 

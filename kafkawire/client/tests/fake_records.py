@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from engine.batch import parse_header
+from engine.batches.batch import parse_header
 from kafkawire.client.connection import Address
 from kafkawire.client.tests.fake_admin import FakeAdmin
 from kafkawire.client.tests.fake_cluster import FakeLog

@@ -6,7 +6,7 @@ import struct
 
 import trio
 
-from engine.batch import Record, build_batch
+from engine.batches.batch import Record, build_batch
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Address, Connection
 from kafkawire.client.errors import Refusal

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 import trio
 
-from engine.batch import HEADER_SIZE_BYTES, Codec, Record, RecordHeader, build_batch, parse_header, seal_batch
-from engine.codecs import DECOMPRESSED_MAX_BYTES, compress
+from engine.batches.batch import HEADER_SIZE_BYTES, Codec, Record, RecordHeader, build_batch, parse_header, seal_batch
+from engine.batches.codecs import DECOMPRESSED_MAX_BYTES, compress
 from kafkawire.client import consumer as consumer_module
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.consumer import ConsumedRecord, Consumer

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from engine.cleaner import Cleaner
-from engine.partition import Partition
+from engine.compaction.cleaner import Cleaner
+from engine.partitions.partition import Partition
 from kafkawire.config.tests.test_enforced import create, enforces, produce, segments
 from kafkawire.testing import EPOCH_MS, MemoryWorld, OpenBroker, open_broker
 

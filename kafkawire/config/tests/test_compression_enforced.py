@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.api import ConfigChange, ConfigOperation
-from engine.batch import Codec, Record, build_batch, parse_header
+from engine.batches.batch import Codec, Record, build_batch, parse_header
 from engine.tests.helpers import batches_in, compressed_batch
 from kafkawire.config.tests.test_dynamic import configure
 from kafkawire.config.tests.test_enforced import ask, create, enforces, fetch_request, produce

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
-from engine.batch import Record, build_batch
-from engine.io_workers import LoopPool
-from engine.testing_index import MemoryIndex
+from engine.batches.batch import Record, build_batch
+from engine.files.io_workers import LoopPool
+from engine.index.twin import MemoryIndex
 from kafkawire.broker import Surroundings
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.batch import HEADER_SIZE_BYTES
+from engine.batches.batch import HEADER_SIZE_BYTES
 from kafkawire.express.tests.two_brokers import PARTITIONS, TOPICS
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.headers import encode_request

@@ -166,7 +166,7 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
 
     async with two_brokers() as sides:
         for version in (11, BY_NAME, BY_ID):
-            for place in ("engine.partition.Partition.read", "kafkawire.fetching.reader.FetchReader.load"):
+            for place in ("engine.partitions.partition.Partition.read", "kafkawire.fetching.reader.FetchReader.load"):
                 for side in sides:
                     with monkeypatch.context() as patch:
                         patch.setattr(place, fail)

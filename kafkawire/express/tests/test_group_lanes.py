@@ -19,7 +19,7 @@ from coordinator.groups.service import GroupCoordinators, GroupOptions
 from coordinator.groups.turn import GroupSettings
 from coordinator.testing import FakeViews
 from engine.api import Isolation
-from engine.batch import HEADER_SIZE_BYTES, parse_header, walk_records
+from engine.batches.batch import HEADER_SIZE_BYTES, parse_header, walk_records
 from kafkawire.adapters.state_logs import EngineStateLogs
 from kafkawire.express import lanes
 from kafkawire.express.tests.produce_traffic import ProduceTraffic

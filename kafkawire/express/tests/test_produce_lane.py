@@ -57,7 +57,7 @@ async def test_a_batch_that_the_disk_does_not_take_in_time_is_told_as_by_the_gen
             data = [PartitionProduceData(index=0, records=memoryview(batch(b"v")))]
             topics = [TopicProduceData(name="plain", topic_id=log.partition.topic_id, partition_data=data)]
             request = ProduceRequest(acks=-1, timeout_ms=10, topic_data=topics)
-            async with side.broker.store._dirs[0].lane.between_rounds():
+            async with side.broker.store._dirs[0].commit_log.committer.between_rounds():
                 started = side.start(encode_request(request, 13, 7, "c"))
                 assert not started.is_settled
                 assert started.deadline_s == trio.current_time() + 0.01
@@ -123,7 +123,7 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
     def fail(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("engine.partition.check_produced", fail)
+    monkeypatch.setattr("engine.partitions.partition.check_produced", fail)
     async with two_brokers() as sides:
         for side in sides:
             for acks in (-1, 0):

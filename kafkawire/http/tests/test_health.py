@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.api import NO_CONTROLLER, BrokerInfo, ClusterImage, PartitionState, TopicInfo
 from engine.errors import StorageError
-from engine.stats import LaneStatistics, LogDirStatistics
+from engine.stats import CommitStatistics, LogDirStatistics
 from kafkawire.http.app import build_app
 from kafkawire.http.health import NAMED_MAX, READY_ALIASES, Health
 from kafkawire.http.tests.asgi import ANY_HOST, NoMetrics, asked
@@ -23,7 +23,7 @@ ME = 1
 
 
 def log_dir(path: str, offline_reason: str | None = None) -> LogDirStatistics:
-    return LogDirStatistics(path, offline_reason, 0, 0, LaneStatistics())
+    return LogDirStatistics(path, offline_reason, 0, 0, CommitStatistics())
 
 
 @dataclass

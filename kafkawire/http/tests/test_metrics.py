@@ -13,9 +13,8 @@ from starlette.applications import Starlette
 
 from coordinator.api import ClusterImage
 from coordinator.groups.api import GroupCounters, GroupFigures, GroupState, TopicPartition
-from engine.batch import Record, build_batch
-from engine.retention import Reason
-from engine.stats import LaneStatistics, LogDirStatistics, PassStats, StoreStats
+from engine.batches.batch import Record, build_batch
+from engine.stats import CommitStatistics, LogDirStatistics, PassStats, Reason, StoreStats
 from kafkawire.http.app import build_app
 from kafkawire.http.exposition import PORTION
 from kafkawire.http.group_metrics import GroupMetrics
@@ -55,7 +54,7 @@ def high_watermark(topic: str, partition: int) -> int | None:
 
 
 async def get(path: str, *, requests: RequestMetrics) -> tuple[int, str]:
-    image, dirs = ClusterImage(1, "c"), [LogDirStatistics("/data", None, 0, 0, LaneStatistics())]
+    image, dirs = ClusterImage(1, "c"), [LogDirStatistics("/data", None, 0, 0, CommitStatistics())]
     storage = StoreStats()
     storage.note_removed(Reason.TIME, 100)
     collector = BrokerCollector(requests, ServerStats(), storage, LoopWatch(), lambda: image, lambda: dirs, broker_id=1)

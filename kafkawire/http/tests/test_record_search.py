@@ -12,9 +12,9 @@ import pytest
 import trio
 from starlette.applications import Starlette
 
-from engine import search
 from engine.api import TopicPartition
-from engine.batch import Record, RecordHeader, build_batch
+from engine.batches.batch import Record, RecordHeader, build_batch
+from engine.reading import search
 from kafkawire.http import record_search
 from kafkawire.http.record_search import BadRequest, Query, RecordSearch
 from kafkawire.http.tests.asgi import asked

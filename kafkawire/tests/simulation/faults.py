@@ -12,7 +12,7 @@ from random import Random
 
 import trio
 
-from engine.testing import Fault
+from engine.files.twin import Fault
 from kafkawire.tests.simulation.lives import Lives
 from kafkawire.tests.simulation.plan import FaultKind, Plan
 from kafkawire.tests.simulation.shared import Shared

@@ -9,7 +9,7 @@ import trio
 
 from engine.api import PartitionLog, TopicPartition
 from engine.errors import EngineError
-from engine.partition import Partition
+from engine.partitions.partition import Partition
 from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
 from kafkawire.config.broker_config import load
 from kafkawire.tests.simulation.group_history import NO_ERA
@@ -143,7 +143,7 @@ class Lives:
         places = {
             place
             for place, log in logs.items()
-            if isinstance(log, Partition) and path.startswith(log.log_dir.path + "/")
+            if isinstance(log, Partition) and path.startswith(log.log_dir.disk.path + "/")
         }
         history.dir_failures.append(DirFailure(history.tick(), history.life, frozenset(places)))
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import trio
 
-from engine.batch import BatchHeader, has_right_crc, parse_header, walk_records
-from engine.codecs import decompress
+from engine.batches.batch import BatchHeader, has_right_crc, parse_header, walk_records
+from engine.batches.codecs import decompress
 from engine.errors import CorruptMessage
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

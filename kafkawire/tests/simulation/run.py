@@ -13,8 +13,8 @@ import structlog
 import trio
 import trio.testing
 
-import engine.index
-import engine.segment
+import engine.logs.segment
+import engine.logs.sparse_index
 from kafkawire.config.topic_config import TOPIC_KEYS
 from kafkawire.config.values import integer
 from kafkawire.tests.simulation.admin import Admin
@@ -64,8 +64,8 @@ def prepare() -> None:
     """Once per process: the same schedule for the same seed, rolls and index entries every few records, no logs."""
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     TOPIC_KEYS["segment.bytes"] = replace(TOPIC_KEYS["segment.bytes"], reader=integer(1000))
-    engine.index.INTERVAL_BYTES = INDEX_INTERVAL_BYTES
-    vars(engine.segment).update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)
+    engine.logs.sparse_index.INTERVAL_BYTES = INDEX_INTERVAL_BYTES
+    vars(engine.logs.segment).update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)
     structlog.configure(processors=[_drop])
 
 

@@ -16,10 +16,10 @@ from zlib import crc32
 
 import trio
 
-from engine.filesystem import File
-from engine.store import INDEX
-from engine.testing import Fault, MemoryFileSystem, begin_sync
-from engine.testing_loss import Operation
+from engine.files.filesystem import File
+from engine.files.twin import Fault, MemoryFileSystem, begin_sync
+from engine.files.twin_loss import Operation
+from engine.log_dirs.layout import INDEX
 from kafkawire.broker import Surroundings
 from kafkawire.testing import MemoryWorld
 from kafkawire.tests.simulation.history import History

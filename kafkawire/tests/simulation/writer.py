@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from engine.batch import Codec, Record, build_batch, parse_header, seal_batch
-from engine.codecs import compress
+from engine.batches.batch import Codec, Record, build_batch, parse_header, seal_batch
+from engine.batches.codecs import compress
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.produce import (
     PartitionProduceData,

@@ -1,0 +1,168 @@
+"""A batch's records compressed, and decompressed, bounded: a small batch must not become a large allocation.
+
+The one door to compression libraries. What compresses, but for clients, is compaction and topics with a codec of their
+own. Formats: gzip, LZ4 frames of independent blocks, zstd frames, and snappy in the framing of xerial's snappy-java, as
+Kafka's Java clients write it, or as one raw block.
+"""
+
+import struct
+import zlib
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from engine.batches.batch import Codec
+from engine.errors import CorruptMessage
+
+DECOMPRESSED_MAX_BYTES = 64 * 1024 * 1024
+ZSTD_WINDOW_MAX_LOG = 23  # 8 MiB: what a decoder must support; larger windows are a memory trap
+DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.SNAPPY: 0, Codec.LZ4: 9, Codec.ZSTD: 3}  # Kafka's CompressionType
+_GZIP_WBITS = 31
+_GZIP_MAGIC = b"\x1f\x8b"
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_SIZE_BYTES = 16
+_XERIAL_BLOCK = struct.Struct(">i")
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_ZSTD_HEADER_MAX_BYTES = 18
+_ZSTD_BLOCK_HEADER_SIZE_BYTES = 3
+_ZSTD_CHECKSUM_SIZE_BYTES = 4
+_ZSTD_ONE_BYTE_REPEATED = 1  # type of a block
+
+
+class _TooLarge(Exception):
+    """The output would pass the cap."""
+
+
+def decompress(codec_id: int, data: bytes | memoryview, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> bytes | memoryview:
+    """The records section; CorruptMessage when it is not what the codec says or grows beyond `max_bytes`."""
+    if codec_id == Codec.NONE:
+        return data
+    try:
+        return _DECOMPRESSORS[Codec(codec_id)](bytes(data), max_bytes)
+    except _TooLarge:
+        raise CorruptMessage(f"records grow beyond {max_bytes} bytes when decompressed") from None
+    except (zlib.error, RuntimeError, EOFError, ValueError, zstandard.ZstdError, cramjam.DecompressionError) as error:
+        raise CorruptMessage(f"records are not {Codec(codec_id).name.lower()}: {error}") from error
+
+
+def _gunzip(data: bytes, max_bytes: int) -> bytes:
+    decoder = zlib.decompressobj(_GZIP_WBITS)
+    output = decoder.decompress(data, max_bytes)
+    if decoder.unconsumed_tail:
+        raise _TooLarge
+    if not decoder.eof:
+        raise EOFError("truncated")
+    if decoder.unused_data.startswith(_GZIP_MAGIC):  # Java's would read on; no client writes that, and none may be lost
+        raise ValueError("more than one member")
+    return output
+
+
+def _unlz4(data: bytes, max_bytes: int) -> bytes:
+    decoder = lz4.frame.LZ4FrameDecompressor()
+    output: bytes = decoder.decompress(data, max_bytes)
+    if not decoder.eof:
+        if len(output) >= max_bytes:
+            raise _TooLarge
+        raise EOFError("truncated")
+    return output
+
+
+def _unzstd(data: bytes, max_bytes: int) -> bytes:
+    decoder = zstandard.ZstdDecompressor(max_window_size=1 << ZSTD_WINDOW_MAX_LOG)
+    with decoder.stream_reader(data, read_across_frames=True) as reader:
+        output = reader.read(max_bytes + 1)
+    if len(output) > max_bytes:
+        raise _TooLarge
+    _check_zstd_is_whole(data)
+    return output
+
+
+def _check_zstd_is_whole(data: bytes) -> None:
+    """Of cut frames the reader gives what they have and says nothing: look where their last blocks end (RFC 8878)."""
+    position = 0
+    while position < len(data):
+        header = data[position : position + _ZSTD_HEADER_MAX_BYTES]
+        position += zstandard.frame_header_size(header)
+        is_last = False
+        while not is_last:
+            if position + _ZSTD_BLOCK_HEADER_SIZE_BYTES > len(data):
+                raise EOFError("truncated")
+            block = int.from_bytes(data[position : position + _ZSTD_BLOCK_HEADER_SIZE_BYTES], "little")
+            is_last = bool(block & 1)
+            size_bytes = 1 if block >> 1 & 3 == _ZSTD_ONE_BYTE_REPEATED else block >> 3
+            position += _ZSTD_BLOCK_HEADER_SIZE_BYTES + size_bytes
+        if zstandard.get_frame_parameters(header).has_checksum:
+            position += _ZSTD_CHECKSUM_SIZE_BYTES
+    if position > len(data):
+        raise EOFError("truncated")
+
+
+def _unsnappy(data: bytes, max_bytes: int) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return _unsnappy_block(data, max_bytes)
+    position = _XERIAL_HEADER_SIZE_BYTES
+    output = bytearray()
+    while position < len(data):
+        if position + _XERIAL_BLOCK.size > len(data):
+            raise EOFError("truncated")
+        (size_bytes,) = _XERIAL_BLOCK.unpack_from(data, position)
+        position += _XERIAL_BLOCK.size
+        if not 0 <= size_bytes <= len(data) - position:
+            raise EOFError("truncated")
+        output += _unsnappy_block(data[position : position + size_bytes], max_bytes - len(output))
+        position += size_bytes
+    return bytes(output)
+
+
+def _unsnappy_block(data: bytes, max_bytes: int) -> bytes:
+    """A raw block names its output size in front, so it is known before anything is allocated."""
+    if cramjam.snappy.decompress_raw_len(data) > max_bytes:
+        raise _TooLarge
+    return bytes(cramjam.snappy.decompress_raw(data))
+
+
+def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
+    """As Kafka's Java clients and brokers do; a level means what it means there, and None the default."""
+    if codec == Codec.NONE:
+        return data
+    return _COMPRESSORS[codec](data, DEFAULT_LEVELS[codec] if level is None else level)
+
+
+def _gzip(data: bytes, level: int) -> bytes:
+    encoder = zlib.compressobj(level, wbits=_GZIP_WBITS)
+    return encoder.compress(data) + encoder.flush()
+
+
+def _snappy(data: bytes, _level: int) -> bytes:
+    out = bytearray(_XERIAL_MAGIC + struct.pack(">ii", 1, 1))
+    for position in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[position : position + _XERIAL_BLOCK_BYTES]))
+        out += _XERIAL_BLOCK.pack(len(block)) + block
+    return bytes(out)
+
+
+def _lz4(data: bytes, level: int) -> bytes:
+    """Java clients refuse frames of linked blocks. Their default level is the fast compressor, any other the high."""
+    high = max(level, lz4.frame.COMPRESSIONLEVEL_MINHC)
+    return bytes(
+        lz4.frame.compress(
+            data,
+            compression_level=lz4.frame.COMPRESSIONLEVEL_MIN if level == DEFAULT_LEVELS[Codec.LZ4] else high,
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            store_size=False,
+        )
+    )
+
+
+def _zstd(data: bytes, level: int) -> bytes:
+    """High levels would take windows that we, and others, do not decompress."""
+    of_level = zstandard.ZstdCompressionParameters.from_level
+    window_log = min(of_level(level, source_size=len(data)).window_log, ZSTD_WINDOW_MAX_LOG)
+    parameters = of_level(level, source_size=len(data), window_log=window_log)
+    return zstandard.ZstdCompressor(compression_params=parameters).compress(data)
+
+
+_COMPRESSORS = {Codec.GZIP: _gzip, Codec.SNAPPY: _snappy, Codec.LZ4: _lz4, Codec.ZSTD: _zstd}
+_DECOMPRESSORS = {Codec.GZIP: _gunzip, Codec.SNAPPY: _unsnappy, Codec.LZ4: _unlz4, Codec.ZSTD: _unzstd}

@@ -1,0 +1,31 @@
+"""Batches of keys and values of one time, without headers: what the broker itself writes, many of them small."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.batches.batch import NO_PRODUCER_ID, seal_batch, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def build_plain_batch(records: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int) -> bytearray:
+    """The very bytes that `engine.batches.batch.build_batch` makes of them, at half the cost."""
+    encoded: list[bytes] = []
+    for offset_delta, (key, value) in enumerate(records):
+        head = b"\0\0" + varint(offset_delta) + varint(len(key))  # first attributes and time, of which there are none
+        if value is None:
+            record = b"".join((head, key, varint(-1), b"\0"))
+        else:
+            record = b"".join((head, key, varint(len(value)), value, b"\0"))
+        encoded += (varint(len(record)), record)
+    return seal_batch(
+        b"".join(encoded),
+        record_count=len(encoded) // 2,
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=0,
+        timestamps_ms=(timestamp_ms, timestamp_ms),
+        producer=(NO_PRODUCER_ID, -1, -1),
+    )

@@ -1,0 +1,159 @@
+"""What a produced batch has to stand before it is queued: its header and its CRC; nothing of the records is decoded.
+
+Pure. After Kafka's LogValidator and ProduceRequest.validateRecords.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from engine.batches.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CRC_POSITION,
+    HEADER,
+    HEADER_SIZE_BYTES,
+    LENGTH_PREFIX_SIZE_BYTES,
+    MAGIC,
+    NO_TIMESTAMP_MS,
+    RECORD_SIZE_MIN_BYTES,
+    BatchHeader,
+    Codec,
+    has_right_crc,
+    header_of,
+    parse_header,
+)
+from engine.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTxnState,
+    MessageTooLarge,
+    RecordListTooLarge,
+    UnsupportedCompressionType,
+)
+
+_ANY_CODEC = int(Codec.ZSTD)
+_NO_ZSTD = int(Codec.LZ4)
+_LENGTH = struct.Struct(">i")
+_SIZE_MIN_BYTES = LENGTH_PREFIX_SIZE_BYTES + 14  # Records.LOG_OVERHEAD + LegacyRecord.RECORD_OVERHEAD_V0
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLimits:
+    """What a topic allows of a produced batch."""
+
+    max_message_size_bytes: int
+    segment_size_bytes: int
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    is_log_append_time: bool
+
+    @property
+    def batch_size_max_bytes(self) -> int:
+        return min(self.max_message_size_bytes, self.segment_size_bytes)
+
+
+def check_produced(records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool) -> BatchHeader:
+    """The stateless checks of what a client sent (RULES W4), in Kafka's order; raises `engine.errors`."""
+    header = _beyond_doubt(records, limits, now_ms, _ANY_CODEC if allow_zstd else _NO_ZSTD)
+    return _checked(records, limits, now_ms, allow_zstd=allow_zstd) if header is None else header
+
+
+def _beyond_doubt(records: memoryview, limits: ProduceLimits, now_ms: int, codec_id_max: int) -> BatchHeader | None:
+    """The header of a batch that stands all checks, in one look; None for one that has to take them one by one."""
+    size_bytes = len(records)
+    if not HEADER_SIZE_BYTES <= size_bytes <= limits.batch_size_max_bytes:
+        return None
+    header = header_of(HEADER.unpack_from(records))
+    base_offset, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, _, sequence, count = (
+        header
+    )
+    if (
+        length + LENGTH_PREFIX_SIZE_BYTES != size_bytes
+        or base_offset
+        or magic != MAGIC
+        or not 0 <= attributes <= codec_id_max  # and nothing but a codec
+        or not 0 < count == last_delta + 1
+        or (not attributes and count * RECORD_SIZE_MIN_BYTES > size_bytes - HEADER_SIZE_BYTES)
+        or producer_id >= 0 > sequence
+        or crc32c(records[ATTRIBUTES_POSITION:]) != crc
+    ):
+        return None
+    earliest_ms, latest_ms = now_ms - limits.timestamp_before_max_ms, now_ms + limits.timestamp_after_max_ms
+    is_in_time = earliest_ms <= base_ms <= latest_ms and earliest_ms <= max_ms <= latest_ms
+    return header if is_in_time or limits.is_log_append_time else None
+
+
+def _checked(records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool) -> BatchHeader:
+    header = _single_batch(records)
+    codec_id = header.attributes & CODEC_MASK
+    if codec_id > Codec.ZSTD:
+        raise InvalidRecord(f"unknown compression codec {codec_id}")
+    if codec_id == Codec.ZSTD and not allow_zstd:
+        raise UnsupportedCompressionType("zstd needs Produce version 7 or later")
+    if header.base_offset != 0:
+        raise InvalidRecord(f"base offset of a produced batch is {header.base_offset}, not 0")
+    if len(records) > limits.max_message_size_bytes:
+        raise MessageTooLarge(f"batch of {len(records)} bytes, at most {limits.max_message_size_bytes} allowed")
+    if not has_right_crc(records, header):
+        raise CorruptMessage("CRC of the batch does not match")
+    if len(records) > limits.segment_size_bytes:
+        raise RecordListTooLarge(f"batch of {len(records)} bytes in segments of {limits.segment_size_bytes}")
+    _check_meaning(header)
+    _check_timestamps(header, limits, now_ms)
+    return header
+
+
+def _single_batch(records: memoryview) -> BatchHeader:
+    """Exactly one complete batch of magic 2, as Produce requires since version 3.
+
+    Checked in the order of ByteBufferLogInputStream, so that a broken batch gets the error Kafka gives it.
+    """
+    available = len(records)
+    if available < LENGTH_PREFIX_SIZE_BYTES:
+        raise InvalidRecord("no complete record batch")
+    size_bytes = _LENGTH.unpack_from(records, 8)[0] + LENGTH_PREFIX_SIZE_BYTES
+    if size_bytes < _SIZE_MIN_BYTES:
+        raise CorruptMessage(f"batch of {size_bytes} bytes")
+    if available < CRC_POSITION:
+        raise InvalidRecord("no complete record batch")
+    magic = records[CRC_POSITION - 1]
+    if magic > MAGIC:
+        raise CorruptMessage(f"batch of magic {magic}")
+    if size_bytes > available:
+        raise InvalidRecord("no complete record batch")
+    if magic < MAGIC:
+        raise InvalidRecord(f"magic {magic}; record batches of magic 2 are required")
+    if size_bytes < HEADER_SIZE_BYTES:
+        raise CorruptMessage(f"batch of {size_bytes} bytes is smaller than its header")
+    header = parse_header(records)
+    if size_bytes < available:
+        if not has_right_crc(records[:size_bytes], header):
+            raise CorruptMessage("CRC of the first batch does not match")
+        raise InvalidRecord("more than one record batch for a partition")
+    return header
+
+
+def _check_meaning(header: BatchHeader) -> None:
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
+    if not header.codec_id and header.record_count * RECORD_SIZE_MIN_BYTES > header.size_bytes - HEADER_SIZE_BYTES:
+        raise InvalidRecord(f"{header.record_count} records do not fit into a batch of {header.size_bytes} bytes")
+    if header.is_control:
+        raise InvalidRecord("control batches are written by the broker alone")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecord(f"sequence {header.base_sequence} of producer {header.producer_id}")
+    if header.is_transactional:
+        raise InvalidTxnState(f"producer {header.producer_id} has no transaction open")
+
+
+def _check_timestamps(header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:
+    if limits.is_log_append_time:
+        return
+    earliest_ms = now_ms - limits.timestamp_before_max_ms
+    latest_ms = now_ms + limits.timestamp_after_max_ms
+    for timestamp_ms in (header.base_timestamp_ms, header.max_timestamp_ms):
+        if timestamp_ms != NO_TIMESTAMP_MS and not earliest_ms <= timestamp_ms <= latest_ms:
+            raise InvalidTimestamp(f"timestamp {timestamp_ms} is not within [{earliest_ms}, {latest_ms}]")

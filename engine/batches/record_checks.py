@@ -1,0 +1,131 @@
+"""What needs the records of a produced batch, not its header alone: their keys, and another codec. Pure.
+
+As LogValidator has it: each record of a compacted topic has a key (validateKey, processRecordErrors), and what came in
+another codec than its topic's is compressed anew (buildRecordsAndAssignOffsets). Records themselves are not touched.
+Output is bounded: of what a batch unpacks to by the codec, of what it becomes by the sizes that its topic allows, of
+errors by their number.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from engine.api import CompressionType, LogConfig, TopicPartition
+from engine.batches.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE_BYTES,
+    RECORD_SIZE_MIN_BYTES,
+    BatchHeader,
+    Codec,
+)
+from engine.batches.codecs import compress, decompress
+from engine.batches.keyed import keys_of, resealed
+from engine.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    MessageTooLarge,
+    RecordError,
+    RecordListTooLarge,
+    RecordsRefused,
+)
+
+ERRORS_MAX = 1000  # told of one batch
+ERRORS_SHOWN = 3  # in its message
+LOOKED_AT_ONCE_MAX = 32  # records: some 20 us, less than a hand-over to a worker costs
+
+# Raises what the batch is refused with, or returns what is stored in its place: None is the batch itself.
+Examination = Callable[[], memoryview | None]
+
+_CODECS = {
+    CompressionType.PRODUCER: None,
+    CompressionType.UNCOMPRESSED: Codec.NONE,
+    CompressionType.GZIP: Codec.GZIP,
+    CompressionType.SNAPPY: Codec.SNAPPY,
+    CompressionType.LZ4: Codec.LZ4,
+    CompressionType.ZSTD: Codec.ZSTD,
+}
+
+
+class RecordRules(NamedTuple):
+    """What a topic asks of records. `codec`: of every batch that is stored, None for that of its producer."""
+
+    name: str
+    requires_keys: bool
+    reads_keys: bool  # they are to be had from every batch: a record that lies would end the index there
+    codec: Codec | None
+    level: int | None
+    message_size_max_bytes: int
+    segment_size_bytes: int
+
+    @classmethod
+    def of(cls, partition: TopicPartition, config: LogConfig) -> "RecordRules | None":
+        """None where nobody has to look at records."""
+        codec = _CODECS[config.compression_type]
+        if codec is None and not config.requires_keys and not config.index_keys:
+            return None
+        levels = {Codec.GZIP: config.gzip_level, Codec.LZ4: config.lz4_level, Codec.ZSTD: config.zstd_level}
+        level = None if codec is None else levels.get(codec)
+        name = f"{partition.topic}-{partition.partition}"
+        sizes = config.max_message_size_bytes, config.segment_size_bytes
+        return cls(name, config.requires_keys, config.requires_keys or config.index_keys, codec, level, *sizes)
+
+    def examination(self, batch: memoryview, header: BatchHeader, *, keyed: bool = False) -> Examination | None:
+        """What a worker is to do, if anything. Few records are looked at right now (raises)."""
+        has_other_codec = self.codec is not None and header.codec_id != self.codec
+        if not has_other_codec and (keyed or not self.reads_keys):
+            return None
+        examine = partial(self._examine, batch, header)
+        if has_other_codec or header.codec_id or header.record_count > LOOKED_AT_ONCE_MAX:
+            return examine
+        examine()
+        return None
+
+    def _examine(self, batch: memoryview, header: BatchHeader) -> memoryview | None:
+        body = bytes(decompress(header.codec_id, batch[HEADER_SIZE_BYTES:]))
+        if self.reads_keys:
+            self._check_keys(body, header)
+        if self.codec is None or header.codec_id == self.codec:
+            return None
+        return self._compressed_anew(body, header, self.codec)
+
+    def _compressed_anew(self, body: bytes, header: BatchHeader, codec: Codec) -> memoryview:
+        """What a batch of the codec may not be, this one may not either (UnifiedLog.append looks at sizes again)."""
+        if header.record_count * RECORD_SIZE_MIN_BYTES > len(body):
+            raise InvalidRecord(f"{header.record_count} records in {len(body)} bytes")
+        packed = compress(codec, body, self.level)
+        size_bytes = HEADER_SIZE_BYTES + len(packed)
+        if size_bytes > self.message_size_max_bytes:
+            told = f"batch of {size_bytes} bytes once it is {codec.name.lower()}"
+            raise MessageTooLarge(f"{told}, at most {self.message_size_max_bytes} allowed")
+        if size_bytes > self.segment_size_bytes:
+            raise RecordListTooLarge(f"batch of {size_bytes} bytes in segments of {self.segment_size_bytes}")
+        attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT) | codec
+        timestamps_ms = header.base_timestamp_ms, header.max_timestamp_ms
+        return memoryview(resealed(header, packed, header.record_count, attributes, timestamps_ms))
+
+    def _check_keys(self, body: bytes, header: BatchHeader) -> None:
+        try:
+            records = keys_of(body, header.record_count)
+        except CorruptMessage as error:
+            raise InvalidRecord(str(error)) from error
+        if not self.requires_keys:
+            return
+        text = f"Compacted topic cannot accept message without key in topic partition {self.name}"
+        errors = []
+        for index, (delta, key, _, _, _) in enumerate(records):
+            if delta != index:
+                errors.append(RecordError(index, f"Record {index} of the batch has offset delta {delta}"))
+            elif key is None:
+                errors.append(RecordError(index, text))
+        if errors:
+            raise _refusal(errors)
+
+
+def _refusal(errors: Sequence[RecordError]) -> RecordsRefused:
+    shown = ", ".join(f"RecordError(batchIndex={one.number}, message='{one.message}')" for one in errors[:ERRORS_SHOWN])
+    return RecordsRefused(
+        f"One or more records have been rejected due to {len(errors)} record errors in total, "
+        f"and only showing the first three errors at most: [{shown}]",
+        errors[:ERRORS_MAX],
+    )

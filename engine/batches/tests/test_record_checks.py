@@ -1,0 +1,128 @@
+"""Topics that require keys: what lacks one is refused and named, and all else goes on in its order."""
+
+import dataclasses
+
+import pytest
+
+from engine.api import CompressionType, Isolation, LogConfig
+from engine.batches.batch import Codec, Record, build_batch, parse_header, seal_batch
+from engine.batches.record_checks import ERRORS_MAX, LOOKED_AT_ONCE_MAX
+from engine.errors import CorruptMessage, EngineError, InvalidRecord, RecordsRefused
+from engine.files.twin import MemoryFileSystem
+from engine.tests.helpers import keyed_batch, open_orders, records_in, running
+
+KEYED = LogConfig(requires_keys=True)
+MANY = LOOKED_AT_ONCE_MAX + 1
+KEYLESS = "Compacted topic cannot accept message without key in topic partition orders-0"
+
+
+def of_keys(*keys: bytes | None, codec: Codec = Codec.NONE) -> memoryview:
+    return memoryview(keyed_batch(*((key, b"value") for key in keys), codec=codec))
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("count", [2, MANY])
+async def test_records_without_a_key_are_named(codec: Codec, count: int) -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, KEYED)
+        with pytest.raises(RecordsRefused) as refused:
+            await log.append(of_keys(*[b"k"] * (count - 1), None, codec=codec), acks=-1).wait()
+        assert refused.value.errors == [(count - 1, KEYLESS)]
+        assert str(refused.value) == (
+            "One or more records have been rejected due to 1 record errors in total, and only showing the first three "
+            f"errors at most: [RecordError(batchIndex={count - 1}, message='{KEYLESS}')]"
+        )
+        assert (await log.append(of_keys(*[b"k"] * count, codec=codec), acks=-1).wait()).base_offset == 0
+
+
+async def test_order_stays_whoever_looks() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, KEYED)
+        batches = [of_keys(b"a"), of_keys(*[b"b"] * MANY), of_keys(*[None] * MANY), of_keys(b"c", codec=Codec.LZ4)]
+        pending = [log.append(batch, acks=-1) for batch in [*batches, of_keys(b"d")]]
+        offsets = []
+        for one in pending:
+            try:
+                offsets.append((await one.wait()).base_offset)
+            except RecordsRefused:
+                offsets.append(-1)
+        assert offsets == [0, 1, -1, 1 + MANY, 2 + MANY]
+        assert [one.key for one in (await records_in(log)).values()] == [b"a", *[b"b"] * MANY, b"c", b"d"]
+
+
+async def test_as_many_errors_are_told_as_somebody_may_want() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, KEYED)
+        with pytest.raises(RecordsRefused, match=f"{ERRORS_MAX + 5} record errors") as refused:
+            await log.append(of_keys(*[None] * (ERRORS_MAX + 5)), acks=-1).wait()
+        assert len(refused.value.errors) == ERRORS_MAX
+        assert str(refused.value).count("RecordError(") == 3
+
+
+def with_wrong_delta() -> bytearray:
+    batch = build_batch([Record(b"key", b"value"), Record(b"key", b"value")])
+    second = batch.index(b"key", batch.index(b"key") + 1)
+    batch[second - 2] += 2
+    return batch
+
+
+async def refused(batch: bytearray, config: LogConfig = KEYED) -> EngineError:
+    header = parse_header(batch)
+    resealed = seal_batch(
+        bytes(batch[61:]),
+        record_count=header.record_count,
+        base_offset=0,
+        leader_epoch=-1,
+        attributes=header.attributes,
+        timestamps_ms=(0, 0),
+        producer=(-1, -1, -1),
+    )
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, config)
+        with pytest.raises(EngineError) as found:
+            await log.append(memoryview(resealed), acks=-1).wait()
+        return found.value
+
+
+async def test_lies_are_told_where_records_are_looked_at() -> None:
+    wrong_delta = await refused(with_wrong_delta())
+    assert isinstance(wrong_delta, RecordsRefused)
+    assert [one.number for one in wrong_delta.errors] == [1]
+    cut = keyed_batch((b"key", b"value"), (b"key", b"value"))
+    cut[61] += 2
+    assert isinstance(await refused(cut), InvalidRecord)
+    no_gzip = keyed_batch((b"key", b"value"), codec=Codec.GZIP)
+    no_gzip[61] ^= 0xFF
+    assert isinstance(await refused(no_gzip), CorruptMessage)
+
+
+async def test_a_topic_with_an_index_of_keys_takes_no_lies_and_records_without_keys() -> None:
+    indexed = LogConfig(index_keys=True)
+    cut = keyed_batch((None, b"value"), (b"key", b"value"))
+    cut[61] += 2
+    assert isinstance(await refused(cut, indexed), InvalidRecord)
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, indexed)
+        assert (await log.append(of_keys(None), acks=-1).wait()).base_offset == 0
+
+
+async def test_other_topics_take_what_comes() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, dataclasses.replace(KEYED, requires_keys=False))
+        assert (await log.append(of_keys(None), acks=-1).wait()).base_offset == 0
+
+
+@pytest.mark.parametrize("count", [2, MANY])
+async def test_nobody_looks_for_keys_where_the_caller_made_the_batch(count: int) -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, KEYED)
+        assert (await log.append(of_keys(*[None] * count), acks=-1, keyed=True).wait()).base_offset == 0
+
+
+async def test_it_is_compressed_as_its_topic_is() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, dataclasses.replace(KEYED, compression_type=CompressionType.LZ4))
+        assert (await log.append(of_keys(b"a", b"b"), acks=-1, keyed=True).wait()).base_offset == 0
+        found = log.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
+        part = found.records[0]
+        assert parse_header(part.file.read_at(part.position, part.size_bytes)).codec_id == Codec.LZ4

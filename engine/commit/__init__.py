@@ -1,0 +1,1 @@
+"""How appends become durable: queue, rounds, journal, recovery points."""

@@ -1,0 +1,226 @@
+"""What rounds are made of: appends on their way, a partition's share of a round, and how much may be queued."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import trio
+
+from engine.api import AppendResult, TopicPartition
+from engine.batches.batch import BatchHeader
+from engine.batches.record_checks import Examination
+from engine.errors import EngineError, Overloaded
+from engine.files.filesystem import File
+from engine.logs.log import Chunk, Log
+from engine.logs.producer_state import ProducedBatch, Producer, ProducerTable
+
+HANGS_AFTER_S = 2.0
+
+
+class Append:
+    """One batch from the queue to its result; `engine.api.PendingAppend` for the caller."""
+
+    __slots__ = (
+        "_callback",
+        "_outcome",
+        "examination",
+        "header",
+        "is_settled",
+        "owner",
+        "records",
+        "size_bytes",
+    )
+
+    def __init__(self, owner: "Owner", records: memoryview, header: BatchHeader) -> None:
+        self.owner = owner
+        self.records: memoryview | None = records
+        self.header = header
+        self.size_bytes = len(records)
+        self.examination: Examination | None = None  # of its records: it has to stand that first
+        self.is_settled = False
+        self._outcome: AppendResult | EngineError | None = None
+        self._callback: Callable[[], None] | None = None
+
+    def settle(self, outcome: AppendResult | EngineError) -> None:
+        """No effect when the result is out already: an async topic's is, when the sync of others in its round fails."""
+        if self.is_settled:
+            return
+        self.is_settled = True
+        self._outcome = outcome
+        self.records = None
+        callback, self._callback = self._callback, None  # let go of it: it knows this append
+        if callback is not None:
+            callback()
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        if self._callback is None:
+            self._callback = callback
+        else:
+            self._callback = partial(_call_both, self._callback, callback)
+
+    @property
+    def outcome(self) -> AppendResult | EngineError:
+        assert self._outcome is not None
+        return self._outcome
+
+    async def wait(self) -> AppendResult:
+        if not self.is_settled:
+            settled = trio.Event()
+            self.call_when_settled(settled.set)
+            await settled.wait()
+        outcome = self.outcome
+        if isinstance(outcome, EngineError):
+            raise outcome
+        return outcome
+
+
+def _call_both(first: Callable[[], None], second: Callable[[], None]) -> None:
+    first()
+    second()
+
+
+class Undo(NamedTuple):
+    """What was known of a producer before the batch at `base_offset`."""
+
+    base_offset: int
+    producer_id: int
+    before: Producer | None
+
+
+class PartitionRound:
+    """One partition's share of a round. `must_sync`: it counts only when it is durable. `rolls`: a segment begins."""
+
+    __slots__ = ("appends", "chunks", "duplicates", "log", "must_sync", "owner", "rejected", "rolls", "undo")
+
+    def __init__(self, owner: "Owner", log: Log) -> None:
+        self.owner = owner
+        self.log = log
+        self.appends: list[Append] = []
+        self.duplicates: list[tuple[Append, ProducedBatch]] = []  # of batches of this round
+        self.chunks: list[Chunk] = []
+        self.undo: list[Undo] = []
+        self.must_sync = True
+        self.rolls = False
+        self.rejected = False  # the disk was full before anything of it was written
+
+    def stage(self, chunks: list[Chunk], producers: ProducerTable) -> None:
+        """Where its batches go; `producers` are those behind it."""
+        self.chunks = chunks
+        self.rolls = chunks[-1].rolls
+        for chunk in chunks:
+            if chunk.rolls:
+                chunk.producers = self._producers_before(chunk.base_offset, producers)
+
+    def _producers_before(self, offset: int, producers: ProducerTable) -> ProducerTable:
+        """As they were before the batches from `offset` on."""
+        before = ProducerTable(producers)
+        for base_offset, producer_id, one in reversed(self.undo):
+            if base_offset >= offset:
+                before.restore(producer_id, one)
+        return before
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(chunk.size_bytes for chunk in self.chunks)
+
+    @property
+    def synced_first(self) -> File | None:
+        """What is synced by writing it: the segment before one that begins, if something may be unsynced in it."""
+        return self.log.active.file if self.rolls else None
+
+    @property
+    def asked(self) -> list[Append]:
+        """Everybody who waits for it."""
+        return [*self.appends, *(append for append, _ in self.duplicates)]
+
+
+class Owner(Protocol):
+    """What a lane needs of a partition. All calls come from the loop; one round at a time."""
+
+    partition: TopicPartition
+
+    def stage(self, appends: list[Append]) -> PartitionRound | None:
+        """Check and stamp against the state of now; refuse single appends, or, returning None, all of them."""
+
+    def written(self, part: PartitionRound) -> None: ...
+    def durable(self, part: PartitionRound) -> None: ...
+    def failed(self, part: PartitionRound, error: str) -> None: ...
+
+
+class QueueBudget:
+    """Bytes the appends to one log dir may hold, queued or in flight."""
+
+    __slots__ = ("_full_since_s", "_lot", "_max_bytes", "used_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lot = trio.lowlevel.ParkingLot()
+        self._full_since_s: float | None = None  # and nothing was written since
+        self.used_bytes = 0
+
+    def take(self, size_bytes: int) -> None:
+        """Raises Overloaded, unless nothing is queued: the largest batch must always find a way."""
+        if self.used_bytes and self.used_bytes + size_bytes > self._max_bytes:
+            raise Overloaded(f"{self.used_bytes} bytes are waiting to be written")
+        self.used_bytes += size_bytes
+        if self._full_since_s is None and not self.has_room:
+            self._full_since_s = trio.current_time()
+
+    def give_back(self, size_bytes: int) -> None:
+        self.used_bytes -= size_bytes
+        if self._full_since_s is None:
+            return
+        if self.has_room:
+            self._full_since_s = None
+            self._lot.unpark_all()
+        else:
+            self._full_since_s = trio.current_time()
+
+    @property
+    def has_room(self) -> bool:
+        """Below half of the limit."""
+        return self.used_bytes * 2 <= self._max_bytes
+
+    @property
+    def hangs(self) -> bool:
+        """It has had no room for so long that nobody should wait for its disk who may write to another."""
+        return self._full_since_s is not None and trio.current_time() - self._full_since_s > HANGS_AFTER_S
+
+    async def wait_for_room(self) -> None:
+        """Return at once when there is room."""
+        while not self.has_room:
+            await self._lot.park()
+
+
+class Room:
+    """Whether appends are taken, over all log dirs: nobody waits for one that hangs while others have room."""
+
+    __slots__ = ("_budgets",)
+
+    def __init__(self, budgets: Sequence[QueueBudget]) -> None:
+        self._budgets = budgets
+
+    def __bool__(self) -> bool:
+        return all(one.has_room for one in self._budgets) or not self._full()
+
+    def _full(self) -> list[QueueBudget]:
+        """Those to wait for, if any."""
+        full = [one for one in self._budgets if not one.has_room]
+        if len(full) == len(self._budgets):
+            return full
+        return [one for one in full if not one.hangs]
+
+    async def wait(self) -> None:
+        """Return when there is room, at once if there is."""
+        while full := self._full():
+            with trio.move_on_after(HANGS_AFTER_S):
+                await full[0].wait_for_room()
+
+
+class Attendance:
+    """Whether somebody writes, soon, what is appended just now: then no task needs to be woken for it."""
+
+    __slots__ = ("is_held",)
+
+    def __init__(self) -> None:
+        self.is_held = False

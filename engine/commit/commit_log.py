@@ -1,0 +1,204 @@
+"""The commit log of a log dir: rounds, the journal, and how far everything is known to be durable.
+
+What is durable is in segment files up to a partition's recovery point, and above it in the journal. A checkpoint writes
+the points down; barriers say in the journal what a replay must not undo (RULES J2). It knows logs, not partitions.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import trio
+
+from engine.commit.appends import Attendance, QueueBudget
+from engine.commit.flusher import Flusher
+from engine.commit.group_committer import GroupCommitter
+from engine.commit.journal import Found, Journal
+from engine.commit.journal_format import Barrier
+from engine.commit.replay import end_by
+from engine.errors import StorageError
+from engine.files.disk import Disk
+from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
+from engine.logs.log import Log
+from engine.logs.recovery import LastKnown
+from engine.logs.sparse_index import Stored
+
+CHECKPOINT_INTERVAL_S = 60  # as log.flush.offset.checkpoint.interval.ms of Kafka
+CHECKPOINT_PAUSE_S = 1
+
+
+class CommitLog:
+    """Of one log dir. `logs` are those that are open; `names` are of partition directories."""
+
+    def __init__(
+        self, disk: Disk, budget: QueueBudget, attendance: Attendance, has_too_many_files_open: Callable[[], bool]
+    ) -> None:
+        self.disk = disk
+        self.budget = budget
+        self.committer = GroupCommitter(disk, budget, attendance, has_too_many_files_open)
+        self.flusher = Flusher(disk.sync)
+        self.logs: dict[PartitionKey, Log] = {}
+        self.points: dict[PartitionKey, PartitionCheckpoint] = {}  # for the next checkpoint
+        self.journal: Journal | None = None
+        self._written = Checkpoint(0, {})
+        self._checkpointing = trio.Lock()
+        self._not_recovered: set[str] = set()
+        self._suspect: set[str] = set()  # not opened since the journal was found damaged
+        self._wanted = trio.Event()
+
+    def possess(
+        self,
+        checkpoint: Checkpoint,
+        found: Found,
+        names: Collection[str],
+        slot_size_bytes: int,
+        new_id: Callable[[], bytes],
+        *,
+        is_clean: bool,
+    ) -> None:
+        """Start from what was on disk."""
+        self._written = checkpoint
+        self.points = dict(checkpoint.partitions)
+        self.journal = self.committer.journal = Journal(
+            self.disk.filesystem, self.disk.path, slot_size_bytes, found, new_id, self.want_checkpoint
+        )
+        self._not_recovered = set() if is_clean else set(names)
+        self._suspect = set(names) if checkpoint.has_lost else set()
+
+    @property
+    def services(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """What runs for as long as it is served."""
+        return self.keep_checkpoints, self.flusher.serve, self.committer.serve
+
+    # What recovery may believe
+
+    def last_known(self, key: PartitionKey, name: str, stored: Stored) -> LastKnown:
+        """Of a partition that is about to be opened."""
+        point = self.points.get(key, PartitionCheckpoint())
+        return LastKnown(name not in self._not_recovered, point, stored, may_cut=name not in self._suspect)
+
+    def adopt(self, key: PartitionKey, name: str, log: Log) -> None:
+        """It was opened. Damage that a scan has found takes a scan to find again."""
+        self.logs[key] = log
+        self._suspect.discard(name)
+        if log.damaged_from is None:
+            self._not_recovered.discard(name)
+        if log.flushed_offset or log.damaged_from is not None:
+            self.want_checkpoint()
+
+    def disown(self, names: Collection[str]) -> None:
+        """These are gone, or left-overs of partitions that live elsewhere."""
+        self._not_recovered.difference_update(names)
+        self._suspect.difference_update(names)
+
+    @property
+    def has_all_recovered(self) -> bool:
+        """No partition has to be scanned at the next start if this one ends in order."""
+        return not self._not_recovered
+
+    # Barriers
+
+    @asynccontextmanager
+    async def between_checkpoints(self) -> AsyncIterator[None]:
+        """No checkpoint is taken within the block, and the log dir is not let go of."""
+        async with self._checkpointing:
+            yield
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """And no round is in flight; the block is not cancelled half-way.
+
+        For `announce` and what it announces: a checkpoint in between would end the barrier before it took effect.
+        """
+        with trio.CancelScope(shield=True):
+            async with self.between_checkpoints(), self.committer.between_rounds():
+                yield
+
+    @asynccontextmanager
+    async def replacing(self) -> AsyncIterator[None]:
+        """No checkpoint is taken, and no log made shorter, within the block; rounds go on.
+
+        Once begun it is not cancelled half-way.
+        """
+        async with self._checkpointing:
+            with trio.CancelScope(shield=True):
+                yield
+
+    async def replaced(self) -> None:
+        """Return when nobody is within `replacing`."""
+        async with self._checkpointing:
+            pass
+
+    async def announce(self, barriers: Sequence[Barrier]) -> None:
+        """Make it durable that this will happen, before it does (RULES J2); within `alone`. Raises StorageError.
+
+        While the journal has no room, a checkpoint with the barriers behind it does the same.
+        """
+        assert self.journal is not None
+        write = self.journal.reserve_barrier(barriers)
+        if write is not None:
+            await self.committer.write_journal(write)
+        else:
+            await self.checkpoint_alone(barriers)
+        for barrier in barriers:
+            end_by(self.points, barrier)
+
+    # Checkpoints
+
+    def want_checkpoint(self) -> None:
+        """A segment was finished or a log recovered: do not wait for the next regular checkpoint."""
+        self._wanted.set()
+
+    async def keep_checkpoints(self) -> None:
+        """Write one now and then, and make journal slots as they are needed, until cancelled or offline.
+
+        What is above a recovery point counts as a tail after a crash.
+        """
+        while self.disk.offline_reason is None:
+            assert self.journal is not None
+            with trio.move_on_after(CHECKPOINT_INTERVAL_S):
+                await self._wanted.wait()
+            self._wanted = trio.Event()
+            if self.journal.needs_slot:
+                with suppress(StorageError):  # no space: next time
+                    self.journal.add_slot(await self.disk.run(self.journal.make_slot))
+            with suppress(StorageError):
+                await self.checkpoint()
+            await trio.sleep(CHECKPOINT_PAUSE_S)
+
+    async def checkpoint(self) -> None:
+        """Flush what leans on the journal, write down how far everything is durable, and free the journal.
+
+        Raises StorageError.
+        """
+        async with self._checkpointing:
+            await self.checkpoint_alone()
+
+    async def checkpoint_alone(self, announced: Sequence[Barrier] = ()) -> None:
+        """The same for who is `alone`, or `replacing`; `announced` is what is about to happen."""
+        assert self.journal is not None
+        sequence, retired = self.journal.next_sequence, list(self.journal.retired)
+        await self.flusher.flush([log for log in self.logs.values() if log.leans_on_journal])
+        before = self._written
+        points = self.advance_points()
+        for barrier in announced:
+            end_by(points, barrier)
+        after = Checkpoint(sequence, points, has_lost=bool(self._suspect))
+        if after != before:
+            await self.disk.run(partial(write_checkpoint, self.disk.filesystem, self.disk.path, after))
+            self._written = after
+        self.journal.release(retired)
+
+    def advance_points(self) -> dict[PartitionKey, PartitionCheckpoint]:
+        """As far as it is flushed now. Points never go back, and that of a damaged log tells that it is."""
+        for key, log in self.logs.items():
+            before = self.points.get(key, PartitionCheckpoint())
+            if log.damaged_from is None:
+                recovery_point = max(before.recovery_point, log.flushed_offset)
+                epochs = log.epochs.below(recovery_point)
+                producers_from = log.producers.needed_from(recovery_point, before.producers_from)
+                offsets = recovery_point, log.start_offset, producers_from
+                self.points[key] = PartitionCheckpoint(*offsets, epochs, log.compacted_to, log.clean_to)
+            else:
+                self.points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))
+        return dict(self.points)

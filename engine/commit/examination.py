@@ -1,0 +1,107 @@
+"""Where appends wait for a worker to look at their records, or to compress them anew, before they go to a round.
+
+They wait here and not within a round: what a topic's codec costs, that topic waits for, and not all that share its log
+dir. Order stays: behind an append that waits, all others of its partition wait too. What two jobs have made of batches
+is in memory at most: the next begins when rounds have written what the one before the last has made.
+"""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from functools import partial
+
+import trio
+
+from engine.batches.batch import parse_header
+from engine.batches.record_checks import Examination
+from engine.commit.appends import Append, Owner, QueueBudget
+from engine.commit.group_committer import GroupCommitter
+from engine.errors import EngineError
+from engine.files.io_workers import WorkerPool
+
+JOB_MAX_BYTES = 1024 * 1024  # of batches before, and of what they become; the last one may be larger
+
+
+class Examiner:
+    """In front of the rounds of a log dir; `number` is its lane of the pool. `held`: whose appends wait here."""
+
+    __slots__ = ("_budget", "_idle", "_number", "_pool", "_rounds", "_waiting", "_work", "held")
+
+    def __init__(self, rounds: GroupCommitter, pool: WorkerPool, number: int, budget: QueueBudget) -> None:
+        self._rounds = rounds
+        self._pool = pool
+        self._number = number
+        self._budget = budget
+        self._waiting: deque[Append] = deque()
+        self._work = trio.lowlevel.ParkingLot()
+        self._idle = trio.lowlevel.ParkingLot()
+        self.held: Counter[Owner] = Counter()
+
+    def submit(self, append: Append) -> None:
+        """One that has to be examined, or is behind such a one. Raises Overloaded."""
+        self._budget.take(append.size_bytes)
+        self._waiting.append(append)
+        self.held[append.owner] += 1
+        self._work.unpark()
+
+    async def drained(self) -> None:
+        """Return when everything submitted so far is refused, or with the rounds."""
+        while self._waiting:
+            await self._idle.park()
+
+    async def serve(self) -> None:
+        """Examine until cancelled."""
+        before: Append | None = None
+        while True:
+            while not self._waiting:
+                self._idle.unpark_all()
+                await self._work.park()
+            last = await self._examine()
+            if before is not None:
+                await self._rounds.settled(before)
+            before = last
+
+    async def _examine(self) -> Append:
+        """Pass on what is at the head, and return the last of it."""
+        head, size_bytes = [], 0
+        for append in self._waiting:
+            head.append(append.examination)
+            size_bytes += append.size_bytes
+            if size_bytes >= JOB_MAX_BYTES:
+                break
+        for outcome in await self._pool.run(self._number, partial(_outcomes, head)):
+            append = self._waiting.popleft()
+            self._pass_on(append, outcome)
+        return append
+
+    def _pass_on(self, append: Append, outcome: memoryview | EngineError | None) -> None:
+        append.examination = None
+        self.held[append.owner] -= 1
+        if not self.held[append.owner]:
+            del self.held[append.owner]
+        if isinstance(outcome, EngineError):
+            self._budget.give_back(append.size_bytes)
+            append.settle(outcome)
+            return
+        if outcome is not None:
+            self._budget.give_back(append.size_bytes - len(outcome))
+            append.records, append.header, append.size_bytes = outcome, parse_header(outcome), len(outcome)
+        self._rounds.enqueue(append)
+
+
+def _outcomes(examinations: Sequence[Examination | None]) -> list[memoryview | EngineError | None]:
+    """Of as many as one job may do."""
+    found: list[memoryview | EngineError | None] = []
+    size_bytes = 0
+    for examine in examinations:
+        outcome: memoryview | EngineError | None = None
+        try:
+            if examine is not None:
+                outcome = examine()
+        except EngineError as error:
+            outcome = error
+        found.append(outcome)
+        if isinstance(outcome, memoryview):
+            size_bytes += len(outcome)
+            if size_bytes >= JOB_MAX_BYTES:
+                break
+    return found

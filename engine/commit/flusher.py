@@ -1,0 +1,59 @@
+"""Syncs segment files behind the acknowledgements, for whoever does not wait for it.
+
+Topics with `flush.policy=async` are flushed after `flush.ms`, as Kafka's log flusher does, and whenever much has
+gathered, so that the roll to a new segment, which waits for a sync, never waits long. One flusher per log dir; it
+lives on the loop and syncs through the log dir, which goes offline when that fails.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import trio
+
+from engine.errors import StorageError
+from engine.files.filesystem import File
+from engine.logs.log import Log
+
+FLUSH_BEHIND_BYTES = 8 * 1024 * 1024  # more at once keeps the core from the loop: with 32 MiB some 15 ms now and then
+
+
+class Flusher:
+    """Logs with a moment by which they are to be flushed. `sync` raises StorageError when the log dir is lost."""
+
+    def __init__(self, sync: Callable[[Sequence[File]], Awaitable[None]]) -> None:
+        self._sync = sync
+        self._due_s: dict[Log, float] = {}
+        self._next_s = float("inf")
+        self._sooner = trio.Event()
+
+    def flush_by(self, log: Log, due_s: float) -> None:
+        """Flush `log` by `due_s` of trio's clock, or earlier if that was asked for before."""
+        if due_s < self._due_s.get(log, float("inf")):
+            self._due_s[log] = due_s
+            if due_s < self._next_s:
+                self._sooner.set()
+
+    async def serve(self) -> None:
+        """Flush what is due, until cancelled or the log dir is lost."""
+        while True:
+            self._next_s = min(self._due_s.values(), default=float("inf"))
+            with trio.move_on_at(self._next_s):
+                await self._sooner.wait()
+            self._sooner = trio.Event()
+            now_s = trio.current_time()
+            due = [log for log, due_s in self._due_s.items() if due_s <= now_s]
+            for log in due:
+                del self._due_s[log]
+            if due:
+                try:
+                    await self.flush(due)
+                except StorageError:
+                    return
+
+    async def flush(self, logs: Sequence[Log]) -> None:
+        """Make all that is written to `logs` now durable in their files. Raises StorageError."""
+        ends = [(log, log.end) for log in logs if log.end.offset > log.flushed_offset]
+        if not ends:
+            return
+        await self._sync([log.active_file for log, _ in ends])
+        for log, end in ends:
+            log.note_flushed(end)

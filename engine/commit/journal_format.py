@@ -1,0 +1,229 @@
+"""What a journal consists of: slot headers, frames, barriers, and what a replay makes of them.
+
+Pure. Layout and rules: docs/formats/journal.md. The head of a frame has a CRC of its own; the batches behind it are
+checked by theirs and against the head, so that no record byte is read twice when a round is written.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from engine.batches.batch import HEADER_SIZE_BYTES, LENGTH_PREFIX_SIZE_BYTES, MAGIC, has_right_crc, parse_header
+
+SLOT_HEADER_SIZE_BYTES = 32
+PAGE_SIZE_BYTES = 4096
+SLOT_ID_SIZE_BYTES = 8
+SLOT_VERSION = 1
+_SLOT_MAGIC = b"KWJS"
+_SLOT = Struct(">4sIIi8s8x")
+_FRAME = Struct(">8sIQiiq")  # slot id, CRC, sequence, rows, kind, size of the body
+_ROW = Struct(">16siiqqqqq")
+_BARRIER = Struct(">16siiqqq")
+_CRC_FROM = 12
+_ROUND = 0
+_BARRIERS = 1
+
+
+class JournalEntry(NamedTuple):
+    """Consecutive batches of one partition that go to one segment at `position`; stamped, in their buffers."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    base_offset: int
+    end_offset: int
+    segment_base_offset: int
+    position: int
+    batches: Sequence[memoryview]
+
+
+class BarrierKind(IntEnum):
+    """What happens to the partition once the barrier is durable."""
+
+    DELETED = 1
+    LOG_START = 2
+    TRUNCATED = 3
+
+
+class Barrier(NamedTuple):
+    """`offset` is the new log start, or the new end; the last two say where a truncated log ends in its files."""
+
+    topic_id: bytes
+    partition: int
+    kind: BarrierKind
+    offset: int = 0
+    segment_base_offset: int = 0
+    position: int = 0
+
+
+class Row(NamedTuple):
+    """A journal entry as read back. `start` is where its batches lie in the slot."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    base_offset: int
+    end_offset: int
+    segment_base_offset: int
+    position: int
+    size_bytes: int
+    start: int
+
+
+class Frame(NamedTuple):
+    """A frame whose head is sound. `end` is where the next one begins."""
+
+    sequence: int
+    rows: tuple[Row, ...]
+    barriers: tuple[Barrier, ...]
+    end: int
+
+
+class SlotRefused(Exception):
+    """The slot has another format version."""
+
+
+def slot_header(slot_id: bytes, size_bytes: int) -> bytes:
+    header = bytearray(_SLOT.pack(_SLOT_MAGIC, 0, SLOT_VERSION, size_bytes, slot_id))
+    header[4:8] = crc32c(bytes(header[8:])).to_bytes(4, "big")
+    return bytes(header)
+
+
+def parse_slot_header(header: bytes) -> tuple[bytes, int] | None:
+    """Id and size, None when it is damaged. Raises SlotRefused."""
+    if len(header) < SLOT_HEADER_SIZE_BYTES:
+        return None
+    magic, crc, version, size_bytes, slot_id = _SLOT.unpack_from(header)
+    if magic != _SLOT_MAGIC or crc != crc32c(header[8:SLOT_HEADER_SIZE_BYTES]):
+        return None
+    if version != SLOT_VERSION:
+        raise SlotRefused(f"format version {version}")
+    return slot_id, size_bytes
+
+
+def first_frame_header(slot: bytes) -> bytes | None:
+    """What the header of a slot must be by its first frame; None when that is not sound either."""
+    if _parse(slot, PAGE_SIZE_BYTES) is None:
+        return None
+    return slot_header(slot[PAGE_SIZE_BYTES:][:SLOT_ID_SIZE_BYTES], len(slot))
+
+
+def has_begun_frame(slot: bytes, slot_id: bytes, position: int) -> bool:
+    """Whether there is the beginning, but no sound head, of a frame."""
+    return slot.startswith(slot_id, position) and _parse(slot, position) is None
+
+
+def whole_pages(size_bytes: int) -> int:
+    """Frames begin at pages: so that no write has to read a page first, or touches one that is durable already."""
+    return -(-size_bytes // PAGE_SIZE_BYTES) * PAGE_SIZE_BYTES
+
+
+def frame_size(entries: Sequence[JournalEntry]) -> int:
+    """Bytes the frame of a round takes, without what fills its last page."""
+    return _FRAME.size + sum(_ROW.size + sum(map(len, entry.batches)) for entry in entries)
+
+
+def round_frame(slot_id: bytes, sequence: int, entries: Sequence[JournalEntry]) -> list[bytes | memoryview]:
+    """The buffers of a round's frame, the batches among them as they are."""
+    head = bytearray(_FRAME.size + len(entries) * _ROW.size)
+    buffers: list[bytes | memoryview] = [b""]
+    body_size_bytes = 0
+    at = _FRAME.size
+    for entry in entries:
+        size_bytes = sum(map(len, entry.batches))
+        _ROW.pack_into(head, at, *entry[:7], size_bytes)
+        buffers += entry.batches
+        body_size_bytes += size_bytes
+        at += _ROW.size
+    buffers[0] = _sealed(head, slot_id, sequence, len(entries), _ROUND, body_size_bytes)
+    return buffers
+
+
+def barrier_frame(slot_id: bytes, sequence: int, barriers: Sequence[Barrier]) -> bytes:
+    head = bytearray(_FRAME.size + len(barriers) * _BARRIER.size)
+    for index, barrier in enumerate(barriers):
+        _BARRIER.pack_into(head, _FRAME.size + index * _BARRIER.size, *barrier)
+    return _sealed(head, slot_id, sequence, len(barriers), _BARRIERS, 0)
+
+
+def barrier_frame_size(count: int) -> int:
+    return _FRAME.size + count * _BARRIER.size
+
+
+def _sealed(head: bytearray, slot_id: bytes, sequence: int, rows: int, kind: int, body_size_bytes: int) -> bytes:
+    _FRAME.pack_into(head, 0, slot_id, 0, sequence, rows, kind, body_size_bytes)
+    crc = crc32c(memoryview(head)[_CRC_FROM:])
+    head[SLOT_ID_SIZE_BYTES:_CRC_FROM] = crc.to_bytes(4, "big")
+    return bytes(head)
+
+
+def frames(slot: bytes, slot_id: bytes) -> Iterator[Frame]:
+    """Every frame of a slot with a sound head, in file order: those of now, then left-overs of earlier use."""
+    position = PAGE_SIZE_BYTES
+    while position < len(slot):
+        frame = _parse(slot, position) if slot.startswith(slot_id, position) else None
+        if frame is not None:
+            yield frame
+        position = position + PAGE_SIZE_BYTES if frame is None else frame.end
+
+
+def _parse(slot: bytes, position: int) -> Frame | None:
+    if position + _FRAME.size > len(slot):
+        return None
+    _, crc, sequence, count, kind, body_size_bytes = _FRAME.unpack_from(slot, position)
+    row = _ROW if kind == _ROUND else _BARRIER
+    body = position + _FRAME.size + count * row.size
+    if count < 0 or body_size_bytes < 0 or body + body_size_bytes > len(slot):
+        return None
+    head = memoryview(slot)[position:body]
+    if crc != crc32c(head[_CRC_FROM:]):
+        return None
+    table = row.iter_unpack(head[_FRAME.size :])
+    if kind == _ROUND:
+        return Frame(sequence, tuple(_rows(table, body)), (), whole_pages(body + body_size_bytes))
+    barriers = (Barrier(one[0], one[1], BarrierKind(one[2]), *one[3:]) for one in table)
+    return Frame(sequence, (), tuple(barriers), whole_pages(body))
+
+
+def _rows(table: Iterator[tuple[object, ...]], start: int) -> Iterator[Row]:
+    for fields in table:
+        row = Row._make((*fields, start))
+        yield row
+        start += row.size_bytes
+
+
+def has_sound_batches(slot: bytes, row: Row) -> bool:
+    """Whether the bytes of `row` are whole batches that continue each other as the row says."""
+    offset, position, end = row.base_offset, row.start, row.start + row.size_bytes
+    view = memoryview(slot)
+    while position < end:
+        if position + HEADER_SIZE_BYTES > end:
+            return False
+        header = parse_header(slot, position)
+        size_bytes = header.batch_length + LENGTH_PREFIX_SIZE_BYTES
+        if (
+            header.magic != MAGIC
+            or header.base_offset != offset
+            or header.leader_epoch != row.leader_epoch
+            or not HEADER_SIZE_BYTES <= size_bytes <= end - position
+            or not has_right_crc(view[position : position + size_bytes], header)
+        ):
+            return False
+        offset = header.next_offset
+        position += size_bytes
+    return offset == row.end_offset
+
+
+def batches_below(slot: bytes, row: Row, offset: int) -> Row:
+    """`row` without its batches that reach beyond `offset`; its batches are sound."""
+    position, end_offset = row.start, row.base_offset
+    while position < row.start + row.size_bytes:
+        header = parse_header(slot, position)
+        if header.next_offset > offset:
+            break
+        position += header.size_bytes
+        end_offset = header.next_offset
+    return row._replace(end_offset=end_offset, size_bytes=position - row.start)

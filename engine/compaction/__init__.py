@@ -1,0 +1,1 @@
+"""Compaction: the newest record of every key stays."""

@@ -1,0 +1,132 @@
+"""Compacts the logs that need it most, in the background (Kafka's LogCleaner).
+
+On the loop it decides and waits; bytes are looked at by workers, a slice at a time, and between two slices it rests if
+somebody appends, so that neither the disk nor the interpreter is taken from them. What it makes takes the place of what
+was there in one step (docs/formats/compaction.md). It is never in a hurry: a pass that is disturbed is begun anew.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import trio
+
+from engine.api import CleanupPolicy, TopicPartition
+from engine.compaction.cleaning_pass import CleanerOptions, Disturbed, Pass
+from engine.compaction.cleaning_plan import Work, work_on
+from engine.errors import CorruptMessage, StorageError
+from engine.partitions.partition import Partition
+from engine.stats import CleanerStats
+
+LOGS_PER_TURN = 500
+REST_RATIO = 1.0  # of the time that a slice took, beside appends
+
+
+class Cleaner:
+    """`partitions` are all of a store, `round_count` its rounds of appends; `report` gets a line for the operator."""
+
+    def __init__(
+        self,
+        options: CleanerOptions,
+        partitions: Callable[[], Iterable[Partition]],
+        round_count: Callable[[], int],
+        now_ms: Callable[[], int],
+        report: Callable[[str], None],
+        stats: CleanerStats,
+    ) -> None:
+        self._options = options
+        self._partitions = partitions
+        self._round_count = round_count
+        self._now_ms = now_ms
+        self._report = report
+        self._stats = stats
+        self._taken: set[TopicPartition] = set()
+        self._given_up: set[TopicPartition] = set()  # rot was found in them
+        self._told: set[TopicPartition] = set()  # that there is no room to compact them
+        self._free_at_s = 0.0
+        self._rounds_seen = 0
+        self._changed = trio.Event()
+
+    def configure(self, options: CleanerOptions) -> None:
+        """Go by these from now on; a pass that is under way is given up for it."""
+        if options != self._options:
+            self._options = options
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._changed = trio.Event()
+            async with trio.open_nursery() as nursery:
+                for _ in range(self._options.threads):
+                    nursery.start_soon(self._serve)
+                await self._changed.wait()
+                nursery.cancel_scope.cancel()
+
+    async def _serve(self) -> None:
+        while True:
+            found = await self._dirtiest()
+            if found is None or not await self._clean(*found):
+                await trio.sleep(self._options.backoff_ms / 1000)
+
+    async def _dirtiest(self) -> tuple[Partition, Work] | None:
+        best: tuple[Partition, Work] | None = None
+        dirtiest_ratio, given_up = 0.0, Counter[str]()
+        for number, one in enumerate(list(self._partitions())):
+            if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+                await trio.lowlevel.checkpoint()
+            given_up[one.log_dir.disk.path] += one.partition in self._given_up
+            work = self._work_on(one)
+            if work is None:
+                continue
+            dirtiest_ratio = max(dirtiest_ratio, work.dirty_ratio)
+            if work.is_due and (best is None or work.dirty_ratio > best[1].dirty_ratio):
+                best = one, work
+        self._stats.dirtiest_ratio, self._stats.given_up = dirtiest_ratio, given_up
+        self._stats.looked_at_s = trio.current_time()
+        return best
+
+    def _work_on(self, one: Partition) -> Work | None:
+        log = one.log
+        if (
+            CleanupPolicy.COMPACT not in one.config.cleanup_policy or len(log.segments) < 2
+        ):  # the active one is not touched
+            return None
+        if one.partition in self._taken or one.partition in self._given_up or not one.is_sound:
+            return None
+        return work_on(
+            log.segments,
+            one.config,
+            log.start_offset,
+            log.clean_to,
+            one.visible_end.segment_base_offset,
+            self._now_ms(),
+        )
+
+    async def _clean(self, one: Partition, work: Work) -> bool:
+        """False when it came to nothing."""
+        self._taken.add(one.partition)
+        try:
+            self._stats.note(await Pass(one, work, self._options, self._now_ms(), self._paced).run())
+        except CorruptMessage as error:
+            self._given_up.add(one.partition)
+            self._report(f"{one.log.directory} is not compacted any more: {error}")
+            return False
+        except StorageError as error:
+            if one.log_dir.disk.offline_reason is None and one.partition not in self._told:
+                self._told.add(one.partition)
+                self._report(f"{one.log.directory} is not compacted for now: {error}")
+            return False
+        except Disturbed:
+            return False
+        finally:
+            self._taken.discard(one.partition)
+        self._told.discard(one.partition)
+        return True
+
+    async def _paced(self, size_bytes: int, busy_s: float) -> None:
+        """After a slice: no more bytes, read and written, than allowed, over all that is compacted at once."""
+        now_s = trio.current_time()
+        self._free_at_s = max(now_s, self._free_at_s) + size_bytes / max(1.0, self._options.io_max_bytes_per_s)
+        rounds_before, self._rounds_seen = self._rounds_seen, self._round_count()
+        rest_s = busy_s * REST_RATIO if self._rounds_seen != rounds_before else 0.0
+        await trio.sleep_until(max(self._free_at_s, now_s + rest_s))

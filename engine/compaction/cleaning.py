@@ -1,0 +1,85 @@
+"""The file work of compaction, slice by slice: keys are read, batches go from old segments to a new one. For a worker.
+
+A job does one slice of about a read buffer's size, so that no worker and no memory is taken for long. No byte is
+looked at before its batch was checked: rot must not get a new CRC.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
+from engine.compaction.rules import NewestOffsets, Rules
+from engine.errors import CorruptMessage
+from engine.files.filesystem import File, FileSystem
+from engine.logs.segment import Segment
+from engine.logs.sparse_index import Entry
+from engine.logs.swap import cleaned_path
+
+
+@dataclass(slots=True)
+class Target:
+    """A new segment as far as it is written; it is to end at `end_offset`. Filled by one job after the other."""
+
+    file: File
+    segment: Segment
+    end_offset: int
+    entries: list[Entry] = field(default_factory=list)
+    is_changed: bool = False  # in some batch
+
+
+def begin_target(filesystem: FileSystem, directory: str, base_offset: int, end_offset: int) -> Target:
+    file = filesystem.open(cleaned_path(directory, base_offset), create=True)
+    file.truncate(0)  # of one that was given up
+    return Target(file, Segment(base_offset, file), end_offset)
+
+
+def read_keys(file: File, position: int, end: int, size_bytes: int, newest: NewestOffsets) -> int:
+    """Note the keys of a slice, or of less when there is no room for more; returns where the next one begins."""
+    for header, batch in _checked(file, position, end, size_bytes):
+        newest.note(batch, header)
+        position += header.size_bytes
+        if newest.is_full:
+            break
+    return position
+
+
+def clean_slice(file: File, position: int, end: int, size_bytes: int, rules: Rules, target: Target) -> int:
+    """Write what is left of a slice; returns where the next one begins."""
+    segment, kept, write_at = target.segment, [], target.segment.size_bytes
+    for header, batch in _checked(file, position, end, size_bytes):
+        position += header.size_bytes
+        cleaned = rules.cleaned(batch, header, target.end_offset)
+        target.is_changed |= cleaned is not batch
+        if cleaned is not None:
+            entry = segment.add(header if cleaned is batch else parse_header(cleaned))
+            if entry is not None:
+                target.entries.append(entry)
+            kept.append(cleaned)
+    if kept:
+        target.file.write_at(kept, write_at)
+    return position
+
+
+def _checked(file: File, position: int, end: int, size_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The whole batches of a slice, at least one. CorruptMessage."""
+    left = end - position
+    window = memoryview(file.read_at(position, min(max(size_bytes, HEADER_SIZE_BYTES), left)))
+    at = 0
+    while at < left:
+        if at + HEADER_SIZE_BYTES > len(window):
+            if at:
+                return
+            raise CorruptMessage(f"there is no batch at position {position}")
+        header = parse_header(window, at)
+        batch_size_bytes = header.size_bytes
+        if header.magic != MAGIC or not HEADER_SIZE_BYTES <= batch_size_bytes <= left - at:
+            raise CorruptMessage(f"there is no batch at position {position + at}")
+        if at + batch_size_bytes > len(window):
+            if at:
+                return
+            window = memoryview(file.read_at(position, batch_size_bytes))
+        batch = window[at : at + batch_size_bytes]
+        if len(batch) < batch_size_bytes or not has_right_crc(batch, header):
+            raise CorruptMessage(f"the batch at position {position + at} does not match its CRC")
+        yield header, batch
+        at += batch_size_bytes

@@ -1,0 +1,136 @@
+"""What compaction keeps, batch by batch: the newest record of every key, and what else must not be lost. Pure.
+
+Semantics of Kafka's Cleaner, SkimpyOffsetMap and MemoryRecords.filterTo (KIP-534); what is written is told in
+docs/formats/compaction.md. It knows neither files nor segments.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from engine.batches.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON_BIT,
+    NO_TIMESTAMP_MS,
+    BatchHeader,
+    Codec,
+    get_varint,
+    varint,
+)
+from engine.batches.codecs import compress
+from engine.batches.keyed import Keyed, records_of_batch, resealed
+
+KEY_MAX_BYTES = 32  # longer ones are known by a digest of this size, which no key below it can be
+ENTRY_SIZE_BYTES = 160  # what a key takes in memory: its bytes, an offset, and their part of the table
+
+
+def short(key: bytes) -> bytes:
+    """What stands for a key in memory."""
+    return key if len(key) < KEY_MAX_BYTES else blake2b(key, digest_size=KEY_MAX_BYTES).digest()
+
+
+@dataclass(slots=True)
+class NewestOffsets:
+    """By key, of the dirty records of a log below `end_offset`: as far as they were read, or there was room."""
+
+    size_max_bytes: float
+    first_dirty_offset: int
+    offsets: dict[bytes, int] = field(default_factory=dict)
+    end_offset: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self.offsets) and self.fill_ratio >= 1
+
+    @property
+    def fill_ratio(self) -> float:
+        """How much of the room is taken; one key always has room."""
+        return len(self.offsets) * ENTRY_SIZE_BYTES / self.size_max_bytes if self.size_max_bytes else 1.0
+
+    def note(self, batch: memoryview, header: BatchHeader) -> None:
+        """A batch behind those before. CorruptMessage."""
+        first, base_offset, offsets = self.first_dirty_offset, header.base_offset, self.offsets
+        if header.next_offset > first and header.record_count and not header.is_control:
+            for delta, key, _, _, _ in records_of_batch(batch, header)[1]:
+                if key is not None and base_offset + delta >= first:
+                    offsets[key if len(key) < KEY_MAX_BYTES else short(key)] = base_offset + delta
+        self.end_offset = header.next_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for one pass over a log. `last_offsets`: of each known producer, where its last batch ends."""
+
+    newest: NewestOffsets
+    now_ms: int
+    delete_retention_ms: int
+    last_offsets: Mapping[int, int]
+
+    def cleaned(self, batch: memoryview, header: BatchHeader, end_offset: int) -> memoryview | bytearray | None:
+        """What is left of a batch in a segment that is to end at `end_offset`; itself, if nothing changes.
+
+        CorruptMessage.
+        """
+        if header.is_control or header.base_offset >= self.newest.end_offset:
+            return batch
+        if not header.record_count:
+            return batch if self._must_stay(header, end_offset) else None
+        body, records = records_of_batch(batch, header)
+        kept = self._kept(records, header)
+        if not kept:
+            return _emptied(header) if self._must_stay(header, end_offset) else None
+        if header.delete_horizon_ms is None and not all(has_value for _, _, has_value, _, _ in kept):
+            return _rewritten(body, header, kept, self.now_ms + self.delete_retention_ms)
+        return batch if len(kept) == len(records) else _rewritten(body, header, kept, header.delete_horizon_ms)
+
+    def _kept(self, records: Sequence[Keyed], header: BatchHeader) -> list[Keyed]:
+        base_offset, end_offset = header.base_offset, self.newest.end_offset
+        newest = self.newest.offsets.get
+        horizon_ms = header.delete_horizon_ms
+        has_no_tombstones = horizon_ms is not None and horizon_ms <= self.now_ms
+        kept = []
+        for record in records:
+            delta, key, has_value, _, _ = record
+            offset = base_offset + delta
+            if offset < end_offset:  # behind it nobody has looked
+                if key is None or newest(key if len(key) < KEY_MAX_BYTES else short(key), -1) > offset:
+                    continue
+                if has_no_tombstones and not has_value:
+                    continue
+            kept.append(record)
+        return kept
+
+    def _must_stay(self, header: BatchHeader, end_offset: int) -> bool:
+        """Without records: the last of a producer tells its sequence, the last of a segment where that ends."""
+        last_offset = header.next_offset - 1
+        return last_offset == end_offset - 1 or self.last_offsets.get(header.producer_id) == last_offset
+
+
+def _emptied(header: BatchHeader) -> bytearray:
+    """As DefaultRecordBatch.writeEmptyHeader has it."""
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
+    return resealed(header, b"", 0, attributes, (NO_TIMESTAMP_MS, header.max_timestamp_ms))
+
+
+def _rewritten(body: bytes, header: BatchHeader, kept: Sequence[Keyed], horizon_ms: int | None) -> bytearray:
+    """The batch with these of its records; with a delete horizon that it did not have, or none, or its own."""
+    base_ms = header.base_timestamp_ms if horizon_ms is None else horizon_ms
+    moved_ms = header.base_timestamp_ms - base_ms
+    section, newest_delta_ms = bytearray(), -(2**63)
+    for _, _, _, start, end in kept:
+        fields = start + 1
+        while body[fields - 1] > 0x7F:  # the record's size
+            fields += 1
+        delta_ms, rest = get_varint(body, fields + 1)
+        newest_delta_ms = max(newest_delta_ms, delta_ms)
+        section += _moved(body[fields:end], delta_ms + moved_ms, rest - fields) if moved_ms else body[start:end]
+    newest_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms + newest_delta_ms
+    attributes = header.attributes if horizon_ms is None else header.attributes | DELETE_HORIZON_BIT
+    packed = compress(Codec(header.codec_id), bytes(section))
+    return resealed(header, packed, len(kept), attributes, (base_ms, newest_ms))
+
+
+def _moved(fields: bytes, delta_ms: int, rest: int) -> bytes:
+    """A record with another timestamp delta; behind the one that it had comes what begins at `rest`."""
+    timestamp = varint(delta_ms)
+    return varint(1 + len(timestamp) + len(fields) - rest) + fields[:1] + timestamp + fields[rest:]

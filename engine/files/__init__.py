@@ -1,0 +1,1 @@
+"""The disk: the only doors to files, threads and syncs, and the failure domain that a log dir is."""

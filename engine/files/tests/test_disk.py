@@ -1,0 +1,282 @@
+"""A disk that fails, or hangs: who is told, and who has nothing to do with it."""
+
+import errno
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import outcome
+import pytest
+import trio
+
+from engine.api import FlushPolicy, LogConfig, PartitionLog, TopicPartition
+from engine.commit.appends import HANGS_AFTER_S, QueueBudget, Room
+from engine.errors import Overloaded, StorageError
+from engine.files.disk import Disk, DiskLanes
+from engine.files.filesystem import File
+from engine.files.twin import Fault, MemoryFileSystem, TwinPool, begin_sync
+from engine.log_dirs.changes import Changes
+from engine.logs.segment import segment_name
+from engine.partitions.partition import Partition
+from engine.store import SegmentStore
+from engine.tests.helpers import NO_JOURNAL, ORDERS, HeldLanes, append, batch, open_orders, options, running
+
+LOG_FILE = f"/data/orders-0/{segment_name(0)}"
+FIRST, SECOND = DiskLanes.of(0, 1), DiskLanes.of(1, 1)
+
+
+class Begun:
+    """A sync that ends, and of which somebody is told, when a test says so."""
+
+    def __init__(self, files: Sequence[File]) -> None:
+        self.files = files
+        self._end = begin_sync(files)
+        self._outcome: outcome.Outcome[None] | None = None
+        self._told = trio.Event()
+
+    def end(self) -> None:
+        self._outcome = outcome.capture(self._end)
+
+    def tell(self) -> None:
+        if self._outcome is None:
+            self.end()
+        self._told.set()
+
+    async def wait(self) -> None:
+        await self._told.wait()
+        assert self._outcome is not None
+        self._outcome.unwrap()
+
+
+@dataclass
+class SlowSyncs(TwinPool):
+    """Syncs wait while they are slow."""
+
+    begun: list[Begun] = field(default_factory=list)
+    is_slow: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+        if self.is_slow:
+            self.begun.append(Begun(files))
+            await self.begun[-1].wait()
+        else:
+            begin_sync(files)()
+
+
+def disk_on(filesystem: MemoryFileSystem, pool: TwinPool, offline: list[OSError]) -> Disk:
+    return Disk("/data", filesystem, pool, FIRST, offline.append)
+
+
+async def test_a_file_is_synced_by_one_at_a_time() -> None:
+    """Else the second one of a descriptor is told nothing of what the first has lost (errseq_t)."""
+    filesystem, pool, offline = MemoryFileSystem(), SlowSyncs(is_slow=True), list[OSError]()
+    disk = disk_on(filesystem, pool, offline)
+    one, other = (filesystem.open(name, create=True) for name in ("/one", "/other"))
+    one.write_at([b"x"], 0)
+    filesystem.faults.append(Fault("fdatasync", errno.EIO, "/one"))
+    ended = list[str]()
+
+    async def sync(name: str, files: Sequence[File]) -> None:
+        try:
+            await disk.sync_round(files)
+        except StorageError:
+            name += " refused"
+        ended.append(name)
+
+    async with trio.open_nursery() as nursery:
+        for name, files in (("first", [one]), ("second", [one, other]), ("third", [other])):
+            nursery.start_soon(sync, name, files)
+            await trio.testing.wait_all_tasks_blocked()
+        assert [begun.files for begun in pool.begun] == [[one], [other]]
+        pool.begun[1].tell()
+        await trio.testing.wait_all_tasks_blocked()
+        pool.begun[0].tell()
+    assert ended == ["third", "first refused", "second refused"]
+    assert len(offline) == 1
+
+
+async def test_what_a_round_waits_for_is_not_taken_for_durable_because_the_flusher_was_told() -> None:
+    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    settings = options(journal_slot_size_bytes=NO_JOURNAL)
+    async with running(filesystem, settings, pool=pool) as store, trio.open_nursery() as nursery:
+        log = await open_orders(store)
+        assert isinstance(log, Partition)
+        await append(log, b"durable")
+        pool.is_slow = True
+        filesystem.faults.append(Fault("fdatasync", errno.EIO, LOG_FILE, skip=1))
+        log.log._flushed = log.log._flushed._replace(offset=0)  # as of an async topic that was made a sync one
+
+        async def flush() -> None:
+            with suppress(StorageError):
+                await log.log_dir.commit_log.flusher.flush([log.log])
+
+        nursery.start_soon(flush)
+        await trio.testing.wait_all_tasks_blocked()
+        pending = log.append(memoryview(batch(b"lost")), acks=1)
+        await trio.testing.wait_all_tasks_blocked()
+        for begun in list(pool.begun):
+            begun.end()
+        for begun in reversed(list(pool.begun)):  # they end in one turn of the loop, and who goes on first is chance
+            begun.tell()
+            await trio.testing.wait_all_tasks_blocked()
+        for begun in pool.begun[1:]:
+            begun.tell()
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(pending.outcome, StorageError)
+
+
+async def test_a_roll_does_not_sync_a_segment_that_is_being_synced() -> None:
+    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    config = LogConfig(segment_size_bytes=len(batch(b"x")), flush_policy=FlushPolicy.ASYNC)
+    async with running(filesystem, pool=pool) as store, trio.open_nursery() as nursery:
+        log = await open_orders(store, config)
+        assert isinstance(log, Partition)
+        await append(log, b"a")
+        pool.is_slow = True
+        nursery.start_soon(log.log_dir.commit_log.flusher.flush, [log.log])
+        await trio.testing.wait_all_tasks_blocked()
+        pending = log.append(memoryview(batch(b"b")), acks=1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not pending.is_settled
+        pool.is_slow = False
+        pool.begun[0].tell()
+        assert (await pending.wait()).base_offset == 1
+
+
+def on(log_dir: str, store: SegmentStore, partition: int) -> TopicPartition:
+    """Where a new partition goes: to the log dir with the fewest, the first of equals."""
+    assert store._dirs[partition % 2].disk.path == log_dir
+    return TopicPartition(bytes(16), "payments", partition)
+
+
+async def two_logs(store: SegmentStore) -> tuple[PartitionLog, PartitionLog]:
+    first = await store.open_partition(on("/a", store, 0), LogConfig(), 0)
+    second = await store.open_partition(on("/b", store, 1), LogConfig(), 0)
+    return first, second
+
+
+def room_of(store: SegmentStore) -> bool:
+    return store.has_room
+
+
+async def test_a_disk_that_hangs_keeps_another_ones_partitions_from_nothing() -> None:
+    pool = HeldLanes()
+    settings = options("/a", "/b", queue_max_bytes=1000)
+    async with running(MemoryFileSystem(), settings, pool=pool) as store:
+        first, second = await two_logs(store)
+        pool.held |= {FIRST.rounds, FIRST.index, FIRST.scans, *FIRST.readers}
+        with suppress(Overloaded):
+            for _ in range(1000):
+                first.append(memoryview(batch(b"x" * 50)), acks=1)
+        assert room_of(store) is False, "as long as it may be only slow"
+        await trio.sleep(HANGS_AFTER_S + 0.1)
+        assert room_of(store) is True
+        await store.wait_for_room()
+        assert (await append(second, b"x")).base_offset == 0
+        await store.delete_partition(second.partition)
+        again = await store.open_partition(second.partition, LogConfig(), 1)
+        assert (await append(again, b"y")).base_offset == 0
+        pool.let_go()
+
+
+async def test_log_dirs_are_recovered_beside_each_other_and_nobody_waits_behind_a_scan() -> None:
+    filesystem, pool = MemoryFileSystem(), HeldLanes()
+    settings = options("/a", "/b")
+    async with running(filesystem, settings) as store:
+        for log in await two_logs(store):
+            await append(log, b"x")
+        await open_orders(store)
+    async with running(filesystem, settings, pool=pool) as store:
+        pool.held |= {FIRST.scans, SECOND.scans}
+        third = TopicPartition(bytes(16), "invoices", 0)
+        await store.open_partition(third, LogConfig(), 0)
+        async with trio.open_nursery() as nursery:
+            for number in (0, 1):
+                known = TopicPartition(bytes(16), "payments", number)
+                nursery.start_soon(store.open_partition, known, LogConfig(), 1)
+            await trio.testing.wait_all_tasks_blocked()
+            assert {FIRST.scans, SECOND.scans} <= set(pool.begun)
+            await store.delete_partition(third)
+            pool.let_go()
+        for number in (0, 1):
+            assert store.get(TopicPartition(bytes(16), "payments", number)).high_watermark == 1
+
+
+async def test_changes_of_a_partition_come_one_after_the_other_and_of_all_alone() -> None:
+    changes, done = Changes(), list[str]()
+    other = ORDERS._replace(partition=1)
+
+    async def change(name: str, *partitions: TopicPartition) -> None:
+        async with changes.of(partitions) if partitions else changes.of_all():
+            done.append(f"{name} begins")
+            await trio.sleep(1)
+            done.append(f"{name} ends")
+
+    async with trio.open_nursery() as nursery:
+        for name, *partitions in (("a", ORDERS), ("b", ORDERS, other), ("all",), ("c", other)):
+            nursery.start_soon(change, name, *partitions)
+            await trio.testing.wait_all_tasks_blocked()
+            if name == "a":
+                nursery.start_soon(change, "beside", other)
+                await trio.testing.wait_all_tasks_blocked()
+    assert done[:2] == ["a begins", "beside begins"]
+    assert {*done[2:4]} == {"a ends", "beside ends"}
+    alone = done[4:]
+    assert all(alone[at] == f"{alone[at].split()[0]} begins" for at in (0, 2, 4))
+    assert [one.removesuffix(" ends") for one in alone[1::2]] == [one.removesuffix(" begins") for one in alone[::2]]
+
+
+async def test_one_who_gives_up_waiting_for_all_keeps_nobody() -> None:
+    changes = Changes()
+    async with changes.of([ORDERS]):
+        with trio.move_on_after(1):
+            async with changes.of_all():
+                raise AssertionError("somebody else is at it")
+    async with changes.of([ORDERS]):
+        pass
+
+
+async def test_everybody_waits_while_all_are_full_and_while_one_is_that_does_not_hang() -> None:
+    budgets = [QueueBudget(100), QueueBudget(100)]
+    room = Room(budgets)
+    assert room
+    budgets[0].take(60)
+    assert not room
+    for _ in range(5):
+        await trio.sleep(HANGS_AFTER_S * 0.9)
+        budgets[0].take(5)
+        budgets[0].give_back(5)
+        assert not room, "it is slow, and does not hang"
+    await trio.sleep(HANGS_AFTER_S * 1.1)
+    assert room
+    budgets[1].take(60)
+    await trio.sleep(HANGS_AFTER_S * 1.1)
+    assert not room
+    with trio.move_on_after(10 * HANGS_AFTER_S) as waited:
+        await room.wait()
+    assert waited.cancelled_caught
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(room.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        budgets[1].give_back(60)
+
+
+@pytest.mark.parametrize("work", ["run", "scan", "run_between_rounds"])
+async def test_what_fails_a_disk_and_what_does_not(work: str) -> None:
+    offline = list[OSError]()
+    disk = disk_on(MemoryFileSystem(), TwinPool(), offline)
+    run: Callable[[Callable[[], object]], object] = getattr(disk, work)
+
+    def fails() -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    assert await run(lambda: 1) == 1  # type: ignore[misc]
+    assert offline == []
+    with pytest.raises(StorageError):
+        await run(fails)  # type: ignore[misc]
+    assert len(offline) == 1
+    with pytest.raises(StorageError, match="offline"):
+        await run(lambda: 1)  # type: ignore[misc]

@@ -1,0 +1,77 @@
+"""Both pools keep the order of a lane, hand results and errors back, and cannot be cancelled half-way."""
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from engine.files.io_workers import SWITCH_INTERVAL_S, LoopPool, ThreadPool
+
+
+@pytest.fixture(autouse=True)
+def switch_interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(before)
+
+
+def thread_name() -> str:
+    return threading.current_thread().name
+
+
+def fail() -> None:
+    raise OSError(5, "no luck")
+
+
+async def test_thread_pool() -> None:
+    pool = ThreadPool()
+    try:
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
+        assert [await pool.run(lane, thread_name) for lane in (0, 1, 0)] == ["io-0", "io-1", "io-0"]
+        with pytest.raises(OSError, match="no luck"):
+            await pool.run(0, fail)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            assert await pool.run(1, thread_name) == "io-1"
+    finally:
+        pool.close()
+
+
+async def test_thread_pool_lets_workers_in_while_the_loop_is_busy() -> None:
+    pool, started, allowed, done = ThreadPool(), threading.Event(), threading.Event(), trio.Event()
+
+    def job() -> None:
+        started.set()
+        allowed.wait()
+
+    async def run() -> None:
+        await pool.run(0, job)
+        done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        turns = 0
+        while not done.is_set():  # a loop that never waits in a poll
+            await trio.lowlevel.checkpoint()
+            turns += 1
+            if started.is_set():
+                allowed.set()
+    assert turns > 0
+    pool.close()
+
+
+async def test_loop_pool_runs_a_lane_in_order_and_finishes_what_it_began() -> None:
+    pool, order = LoopPool(), list[int]()
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(pool.run, 0, lambda number=number: order.append(number))
+            await trio.testing.wait_all_tasks_blocked()
+    assert order == [0, 1, 2, 3, 4]
+    with pytest.raises(OSError, match="no luck"):
+        await pool.run(0, fail)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        assert await pool.run(0, lambda: 7) == 7
+    pool.close()

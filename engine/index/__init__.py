@@ -1,0 +1,1 @@
+"""The stored index of a log dir: where batches and keys are, in LevelDB."""

@@ -1,0 +1,73 @@
+"""Keys of records, hashed for the stored index. For a worker, but for the hash.
+
+Work is cut into slices, so that neither memory nor the time of a job grows with a segment. Nothing is answered that was
+not read from the record itself.
+"""
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+from engine.api import ReadableFile
+from engine.batches.batch import BatchHeader
+from engine.batches.keyed import records_of_batch
+from engine.errors import CorruptMessage
+from engine.files.filesystem import FileSystem
+from engine.logs.loading import Part, position_of, stored_batch
+from engine.logs.segment import BatchAt, walk_headers
+
+HASH_SIZE_BYTES = 8
+SLICE_BYTES = 4 * 1024 * 1024
+
+
+class KeyPlace(NamedTuple):
+    """A batch with a record of such a key."""
+
+    key_hash: bytes
+    offset: int
+    position: int
+
+
+class KeySlice(NamedTuple):
+    """The keys of the batches up to `end_offset`, each once per batch."""
+
+    places: list[KeyPlace]
+    end_offset: int
+
+
+def hash_of(key: bytes) -> bytes:
+    """What stands for a key in the index; two keys may share it."""
+    return blake2b(key, digest_size=HASH_SIZE_BYTES).digest()
+
+
+def collect_keys(filesystem: FileSystem, part: Part, offset: int) -> KeySlice:
+    """From the batch that holds `offset` on. CorruptMessage, FileNotFoundError: as `loading.load`."""
+    places, end_offset = [], offset
+    file = part.opened(filesystem)
+    for at in _slice(file, part, offset):
+        header = at.header
+        if not header.is_control:
+            hashes = _hashes(stored_batch(file, at), header)
+            places += [KeyPlace(key_hash, header.base_offset, at.position) for key_hash in hashes]
+        end_offset = header.next_offset
+    return KeySlice(places, end_offset)
+
+
+def _hashes(batch: memoryview, header: BatchHeader) -> Iterable[bytes]:
+    """Of its keys; none where records are not what the producer said: nobody can read them."""
+    try:
+        _, records = records_of_batch(batch, header)
+    except CorruptMessage:
+        return []
+    keys = dict.fromkeys(key for _, key, *_ in records)
+    return dict.fromkeys(hash_of(key) for key in keys if key is not None)
+
+
+def _slice(file: ReadableFile, part: Part, offset: int) -> Iterator[BatchAt]:
+    """The batches from the one that holds `offset`, until enough bytes of records were read."""
+    read_bytes = 0
+    for at in walk_headers(file, position_of(file, part, offset), part.end):
+        yield at
+        read_bytes += at.header.size_bytes
+        if read_bytes >= SLICE_BYTES:
+            return

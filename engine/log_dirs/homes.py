@@ -1,0 +1,64 @@
+"""Which of several log dirs a partition lies on: found by the name of its directory, or chosen for a new one."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+
+from engine.api import Leadership
+from engine.errors import StorageError, StoreRefused
+from engine.log_dirs.layout import Claim, claim
+from engine.log_dirs.log_dir import LogDir
+
+
+def home_of(
+    log_dirs: Sequence[LogDir], name: str, leader_epoch: int, coming: Mapping[LogDir, Sequence[Leadership]]
+) -> LogDir:
+    """The log dir a partition lies on; for a new one that with the fewest, as Kafka's LogManager chooses.
+
+    `coming` are about to be opened there. StorageError: a partition that was led before (its epoch is above 0) and is
+    nowhere to be found may lie on the dir that is offline; an empty log in its place would hide that its records are
+    gone.
+    """
+    homes = _online_homes(log_dirs, name)
+    if len(homes) > 1:
+        raise StorageError(_in_two(name, homes))
+    if homes:
+        return homes[0]
+    online = [log_dir for log_dir in log_dirs if log_dir.disk.offline_reason is None]
+    if not online or (leader_epoch > 0 and len(online) < len(log_dirs)):
+        raise StorageError(f"{name} may be on a log dir that is offline")
+    return min(online, key=lambda log_dir: len(log_dir.names) + len(coming[log_dir]))
+
+
+async def resolve_homes(log_dirs: Sequence[LogDir]) -> None:
+    """Which of them has a partition that is on several; what a crash, or a full disk, left on the others is no log.
+
+    Raises StoreRefused if two have records of one.
+    """
+    for name, count in Counter(chain.from_iterable(one.names for one in log_dirs)).items():
+        if count > 1:
+            await _resolve(_online_homes(log_dirs, name), name)
+
+
+async def _resolve(homes: Sequence[LogDir], name: str) -> None:
+    claims = {}
+    for log_dir in homes:
+        with suppress(StorageError):
+            claims[log_dir] = await log_dir.disk.run(partial(claim, log_dir.disk.filesystem, log_dir.disk.path, name))
+    best = max(claims.values(), default=Claim.NONE)
+    best_homes = [log_dir for log_dir, found in claims.items() if found is best]
+    if best is Claim.RECORDS and len(best_homes) > 1:
+        raise StoreRefused(_in_two(name, best_homes))
+    for log_dir in claims:
+        if log_dir is not best_homes[0]:
+            log_dir.disown([name])
+
+
+def _online_homes(log_dirs: Sequence[LogDir], name: str) -> list[LogDir]:
+    return [one for one in log_dirs if name in one.names and one.disk.offline_reason is None]
+
+
+def _in_two(name: str, homes: Sequence[LogDir]) -> str:
+    return f"{name} is in two log dirs: {' and '.join(log_dir.disk.path for log_dir in homes)}"

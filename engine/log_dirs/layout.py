@@ -1,0 +1,333 @@
+"""What lies in a log dir besides segments, and how it is named: docs/formats/log-dir.md.
+
+Plain functions on a `FileSystem`, for a worker. Every file carries a format version; one this code does not know is
+refused, never guessed at. Each function leaves the names it made or removed durable (RULES L7).
+"""
+
+import binascii
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from engine.api import TopicPartition
+from engine.commit.journal import Found
+from engine.commit.replay import prepare_journal
+from engine.errors import StorageError, StoreRefused
+from engine.files.filesystem import (
+    DirLock,
+    DiskFull,
+    File,
+    FileSystem,
+    Unreadable,
+    read_small,
+    replace_small,
+    take_in_place,
+    write_aside,
+)
+from engine.logs.checkpoints import Checkpoint, PartitionKey, read_checkpoint, write_checkpoint
+from engine.logs.log import Log
+from engine.logs.recovery import LastKnown, create_log, open_log
+from engine.logs.segment import SUFFIX, segment_bases
+
+LOCK = ".lock"
+META = "meta.properties"
+CLEAN_SHUTDOWN = "clean-shutdown"
+INDEX = "index"  # a directory, of the stored index
+PARTITION_METADATA = "partition.metadata"
+_METADATA_CRC = b"crc32: "
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+VERSION_LINE = "version=1"
+
+
+class Identity(NamedTuple):
+    """Whose log dir it is."""
+
+    cluster_id: str
+    broker_id: int
+
+
+class Claim(IntEnum):
+    """To a partition directory of which there is another in some other log dir."""
+
+    NONE = 0  # it does not say whose it is
+    NAME = 1  # it does, but nothing was ever appended
+    RECORDS = 2
+
+
+class Prepared(NamedTuple):
+    """A log dir as found at start, locked by us and no longer marked as cleanly shut down."""
+
+    lock: DirLock
+    is_clean: bool
+    checkpoint: Checkpoint
+    journal: Found
+    partition_names: list[str]
+
+
+class NewDir(NamedTuple):
+    """A partition directory that does not count yet, because `metadata`, which tells whose it is, is not in place."""
+
+    log: Log
+    metadata: File
+
+
+def directory_name(partition: TopicPartition) -> str:
+    """Kafka's: topic-partition. Names come validated; a name that could leave the log dir is a bug."""
+    assert "/" not in partition.topic
+    assert partition.topic not in {"", ".", ".."}
+    return f"{partition.topic}-{partition.partition}"
+
+
+def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
+    """Take possession of a log dir. StoreRefused has the one line for the operator; OSError: the disk is bad."""
+    if not filesystem.exists(f"{path}/{META}"):
+        _ensure_dir(filesystem, path)
+    try:
+        lock = filesystem.lock(f"{path}/{LOCK}")
+    except BlockingIOError:
+        raise StoreRefused(f"{path} is in use by another broker") from None
+    try:
+        _check_meta(filesystem, path, identity)
+        before = read_checkpoint(filesystem, path)
+        is_clean = _take_clean_marker(filesystem, path)
+        names = [name for name in filesystem.list_dir(path) if is_partition_name(name)]
+        _remove_trees(filesystem, path, [one for one in filesystem.list_dir(path) if one.endswith(DELETE_SUFFIX)])
+        journal, checkpoint = prepare_journal(
+            filesystem, path, before, lambda: _directories_by_owner(filesystem, path, names), is_clean=is_clean
+        )
+        if checkpoint != before:
+            write_checkpoint(filesystem, path, checkpoint)
+    except BaseException:
+        lock.release()
+        raise
+    return Prepared(lock, is_clean, checkpoint, journal, names)
+
+
+def _directories_by_owner(filesystem: FileSystem, path: str, names: Sequence[str]) -> dict[PartitionKey, str]:
+    """Partition directories that say whose they are."""
+    found = {}
+    for name in names:
+        with suppress(StorageError):
+            topic_id = stored_topic_id(filesystem, f"{path}/{name}")
+            if topic_id is not None:
+                found[topic_id, int(name.rpartition("-")[2])] = f"{path}/{name}"
+    return found
+
+
+def _ensure_dir(filesystem: FileSystem, path: str) -> None:
+    """Make what is missing. What is there may have been made by a process that was killed before it synced the name."""
+    if path:
+        parent = path.rpartition("/")[0]
+        _ensure_dir(filesystem, parent)
+        if not filesystem.exists(path):
+            filesystem.make_dir(path)
+        with suppress(PermissionError):  # a directory we may not read was not made by us
+            filesystem.sync_dir(parent or ("/" if path.startswith("/") else "."))
+
+
+def is_partition_name(name: str) -> bool:
+    """Kafka's topic-partition."""
+    topic, dash, number = name.rpartition("-")
+    return bool(topic) and bool(dash) and number.isdigit()
+
+
+def identity_of(filesystem: FileSystem, path: str) -> Identity:
+    """What log dir `path` says. Raises StoreRefused."""
+    values = _meta_values(filesystem, path)
+    if values is None:
+        raise StoreRefused(f"{path} is no log dir: there is no {META}")
+    try:
+        return Identity(values["cluster.id"], int(values["broker.id"]))
+    except (KeyError, ValueError):
+        raise StoreRefused(f"{path}/{META} does not say whose it is") from None
+
+
+def _meta_values(filesystem: FileSystem, path: str) -> dict[str, str] | None:
+    content = read_small(filesystem, f"{path}/{META}")
+    if content is None:
+        return None
+    lines = content.decode("utf-8", "replace").splitlines()
+    if not lines or lines[0] != VERSION_LINE:
+        found = lines[0] if lines else "nothing"
+        raise StoreRefused(f"{path}/{META} begins with {found!r}: written by another version or another program")
+    return dict(line.partition("=")[::2] for line in lines[1:])
+
+
+def _check_meta(filesystem: FileSystem, path: str, identity: Identity) -> None:
+    values = _meta_values(filesystem, path)
+    if values is None:
+        if any(is_partition_name(name) for name in filesystem.list_dir(path)):
+            raise StoreRefused(f"{path} holds partitions but no {META}: not a log dir of this broker")
+        text = f"{VERSION_LINE}\ncluster.id={identity.cluster_id}\nbroker.id={identity.broker_id}\n"
+        replace_small(filesystem, path, META, text.encode())
+        return
+    for key, ours in (("cluster.id", identity.cluster_id), ("broker.id", str(identity.broker_id))):
+        if values.get(key) != ours:
+            raise StoreRefused(f"{path} belongs to {key} {values.get(key)}, this broker has {ours}")
+
+
+def _take_clean_marker(filesystem: FileSystem, path: str) -> bool:
+    """Whether it was there; it is gone, durably, before anything can be appended."""
+    marker = f"{path}/{CLEAN_SHUTDOWN}"
+    content = read_small(filesystem, marker)
+    if content is None:
+        filesystem.sync_dir(path)  # a killed process may have made partitions, or removed the marker, just before
+        return False
+    if content.decode("utf-8", "replace").splitlines()[:1] != [VERSION_LINE]:
+        raise StoreRefused(f"{marker} was written by another version")
+    filesystem.unlink(marker)
+    filesystem.sync_dir(path)
+    return True
+
+
+def write_clean_marker(filesystem: FileSystem, path: str) -> None:
+    """The last thing a broker writes to a log dir."""
+    replace_small(filesystem, path, CLEAN_SHUTDOWN, f"{VERSION_LINE}\n".encode())
+
+
+def open_partition_dirs(
+    filesystem: FileSystem, path: str, wanted: Sequence[tuple[TopicPartition, LastKnown]]
+) -> list[Log | NewDir | StorageError]:
+    """The logs of these partitions; a NewDir where there is none, for `finish_partition_dirs`."""
+    found: list[Log | NewDir | StorageError] = []
+    for partition, last_known in wanted:
+        try:
+            found.append(_open_partition_dir(filesystem, path, partition, last_known))
+        except DiskFull as error:
+            found.append(StorageError(f"{path}: {error.strerror}"))
+        except StorageError as error:
+            found.append(error)
+    return found
+
+
+def _open_partition_dir(
+    filesystem: FileSystem, path: str, partition: TopicPartition, last_known: LastKnown
+) -> Log | NewDir:
+    """A directory of another topic of that name is set aside."""
+    name = directory_name(partition)
+    directory = f"{path}/{name}"
+    if filesystem.exists(directory):
+        owner = stored_topic_id(filesystem, directory)
+        if owner == partition.topic_id:
+            return open_log(filesystem, directory, last_known)
+        if owner is not None:
+            filesystem.rename(directory, f"{path}/{_stray_name(partition, owner)}")
+            filesystem.sync_dir(path)
+        elif _has_data(filesystem, directory):
+            raise StorageError(f"{directory} holds segments but no {PARTITION_METADATA}")
+    if not filesystem.exists(directory):
+        filesystem.make_dir(directory)
+    log = create_log(filesystem, directory)
+    if max(last_known.checkpoint.recovery_point, last_known.checkpoint.log_start_offset) > 0:
+        log.damaged_from = 0  # the directory was lost
+    return NewDir(log, write_aside(filesystem, directory, PARTITION_METADATA, _metadata(partition.topic_id)))
+
+
+def finish_partition_dirs(filesystem: FileSystem, path: str, new: Sequence[NewDir]) -> None:
+    """Durable by all their names; before, `metadata` of each was synced. What a crash leaves half made has no data, and
+    is made anew when it is next opened.
+
+    All are renamed before the first is synced: a journaling file system then commits once for all of them.
+    """
+    for one in new:
+        take_in_place(filesystem, one.log.directory, PARTITION_METADATA)
+    for one in new:
+        filesystem.sync_dir(one.log.directory)
+    filesystem.sync_dir(path)
+
+
+def _stray_name(partition: TopicPartition, owner: bytes) -> str:
+    """Short enough for a file name, and no other partition's."""
+    return f"{partition.topic[:150]}-{partition.partition}.{owner.hex()}{STRAY_SUFFIX}"
+
+
+def _base64_id(topic_id: bytes) -> str:
+    """As Kafka prints ids: URL-safe, without padding."""
+    text = binascii.b2a_base64(UUID(bytes=topic_id).bytes, newline=False).decode()
+    return text.rstrip("=").translate(str.maketrans("+/", "-_"))
+
+
+def _metadata(topic_id: bytes) -> bytes:
+    """Kafka's two lines, and a CRC: with one wrong bit in the id the directory would be removed as a stray."""
+    body = f"version: 0\ntopic_id: {_base64_id(topic_id)}\n".encode()
+    return body + b"%s%08x\n" % (_METADATA_CRC, binascii.crc32(body))
+
+
+def stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
+    """Whose partition a directory says it is; None when it does not. Raises StorageError."""
+    try:
+        content = read_small(filesystem, f"{directory}/{PARTITION_METADATA}")
+    except Unreadable as error:
+        raise StorageError(f"{directory}/{PARTITION_METADATA}: {error}") from error
+    if content is None:
+        return None
+    body, marker, crc = content.partition(_METADATA_CRC)  # directories of the first version have none
+    lines = body.decode("utf-8", "replace").splitlines()
+    is_sound = not marker or crc == b"%08x\n" % binascii.crc32(body)
+    if not is_sound or len(lines) != 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
+        raise StorageError(f"{directory}/{PARTITION_METADATA} is damaged or of another version")
+    text = lines[1].removeprefix("topic_id: ").translate(str.maketrans("-_", "+/"))
+    try:
+        return UUID(bytes=binascii.a2b_base64(text + "==", strict_mode=True)).bytes
+    except ValueError:
+        raise StorageError(f"{directory}/{PARTITION_METADATA} is damaged: {text!r} is no topic id") from None
+
+
+def claim(filesystem: FileSystem, path: str, name: str) -> Claim:
+    """How good the claim of log dir `path` to the partition directory `name` is."""
+    directory = f"{path}/{name}"
+    with suppress(StorageError):
+        if stored_topic_id(filesystem, directory) is not None:
+            has_data = segment_bases(filesystem, directory) != [0] or _has_data(filesystem, directory)
+            return Claim.RECORDS if has_data else Claim.NAME
+    return Claim.NONE
+
+
+def _has_data(filesystem: FileSystem, directory: str) -> bool:
+    names = [name for name in filesystem.list_dir(directory) if name.endswith(SUFFIX)]
+    return any(filesystem.open(f"{directory}/{name}").size() for name in names)
+
+
+def delete_partition_dirs(filesystem: FileSystem, path: str, partitions: Sequence[TopicPartition]) -> None:
+    """Gone in one step each, the rename; what a crash leaves of the rest is removed at the next start."""
+    _delete_dirs(filesystem, path, [(directory_name(one), one.topic_id) for one in partitions])
+
+
+def remove_strays(
+    filesystem: FileSystem, path: str, names: Sequence[str], is_known: Callable[[bytes], bool]
+) -> list[str]:
+    """Removes, of the partition directories `names`, those whose topic is not known any more; returns which.
+
+    A directory that does not say whose it is stays: it may be one that was about to be created, or be damaged.
+    """
+    strays = []
+    for name in names:
+        with suppress(StorageError):
+            topic_id = stored_topic_id(filesystem, f"{path}/{name}")
+            if topic_id is not None and not is_known(topic_id):
+                strays.append((name, topic_id))
+    _delete_dirs(filesystem, path, strays)
+    return [name for name, _ in strays]
+
+
+def _delete_dirs(filesystem: FileSystem, path: str, doomed: Sequence[tuple[str, bytes]]) -> None:
+    """Partition directories by name, with the topic id they belong to."""
+    aside = [f"{topic_id.hex()}-{name.rpartition('-')[2]}{DELETE_SUFFIX}" for name, topic_id in doomed]
+    for (name, _), new_name in zip(doomed, aside, strict=True):
+        filesystem.rename(f"{path}/{name}", f"{path}/{new_name}")
+    if aside:
+        filesystem.sync_dir(path)
+    _remove_trees(filesystem, path, aside)
+
+
+def _remove_trees(filesystem: FileSystem, path: str, names: Sequence[str]) -> None:
+    """A partition's directory has files only."""
+    for name in names:
+        for entry in filesystem.list_dir(f"{path}/{name}"):
+            filesystem.unlink(f"{path}/{name}/{entry}")
+        filesystem.remove_dir(f"{path}/{name}")
+    if names:
+        filesystem.sync_dir(path)

@@ -1,0 +1,216 @@
+"""A log dir at run time: its disk, its commit log and its index put together, and the partitions that lie there."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from engine.api import LogConfig, TopicPartition
+from engine.commit.appends import PartitionRound
+from engine.commit.commit_log import CommitLog
+from engine.commit.examination import Examiner
+from engine.errors import EngineError, StorageError
+from engine.files.disk import Disk
+from engine.files.io_workers import WorkerPool
+from engine.index.keeper import IndexKeeper
+from engine.index.rows import partition_key
+from engine.log_dirs.deleter import Deleter
+from engine.log_dirs.layout import Prepared, directory_name, write_clean_marker
+from engine.logs.checkpoints import key_of
+from engine.logs.log import Log, LogPosition
+from engine.logs.recently_used import SegmentCaches
+from engine.logs.recovery import LastKnown
+from engine.reading.key_indexer import KeyIndexer
+from engine.reading.reader import ReadingParts
+from engine.stats import StoreStats
+
+
+class Resident(Protocol):
+    """A partition as its log dir sees it."""
+
+    partition: TopicPartition
+    log: Log
+    config: LogConfig
+
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def is_sound(self) -> bool:
+        """Whether it is served, and nothing of it is known to be damaged."""
+
+    def close(self, error: Callable[[], EngineError]) -> None: ...
+    def announce_change(self) -> None:
+        """Tell those who wait."""
+
+    def retreat(self, end: LogPosition) -> None:
+        """Show nothing at or above `end` any more."""
+
+    def resume(self, log: Log) -> None:
+        """`log` was opened in place of the one that was cut."""
+
+    def stage_roll(self) -> PartitionRound:
+        """A round that appends nothing, and begins a segment; between rounds."""
+
+    def rolled(self, part: PartitionRound) -> None:
+        """It is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all log dirs of a store have in common. `on_problem` is told what an operator should look at."""
+
+    pool: WorkerPool
+    caches: SegmentCaches
+    stats: StoreStats
+    on_problem: Callable[[str], None]
+    new_id: Callable[[], bytes]
+
+
+class LogDir:
+    """One entry of log.dirs."""
+
+    def __init__(self, disk: Disk, commit_log: CommitLog, index: IndexKeeper, shared: Shared) -> None:
+        self.disk = disk
+        self.commit_log = commit_log
+        self.index = index
+        index.on_replaced = self._index_was_replaced
+        self.caches = shared.caches
+        self.stats = shared.stats
+        self.on_problem = shared.on_problem
+        self.examiner = Examiner(commit_log.committer, shared.pool, disk.lanes.examiner, commit_log.budget)
+        self.keys = KeyIndexer(index)
+        self.deleter = Deleter(disk)
+        self.reading = ReadingParts(disk, commit_log, index, shared.caches, shared.on_problem)
+        self.partitions: dict[TopicPartition, Resident] = {}
+        self.names: set[str] = set()  # of partition directories, opened or not
+        self.want_seal: Callable[[Resident], None] = lambda _: None  # something of it may be finished
+        self.is_closing = False
+        self.is_nearly_full = False
+        self._new_id = shared.new_id
+        self._prepared: Prepared | None = None
+        self._has_told_unallocated = False
+
+    def possess(self, prepared: Prepared, journal_slot_size_bytes: int) -> None:
+        """Start from what `layout.prepare` found."""
+        self._prepared = prepared
+        self.names = set(prepared.partition_names)
+        self.commit_log.possess(
+            prepared.checkpoint,
+            prepared.journal,
+            prepared.partition_names,
+            journal_slot_size_bytes,
+            self._new_id,
+            is_clean=prepared.is_clean,
+        )
+
+    @property
+    def services(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """What runs for as long as it is served."""
+        parts = self.deleter, self.index, self.keys, self.examiner
+        return *self.commit_log.services, *(part.serve for part in parts)
+
+    async def let_go(self, logs: Sequence[Log]) -> None:
+        """Nobody is served from these any more. Who closes a deleted file last waits while the kernel takes back what
+        it has in memory, 0.2 s a GiB: a worker.
+        """
+        files = [segment.file for log in logs for segment in log.segments]
+        for log in logs:
+            self.caches.forget(log.segments)
+            log.let_go()
+        with suppress(StorageError):
+            await self.disk.run(files.clear)
+
+    def went_offline(self) -> None:
+        """Every partition answers with StorageError from now on."""
+        reason = str(self.disk.offline_reason)
+        self.index.stop()
+        for resident in self.partitions.values():
+            resident.close(lambda: StorageError(reason))
+
+    def note_unallocated(self, why: str | None) -> None:
+        """A segment did not get its space in advance: told once, it grows as any other."""
+        if why is not None and not self._has_told_unallocated:
+            self._has_told_unallocated = True
+            self.on_problem(f"{self.disk.path}: segments are not preallocated: {why}")
+
+    # Partitions come and go
+
+    def last_known(self, partition: TopicPartition) -> LastKnown:
+        """What recovery may believe about a partition that is about to be opened."""
+        stored = self.index.take_stored(index_key(partition))
+        return self.commit_log.last_known(key_of(partition), directory_name(partition), stored)
+
+    async def adopt(self, resident: Resident, last_known: LastKnown) -> None:
+        """A partition was opened, and recovered if need be. Raises StorageError."""
+        partition, log = resident.partition, resident.log
+        if log.damaged_from is None:
+            await self.index.take_stock(index_key(partition), log, last_known.stored)
+        self.disk.check_online()  # if it failed meanwhile, it has closed those it knew
+        self.partitions[partition] = resident
+        self.names.add(directory_name(partition))
+        self.commit_log.adopt(key_of(partition), directory_name(partition), log)
+        self.want_seal(resident)
+
+    def release(self, partitions: Sequence[TopicPartition]) -> None:
+        """They are about to be deleted: nothing more is done about them."""
+        for one in partitions:
+            del self.partitions[one]
+            self.commit_log.logs.pop(key_of(one), None)
+
+    async def abandon(self, partitions: Sequence[TopicPartition]) -> None:
+        """They were deleted."""
+        await self.index.forget_partitions(list(map(index_key, partitions)))
+        self.disown(list(map(directory_name, partitions)))
+        for one in partitions:
+            self.commit_log.points.pop(key_of(one), None)
+
+    async def forget(self, names: Sequence[str], is_known: Callable[[bytes], bool]) -> None:
+        """The partitions `names`, of topics that `is_known` denies, are no longer on disk."""
+        self.disown(names)
+        points = self.commit_log.points
+        for key in [key for key in points if not is_known(key[0])]:
+            del points[key]
+        await self.index.forget_unknown(is_known)
+
+    def disown(self, names: Sequence[str]) -> None:
+        """The partition directories `names` are gone, or left-overs of partitions that live elsewhere."""
+        self.names.difference_update(names)
+        self.commit_log.disown(names)
+
+    def index_later(self, resident: Resident) -> None:
+        """Store what the log of a partition has gathered, behind the answer to the round."""
+        self.index.note(index_key(resident.partition), resident.log)
+
+    def _index_was_replaced(self) -> None:
+        for resident in self.partitions.values():
+            for segment in resident.log.segments:
+                segment.summarised_size_bytes = 0
+
+    # The end
+
+    async def shut_down(self) -> None:
+        """Everything is answered: flush it, say so on disk and let go of the dir."""
+        disk, commit_log = self.disk, self.commit_log
+        is_online = disk.offline_reason is None
+        sound = [one for one in self.partitions.values() if is_online and one.log.damaged_from is None]
+        await self.index.close({index_key(one.partition): one.log for one in sound})
+        if is_online:
+            with suppress(StorageError):  # the next start scans it
+                await commit_log.flusher.flush([one.log for one in self.partitions.values()])
+                await disk.run(partial(_leave, [one.log for one in sound]))
+                await commit_log.checkpoint()
+                if commit_log.has_all_recovered:  # a partition nobody opened since a crash still needs its scan
+                    await disk.run(partial(write_clean_marker, disk.filesystem, disk.path))
+        if self._prepared is not None:
+            self._prepared.lock.release()
+
+
+def _leave(logs: Sequence[Log]) -> None:
+    for log in logs:
+        log.leave()
+
+
+def index_key(partition: TopicPartition) -> bytes:
+    """What the index of a log dir calls it."""
+    return partition_key(partition.topic_id, partition.partition)

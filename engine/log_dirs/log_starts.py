@@ -1,0 +1,114 @@
+"""Log starts that move, and what becomes of the segments below them.
+
+Announced in the journal before they take effect (RULES J2), so that no replay brings back what is gone. What may go is
+decided by whoever asks for it.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain, repeat
+from typing import NamedTuple
+
+from engine.commit.journal_format import Barrier, BarrierKind
+from engine.log_dirs.log_dir import LogDir, Resident, index_key
+from engine.logs.segment import Segment
+from engine.logs.set_aside import set_aside
+from engine.stats import Reason
+
+SET_ASIDE_TOGETHER_MAX = 16  # logs, a job of a worker
+
+
+class Move(NamedTuple):
+    """Of a log start to `offset`; `reasons` has why each segment goes, as far as it is not because of the log start."""
+
+    resident: Resident
+    offset: int
+    reasons: Sequence[Reason] = ()
+
+
+class _Gone(NamedTuple):
+    """Segments that are no part of a log any more."""
+
+    resident: Resident
+    directory: str
+    segments: Sequence[Segment]
+
+
+async def move_log_starts(log_dir: LogDir, moves: Sequence[Move]) -> None:
+    """Serve nothing below these offsets any more, and remove the segments that end there or before.
+
+    One barrier for all of them. The files are set aside behind it and deleted after the topic's delay; readers in
+    flight keep them open. An offset that the log has not got (any more) is left alone. Raises StorageError.
+    """
+    if not moves:
+        return
+    # A log that ends below its start would be taken for damaged. Before, so that appends wait for little.
+    await log_dir.commit_log.flusher.flush([one.resident.log for one in moves if not _is_durable(one)])
+    async with log_dir.commit_log.alone():
+        moves = [one for one in moves if _can_move(log_dir, one)]
+        ahead = [one for one in moves if one.offset > one.resident.log.start_offset]
+        if ahead:
+            await log_dir.commit_log.announce([_barrier(one) for one in ahead])
+        gone = [_drop(log_dir, one) for one in moves]
+    for start in range(0, len(gone), SET_ASIDE_TOGETHER_MAX):
+        await _set_aside(log_dir, [one for one in gone[start : start + SET_ASIDE_TOGETHER_MAX] if one.segments])
+
+
+def _can_move(log_dir: LogDir, move: Move) -> bool:
+    """It may have been deleted meanwhile, or truncated, and appended to again."""
+    resident = move.resident
+    is_there = log_dir.partitions.get(resident.partition) is resident and move.offset <= resident.high_watermark
+    return is_there and _is_durable(move)
+
+
+def _is_durable(move: Move) -> bool:
+    return move.offset <= move.resident.log.durable_offset
+
+
+def _barrier(move: Move) -> Barrier:
+    partition = move.resident.partition
+    return Barrier(partition.topic_id, partition.partition, BarrierKind.LOG_START, move.offset)
+
+
+def _drop(log_dir: LogDir, move: Move) -> _Gone:
+    log = move.resident.log
+    segments = log.drop_below(max(move.offset, log.start_offset))
+    log_dir.caches.forget(segments)
+    reasons = chain(move.reasons, repeat(Reason.LOG_START))
+    for segment, reason in zip(segments, reasons, strict=False):
+        log_dir.stats.note_removed(reason, segment.size_bytes)
+    move.resident.announce_change()
+    return _Gone(move.resident, log.directory, segments)
+
+
+async def _set_aside(log_dir: LogDir, gone: Sequence[_Gone]) -> None:
+    """Appends go on meanwhile. What is left when the log dir is let go of is removed by whoever opens the log next."""
+    async with log_dir.commit_log.between_checkpoints():
+        if log_dir.is_closing:
+            return
+        # Another partition may have the directory of one that was deleted.
+        gone = [one for one in gone if log_dir.partitions.get(one.resident.partition) is one.resident]
+        of = [(one.directory, [segment.base_offset for segment in one.segments]) for one in gone]
+        found = await log_dir.disk.run(lambda: [set_aside(log_dir.disk.filesystem, *one) for one in of])
+    for one, paths in zip(gone, found, strict=True):
+        sizes_bytes = [segment.size_bytes for segment in one.segments]
+        delay_ms = one.resident.config.file_delete_delay_ms
+        log_dir.deleter.add(zip(paths, sizes_bytes, strict=False), delay_ms)
+        bases = [segment.base_offset for segment in one.segments]
+        await log_dir.index.forget(index_key(one.resident.partition), bases)
+
+
+async def roll(log_dir: LogDir, resident: Resident, end_offset: int) -> bool:
+    """Begin a segment at the end of a log, so that all before it may go; False if that is not `end_offset` any more.
+
+    Raises StorageError.
+    """
+    await log_dir.commit_log.flusher.flush([resident.log])  # so that appends wait for little
+    async with log_dir.commit_log.alone():
+        if resident.log.end.offset != end_offset or log_dir.partitions.get(resident.partition) is not resident:
+            return False
+        part = resident.stage_roll()
+        async with log_dir.disk.syncing([file for file in [part.synced_first] if file is not None]):
+            await log_dir.disk.run_between_rounds(partial(part.log.perform, part.chunks))
+        resident.rolled(part)
+        return True

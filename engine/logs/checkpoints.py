@@ -1,0 +1,106 @@
+"""The checkpoint file of a log dir: what is known to be durable, and what only the running broker knew.
+
+Pure but for reading and replacing the file as a whole. Format: docs/formats/log-dir.md. A file that fails its CRC is
+refused: without it, rot could be taken for a torn tail.
+"""
+
+from binascii import crc32
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from engine.api import TopicPartition
+from engine.errors import StoreRefused
+from engine.files.filesystem import FileSystem, read_small, replace_small
+from engine.logs.epochs import EpochStart
+
+CHECKPOINT = "checkpoint"
+OLDER_NAME = "recovery-points"  # version 1 had this name and nothing but the recovery points
+_VERSION_1 = "version=1"
+_VERSION_2 = "version=2"
+_VERSION_3 = "version=3"
+_LOST = " damaged"
+
+PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and created anew is another one
+
+
+def key_of(partition: TopicPartition) -> PartitionKey:
+    """What the log dir calls it."""
+    return partition.topic_id, partition.partition
+
+
+class PartitionCheckpoint(NamedTuple):
+    """One partition. Below `recovery_point` everything is durable in its segment files; no record below
+    `log_start_offset` is served; no producer has left state before `producers_from`; `epochs` tells which leader epoch
+    began where, as far as the recovery point. Below `compacted_to` offsets may have gaps; below `clean_to` every record
+    is the newest of its key there."""
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    producers_from: int = 0
+    epochs: tuple[EpochStart, ...] = ()
+    compacted_to: int = 0
+    clean_to: int = 0
+
+
+class Checkpoint(NamedTuple):
+    """A whole log dir; journal frames below `journal_sequence` are left-overs.
+
+    With `has_lost` the journal was found damaged, and some partition was not opened since.
+    """
+
+    journal_sequence: int
+    partitions: Mapping[PartitionKey, PartitionCheckpoint]
+    has_lost: bool = False
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    lines = [_VERSION_3, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
+    for (topic_id, number), one in sorted(checkpoint.partitions.items()):
+        epochs = ",".join(f"{start.epoch}:{start.start_offset}" for start in one.epochs)
+        offsets = f"{one.recovery_point} {one.log_start_offset} {one.producers_from} {one.compacted_to} {one.clean_to}"
+        lines.append(f"{topic_id.hex()} {number} {offsets} {epochs or '-'}")
+    body = "\n".join(lines).encode() + b"\n"
+    return body + b"crc32=%08x\n" % crc32(body)
+
+
+def decode(content: bytes, path: str) -> Checkpoint:
+    """Raises StoreRefused, naming `path`."""
+    body, _, crc = content.rpartition(b"crc32=")
+    if crc != b"%08x\n" % crc32(body):
+        raise StoreRefused(f"{path} is damaged; without it every segment would be scanned")
+    lines = body.decode().splitlines()
+    if lines[:1] == [_VERSION_1]:
+        return Checkpoint(0, dict(_partition_of_version_1(line) for line in lines[1:]))
+    if lines[:1] not in ([_VERSION_2], [_VERSION_3]):
+        raise StoreRefused(f"{path} was written by another version")
+    sequence = lines[1].removeprefix("journal ").removesuffix(_LOST)
+    return Checkpoint(int(sequence), dict(_partition(line) for line in lines[2:]), lines[1].endswith(_LOST))
+
+
+def _partition(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:
+    """Of version 2, or 3, which has two offsets more."""
+    topic_id, number, recovery_point, log_start, producers_from, *compaction, chain = line.split(" ")
+    pairs = [] if chain == "-" else [pair.split(":") for pair in chain.split(",")]
+    epochs = tuple(EpochStart(int(epoch), int(start)) for epoch, start in pairs)
+    return (bytes.fromhex(topic_id), int(number)), PartitionCheckpoint(
+        int(recovery_point), int(log_start), int(producers_from), epochs, *map(int, compaction)
+    )
+
+
+def _partition_of_version_1(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:
+    topic_id, number, recovery_point = line.split(" ")
+    return (bytes.fromhex(topic_id), int(number)), PartitionCheckpoint(int(recovery_point))
+
+
+def write_checkpoint(filesystem: FileSystem, path: str, checkpoint: Checkpoint) -> None:
+    """Durably replace the checkpoint of log dir `path`."""
+    replace_small(filesystem, path, CHECKPOINT, encode(checkpoint))
+
+
+def read_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
+    """Of log dir `path`; empty when none was ever written. Raises StoreRefused."""
+    for name in (CHECKPOINT, OLDER_NAME):
+        content = read_small(filesystem, f"{path}/{name}")
+        if content is not None:
+            return decode(content, f"{path}/{name}")
+    return Checkpoint(0, {})

@@ -1,0 +1,146 @@
+"""What is known for good of a sealed segment, and its file: docs/formats/footer.md. Pure but for reading it.
+
+A `Tally` counts and digests batches as they come, in an append or in a walk; a `Footer` is what it comes to. Two
+segments with the same digest hold the same batches (RULES S2).
+"""
+
+from binascii import crc32
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+
+from engine.api import NO_OFFSET, NO_TIMESTAMP_MS, TopicPartition
+from engine.batches.batch import BatchHeader
+from engine.errors import StorageError
+from engine.files.filesystem import FileSystem, Unreadable, read_small
+
+SUFFIX = ".footer"
+DIGEST_SIZE_BYTES = 32
+_VERSION_LINE = "version=1"
+_NONE = "-"
+_START = Struct(">qiibI")  # of a header: base offset, length, leader epoch, magic, CRC
+_INTEGERS = tuple(  # fields of a Footer, and what they are called in the file
+    (field, field.replace("_", "."))
+    for field in (
+        "generation",
+        "size_bytes",
+        "batches",
+        "records",
+        "first_offset",
+        "last_offset",
+        "first_timestamp_ms",
+        "max_timestamp_ms",
+    )
+)
+
+
+class FooterDamaged(Exception):
+    """Not what was written."""
+
+
+class Tally:
+    """What there is to say of the batches of a segment, in their order."""
+
+    __slots__ = (
+        "_digest",
+        "batches",
+        "first_offset",
+        "first_timestamp_ms",
+        "last_offset",
+        "max_timestamp_ms",
+        "records",
+    )
+
+    def __init__(self) -> None:
+        self.batches = self.records = 0
+        self.first_offset = self.last_offset = NO_OFFSET
+        self.first_timestamp_ms = self.max_timestamp_ms = NO_TIMESTAMP_MS
+        self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
+
+    def add(self, header: BatchHeader) -> None:
+        """The next batch."""
+        if not self.batches:
+            self.first_offset, self.first_timestamp_ms = header.base_offset, header.max_timestamp_ms
+        self.batches += 1
+        self.records += header.record_count
+        self.last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = header.max_timestamp_ms
+        self._digest.update(_START.pack(*header[:5]))
+
+    def footer(self, partition: TopicPartition, base_offset: int, size_bytes: int, generation: int = 0) -> "Footer":
+        """For a segment of which these were all batches."""
+        return Footer(
+            partition.topic_id,
+            partition.partition,
+            base_offset,
+            generation,
+            size_bytes,
+            self.batches,
+            self.records,
+            self.first_offset,
+            self.last_offset,
+            self.first_timestamp_ms,
+            self.max_timestamp_ms,
+            self._digest.digest(),
+        )
+
+
+class Footer(NamedTuple):
+    """The fields in the order of the file; no transaction can be aborted yet."""
+
+    topic_id: bytes
+    partition: int
+    base_offset: int
+    generation: int
+    size_bytes: int
+    batches: int
+    records: int
+    first_offset: int
+    last_offset: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    digest: bytes
+
+
+def footer_name(base_offset: int) -> str:
+    """Of the segment that begins there."""
+    return f"{base_offset:020d}{SUFFIX}"
+
+
+def encode(footer: Footer) -> bytes:
+    lines = [
+        _VERSION_LINE,
+        f"topic.id={footer.topic_id.hex()}",
+        f"partition={footer.partition}",
+        f"base.offset={footer.base_offset}",
+        *(f"{name}={getattr(footer, field)}" for field, name in _INTEGERS),
+        f"digest={footer.digest.hex()}",
+        f"aborted={_NONE}",
+    ]
+    body = "\n".join(lines).encode() + b"\n"
+    return body + b"crc32=%08x\n" % crc32(body)
+
+
+def decode(content: bytes, path: str) -> Footer:
+    """Raises FooterDamaged; StorageError, naming `path`, for one that another version wrote."""
+    body, _, crc = content.rpartition(b"crc32=")
+    if not body or crc != b"%08x\n" % crc32(body):
+        raise FooterDamaged(f"{path} fails its CRC")
+    lines = body.decode().splitlines()
+    if lines[0] != _VERSION_LINE:
+        raise StorageError(f"{path} was written by another version")
+    values = dict(line.split("=", 1) for line in lines)
+    owner = bytes.fromhex(values["topic.id"]), int(values["partition"]), int(values["base.offset"])
+    numbers = [int(values[name]) for _, name in _INTEGERS]
+    return Footer._make([*owner, *numbers, bytes.fromhex(values["digest"])])
+
+
+def read_footer(filesystem: FileSystem, directory: str, base_offset: int) -> Footer:
+    """Of a segment in a partition's directory. Raises FooterDamaged, also when there is none, and StorageError."""
+    path = f"{directory}/{footer_name(base_offset)}"
+    try:
+        content = read_small(filesystem, path)
+    except Unreadable as error:
+        raise FooterDamaged(f"{path}: {error}") from error
+    return decode(content or b"", path)

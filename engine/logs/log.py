@@ -1,0 +1,399 @@
+"""A partition's log: consecutive segments, where the next batch goes, and where to read.
+
+Appending has three parts, so that blocking work can run elsewhere while the loop stays the log's only owner: `stage`
+decides where stamped batches go (loop, no I/O), `perform` does the file operations (loop or worker, touches nothing
+but files), `commit` makes them part of the log (loop). A log knows nothing of durability, epochs of leaders or
+readers' isolation: its partition passes the position up to which a reader may see.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from zlib import crc32
+
+from engine.api import NO_TIMESTAMP_MS, CleanupPolicy, FileRange, LogConfig
+from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader
+from engine.errors import CorruptMessage, NotLoaded
+from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
+from engine.logs.epochs import EpochHistory
+from engine.logs.producer_snapshot import write_snapshot
+from engine.logs.producer_state import ProducerTable
+from engine.logs.segment import Segment, find_batch, segment_name
+from engine.logs.sparse_index import Entry, Summary
+
+GLANCES_MAX = 512  # headers the loop looks at to find a batch: some 0.2 ms
+FRESH_BYTES = 8 * 1024 * 1024  # what was written last is in memory
+INDEX_ENTRY_SIZE_BYTES = 12  # of Kafka's time index: segment.index.bytes means as many entries here
+SEGMENT_OFFSETS_MAX = 2**31 - 1  # Kafka's tools keep offsets relative to the segment in 32 bits
+
+
+class RollPolicy(NamedTuple):
+    """When a segment is full, as LogSegment.shouldRoll has it. `jitter_ms` spreads those that began together."""
+
+    segment_size_bytes: int
+    age_ms: int
+    jitter_ms: int
+    index_size_bytes: int
+    preallocates: bool
+
+    @classmethod
+    def of(cls, config: LogConfig) -> "RollPolicy":
+        age_ms = config.segment_age_ms
+        if CleanupPolicy.COMPACT in config.cleanup_policy:  # what is compacted is full segments (KIP-354)
+            age_ms = min(age_ms, config.max_compaction_lag_ms)
+        sizes = config.segment_size_bytes, age_ms, config.segment_jitter_ms
+        return cls(*sizes, config.segment_index_size_bytes, config.preallocate)
+
+
+class LogPosition(NamedTuple):
+    """A place between two batches, and the greatest timestamp of the log before it."""
+
+    offset: int
+    segment_base_offset: int
+    position: int
+    max_timestamp_ms: int
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Consecutive batches for one segment, with their final base offsets and epochs in the buffers and headers alike.
+
+    `file` is None while the segment is still to be created, or opened.
+    """
+
+    base_offset: int
+    file: File | None
+    position: int
+    batches: list[memoryview] = field(default_factory=list)
+    headers: list[BatchHeader] = field(default_factory=list)
+    size_bytes: int = 0
+    rolls: bool = False
+    begun_ms: int = NO_TIMESTAMP_MS
+    producers: ProducerTable | None = None  # as they were before a chunk that rolls
+    allocate_bytes: int = 0  # for a new segment
+    unallocated: str | None = None  # why it was not
+
+    def add(self, batch: memoryview, header: BatchHeader) -> None:
+        self.batches.append(batch)
+        self.headers.append(header)
+        self.size_bytes += len(batch)
+
+
+class Log:
+    """The segments of one partition, at least one, the last of them active; nothing below `start_offset` is served."""
+
+    def __init__(
+        self, filesystem: FileSystem, directory: str, segments: Sequence[Segment], start_offset: int = 0
+    ) -> None:
+        self.directory = directory
+        self.segments = list(segments)
+        self.epochs = EpochHistory()
+        self.start_offset = start_offset
+        self.damaged_from: int | None = None
+        self.compacted_to = 0  # below it offsets may have gaps
+        self.clean_to = 0  # every record below it is the newest of its key there
+        self.replacements = 0  # of segments, so far
+        self.journaled_offset = 0  # the journal has appends up to here
+        self.producers = ProducerTable()
+        self.problems: list[str] = []  # found when it was opened, for the operator
+        self.unindexed: list[tuple[int, Entry]] = []  # with the base offset of its segment
+        self.has_spare = False  # the active segment may have been given more space than it holds
+        self._filesystem = filesystem
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._end = self._flushed = self._end_position(NO_TIMESTAMP_MS)
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def active_file(self) -> File:
+        """Open as long as something written to it is not durable."""
+        file = self.segments[-1].file
+        assert file is not None
+        return file
+
+    def path_of(self, base_offset: int) -> str:
+        return f"{self.directory}/{segment_name(base_offset)}"
+
+    @property
+    def end(self) -> LogPosition:
+        """Behind the last committed batch."""
+        return self._end
+
+    @property
+    def flushed_offset(self) -> int:
+        """Below it everything is durable in the segment files themselves, whatever a journal has."""
+        return self._flushed.offset
+
+    @property
+    def durable_offset(self) -> int:
+        """Below it everything is durable, in the segment files or in the journal, or is if the round in flight is."""
+        return max(self._flushed.offset, self.journaled_offset)
+
+    @property
+    def leans_on_journal(self) -> bool:
+        """Whether something durable is durable in the journal alone."""
+        return self.journaled_offset > self._flushed.offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """How much of the active segment is not."""
+        flushed, end = self._flushed, self._end
+        return end.position - (flushed.position if flushed.segment_base_offset == end.segment_base_offset else 0)
+
+    def note_flushed(self, end: LogPosition) -> None:
+        """The active segment of `end` was synced after everything below `end` had been written."""
+        self._flushed = max(self._flushed, end)
+
+    def _end_position(self, max_timestamp_ms: int) -> LogPosition:
+        active = self.segments[-1]
+        return LogPosition(active.end_offset, active.base_offset, active.size_bytes, max_timestamp_ms)
+
+    def stage(
+        self, batches: list[memoryview], headers: list[BatchHeader], policy: RollPolicy, now_ms: int
+    ) -> list[Chunk]:
+        """Where `batches`, which continue the log, will go; rolls to a new segment before one that does not fit."""
+        active = self.segments[-1]
+        if active.begun_ms == NO_TIMESTAMP_MS:
+            active.begun_ms = now_ms
+        end, size_bytes = active.size_bytes, sum(map(len, batches))
+        if (
+            end + size_bytes <= policy.segment_size_bytes
+            and headers[-1].next_offset - active.base_offset <= SEGMENT_OFFSETS_MAX
+            and not (end and any(self._is_active_old(header, policy, now_ms) for header in headers))
+        ):
+            return [Chunk(active.base_offset, active.file, end, batches, headers, size_bytes)]
+        return self._stage_rolling(batches, headers, policy, now_ms)
+
+    def _stage_rolling(
+        self, batches: Sequence[memoryview], headers: Sequence[BatchHeader], policy: RollPolicy, now_ms: int
+    ) -> list[Chunk]:
+        active = self.segments[-1]
+        chunk = Chunk(active.base_offset, active.file, active.size_bytes)
+        chunks = [chunk]
+        for batch, header in zip(batches, headers, strict=True):
+            end = chunk.position + chunk.size_bytes
+            if end and (
+                end + len(batch) > policy.segment_size_bytes
+                or header.next_offset - chunk.base_offset > SEGMENT_OFFSETS_MAX
+                or (chunk.base_offset == active.base_offset and self._is_active_old(header, policy, now_ms))
+            ):
+                chunk = Chunk(header.base_offset, None, 0, rolls=True, begun_ms=now_ms)
+                chunk.allocate_bytes = policy.segment_size_bytes if policy.preallocates else 0
+                chunks.append(chunk)
+            chunk.add(batch, header)
+        return chunks if chunks[0].batches else chunks[1:]
+
+    def stage_roll(self, policy: RollPolicy) -> Chunk:
+        """A segment behind the end that holds nothing yet."""
+        chunk = Chunk(self._end.offset, None, 0, rolls=True)
+        chunk.allocate_bytes = policy.segment_size_bytes if policy.preallocates else 0
+        return chunk
+
+    def _is_active_old(self, header: BatchHeader, policy: RollPolicy, now_ms: int) -> bool:
+        """Old by the timestamps of its first batch and of this one, by the clock if they have none; or its index full.
+
+        What the same round has put before `header` does not count: it is no older than this.
+        """
+        active = self.segments[-1]
+        if not active.size_bytes:
+            return False
+        first_ms, last_ms = active.first_timestamp_ms, header.max_timestamp_ms
+        if first_ms == NO_TIMESTAMP_MS or last_ms == NO_TIMESTAMP_MS:
+            first_ms, last_ms = active.begun_ms, now_ms
+        if active.entries >= max(1, policy.index_size_bytes // INDEX_ENTRY_SIZE_BYTES - 1):
+            return True
+        age_ms = policy.age_ms
+        if policy.jitter_ms:
+            jitter_ms = crc32(self.path_of(active.base_offset).encode()) % (policy.jitter_ms + 1)
+            age_ms -= min(jitter_ms, age_ms)
+        return last_ms - first_ms > age_ms
+
+    def drop_below(self, offset: int) -> list[Segment]:
+        """Begin at `offset`; returns the segments that are wholly below it, which are no part of the log any more."""
+        self.start_offset = offset
+        gone = [one for one in self.segments[:-1] if one.end_offset <= offset]
+        del self.segments[: len(gone)], self._bases[: len(gone)]
+        self.epochs = self.epochs.since(self._bases[0])  # batches below the log start share a segment with it
+        return gone
+
+    def replace(self, gone: Sequence[Segment], fresh: Segment) -> None:
+        """`fresh` takes the place of these consecutive segments, from the base of the first to the end of the last."""
+        first = self.segments.index(gone[0])
+        assert self.segments[first : first + len(gone)] == list(gone)
+        assert (fresh.base_offset, fresh.end_offset) == (gone[0].base_offset, gone[-1].end_offset)
+        self.segments[first : first + len(gone)] = [fresh]
+        self._bases[first : first + len(gone)] = [fresh.base_offset]
+        self.replacements += 1
+
+    def perform(self, chunks: Sequence[Chunk]) -> None:
+        """Write them. DiskFull: nothing was written, the log is as before. Any other OSError: nobody can tell."""
+        closing = self.segments[-1].file
+        is_untouched = True
+        try:
+            for chunk in chunks:
+                if chunk.file is None:
+                    chunk.file = self._create_next(closing, chunk) if chunk.rolls else self._open(chunk.base_offset)
+                closing = chunk.file
+                if chunk.batches:
+                    chunk.file.write_at(chunk.batches, chunk.position)
+                is_untouched = False
+        except DiskFull as error:
+            if not is_untouched:
+                raise OSError(error.errno, error.strerror) from error
+            self._withdraw(chunks[0])
+            raise
+
+    def _open(self, base_offset: int) -> File:
+        return self._filesystem.open(self.path_of(base_offset))
+
+    def _create_next(self, closing: File | None, chunk: Chunk) -> File:
+        """A segment begins only when all before it is durable: a torn tail can then be in the last one only (L5).
+
+        A file that is not open has nothing to sync: `close_file` saw to that.
+        """
+        if closing is not None:
+            closing.fdatasync()
+        if self.has_spare or chunk.allocate_bytes:
+            (closing or self._open(self.segments[-1].base_offset)).trim()
+        if chunk.producers:
+            write_snapshot(self._filesystem, self.directory, chunk.base_offset, chunk.producers)
+        file = self._filesystem.open(self.path_of(chunk.base_offset), create=True)
+        if chunk.allocate_bytes:
+            chunk.unallocated = preallocate(file, chunk.allocate_bytes)
+        self._filesystem.sync_dir(self.directory)
+        return file
+
+    def preallocate(self, size_bytes: int) -> str | None:
+        """Take the space for an active segment that is empty; returns why not. For a worker."""
+        self.has_spare = True
+        return None if self.active.size_bytes else preallocate(self._open(self.active.base_offset), size_bytes)
+
+    def _withdraw(self, chunk: Chunk) -> None:
+        """Remove the segment that was created for `chunk` in vain: later offsets may still go to the one before it."""
+        if chunk.rolls and chunk.file is not None:
+            self._filesystem.unlink(self.path_of(chunk.base_offset))
+            self._filesystem.sync_dir(self.directory)
+
+    def commit(self, chunks: Sequence[Chunk]) -> None:
+        """The chunks are in their files: they belong to the log now."""
+        newest_ms = self._end.max_timestamp_ms
+        for chunk in chunks:
+            if chunk.rolls:
+                assert chunk.file is not None
+                self.segments.append(Segment(chunk.base_offset, chunk.file))
+                self._bases.append(chunk.base_offset)
+                self.note_flushed(self._end_position(newest_ms))  # a segment begins when all before it is durable
+                self.segments[-1].begun_ms = chunk.begun_ms
+                self.has_spare = bool(chunk.allocate_bytes)
+            active = self.segments[-1]
+            assert active.base_offset == chunk.base_offset
+            active.file = chunk.file
+            if not chunk.headers:
+                continue
+            first = chunk.headers[0]
+            active.mark(first.base_offset, chunk.position)
+            self.epochs.note(first.leader_epoch, first.base_offset)  # a round is of one epoch
+            for header in chunk.headers:
+                assert header.base_offset == active.end_offset, "offsets of a log have no gap"
+                entry = active.add(header)
+                if entry is not None:
+                    self.unindexed.append((chunk.base_offset, entry))
+                if header.max_timestamp_ms > newest_ms:
+                    newest_ms = header.max_timestamp_ms
+        self._end = self._end_position(newest_ms)
+
+    def leave(self) -> None:
+        """Write down the producers of now, unless there are none, and give back what space is left. For a worker;
+        nothing is appended any more."""
+        if self.producers:
+            write_snapshot(self._filesystem, self.directory, self._end.offset, self.producers)
+        if self.has_spare:
+            self._open(self.active.base_offset).trim()
+
+    def segment_of(self, offset: int) -> Segment:
+        """The one that holds, or would hold, `offset`."""
+        return self.segments[bisect_right(self._bases, offset) - 1]
+
+    def let_go(self) -> None:
+        """The log was deleted, or opened anew: its descriptors go with the reads in flight, whoever still knows it."""
+        self.segments.clear()
+        self._bases.clear()
+        self._flushed = self._end  # whoever was to flush it has nothing to do
+
+    def recovered(self) -> None:
+        """The segments were filled, or dropped, and synced by recovery: take stock of them."""
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._end = self._flushed = self._end_position(max(segment.max_timestamp_ms for segment in self.segments))
+
+    def end_in(self, segment: Segment, limit: LogPosition) -> int:
+        """Where the part of `segment` below `limit` ends."""
+        return limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
+
+    def read(self, offset: int, max_size_bytes: int, limit: LogPosition, *, at_least_one: bool) -> FileRange | None:
+        """Bytes of one segment from the batch that holds `offset`, below `limit`; None when there are none to give.
+
+        Cut by bytes, as Kafka's LogSegment.read does; but never within the first batch: Kafka replaces a first batch
+        that does not fit by an empty set (ReplicaManager.readFromLog). Raises NotLoaded.
+        """
+        if offset >= limit.offset or (not at_least_one and max_size_bytes < HEADER_SIZE_BYTES):
+            return None
+        segment = self.segment_of(offset)
+        file, start = segment.file, segment.start_for_offset(offset)
+        if file is None or start is None:
+            raise NotLoaded
+        end = self.end_in(segment, limit)
+        try:
+            position, first_size_bytes = find_batch(_cached(file), start, end, offset, self.compacted_to, GLANCES_MAX)
+        except CorruptMessage:
+            raise NotLoaded from None  # a worker finds out who is wrong
+        if max_size_bytes < first_size_bytes and not at_least_one:
+            return None
+        checked_end = min(segment.checked_end(position), end)
+        size_bytes = min(max(max_size_bytes, first_size_bytes), checked_end - position)
+        if size_bytes < first_size_bytes:
+            raise NotLoaded
+        is_fresh = segment.checked_from <= position >= segment.size_bytes - FRESH_BYTES
+        if not is_fresh and not file.is_cached(position, size_bytes):
+            raise NotLoaded  # sent now, it would keep the loop waiting wherever a page is missing
+        return FileRange(file, position, size_bytes)
+
+    def may_hold(self, timestamp_ms: int, limit: LogPosition) -> list[Segment]:
+        """The segments below `limit` in which a record with a timestamp >= `timestamp_ms` can be."""
+        return [
+            segment
+            for segment in self.segments
+            if segment.max_timestamp_ms >= timestamp_ms and segment.base_offset <= limit.segment_base_offset
+        ]
+
+    def summary_of(self, segment: Segment) -> Summary:
+        """For the stored index."""
+        return segment.summary(self.epochs.epoch_of(segment.end_offset - 1))
+
+    # What can be had again
+
+    def close_file(self, segment: Segment) -> bool:
+        """Unless something is not durable in it yet: an error of the disk must not get lost."""
+        if segment is self.segments[-1] and self._flushed.offset < self._end.offset:
+            return False
+        segment.file = None
+        return True
+
+
+def _cached(file: File) -> Callable[[int, int], bytes]:
+    """Reads what is in memory; NotLoaded when a header's worth is not."""
+
+    def read(position: int, size_bytes: int) -> bytes:
+        data = file.read_cached(position, size_bytes)
+        if data is None or len(data) < min(size_bytes, HEADER_SIZE_BYTES):
+            raise NotLoaded
+        return data
+
+    return read

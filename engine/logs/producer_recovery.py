@@ -1,0 +1,56 @@
+"""Finding out, when a log is opened, what its producers last wrote: from the newest sound snapshot and the log itself.
+
+Runs on a worker, on a log that nobody uses yet. Snapshots are believed only up to their CRC; batches are in the log or
+they are not, so what a crash took away from the log is gone from the state as well.
+"""
+
+from collections.abc import Iterator
+
+from engine.batches.batch import BatchHeader
+from engine.errors import CorruptMessage
+from engine.files.filesystem import FileSystem, Unreadable
+from engine.logs.log import Log
+from engine.logs.producer_snapshot import SnapshotDamaged, read_snapshot, snapshot_name, snapshot_offsets
+from engine.logs.producer_state import ProducerTable, rebuilt
+from engine.logs.segment import walk_headers
+from engine.logs.sparse_index import START
+
+
+def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> None:
+    """Fill `log.producers`. No batch below `producers_from` matters. What was found damaged goes to `log.problems`."""
+    end = log.end.offset
+    offsets = snapshot_offsets(filesystem, log.directory)
+    _remove_above(filesystem, log.directory, offsets, end)
+    for offset in reversed(offsets):
+        if producers_from < offset <= end:
+            try:
+                table = read_snapshot(filesystem, log.directory, offset)
+            except SnapshotDamaged as damage:
+                name = f"{log.directory}/{snapshot_name(offset)}"
+                log.problems.append(f"{name} is damaged ({damage}): the state of producers is read from the log")
+            else:
+                log.producers = rebuilt(table, _headers_from(filesystem, log, offset))
+                return
+    log.producers = rebuilt(ProducerTable(), _headers_from(filesystem, log, producers_from))
+
+
+def _remove_above(filesystem: FileSystem, directory: str, offsets: list[int], end: int) -> None:
+    """Snapshots of what the log has lost: one day it would reach their offsets again, with other batches."""
+    above = [offset for offset in offsets if offset > end]
+    for offset in above:
+        filesystem.unlink(f"{directory}/{snapshot_name(offset)}")
+    if above:
+        filesystem.sync_dir(directory)
+
+
+def _headers_from(filesystem: FileSystem, log: Log, offset: int) -> Iterator[BatchHeader]:
+    for segment in log.segments:
+        if segment.end_offset > offset:
+            start = segment.start_for_offset(offset) or START  # known where the segment was walked just now
+            file = filesystem.open(log.path_of(segment.base_offset))
+            try:
+                for at in walk_headers(file, start[1], segment.size_bytes):
+                    if at.header.base_offset >= offset:
+                        yield at.header
+            except (CorruptMessage, Unreadable) as damage:
+                log.problems.append(f"{log.path_of(segment.base_offset)}: {damage}: producers are known in part only")

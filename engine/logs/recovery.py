@@ -1,0 +1,207 @@
+"""Opening a log: read what is on disk, believe only what adds up, and tell a torn tail from rot (RULES L5).
+
+A segment of which the index has a summary that fits is not read. Of the others, headers are walked; after an unclean
+stop every batch from the segment of the recovery point on is checked by its CRC, whatever the index says. Bytes that
+are no batch are cut only where a crash can have left them: after an unclean stop, in the last segment, at or above the
+recovery point; what was cut is told. Anywhere else acknowledged data may have been lost: the log is opened up to there
+and marked as damaged, and nothing on disk is touched. Runs on a worker; changes no log that is in use.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from engine.batches.batch import BatchHeader, has_right_crc
+from engine.errors import CorruptMessage
+from engine.files.filesystem import ASIDE_SUFFIX, File, FileSystem, Unreadable
+from engine.logs.checkpoints import PartitionCheckpoint
+from engine.logs.footer import SUFFIX as FOOTER_SUFFIX
+from engine.logs.footer import FooterDamaged, footer_name, read_footer
+from engine.logs.log import Log
+from engine.logs.producer_recovery import recover_producers
+from engine.logs.segment import DELETED_SUFFIX, Segment, may_follow, segment_bases, segment_name, walk_headers
+from engine.logs.sparse_index import Stored
+from engine.logs.swap import finish_swaps
+
+
+class LastKnown(NamedTuple):
+    """What the log dir says about a partition."""
+
+    is_clean: bool
+    checkpoint: PartitionCheckpoint = PartitionCheckpoint()
+    stored: Stored = Stored()
+    may_cut: bool = True  # not when the journal has lost something: a torn tail may be all that is left of it
+
+
+def create_log(filesystem: FileSystem, directory: str) -> Log:
+    """The first segment of a new partition; its directory exists, and is the caller's to sync."""
+    file = filesystem.open(f"{directory}/{segment_name(0)}", create=True)
+    return Log(filesystem, directory, [Segment(0, file)])
+
+
+def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> Log:
+    """The log as far as it can be served; `damaged_from` is set when that is not all there should be."""
+    finish_swaps(filesystem, directory)
+    bases = segment_bases(filesystem, directory)
+    if not bases:
+        log = create_log(filesystem, directory)
+        filesystem.sync_dir(directory)
+        if last_known.checkpoint.recovery_point > 0:
+            log.damaged_from = 0
+        return log
+    start_offset = last_known.checkpoint.log_start_offset
+    if bases[0] > start_offset:  # the first segment is missing
+        log = Log(filesystem, directory, [Segment(start_offset)], start_offset)
+        log.damaged_from = start_offset
+        return log
+    bases = _tidied(filesystem, directory, bases, start_offset)
+    segments = [Segment(base) for base in bases]
+    log = Log(filesystem, directory, segments, start_offset)
+    log.compacted_to, log.clean_to = last_known.checkpoint.compacted_to, last_known.checkpoint.clean_to
+    for one in last_known.checkpoint.epochs:
+        if one.start_offset < log.compacted_to:  # their first batches may be gone
+            log.epochs.note(*one)
+    sound = 0
+    is_damaged = False
+    while sound < len(segments) and not is_damaged:
+        is_damaged = not _take_in(filesystem, log, sound, last_known)
+        sound += 1
+    del log.segments[sound:]
+    is_damaged = _note_footers(filesystem, log, bases, is_damaged=is_damaged)
+    if not last_known.is_clean:
+        filesystem.open(
+            log.path_of(log.active.base_offset)
+        ).fdatasync()  # what only the page cache held must be durable before it is served
+        filesystem.sync_dir(directory)  # and so must the names of files that a killed process had just made
+        log.has_spare = True  # only a clean stop gave it back for sure
+    log.recovered()
+    log.epochs = log.epochs.since(bases[0])
+    if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, start_offset):
+        log.damaged_from = log.end.offset
+    recover_producers(filesystem, log, last_known.checkpoint.producers_from)
+    return log
+
+
+def _tidied(filesystem: FileSystem, directory: str, bases: list[int], start_offset: int) -> list[int]:
+    """Delete what a move of the log start has left, the oldest first; returns the segments that count."""
+    left = [name for name in filesystem.list_dir(directory) if name.endswith(DELETED_SUFFIX)]
+    gone = [base for base, end in pairwise(bases) if end <= start_offset]
+    for name in [*left, *map(segment_name, gone)]:
+        filesystem.unlink(f"{directory}/{name}")
+    if left or gone:
+        filesystem.sync_dir(directory)
+    return bases[len(gone) :]
+
+
+def _note_footers(filesystem: FileSystem, log: Log, bases: Sequence[int], *, is_damaged: bool) -> bool:
+    """Note what is sealed; True when something is missing of it. What is appended to has no footer (any more)."""
+    names = [name for name in filesystem.list_dir(log.directory) if FOOTER_SUFFIX in name]
+    sealed = {int(name.partition(".")[0]) for name in names if name.endswith(FOOTER_SUFFIX)}
+    gone = [name for name in names if name.endswith(ASIDE_SUFFIX) or int(name.partition(".")[0]) not in bases]
+    for segment in log.segments:
+        segment.is_sealed = segment.base_offset in sealed
+    if log.active.is_sealed and not is_damaged:
+        name = footer_name(log.active.base_offset)
+        try:
+            footer = read_footer(filesystem, log.directory, log.active.base_offset)
+            is_damaged = footer.size_bytes != log.active.size_bytes
+        except FooterDamaged as damage:
+            log.problems.append(f"{log.directory}/{name}: {damage}")
+        if not is_damaged:
+            gone.append(name)
+            log.active.is_sealed = False
+    for name in gone:
+        filesystem.unlink(f"{log.directory}/{name}")
+    if gone:
+        filesystem.sync_dir(log.directory)
+    return is_damaged
+
+
+def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnown) -> bool:
+    """Adopt or scan one segment; False when the log is damaged within it or right behind it."""
+    segment = log.segments[number]
+    is_last = number == len(log.segments) - 1
+    next_base = None if is_last else log.segments[number + 1].base_offset
+    path = log.path_of(segment.base_offset)
+    if _believe(log, segment, filesystem.size(path), next_base, last_known):
+        return True
+    file = filesystem.open(path)
+    verify = not last_known.is_clean and (next_base is None or next_base > last_known.checkpoint.recovery_point)
+    if verify:
+        file.sync_and_forget()
+    if _scan(log, segment, file, last_known.stored.indexed_to, verify=verify):
+        return next_base is None or segment.end_offset == next_base
+    if (
+        last_known.is_clean
+        or not last_known.may_cut
+        or not is_last
+        or segment.is_damaged
+        or segment.end_offset < last_known.checkpoint.recovery_point
+    ):
+        return False
+    torn_bytes = file.size() - segment.size_bytes
+    log.problems.append(
+        f"{path}: {torn_bytes} bytes behind offset {segment.end_offset} are no batch, as a crash leaves what was not "
+        "durable yet: cut off"
+    )
+    file.truncate(segment.size_bytes)
+    return True
+
+
+def _believe(log: Log, segment: Segment, size_bytes: int, next_base: int | None, last_known: LastKnown) -> bool:
+    """Believe the summary of the index, if nothing on disk speaks against it, instead of walking the segment."""
+    checkpoint = last_known.checkpoint
+    summary = last_known.stored.summaries.get(segment.base_offset)
+    if summary is None or summary.size_bytes != size_bytes:
+        return False
+    if next_base is None:
+        is_sound = last_known.is_clean and summary.end_offset >= checkpoint.recovery_point
+    else:
+        is_sound = summary.end_offset == next_base and (last_known.is_clean or next_base <= checkpoint.recovery_point)
+    epochs = [one for one in checkpoint.epochs if one.start_offset < summary.end_offset]
+    knows_epochs = not summary.size_bytes or (epochs and epochs[-1].epoch == summary.leader_epoch)
+    if not is_sound or not knows_epochs:
+        return False
+    for one in epochs:
+        log.epochs.note(*one)
+    segment.believe(summary)
+    return True
+
+
+def _scan(log: Log, segment: Segment, file: File, indexed_to: int, *, verify: bool) -> bool:
+    """Add batch after batch; False at the first bytes that are not the next one."""
+    try:
+        for at in walk_headers(file, 0, file.size()):
+            if not _continues(log, segment, at.header):
+                return False
+            if verify:
+                stored = file.read_at(at.position, at.header.size_bytes)
+                if len(stored) < at.header.size_bytes or not has_right_crc(memoryview(stored), at.header):
+                    return False
+            log.epochs.note(at.header.leader_epoch, at.header.base_offset)
+            entry = segment.add(at.header)
+            if entry is not None and entry.offset >= indexed_to:
+                log.unindexed.append((segment.base_offset, entry))
+    except CorruptMessage:
+        return False
+    except Unreadable as error:
+        segment.is_damaged = True  # no crash leaves that: what is behind may have been acknowledged
+        log.problems.append(f"{log.path_of(segment.base_offset)}, behind offset {segment.end_offset}: {error}")
+        return False
+    finally:
+        segment.checked_from = 0 if verify else segment.size_bytes
+    return True
+
+
+def _continues(log: Log, segment: Segment, header: BatchHeader) -> bool:
+    if header.next_offset <= log.compacted_to:
+        return (
+            may_follow(header.base_offset, segment.end_offset, log.compacted_to)
+            and 0 <= header.record_count <= header.last_offset_delta + 1
+            and header.leader_epoch == log.epochs.epoch_of(header.next_offset - 1)
+        )
+    return (
+        header.base_offset == segment.end_offset
+        and header.record_count == header.last_offset_delta + 1 > 0
+        and header.leader_epoch >= log.epochs.latest
+    )

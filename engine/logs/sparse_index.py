@@ -1,0 +1,118 @@
+"""Where to start reading a segment for an offset or a timestamp.
+
+Pure. It answers with the position of *some* batch at or before the one looked for; the reader walks on from there by
+batch headers and believes those, never the index. The stored form is another module's (engine.index.rows).
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+INTERVAL_BYTES = 4096  # index.interval.bytes of Kafka
+INTERVAL_RECORDS = 1000
+ENTRIES_MAX = 16 * 1024
+THIN_ENTRIES_MAX = 1024
+
+START = (-1, 0)  # nothing is known: from the beginning of the segment
+
+
+class Entry(NamedTuple):
+    """A batch begins here; the timestamp is the greatest of the segment up to and including this batch."""
+
+    offset: int
+    position: int
+    max_timestamp_ms: int
+
+
+class Summary(NamedTuple):
+    """What there is to know of a whole segment: the first timestamp is the greatest of the first batch, the leader
+    epoch that of the last."""
+
+    size_bytes: int
+    end_offset: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    leader_epoch: int
+
+
+class Stored(NamedTuple):
+    """What the index says about a partition that is about to be opened."""
+
+    indexed_to: int = 0
+    summaries: Mapping[int, Summary] = MappingProxyType({})
+    keys_to: int = 0
+
+
+class SparseIndex:
+    """Up to ENTRIES_MAX entries of 24 bytes: when there are more, every other one goes and the rest lie wider apart.
+
+    Few can be that dense at once: of the others `thin` leaves THIN_ENTRIES_MAX (engine.logs.recently_used).
+    It knows the segment from `start_position` on; below, the answer is None: the store has to be asked.
+    """
+
+    __slots__ = ("_interval_bytes", "_max_timestamps_ms", "_offsets", "_positions", "next_position", "start_position")
+
+    def __init__(self, start_position: int = 0) -> None:
+        self.start_position = start_position
+        self.next_position = start_position  # a batch that begins before it needs no entry
+        self._interval_bytes = INTERVAL_BYTES
+        self._offsets = array("q")
+        self._positions = array("q")
+        self._max_timestamps_ms = array("q")
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, base_offset: int, position: int, max_timestamp_so_far_ms: int) -> None:
+        """Note a batch; the timestamp is the greatest of the segment up to and including this batch."""
+        if position < self.next_position:
+            return
+        if len(self._offsets) == ENTRIES_MAX:
+            self._halve()
+        self._offsets.append(base_offset)
+        self._positions.append(position)
+        self._max_timestamps_ms.append(max_timestamp_so_far_ms)
+        self.next_position = position + self._interval_bytes
+
+    @property
+    def is_dense(self) -> bool:
+        return len(self._offsets) > THIN_ENTRIES_MAX
+
+    def thin(self) -> None:
+        """Be dense no longer."""
+        while self.is_dense:
+            self._halve()
+
+    def _halve(self) -> None:
+        for column in (self._offsets, self._positions, self._max_timestamps_ms):
+            del column[1::2]
+        self._interval_bytes *= 2
+        self.next_position = self._positions[-1] + self._interval_bytes
+
+    def completed(self, before: Sequence[Entry]) -> "SparseIndex":
+        """Itself with the entries of the segment's start, as stored, before its own."""
+        whole = SparseIndex()
+        own = zip(self._offsets, self._positions, self._max_timestamps_ms, strict=True)
+        for offset, position, max_timestamp_ms in [
+            *(one for one in before if one.position < self.start_position),
+            *own,
+        ]:
+            whole.add(offset, position, max_timestamp_ms)
+        return whole
+
+    def before_offset(self, offset: int) -> tuple[int, int] | None:
+        """(Offset, position) of the last known batch that begins at or before `offset`."""
+        entry = bisect_right(self._offsets, offset) - 1
+        return self._at(entry)
+
+    def before_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(Offset, position) of the last known batch before which, it included, all timestamps are below this one."""
+        entry = bisect_left(self._max_timestamps_ms, timestamp_ms) - 1
+        return self._at(entry)
+
+    def _at(self, entry: int) -> tuple[int, int] | None:
+        if entry >= 0:
+            return self._offsets[entry], self._positions[entry]
+        return None if self.start_position else START

@@ -1,0 +1,69 @@
+"""A compacted segment takes the place of those it was made of, in steps a crash may come between.
+
+File operations for a worker, and what is to be done about them when a log is opened: docs/formats/compaction.md. The
+names are Kafka's: `.cleaned` counts for nothing, `.swap` counts already. That the checkpoint is ahead of it is the
+caller's to see to (RULES J2).
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from engine.errors import CorruptMessage
+from engine.files.filesystem import FileSystem, Unreadable
+from engine.logs.footer import footer_name
+from engine.logs.segment import SUFFIX, segment_bases, segment_name, walk_headers
+from engine.logs.set_aside import set_aside
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+
+def cleaned_path(directory: str, base_offset: int) -> str:
+    """Of a segment that is being made."""
+    return f"{directory}/{segment_name(base_offset)}{CLEANED_SUFFIX}"
+
+
+def drop_cleaned(filesystem: FileSystem, directory: str, base_offset: int) -> None:
+    """It is not wanted, if it is still there."""
+    path = cleaned_path(directory, base_offset)
+    if filesystem.exists(path):
+        filesystem.unlink(path)
+
+
+def swap_in(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> list[str]:
+    """The cleaned segment, which is synced, replaces these; returns what they are called now."""
+    name = segment_name(base_offsets[0])
+    filesystem.rename(cleaned_path(directory, base_offsets[0]), f"{directory}/{name}{SWAP_SUFFIX}")
+    filesystem.sync_dir(directory)
+    return _finish(filesystem, directory, base_offsets)
+
+
+def _finish(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> list[str]:
+    """As far as a crash has left it to do. The old ones go before the name of the first is taken: at no time is there
+    one without the other, or both."""
+    path = f"{directory}/{segment_name(base_offsets[0])}"
+    old = [base for base in base_offsets if filesystem.exists(f"{directory}/{segment_name(base)}")]
+    with suppress(FileNotFoundError):  # it would be taken for that of the new one
+        filesystem.unlink(f"{directory}/{footer_name(base_offsets[0])}")
+    names = set_aside(filesystem, directory, old)
+    filesystem.rename(f"{path}{SWAP_SUFFIX}", path)
+    filesystem.sync_dir(directory)
+    return names
+
+
+def finish_swaps(filesystem: FileSystem, directory: str) -> None:
+    """What a crash has left of compaction: half made segments go, those that count take their place."""
+    names = filesystem.list_dir(directory)
+    for name in names:
+        if name.endswith(SUFFIX + CLEANED_SUFFIX):
+            filesystem.unlink(f"{directory}/{name}")
+    for name in names:
+        if name.endswith(SUFFIX + SWAP_SUFFIX):
+            base_offset = int(name.removesuffix(SUFFIX + SWAP_SUFFIX))
+            file = filesystem.open(f"{directory}/{name}")
+            end_offset = base_offset + 1
+            with suppress(CorruptMessage, Unreadable):  # rot, which the scan of the log will find
+                for at in walk_headers(file, 0, file.size()):
+                    end_offset = at.header.next_offset
+            others = [base for base in segment_bases(filesystem, directory) if base_offset < base < end_offset]
+            _finish(filesystem, directory, [base_offset, *others])

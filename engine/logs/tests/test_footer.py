@@ -1,0 +1,60 @@
+"""The footer of a sealed segment: what it says, and that nothing else is taken for one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.batches.batch import parse_header
+from engine.errors import StorageError
+from engine.logs.footer import Footer, FooterDamaged, Tally, decode, encode, footer_name
+from engine.tests.helpers import NOW_MS, ORDERS, batch
+
+numbers = st.integers(-1, 2**63 - 1)
+footers = st.builds(Footer, st.binary(min_size=16, max_size=16), *[numbers] * 10, st.binary(min_size=32, max_size=32))
+
+
+@given(footers)
+def test_what_is_written_is_read(footer: Footer) -> None:
+    assert decode(encode(footer), "here") == footer
+
+
+@given(footers, st.data())
+def test_one_wrong_bit_is_found(footer: Footer, data: st.DataObject) -> None:
+    content = bytearray(encode(footer))
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(FooterDamaged):
+        decode(bytes(content), "here")
+
+
+@pytest.mark.parametrize("content", [b"", b"crc32=00000000\n", b"version=1\n"])
+def test_what_is_no_footer(content: bytes) -> None:
+    with pytest.raises(FooterDamaged):
+        decode(content, "here")
+
+
+def test_another_version_is_not_guessed_at() -> None:
+    from binascii import crc32
+
+    body = b"version=2\n"
+    with pytest.raises(StorageError, match="here was written by another version"):
+        decode(body + b"crc32=%08x\n" % crc32(body), "here")
+
+
+def test_a_tally_counts_and_its_digest_depends_on_every_batch_and_their_order() -> None:
+    headers = [
+        parse_header(batch(b"a", b"b", timestamps_ms=[NOW_MS, NOW_MS + 5])).placed(10, 3),
+        parse_header(batch(b"c", timestamps_ms=[NOW_MS + 2])).placed(12, 4),
+    ]
+    digests = set()
+    for order in (headers, headers[::-1], headers[:1], [headers[0], headers[1].placed(12, 5)]):
+        tally = Tally()
+        for header in order:
+            tally.add(header)
+        digests.add(tally.footer(ORDERS, 10, 0).digest)
+    assert len(digests) == 4
+    tally = Tally()
+    for header in headers:
+        tally.add(header)
+    footer = tally.footer(ORDERS, 10, 150)
+    assert footer[:-1] == (ORDERS.topic_id, 0, 10, 0, 150, 2, 3, 10, 12, NOW_MS + 5, NOW_MS + 5)
+    assert footer_name(10) == "00000000000000000010.footer"

@@ -1,0 +1,59 @@
+"""What is checked before it is served: right batches and little else are read, and nothing behind a wrong one."""
+
+import pytest
+
+from engine.batches.batch import stamp
+from engine.errors import CorruptMessage
+from engine.files.filesystem import File
+from engine.files.twin import MemoryFileSystem
+from engine.logs.epochs import EpochStart
+from engine.logs.loading import READ_AHEAD_BYTES, Part, check
+from engine.logs.segment import Located
+from engine.tests.helpers import batch
+
+PATH = "/data/00000000000000000000.log"
+
+
+class CountingFile:
+    """The reads of a file."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.read_bytes = 0
+
+    def fileno(self) -> int | None:
+        return None
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        data = self._file.read_at(position, size_bytes)
+        self.read_bytes += len(data)
+        return data
+
+
+def segment_of(count: int, value_size_bytes: int, *, wrong_epoch_at: int | None = None) -> tuple[CountingFile, Part]:
+    filesystem = MemoryFileSystem()
+    filesystem.make_dir("/data")
+    file, position = filesystem.open(PATH, create=True), 0
+    for number in range(count):
+        one = batch(b"x" * value_size_bytes)
+        stamp(memoryview(one), number, 8 if number == wrong_epoch_at else 7)
+        file.write_at([one], position)
+        position += len(one)
+    return CountingFile(file), Part(PATH, file, 0, position, (-1, 0), (EpochStart(7, 0),))
+
+
+@pytest.mark.parametrize("value_size_bytes", [2_000, 130_000, 700_000, 1_500_000])
+def test_no_more_than_a_batch_is_read_twice(value_size_bytes: int) -> None:
+    file, part = segment_of(3 * READ_AHEAD_BYTES // value_size_bytes, value_size_bytes)
+    end, end_offset = check(file, Located(0, 0), part, READ_AHEAD_BYTES)
+    assert READ_AHEAD_BYTES <= end < READ_AHEAD_BYTES + value_size_bytes + 100
+    assert end_offset * value_size_bytes < end < end_offset * (value_size_bytes + 100)
+    assert file.read_bytes < end + value_size_bytes + 100
+
+
+def test_a_batch_of_another_epoch_ends_what_is_right() -> None:
+    file, part = segment_of(5, 1_000, wrong_epoch_at=3)
+    size_bytes = part.end // 5
+    assert check(file, Located(0, 0), part, READ_AHEAD_BYTES) == (3 * size_bytes, 3)
+    with pytest.raises(CorruptMessage):
+        check(file, Located(3 * size_bytes, 0), part, READ_AHEAD_BYTES)

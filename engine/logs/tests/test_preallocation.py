@@ -1,0 +1,92 @@
+"""A new segment is given its space at once, and nobody keeps what is left of it."""
+
+import dataclasses
+import errno
+
+import pytest
+
+from engine.api import LogConfig
+from engine.files.twin import Fault, MemoryFileSystem
+from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
+
+CONFIG = LogConfig(segment_size_bytes=400, preallocate=True)
+
+
+def taken(filesystem: MemoryFileSystem) -> list[int]:
+    """Of the segments, in order."""
+    directory = "/data/orders-0"
+    names = [name for name in filesystem.list_dir(directory) if name.endswith(".log")]
+    return [filesystem.allocated_bytes(f"{directory}/{name}") for name in names]
+
+
+@pytest.mark.parametrize("open_files_max", [1, 100])
+async def test_the_active_segment_has_its_space_and_no_other_has_more_than_it_needs(open_files_max: int) -> None:
+    filesystem = MemoryFileSystem()
+    scarce = dataclasses.replace(options(), open_files_max=open_files_max)
+    async with running(filesystem, scarce) as store:
+        log = await open_orders(store, CONFIG)
+        other = await store.open_partition(ORDERS._replace(partition=1), CONFIG, 0)
+        assert taken(filesystem) == [400]
+        for number in range(12):
+            await append(log, b"value %d" % number)
+            await append(other, b"value")  # the file of the first is closed if only one may be open
+        assert len(taken(filesystem)) > 2
+        assert set(taken(filesystem)[:-1]) == {0}
+        assert taken(filesystem)[-1] == 400
+        await store.close()
+    assert set(taken(filesystem)) == {0}
+
+
+async def test_several_segments_begun_in_one_round() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, CONFIG)
+        pending = [log.append(memoryview(batch(bytes(200))), acks=-1) for _ in range(4)]
+        for one in pending:
+            await one.wait()
+        assert taken(filesystem) == [0, 0, 0, 400]
+
+
+async def test_after_a_kill_or_a_change_of_mind_the_space_is_given_back_when_the_segment_ends() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await append(await open_orders(store, CONFIG), b"first")
+    assert taken(filesystem) == [400]
+    async with running(filesystem) as store:
+        log = await open_orders(store, dataclasses.replace(CONFIG, preallocate=False), 1)
+        await append(log, bytes(300))
+        assert taken(filesystem) == [0, 0]
+
+
+async def test_an_empty_segment_is_given_its_space_again_after_a_clean_stop() -> None:
+    filesystem = MemoryFileSystem()
+    for epoch in range(2):
+        async with running(filesystem) as store:
+            await open_orders(store, CONFIG, epoch)
+            assert taken(filesystem) == [400]
+            await store.close()
+        assert taken(filesystem) == [0]
+
+
+async def test_a_truncated_log_still_knows_of_its_space() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, CONFIG)
+        for value in (b"a", b"b"):
+            await append(log, value)
+        await store.truncate_partition(ORDERS, 1)
+        await append(log, bytes(300))
+        assert taken(filesystem) == [0, 400]
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOSPC])
+async def test_where_it_cannot_be_had_segments_grow_as_others_and_it_is_told_once(number: int) -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem.faults.append(Fault("allocate", number, is_lasting=True))
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, CONFIG)
+        for count in range(12):
+            await append(log, b"value %d" % count)
+        assert len(await read_all(log)) == 12
+    assert set(taken(filesystem)) == {0}
+    assert problems == ["/data: segments are not preallocated: injected"]

@@ -1,0 +1,1 @@
+"""Log dirs that no broker has open, for the command line."""

@@ -1,0 +1,153 @@
+"""A log dir that no broker has open: what is in it, whether it is right, and what can be done about it.
+
+For the command line: blocking, and with the lock of the log dir held throughout. Reading changes nothing, and footers
+are all that is ever written here; repairing is another module's (engine.offline.repair).
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import NamedTuple
+
+from engine.api import NO_EPOCH, ReadableFile, TopicPartition
+from engine.batches.batch import has_right_crc
+from engine.errors import CorruptMessage, StorageError, StoreRefused
+from engine.files.filesystem import FileSystem, Unreadable, replace_small
+from engine.log_dirs.layout import LOCK, META, is_partition_name, stored_topic_id
+from engine.logs.checkpoints import PartitionCheckpoint, read_checkpoint
+from engine.logs.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
+from engine.logs.segment import BatchAt, may_follow, segment_bases, segment_name, walk_headers
+
+
+class PartitionFiles(NamedTuple):
+    """One that lies in the log dir, and what is known of it."""
+
+    directory: str
+    identity: TopicPartition
+    checkpoint: PartitionCheckpoint
+
+
+class SegmentFile(NamedTuple):
+    """A segment as it lies there."""
+
+    base_offset: int
+    size_bytes: int
+    next_base_offset: int | None  # None: it is appended to
+    footer: Footer | None
+    footer_problem: str | None
+
+
+class Verdict(NamedTuple):
+    """What came of reading a segment, as far as it is right. `is_torn`: what is behind may be what a crash left of an
+    append that nobody was promised."""
+
+    tally: Tally
+    problem: str | None = None
+    is_torn: bool = False
+    is_unreadable: bool = False
+
+
+@contextmanager
+def held(filesystem: FileSystem, path: str) -> Iterator[None]:
+    """Nobody else has the log dir within the block. Raises StoreRefused."""
+    if not filesystem.exists(f"{path}/{META}"):
+        raise StoreRefused(f"{path} is no log dir: there is no {META}")
+    try:
+        lock = filesystem.lock(f"{path}/{LOCK}")
+    except BlockingIOError:
+        raise StoreRefused(f"{path} is in use by a broker: stop it first") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def partitions(filesystem: FileSystem, path: str) -> list[PartitionFiles]:
+    """By name. Raises StorageError, StoreRefused."""
+    known: Mapping[tuple[bytes, int], PartitionCheckpoint] = read_checkpoint(filesystem, path).partitions
+    found = []
+    for name in filter(is_partition_name, filesystem.list_dir(path)):
+        topic, _, number = name.rpartition("-")
+        topic_id = stored_topic_id(filesystem, f"{path}/{name}") or bytes(16)
+        identity = TopicPartition(topic_id, topic, int(number))
+        point = known.get((topic_id, int(number)), PartitionCheckpoint())
+        found.append(PartitionFiles(f"{path}/{name}", identity, point))
+    return found
+
+
+def segment_files(filesystem: FileSystem, directory: str) -> list[SegmentFile]:
+    """From the oldest on; the last one is appended to."""
+    bases = segment_bases(filesystem, directory)
+    names = set(filesystem.list_dir(directory))
+    found = []
+    for base, next_base in pairwise([*bases, None]):
+        assert base is not None
+        footer, problem = None, None
+        if footer_name(base) in names:
+            try:
+                footer = read_footer(filesystem, directory, base)
+            except (FooterDamaged, StorageError) as error:
+                problem = str(error)
+        size_bytes = filesystem.size(f"{directory}/{segment_name(base)}")
+        found.append(SegmentFile(base, size_bytes, next_base, footer, problem))
+    return found
+
+
+def batches(filesystem: FileSystem, directory: str, base_offset: int) -> Iterator[tuple[BatchAt, bool]]:
+    """Those of a segment, and whether the CRC of each is right. Raises CorruptMessage at what is no batch."""
+    file = filesystem.open(f"{directory}/{segment_name(base_offset)}")
+    for at in walk_headers(file, 0, file.size()):
+        yield at, _is_right(file, at)
+
+
+def verify(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile) -> Verdict:
+    """Read all of a segment: its batches against their CRCs, their offsets, and all of it against its footer."""
+    examined = _examine(filesystem, partition, segment)
+    if examined.problem is not None:
+        end_offset = max(examined.tally.last_offset + 1, segment.base_offset)
+        is_last = segment.next_base_offset is None and not examined.is_unreadable
+        is_torn = is_last and end_offset >= partition.checkpoint.recovery_point
+        return examined._replace(is_torn=is_torn)
+    end_offset = max(examined.tally.last_offset + 1, segment.base_offset)
+    generation = 0 if segment.footer is None else segment.footer.generation
+    if segment.next_base_offset is not None and end_offset != segment.next_base_offset:
+        problem = f"it ends with offset {end_offset - 1}, the next segment begins with {segment.next_base_offset}"
+        return examined._replace(problem=problem)
+    footer = examined.tally.footer(partition.identity, segment.base_offset, segment.size_bytes, generation)
+    if segment.footer is not None and segment.footer != footer:
+        return examined._replace(problem="it is not what was sealed")
+    if segment.footer_problem is not None:
+        return examined._replace(problem=segment.footer_problem)
+    return examined
+
+
+def _examine(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile) -> Verdict:
+    file = filesystem.open(f"{partition.directory}/{segment_name(segment.base_offset)}")
+    compacted_to = partition.checkpoint.compacted_to
+    tally, next_offset, epoch = Tally(), segment.base_offset, NO_EPOCH
+    try:
+        for at in walk_headers(file, 0, segment.size_bytes):
+            header = at.header
+            if not may_follow(header.base_offset, next_offset, compacted_to):
+                raise CorruptMessage(f"offset {header.base_offset} follows {next_offset - 1} at position {at.position}")
+            if header.leader_epoch < epoch or not _is_right(file, at):
+                raise CorruptMessage(f"the batch at position {at.position} is not what was written")
+            tally.add(header)
+            next_offset, epoch = header.next_offset, header.leader_epoch
+    except (CorruptMessage, Unreadable) as error:
+        return Verdict(tally, str(error), is_unreadable=isinstance(error, Unreadable))
+    return Verdict(tally)
+
+
+def _is_right(file: ReadableFile, at: BatchAt) -> bool:
+    stored = memoryview(file.read_at(at.position, at.header.size_bytes))
+    return len(stored) == at.header.size_bytes and has_right_crc(stored, at.header)
+
+
+def seal(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile, verdict: Verdict) -> Footer:
+    """Write the footer of a finished segment that was found to be right."""
+    filesystem.open(f"{partition.directory}/{segment_name(segment.base_offset)}").fdatasync()
+    generation = int(segment.base_offset < partition.checkpoint.compacted_to)
+    footer = verdict.tally.footer(partition.identity, segment.base_offset, segment.size_bytes, generation)
+    replace_small(filesystem, partition.directory, footer_name(segment.base_offset), encode(footer))
+    return footer

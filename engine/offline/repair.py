@@ -1,0 +1,154 @@
+"""Repairs a log dir that no broker has open, as far as nothing acknowledged is lost by it (RULES L5).
+
+It does what a start does: replay the journal, cut torn tails, remove left-overs; and it writes footers anew where the
+segment is right. A log that takes no appends because something of it is missing is cut before that place only if the
+loss was accepted; what is cut is kept beside it under another name. A rotten batch within a log that is whole otherwise
+is left: nobody is served it, and consumers may go on behind it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.commit.journal_format import Barrier, BarrierKind
+from engine.commit.replay import end_by
+from engine.errors import StorageError
+from engine.files.filesystem import FileSystem
+from engine.log_dirs.layout import INDEX, identity_of, prepare, write_clean_marker
+from engine.logs.checkpoints import PartitionCheckpoint, PartitionKey, write_checkpoint
+from engine.logs.footer import footer_name
+from engine.logs.log import Log
+from engine.logs.recovery import LastKnown, open_log
+from engine.logs.segment import QUARANTINED_SUFFIX, Cut, cut_off, segment_bases, segment_name
+from engine.offline.inspection import PartitionFiles, SegmentFile, partitions, seal, segment_files, verify
+
+COPIED_AT_ONCE_BYTES = 1024 * 1024
+
+
+class Outcome(NamedTuple):
+    """What was done, and what is wrong still, a line each."""
+
+    done: Sequence[str]
+    left: Sequence[str]
+
+
+def repair(filesystem: FileSystem, path: str, *, accept_loss: bool = False, drops_index: bool = False) -> Outcome:
+    """All partitions of log dir `path`. Raises StoreRefused, StorageError."""
+    prepared = prepare(filesystem, path, identity_of(filesystem, path))
+    try:
+        done, left = list(prepared.journal.problems), list[str]()
+        points = dict(prepared.checkpoint.partitions)
+        may_cut = accept_loss or not prepared.checkpoint.has_lost
+        for partition in partitions(filesystem, path):
+            one = _Repair(filesystem, partition, points, accept_loss=accept_loss, may_cut=may_cut)
+            one.run()
+            done += one.done
+            left += one.left
+        after = prepared.checkpoint._replace(partitions=points, has_lost=prepared.checkpoint.has_lost and bool(left))
+        if after != prepared.checkpoint:
+            write_checkpoint(filesystem, path, after)
+        if drops_index:
+            _drop_index(filesystem, f"{path}/{INDEX}")
+            done.append(f"{path}/{INDEX} was dropped")
+        if prepared.is_clean and not done:
+            write_clean_marker(filesystem, path)
+    finally:
+        prepared.lock.release()
+    return Outcome(done, left)
+
+
+class _Repair:
+    """Of one partition."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        partition: PartitionFiles,
+        points: dict[PartitionKey, PartitionCheckpoint],
+        *,
+        accept_loss: bool,
+        may_cut: bool,
+    ) -> None:
+        self.done: list[str] = []
+        self.left: list[str] = []
+        self._filesystem = filesystem
+        self._partition = partition
+        self._points = points
+        self._key = partition.identity.topic_id, partition.identity.partition
+        self._accept_loss = accept_loss
+        self._may_cut = may_cut
+
+    def run(self) -> None:
+        if not any(self._key[0]):
+            self.left.append(f"{self._partition.directory} does not say whose it is")
+            return
+        directory = self._partition.directory
+        log = self._open()
+        if log.damaged_from is not None and self._accept_loss:
+            self._give_up(log, log.damaged_from)
+            log = self._open()
+        if log.damaged_from is not None:
+            self.left.append(f"{directory} is damaged from offset {log.damaged_from} on: it takes no appends")
+            return
+        for segment in segment_files(self._filesystem, directory):
+            self._look(segment)
+
+    def _open(self) -> Log:
+        point = self._points.get(self._key, PartitionCheckpoint())
+        last_known = LastKnown(is_clean=False, checkpoint=point, may_cut=self._may_cut)
+        log = open_log(self._filesystem, self._partition.directory, last_known)
+        self.done += log.problems
+        return log
+
+    def _look(self, segment: SegmentFile) -> None:
+        """Its footer follows from the segment, if that is right."""
+        directory, is_finished = self._partition.directory, segment.next_base_offset is not None
+        verdict = verify(self._filesystem, self._partition, segment._replace(footer=None, footer_problem=None))
+        if verdict.problem is not None:
+            self.left.append(f"{directory}/{segment_name(segment.base_offset)}: {verdict.problem}")
+            return
+        generation = 0 if segment.footer is None else segment.footer.generation
+        footer = verdict.tally.footer(self._partition.identity, segment.base_offset, segment.size_bytes, generation)
+        name = f"{directory}/{footer_name(segment.base_offset)}"
+        if segment.footer not in (None, footer) and not self._accept_loss:
+            self.left.append(f"{directory}/{segment_name(segment.base_offset)}: it is not what was sealed")
+        elif is_finished and segment.footer != footer:
+            seal(self._filesystem, self._partition, segment, verdict)
+            self.done.append(f"{name} was written" + (" anew" if segment.footer or segment.footer_problem else ""))
+
+    def _give_up(self, log: Log, offset: int) -> None:
+        """What is missing is missing: the log ends before it, or begins behind it."""
+        directory, point = self._partition.directory, self._points.get(self._key, PartitionCheckpoint())
+        bases = segment_bases(self._filesystem, directory)
+        if bases and bases[0] > point.log_start_offset:
+            self._points[self._key] = point._replace(log_start_offset=bases[0])
+            self.done.append(f"{directory} begins at offset {bases[0]}: what was before is lost")
+            return
+        base_offset, position = log.active.base_offset, log.active.size_bytes
+        self._quarantine(base_offset, position, [base for base in bases if base > base_offset])
+        barrier = Barrier(*self._key, BarrierKind.TRUNCATED, offset, base_offset, position)
+        end_by(self._points, barrier)
+        found = self._points[self._key]
+        self._points[self._key] = found._replace(log_start_offset=min(found.log_start_offset, offset))
+        cut_off(self._filesystem, directory, Cut(offset, base_offset, position))
+        self.done.append(f"{directory} ends before offset {offset}: what was behind is in files *{QUARANTINED_SUFFIX}")
+
+    def _quarantine(self, base_offset: int, position: int, behind: Sequence[int]) -> None:
+        filesystem, directory = self._filesystem, self._partition.directory
+        paths = [f"{directory}/{segment_name(base)}" for base in (base_offset, *behind)]
+        taken = [path for path in paths if filesystem.exists(path + QUARANTINED_SUFFIX)]
+        if taken:
+            raise StorageError(f"{taken[0]}{QUARANTINED_SUFFIX} is there already: move it away")
+        source = filesystem.open(paths[0])
+        if source.size() > position:
+            target = filesystem.open(paths[0] + QUARANTINED_SUFFIX, create=True)
+            for start in range(position, source.size(), COPIED_AT_ONCE_BYTES):
+                target.write_at([source.read_at(start, COPIED_AT_ONCE_BYTES)], start - position)
+            target.fdatasync()
+        for path in reversed(paths[1:]):
+            filesystem.rename(path, path + QUARANTINED_SUFFIX)
+        filesystem.sync_dir(directory)
+
+
+def _drop_index(filesystem: FileSystem, directory: str) -> None:
+    for name in filesystem.list_dir(directory):
+        filesystem.unlink(f"{directory}/{name}")

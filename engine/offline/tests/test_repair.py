@@ -1,0 +1,166 @@
+"""Repair offline: nothing acknowledged is lost that was not given up, and what was given up is kept aside."""
+
+import random
+
+import pytest
+
+from engine.api import PartitionLog
+from engine.errors import CorruptMessage, StorageError, StoreRefused
+from engine.files.twin import MemoryFileSystem
+from engine.logs.footer import footer_name
+from engine.logs.segment import segment_name
+from engine.offline.inspection import held, partitions, segment_files, verify
+from engine.offline.repair import Outcome, repair
+from engine.tests.helpers import append, open_orders, read_all, running
+from engine.upkeep.tests.test_sealing import DIRECTORY, ROLLING, bases, check_footers, filled
+
+
+async def begun(*, is_clean: bool = True) -> tuple[MemoryFileSystem, dict[int, bytes | None]]:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING)
+        await filled(log)
+        values = await read_all(log)
+        if is_clean:
+            await store.close()
+    if not is_clean:
+        filesystem.crash(random.Random(1))
+    return filesystem, values
+
+
+async def reopened(filesystem: MemoryFileSystem) -> dict[int, bytes | None]:
+    """What is read, after an append."""
+    async with running(filesystem) as store:
+        log: PartitionLog = await open_orders(store, ROLLING, 1)
+        values = await read_all(log)
+        await append(log, b"on it goes")
+        await store.close()
+        return values
+
+
+def path_of(base: int) -> str:
+    return f"{DIRECTORY}/{segment_name(base)}"
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_nothing_is_done_to_what_is_right(is_clean: bool) -> None:
+    filesystem, values = await begun(is_clean=is_clean)
+    before = {path: content for path, content in filesystem.files().items() if path.startswith(DIRECTORY)}
+    outcome = repair(filesystem, "/data")
+    assert outcome.left == []
+    after = {path: content for path, content in filesystem.files().items() if path.startswith(DIRECTORY)}
+    assert (outcome.done, after) == ([], before) or not is_clean
+    assert filesystem.exists("/data/clean-shutdown") is is_clean
+    assert await reopened(filesystem) == values
+
+
+async def test_footers_are_written_anew() -> None:
+    filesystem, values = await begun()
+    missing, damaged = bases(filesystem, ".footer")[:2]
+    filesystem.unlink(f"{DIRECTORY}/{footer_name(missing)}")
+    filesystem.damage(f"{DIRECTORY}/{footer_name(damaged)}", 20, b"~")
+    outcome = repair(filesystem, "/data")
+    assert (len(outcome.done), outcome.left) == (2, [])
+    check_footers(filesystem)
+    assert repair(filesystem, "/data") == Outcome([], [])
+    assert await reopened(filesystem) == values
+
+
+async def test_a_rotten_batch_is_named_and_left() -> None:
+    filesystem, values = await begun()
+    base = bases(filesystem, ".log")[1]
+    filesystem.damage(path_of(base), 70, b"~")
+    for accept_loss in (False, True):
+        outcome = repair(filesystem, "/data", accept_loss=accept_loss)
+        assert [path_of(base) in line for line in outcome.left] == [True]
+    async with running(filesystem) as store:
+        log = await open_orders(store, ROLLING, 1)
+        with pytest.raises(CorruptMessage):
+            await read_all(log)
+        await append(log, b"on it goes")
+    assert set(values)
+
+
+async def test_a_missing_segment_is_given_up_only_on_demand() -> None:
+    filesystem, values = await begun()
+    third = bases(filesystem, ".log")[2]
+    gone = filesystem.content(path_of(third))
+    behind = {base: filesystem.content(path_of(base)) for base in bases(filesystem, ".log")[3:]}
+    filesystem.unlink(path_of(third))
+    outcome = repair(filesystem, "/data")
+    assert outcome.left == [f"{DIRECTORY} is damaged from offset {third} on: it takes no appends"]
+    assert {base: filesystem.content(path_of(base)) for base in behind} == behind
+    outcome = repair(filesystem, "/data", accept_loss=True)
+    assert outcome.left == []
+    kept = {base: filesystem.content(path_of(base) + ".quarantined") for base in behind}
+    assert kept == behind
+    assert gone
+    assert await reopened(filesystem) == {offset: value for offset, value in values.items() if offset < third}
+    async with running(filesystem) as store:
+        await filled(await open_orders(store, ROLLING, 2))
+        check_footers(filesystem)
+
+
+async def test_a_missing_beginning_moves_the_log_start() -> None:
+    filesystem, values = await begun()
+    first, second = bases(filesystem, ".log")[:2]
+    filesystem.unlink(path_of(first))
+    assert len(repair(filesystem, "/data").left) == 1
+    assert repair(filesystem, "/data", accept_loss=True).left == []
+    assert await reopened(filesystem) == {offset: value for offset, value in values.items() if offset >= second}
+
+
+async def test_a_missing_end_is_given_up() -> None:
+    filesystem, values = await begun()
+    last = bases(filesystem, ".log")[-1]
+    size_bytes = filesystem.size(path_of(last))
+    filesystem.open(path_of(last)).truncate(size_bytes - 5)
+    assert len(repair(filesystem, "/data").left) == 1
+    assert filesystem.size(path_of(last)) == size_bytes - 5
+    assert repair(filesystem, "/data", accept_loss=True).left == []
+    assert filesystem.size(path_of(last) + ".quarantined") == size_bytes - 5 - filesystem.size(path_of(last))
+    found = await reopened(filesystem)
+    assert found == {offset: values[offset] for offset in found}
+    assert len(found) == len(values) - 1
+
+
+async def test_what_was_put_aside_before_is_not_overwritten() -> None:
+    filesystem, _ = await begun()
+    last = bases(filesystem, ".log")[-1]
+    filesystem.open(path_of(last)).truncate(filesystem.size(path_of(last)) - 5)
+    filesystem.open(path_of(last) + ".quarantined", create=True)
+    with pytest.raises(StorageError, match="move it away"):
+        repair(filesystem, "/data", accept_loss=True)
+
+
+async def test_the_index_is_dropped_on_demand() -> None:
+    filesystem, values = await begun()
+    assert repair(filesystem, "/data", drops_index=True).done == ["/data/index was dropped"]
+    assert filesystem.list_dir("/data/index") == []
+    assert await reopened(filesystem) == values
+
+
+async def test_not_while_a_broker_runs_and_only_on_a_log_dir() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await open_orders(store)
+        with pytest.raises(StoreRefused, match="in use by another broker"):
+            repair(filesystem, "/data")
+        with pytest.raises(StoreRefused, match="in use by a broker"), held(filesystem, "/data"):
+            pass
+    for use in (lambda: repair(filesystem, "/elsewhere"), lambda: held(filesystem, "/elsewhere").__enter__()):
+        with pytest.raises(StoreRefused, match="is no log dir"):
+            use()
+
+
+async def test_what_a_crash_leaves_is_told_from_rot() -> None:
+    filesystem, _ = await begun(is_clean=False)
+    file = filesystem.open(path_of(bases(filesystem, ".log")[-1]))
+    file.write_at([b"torn"], file.size())
+    [partition] = partitions(filesystem, "/data")
+    verdicts = [verify(filesystem, partition, one) for one in segment_files(filesystem, DIRECTORY)]
+    assert [one.problem is None for one in verdicts[:-1]] == [True] * (len(verdicts) - 1)
+    assert verdicts[-1].is_torn
+    assert [line for line in repair(filesystem, "/data").done if "as a crash leaves" in line]
+    filesystem.damage(path_of(bases(filesystem, ".log")[0]), 70, b"~")
+    assert not verify(filesystem, partition, segment_files(filesystem, DIRECTORY)[0]).is_torn

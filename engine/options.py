@@ -1,0 +1,48 @@
+"""What a store is given: what the configuration says about storage, and the world around it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from engine.compaction.cleaning_pass import CleanerOptions
+from engine.files.filesystem import FileSystem
+from engine.files.io_workers import WorkerPool
+from engine.index.store import OpenIndex
+from engine.upkeep.retention_keeper import RetentionOptions
+from engine.upkeep.sealing import SealingOptions
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What the broker's configuration says about storage. `log_dirs` are absolute paths."""
+
+    log_dirs: tuple[str, ...]
+    cluster_id: str
+    broker_id: int
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
+    reader_lanes: int = 1  # of each log dir
+    journal_slot_size_bytes: int = 32 * 1024 * 1024
+    open_files_max: int = 4096  # segments, not counting those with bytes that are not durable in them
+    loaded_indexes_max: int = 1024  # of finished segments, at most 24 KiB each if not dense
+    dense_indexes_max: int = 128  # of any segments, at most 384 KiB each
+    queue_max_bytes: int = 64 * 1024 * 1024  # of all log dirs, an equal part for each
+    retention: RetentionOptions = field(default_factory=RetentionOptions)
+    sealing: SealingOptions = field(default_factory=SealingOptions)
+    cleaner: CleanerOptions = field(default_factory=CleanerOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWorld:
+    """What the store needs of the world outside.
+
+    `on_fatal` is told once, when the last log dir is lost; `on_problem` whatever an operator should look at.
+    """
+
+    filesystem: FileSystem
+    open_index: OpenIndex
+    pool: WorkerPool
+    random: Random
+    now_ms: Callable[[], int]
+    on_fatal: Callable[[str], None]
+    on_problem: Callable[[str], None]

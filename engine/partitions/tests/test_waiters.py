@@ -1,0 +1,153 @@
+"""Long polls: woken once, told what changed, at a cost that does not grow with what is watched."""
+
+import random
+
+import pytest
+import trio
+import trio.testing
+
+from engine.api import LogConfig, TopicPartition
+from engine.errors import UnknownPartition
+from engine.files.twin import MemoryFileSystem
+from engine.partitions.waiters import Waiter, Watched
+from engine.tests.helpers import append, open_orders, running
+
+
+async def test_woken_once_for_several_changes_and_told_which() -> None:
+    async with running(MemoryFileSystem()) as store:
+        logs = [await store.open_partition(TopicPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(5)]
+        waiter = store.new_waiter()
+        for log in logs:
+            waiter.watch(log)
+        woken = []
+
+        async def poll() -> None:
+            await waiter.wait()
+            woken.append(waiter.take_changed())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poll)
+            await trio.testing.wait_all_tasks_blocked()
+            assert woken == []
+            for number in (3, 1):
+                await append(logs[number], b"a")
+        assert woken[0][0] is logs[3]
+        await append(logs[1], b"b")
+        await append(logs[1], b"c")
+        await waiter.wait()
+        rest = waiter.take_changed()
+        assert logs[1] in rest
+        assert len(rest) <= 2
+        waiter.close()
+        await append(logs[0], b"d")
+        assert waiter.take_changed() == []
+
+
+async def test_unwatched_partitions_are_not_reported() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store)
+        waiter = store.new_waiter()
+        waiter.watch(log)
+        await append(log, b"a")
+        waiter.unwatch(log)
+        assert waiter.take_changed() == []
+        await append(log, b"b")
+        assert waiter.take_changed() == []
+
+
+async def test_deletion_and_a_new_epoch_wake_the_waiter() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store)
+        waiter = store.new_waiter()
+        waiter.watch(log)
+        await open_orders(store, leader_epoch=1)
+        assert waiter.take_changed() == [log]
+        await store.delete_partition(log.partition)
+        await waiter.wait()
+        assert waiter.take_changed() == [log]
+        with pytest.raises(UnknownPartition):
+            store.get(log.partition)
+
+
+async def test_cost_of_a_change_does_not_grow_with_what_is_watched() -> None:
+    """One change among 1,000 watched partitions is one entry to look at."""
+    async with running(MemoryFileSystem()) as store:
+        waiter = store.new_waiter()
+        logs = []
+        for number in range(1000):
+            logs.append(await store.open_partition(TopicPartition(bytes(16), "t", number), LogConfig(), 0))
+            waiter.watch(logs[-1])
+        waiter.take_changed()
+        await append(logs[500], b"a")
+        assert waiter.take_changed() == [logs[500]]
+
+
+class CountingWaiter(Waiter):
+    """How often it was told of a change."""
+
+    calls = 0
+
+    def note(self, log: Watched) -> None:
+        self.calls += 1
+        super().note(log)
+
+
+@pytest.mark.sources
+async def test_whoever_is_away_costs_a_change_nothing() -> None:
+    """A thousand sessions that watch a busy partition and do not look are told once, one that looks each time."""
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store)
+        idle, looking = [CountingWaiter() for _ in range(1000)], CountingWaiter()
+        for waiter in (*idle, looking):
+            waiter.watch(log)
+        for _ in range(50):
+            await append(log, b"a")
+            assert looking.take_changed() == [log]
+        assert looking.calls == 50
+        assert {waiter.calls for waiter in idle} == {1}
+        assert [waiter.take_changed() for waiter in idle] == [[log]] * 1000
+        await append(log, b"a")
+        assert {waiter.calls for waiter in idle} == {2}
+
+
+class ModelWaiter:
+    """What a waiter has to tell, by the plainest of means."""
+
+    def __init__(self) -> None:
+        self.watched: list[int] = []
+        self.changed: list[int] = []
+
+
+@pytest.mark.sources
+@pytest.mark.parametrize("seed", range(20))
+async def test_nothing_is_missed_whatever_comes_between(seed: int) -> None:
+    rng = random.Random(seed)
+    async with running(MemoryFileSystem()) as store:
+        logs = [await store.open_partition(TopicPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(4)]
+        waiters = [CountingWaiter() for _ in range(5)]
+        models = [ModelWaiter() for _ in waiters]
+        takes = 0
+        for _ in range(400):
+            number, which = rng.randrange(len(logs)), rng.randrange(len(waiters))
+            waiter, model = waiters[which], models[which]
+            match rng.choice(["change", "change", "watch", "unwatch", "take", "close"]):
+                case "change":
+                    logs[number].announce_change()
+                    for one in models:
+                        if number in one.watched and number not in one.changed:
+                            one.changed.append(number)
+                case "watch":
+                    waiter.watch(logs[number])
+                    model.watched.append(number)
+                case "unwatch":
+                    waiter.unwatch(logs[number])
+                    model.watched = [one for one in model.watched if one != number]
+                    model.changed = [one for one in model.changed if one != number]
+                case "take":
+                    assert waiter.take_changed() == [logs[one] for one in model.changed]
+                    takes += len(model.changed)
+                    model.changed = []
+                case _ if rng.random() < 0.2:
+                    waiter.close()
+                    models[which] = ModelWaiter()
+        assert takes > 20

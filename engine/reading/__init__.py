@@ -1,0 +1,1 @@
+"""Reads beyond what is in memory, and searches."""

@@ -1,0 +1,256 @@
+"""A partition's reads beyond what is in memory, and what its segments keep there.
+
+On the loop, between the log, the stored index and the workers: asks one for where to start, sends the other to look,
+and keeps what came back with the segment. Files that a worker does not find were deleted meanwhile: nothing is kept,
+and the caller's next look says so.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, OffsetAtTimestamp, OffsetSpec
+from engine.commit.commit_log import CommitLog
+from engine.errors import CorruptMessage, UnreadableMessage
+from engine.files.disk import Disk
+from engine.files.filesystem import FileSystem
+from engine.index.keeper import IndexKeeper
+from engine.logs.loading import Loaded, Part, TimestampFound, greatest_timestamp, load, search_timestamp
+from engine.logs.log import Chunk, Log, LogPosition
+from engine.logs.recently_used import SegmentCaches
+from engine.logs.segment import Segment
+from engine.logs.sparse_index import Entry, SparseIndex
+
+NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingParts:
+    """What all logs of a log dir are read with."""
+
+    disk: Disk
+    commit_log: CommitLog
+    index: IndexKeeper
+    caches: SegmentCaches
+    on_problem: Callable[[str], None]
+
+
+class LogReader:
+    """Implements `engine.logs.recently_used.SegmentHolder`. `index_key`: what the stored index calls the partition."""
+
+    __slots__ = ("_caches", "_disk", "_parts", "_reported", "index_key", "log")
+
+    def __init__(self, log: Log, parts: ReadingParts, index_key: bytes) -> None:
+        self.log = log
+        self._parts = parts
+        self._disk = parts.disk
+        self._caches = parts.caches
+        self.index_key = index_key
+        self._reported: set[int] = set()
+        self._use_files(log.segments)
+        self._keep_indexes(log.segments)
+
+    def appended(self, chunks: Sequence[Chunk]) -> None:
+        """They belong to the log now, and are durable: only now their files may be closed, if need be."""
+        if len(chunks) == 1 and not chunks[0].rolls:
+            active, caches = self.log.segments[-1], self._caches
+            if active.file is not None:
+                caches.files.use(self, active)
+            if active.index is not None and active.index.is_dense:
+                caches.dense_indexes.use(self, active)
+            return
+        written = self.log.segments[-1 - sum(chunk.rolls for chunk in chunks) :]
+        self._use_files(written)
+        self._keep_indexes(written)
+
+    def segment_replaced(self, fresh: Segment) -> None:
+        """It took the place of others."""
+        self._caches.files.use(self, fresh)
+        self._keep_indexes([fresh])
+
+    def _use_files(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            if segment.file is not None:
+                self._caches.files.use(self, segment)
+
+    def _keep_indexes(self, segments: Sequence[Segment]) -> None:
+        caches = self._caches
+        for segment in segments:
+            if segment.index is None:
+                continue
+            if segment is not self.log.active:
+                caches.indexes.use(self, segment)
+            if segment.index.is_dense:
+                caches.dense_indexes.use(self, segment)
+
+    def close_file(self, segment: Segment) -> bool:
+        closed = self.log.close_file(segment)
+        if not closed:
+            self._parts.commit_log.flusher.flush_by(self.log, trio.current_time())
+        return closed
+
+    def drop_index(self, segment: Segment) -> bool:
+        segment.index = None
+        segment.marks.clear()
+        self._caches.dense_indexes.forget([segment])
+        return True
+
+    def thin_index(self, segment: Segment) -> bool:
+        if segment.index is not None:
+            segment.index.thin()
+        return True
+
+    async def load(self, offset: int, max_size_bytes: int, limit: LogPosition) -> None:
+        """Make the next read at `offset` find what it needs. CorruptMessage: the batch there is damaged."""
+        segment = self.log.segment_of(offset)
+        part = await self.part_from(segment, offset, limit)
+        loaded = await self.run(segment, partial(load, self._disk.filesystem, part, offset, max_size_bytes))
+        if loaded is not None and segment in self.log.segments:
+            await self._keep(segment, offset, loaded)
+
+    async def _keep(self, segment: Segment, offset: int, loaded: Loaded) -> None:
+        segment.file = loaded.file
+        self._caches.files.use(self, segment)
+        if loaded.is_cut_short:
+            segment.doubt()
+        segment.note_checked(loaded.position, loaded.end)
+        segment.mark(offset, loaded.position)
+        segment.mark(loaded.end_offset, loaded.end)
+        if loaded.is_index_wrong:
+            await self.distrust_index(segment)
+        if loaded.walked is not None:
+            index = self._parts.index
+            index.note_entries(self.index_key, segment.base_offset, loaded.walked)
+            self._complete(segment, loaded.walked)
+
+    async def offset_for_timestamp(self, timestamp_ms: int, limit: LogPosition) -> OffsetAtTimestamp:
+        """See `engine.api.PartitionLog`; CorruptMessage as below."""
+        epochs = self.log.epochs
+        if timestamp_ms == OffsetSpec.LATEST:
+            return OffsetAtTimestamp(limit.offset, NO_TIMESTAMP_MS, epochs.latest)
+        if timestamp_ms in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
+            start = self.log.start_offset
+            return OffsetAtTimestamp(start, NO_TIMESTAMP_MS, epochs.epoch_of(start))
+        if timestamp_ms == OffsetSpec.LATEST_TIERED:
+            return NOT_FOUND
+        if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
+            timestamp_ms = await self.undisturbed(partial(self._greatest_timestamp, limit))
+        if timestamp_ms < 0:
+            return NOT_FOUND
+        found = await self.undisturbed(partial(self._find_timestamp, timestamp_ms, limit))
+        return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
+
+    async def _find_timestamp(self, timestamp_ms: int, limit: LogPosition) -> TimestampFound | None:
+        """First record below `limit` that is as late. CorruptMessage: what would have to be searched is damaged."""
+        for segment in self.log.may_hold(timestamp_ms, limit):
+            if _start_for_timestamp(segment, timestamp_ms) is None:
+                await self._complete_index(segment)
+            part = self._part(segment, _start_for_timestamp(segment, timestamp_ms), limit)
+            job = partial(search_timestamp, self._disk.filesystem, part, timestamp_ms, self.log.start_offset)
+            searched = await self.run(segment, job)
+            if searched is not None and searched.is_index_wrong and segment in self.log.segments:
+                await self.distrust_index(segment)
+            if searched is not None and searched.found is not None:
+                return searched.found
+        return None
+
+    async def _greatest_timestamp(self, limit: LogPosition) -> int:
+        """Of the records that are left above the log start; -1 without any. CorruptMessage as above.
+
+        Known as records come; what a moved log start, or compaction, took away makes it look at the rest.
+        """
+        if not self.log.start_offset and not self.log.compacted_to:
+            return limit.max_timestamp_ms
+        start_offset, greatest_ms = self.log.start_offset, NO_TIMESTAMP_MS
+        for segment in self.log.may_hold(NO_TIMESTAMP_MS, limit):
+            if segment.base_offset >= start_offset and segment.base_offset != limit.segment_base_offset:
+                greatest_ms = max(greatest_ms, segment.max_timestamp_ms)
+            else:
+                job = partial(greatest_timestamp, self.filesystem, self._part(segment, None, limit), start_offset)
+                found_ms = await self.run(segment, job)
+                greatest_ms = greatest_ms if found_ms is None else max(greatest_ms, found_ms)
+        return greatest_ms
+
+    async def undisturbed(self, look: Callable[[], Awaitable[T]]) -> T:
+        """What `look` finds while no segment is replaced: it looks again as often as that happens."""
+        while True:
+            before = self.log.replacements
+            found = await look()
+            if self.log.replacements == before:
+                return found
+
+    @property
+    def filesystem(self) -> FileSystem:
+        return self._disk.filesystem
+
+    async def part_from(self, segment: Segment, offset: int, limit: LogPosition) -> Part:
+        """The segment below `limit`, to be looked at from the batch that holds `offset`."""
+        if segment.start_for_offset(offset) is None:
+            await self._complete_index(segment)
+        return self._part(segment, segment.start_for_offset(offset), limit)
+
+    def _part(self, segment: Segment, start: tuple[int, int] | None, limit: LogPosition) -> Part:
+        log, base_offset = self.log, segment.base_offset
+        epochs = log.epochs.below(segment.end_offset)
+        path, end = log.path_of(base_offset), log.end_in(segment, limit)
+        return Part(path, segment.file, base_offset, end, start, epochs, log.compacted_to)
+
+    async def _complete_index(self, segment: Segment) -> None:
+        """From the stored index, as far as it knows."""
+        entries = await self._parts.index.entries(self.index_key, segment.base_offset)
+        if entries:
+            self._complete(segment, entries)
+
+    def _complete(self, segment: Segment, entries: Sequence[Entry]) -> None:
+        if segment not in self.log.segments:
+            return  # it was let go of meanwhile
+        known = SparseIndex(segment.size_bytes) if segment.index is None else segment.index
+        segment.index = known.completed(entries)
+        self._keep_indexes([segment])
+
+    async def distrust_index(self, segment: Segment) -> None:
+        """What is stored of it was wrong."""
+        segment.index = None
+        segment.marks.clear()
+        await self._parts.index.distrust(f"an entry of {self.log.path_of(segment.base_offset)} was wrong")
+
+    async def run(self, segment: Segment, job: Callable[[], T]) -> T | None:
+        """On a worker; None when the segment is no more, or the job says so. CorruptMessage, reported once."""
+        if segment.is_condemned:
+            raise CorruptMessage(f"{self.log.path_of(segment.base_offset)} was found damaged")
+        try:
+            found = await self._disk.run(partial(_unless_deleted, job))
+            if found is None and await self.is_there(segment):
+                raise CorruptMessage("the file is gone")
+        except CorruptMessage as error:
+            if not await self.is_there(segment):
+                return None  # its epochs are forgotten with it: nothing in it looks right any more
+            segment.doubt()
+            if isinstance(error, UnreadableMessage) and segment is not self.log.active:
+                segment.is_condemned = True  # to ask the disk again and again would take it from others
+            if segment.base_offset not in self._reported:
+                self._reported.add(segment.base_offset)
+                self._parts.on_problem(f"{self.log.path_of(segment.base_offset)} is damaged: {error}")
+            raise
+        return found
+
+    async def is_there(self, segment: Segment) -> bool:
+        """Not if it is being replaced just now: its name belongs to another file then, or to none."""
+        await self._parts.commit_log.replaced()
+        return segment in self.log.segments
+
+
+def _start_for_timestamp(segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:
+    return None if segment.index is None else segment.index.before_timestamp(timestamp_ms)
+
+
+def _unless_deleted(job: Callable[[], T]) -> T | None:
+    try:
+        return job()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,167 @@
+"""Records that fit a filter, found one bounded step at a time: by key through the key index, by time through the times
+of segments and their indexes.
+
+What is found is what a scan of the whole log would find: places the index names are verified record by record, and what
+it does not cover is read. Costs follow: a topic without `index.keys` is read from end to end for a key.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from engine.api import FoundRecord, FoundRecords, ReadableFile, RecordFilter
+from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader, Record, decode_record, get_varint, parse_header, varint
+from engine.errors import CorruptMessage
+from engine.files.filesystem import FileSystem
+from engine.index.keeper import IndexKeeper
+from engine.index.keys import hash_of
+from engine.logs.loading import Part, body_of, position_of, records_of
+from engine.logs.log import LogPosition
+from engine.logs.segment import BatchAt, Segment, find_batch, walk_headers
+from engine.reading.reader import LogReader
+
+STEP_BYTES = 4 * 1024 * 1024  # of batches read, and of records found
+PLACES_MAX = 256  # of one key, verified in one step
+
+
+class _Ask(NamedTuple):
+    """What a worker is to look for in one segment: records from `offset` on; all is seen at `end_offset`."""
+
+    wanted: RecordFilter
+    offset: int
+    count_max: int
+    end_offset: int
+
+
+class _IndexIsWrong(Exception):
+    """A place it names is not where such a batch begins."""
+
+
+async def find_records(
+    index: IndexKeeper, reader: LogReader, wanted: RecordFilter, offset: int, count_max: int, limit: LogPosition
+) -> FoundRecords:
+    """One step from `offset` on, below `limit`. CorruptMessage: what would have to be read is damaged."""
+    log = reader.log
+    if log.damaged_from is not None:
+        raise CorruptMessage(f"the log is damaged from offset {log.damaged_from} on")
+    offset = max(offset, log.start_offset)
+    for segment in log.may_hold(wanted.from_ms, limit):
+        end_offset = min(segment.end_offset, limit.offset)
+        if end_offset > offset:
+            ask = _Ask(wanted, max(offset, segment.base_offset), count_max, end_offset)
+            return await _find_in(index, reader, segment, ask, limit)
+    return FoundRecords([], max(offset, limit.offset))
+
+
+async def _find_in(
+    index: IndexKeeper, reader: LogReader, segment: Segment, ask: _Ask, limit: LogPosition
+) -> FoundRecords:
+    part = await reader.part_from(segment, ask.offset, limit)
+    covered_to, places = await _places(index, reader, segment, ask, part)
+    if covered_to > ask.offset:
+        job = partial(_verify, reader.filesystem, part, places, ask._replace(end_offset=covered_to))
+    else:
+        late = None if segment.index is None else segment.index.before_timestamp(ask.wanted.from_ms)
+        job = partial(_scan, reader.filesystem, part, late, ask)
+    try:
+        found = await reader.run(segment, job)
+    except _IndexIsWrong:
+        if await reader.is_there(segment):
+            await reader.distrust_index(segment)
+        found = None
+    return found or FoundRecords([], ask.offset)  # deleted meanwhile, or to be scanned: with the next step
+
+
+async def _places(
+    index: IndexKeeper, reader: LogReader, segment: Segment, ask: _Ask, part: Part
+) -> tuple[int, list[tuple[int, int]]]:
+    """Batches that may have the key, as (offset, position), and up to which offset they are all."""
+    if ask.wanted.key is None:
+        return 0, []
+    after = -1 if part.start is None else max(-1, part.start[0] - 1)
+    key_hash = hash_of(ask.wanted.key)
+    covered_to, places = await index.key_places(reader.index_key, segment.base_offset, key_hash, after, PLACES_MAX)
+    covered_to = min(covered_to, ask.end_offset)
+    if len(places) == PLACES_MAX:
+        last_offset, _ = places.pop()
+        covered_to = min(covered_to, last_offset)
+    return covered_to, [place for place in places if place[0] < covered_to]
+
+
+def _verify(filesystem: FileSystem, part: Part, places: Sequence[tuple[int, int]], ask: _Ask) -> FoundRecords:
+    """In the batches at these places, and in no others."""
+    file = part.opened(filesystem)
+    return _collect(file, _batches_at(file, part, places), ask)
+
+
+def _scan(filesystem: FileSystem, part: Part, late: tuple[int, int] | None, ask: _Ask) -> FoundRecords:
+    """In every batch; `late` is a place before which no record is late enough."""
+    file = part.opened(filesystem)
+    position = position_of(file, part, ask.offset)
+    if late is not None and late[1] > position:
+        with suppress(CorruptMessage):  # an index that is wrong: all that is lost is a shorter way
+            position = find_batch(file.read_at, late, part.end, late[0], part.compacted_to).position
+    return _collect(file, walk_headers(file, position, part.end), ask)
+
+
+def _batches_at(file: ReadableFile, part: Part, places: Sequence[tuple[int, int]]) -> Iterator[BatchAt]:
+    for offset, position in places:
+        stored = file.read_at(position, min(HEADER_SIZE_BYTES, part.end - position)) if position < part.end else b""
+        at = BatchAt(position, parse_header(stored)) if len(stored) == HEADER_SIZE_BYTES else None
+        if at is None or at.header.base_offset != offset:
+            raise _IndexIsWrong
+        yield at
+
+
+def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> FoundRecords:
+    """What fits, until there is enough of it or enough was read."""
+    found: list[FoundRecord] = []
+    read_bytes = found_bytes = 0
+    for at in batches:
+        header = at.header
+        read_bytes += HEADER_SIZE_BYTES
+        if header.next_offset > ask.offset and header.max_timestamp_ms >= ask.wanted.from_ms and not header.is_control:
+            read_bytes += header.size_bytes
+            for record in _records(file, at, ask.wanted.key):
+                if record.offset >= ask.offset and ask.wanted.fits(record):
+                    found.append(record)
+                    found_bytes += record.size_bytes
+                    if len(found) == ask.count_max or found_bytes >= STEP_BYTES:
+                        return FoundRecords(found, record.offset + 1)
+        if read_bytes >= STEP_BYTES:
+            return FoundRecords(found, header.next_offset)
+    return FoundRecords(found, ask.end_offset)
+
+
+def _records(file: ReadableFile, at: BatchAt, key: bytes | None) -> Iterator[FoundRecord]:
+    """Of a batch that is checked; of a key only, if one is given: the others are not decoded."""
+    header = at.header
+    records = records_of(file, at) if key is None else _with_key(header, bytes(body_of(file, at)), key)
+    for one in records:
+        offset = header.base_offset + one.offset_delta
+        yield FoundRecord(offset, one.timestamp_ms, header.is_log_append_time, one.key, one.value, one.headers)
+
+
+def _with_key(header: BatchHeader, body: bytes, key: bytes) -> Iterator[Record]:
+    """Of an uncompressed records section. It looks for the bytes of the key field, and steps over all records in which
+    they are not by their lengths: a look-up spends most of its time here."""
+    wanted = varint(len(key)) + key
+    place, position = body.find(wanted), 0
+    try:
+        while place >= 0:
+            while position <= place:
+                start, length = position, body[position]
+                position += 1
+                if length > 0x7F:
+                    size_bytes, position = get_varint(body, start)
+                    length = size_bytes << 1
+                position += length >> 1
+                if position <= start or length & 1:
+                    raise CorruptMessage("a record has a size that cannot be")
+            record = decode_record(header, body, start, position)
+            if record.key == key:
+                yield record
+            place = body.find(wanted, position)
+    except IndexError:
+        raise CorruptMessage("a record ends within a field") from None

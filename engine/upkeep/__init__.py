@@ -1,0 +1,1 @@
+"""What goes on behind the appends: retention, sealing, reading again."""

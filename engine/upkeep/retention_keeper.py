@@ -1,0 +1,163 @@
+"""Removes the old segments of one log dir: regularly as topics want it, and when the disk is too full (RULES D2).
+
+`engine.upkeep.retention` decides, `engine.log_dirs.log_starts` removes. Lives on the loop, looks at a few partitions at
+a time and moves the starts of many with one barrier: appends wait for a sync of the journal, never for the files to go.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from engine.api import NO_TIMESTAMP_MS
+from engine.errors import StorageError
+from engine.files.filesystem import FileSystem, Usage
+from engine.log_dirs.log_dir import LogDir, Resident
+from engine.log_dirs.log_starts import Move, move_log_starts, roll
+from engine.logs.log import Log
+from engine.stats import Reason
+from engine.upkeep.retention import OldSegment, doomed, may_make_room, to_make_room
+
+WINDOW_CHECK_S = 60
+SPACE_CHECK_INTERVAL_S = 5
+TURN = 64  # partitions looked at before somebody else has a turn
+MOVED_TOGETHER_MAX = 64
+JUST_NOW_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionOptions:
+    """What holds for a whole broker. `is_time` says whether retention may run at that moment."""
+
+    check_interval_ms: int = 300_000
+    initial_delay_ms: int = 30_000
+    is_time: Callable[[int], bool] = lambda _now_ms: True
+    disk_max_used_ratio: float = 1.0  # of the disk's space: above it segments go before their time
+    disk_reject_ratio: float = 1.0  # from here on appends are refused
+
+
+class RetentionKeeper:
+    """The retention of one log dir."""
+
+    def __init__(self, log_dir: LogDir, options: RetentionOptions, now_ms: Callable[[], int]) -> None:
+        self._log_dir = log_dir
+        self._options = options
+        self._now_ms = now_ms
+
+    async def serve(self) -> None:
+        """Look at all partitions now and then, until cancelled or the log dir is lost."""
+        interval_s = self._options.check_interval_ms / 1000
+        await trio.sleep(self._options.initial_delay_ms / 1000)
+        while self._log_dir.disk.offline_reason is None:
+            if self._options.is_time(self._now_ms()):
+                await self.check()
+                await trio.sleep(interval_s)
+            else:
+                await trio.sleep(min(WINDOW_CHECK_S, interval_s))
+
+    async def check(self) -> None:
+        """All partitions, once."""
+        moves: list[Move] = []
+        for number, resident in enumerate(list(self._log_dir.partitions.values())):
+            if number % TURN == 0:
+                await trio.lowlevel.checkpoint()
+            if resident.is_sound:
+                with suppress(StorageError):  # no space for the segment that is to come: the next time
+                    moves += await self._due(resident)
+            if len(moves) >= MOVED_TOGETHER_MAX:
+                await self._move(moves)
+                moves = []
+        await self._move(moves)
+
+    async def _move(self, moves: Sequence[Move]) -> None:
+        with suppress(StorageError):  # the next time
+            await move_log_starts(self._log_dir, moves)
+
+    async def _due(self, resident: Resident) -> list[Move]:
+        segments = await self._seen(resident.log)
+        start_offset, high_watermark = resident.log.start_offset, resident.high_watermark
+        reasons = doomed(segments, resident.config, start_offset, high_watermark, self._now_ms())
+        if not reasons:
+            return []
+        end_offset = segments[len(reasons) - 1].end_offset
+        if len(reasons) == len(segments) and not await roll(self._log_dir, resident, end_offset):
+            return []
+        return [Move(resident, end_offset, reasons)]
+
+    async def _seen(self, log: Log) -> list[OldSegment]:
+        """The segments of a log. Only of those whose records have no timestamps the files are asked."""
+        untimed = [
+            one.base_offset for one in log.segments if one.size_bytes and one.max_timestamp_ms == NO_TIMESTAMP_MS
+        ]
+        written_ms: Mapping[int, int] = {}
+        if untimed:
+            written_ms = await self._log_dir.disk.run(partial(_written_ms, self._log_dir.disk.filesystem, log, untimed))
+        if not log.segments:
+            return []  # deleted meanwhile
+        ends = [*(one.base_offset for one in log.segments[1:]), log.end.offset]
+        return [
+            OldSegment(
+                end_offset,
+                one.size_bytes,
+                one.max_timestamp_ms if one.max_timestamp_ms >= 0 else written_ms.get(one.base_offset, JUST_NOW_MS),
+            )
+            for one, end_offset in zip(log.segments, ends, strict=True)
+        ]
+
+    # Space
+
+    async def watch_space(self) -> None:
+        """Better no appends than no room, and, where it is wanted, better no old records; until cancelled or lost."""
+        while self._log_dir.disk.offline_reason is None:
+            with suppress(StorageError):
+                disk = self._log_dir.disk
+                usage = await disk.run(partial(disk.filesystem.usage, disk.path))
+                self._note_usage(usage)
+                if usage.ratio > self._options.disk_max_used_ratio:
+                    await self._make_room(usage)
+            await trio.sleep(SPACE_CHECK_INTERVAL_S)
+
+    def _note_usage(self, usage: Usage) -> None:
+        log_dir, was_nearly_full = self._log_dir, self._log_dir.is_nearly_full
+        log_dir.is_nearly_full = usage.ratio >= self._options.disk_reject_ratio
+        if log_dir.is_nearly_full and not was_nearly_full:
+            what = "it takes no appends (disk.reject.ratio)"
+            log_dir.on_problem(f"{log_dir.disk.path} is {usage.ratio:.1%} full: {what}")
+
+    async def _make_room(self, usage: Usage) -> None:
+        """What is set aside already will be room before long."""
+        log_dir, ratio = self._log_dir, self._options.disk_max_used_ratio
+        whole_bytes = usage.used_bytes + usage.available_bytes
+        wanted_bytes = usage.used_bytes - int(whole_bytes * ratio) - log_dir.deleter.size_bytes
+        if wanted_bytes <= 0:
+            return
+        residents = [one for one in log_dir.partitions.values() if one.is_sound and may_make_room(one.config)]
+        finished = []
+        for number, one in enumerate(residents):
+            if number % TURN == 0:
+                await trio.lowlevel.checkpoint()
+            segments = await self._seen(one.log)
+            finished.append([each for each in segments[:-1] if each.end_offset <= one.high_watermark])
+        given = to_make_room(finished, wanted_bytes)
+        moves = [
+            Move(one, segments[count - 1].end_offset, [Reason.SPACE] * count)
+            for one, segments, count in zip(residents, finished, given, strict=True)
+            if count
+        ]
+        for start in range(0, len(moves), MOVED_TOGETHER_MAX):
+            await move_log_starts(log_dir, moves[start : start + MOVED_TOGETHER_MAX])
+        if moves:
+            what = f"{sum(given)} segments of {len(moves)} partitions were removed before their time"
+            how_full = f"{usage.ratio:.1%} full (disk.max.used.ratio is {ratio})"
+            log_dir.on_problem(f"{log_dir.disk.path} is {how_full}: {what}")
+
+
+def _written_ms(filesystem: FileSystem, log: Log, base_offsets: Sequence[int]) -> dict[int, int]:
+    """When these segments were last written. One that was removed meanwhile does not matter any more."""
+    found = {}
+    for base_offset in base_offsets:
+        with suppress(FileNotFoundError):
+            found[base_offset] = filesystem.modified_ms(log.path_of(base_offset))
+    return found

@@ -1,0 +1,179 @@
+"""Seals finished segments of one log dir, and reads sealed ones again (RULES S2): docs/formats/footer.md.
+
+Behind everybody's back: no append and no read waits for it. What was appended by this process was digested on its way;
+the rest is read in slices, a worker's job each, with pauses that keep to a rate. What is found wrong is told, counted
+and not served any more; the segment itself is not touched.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from engine.errors import CorruptMessage, StorageError, UnreadableMessage
+from engine.files.filesystem import File, FileSystem, replace_small
+from engine.log_dirs.log_dir import LogDir, Resident
+from engine.logs.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
+from engine.logs.loading import Part, check
+from engine.logs.segment import Located, Segment, may_follow
+
+T = TypeVar("T")
+
+SLICE_BYTES = 256 * 1024
+FIRST_SCRUB_S = 600
+
+
+@dataclass(frozen=True, slots=True)
+class SealingOptions:
+    """How fast segments are read to be sealed or checked again (0: not again), and how often the latter."""
+
+    scrub_bytes_per_s: int = 4 * 1024 * 1024
+    scrub_interval_ms: int = 86_400_000
+
+
+class _Gone(Exception):
+    """The segment is no part of a log any more."""
+
+
+class Sealer:
+    """The sealed segments of one log dir."""
+
+    def __init__(self, log_dir: LogDir, options: SealingOptions) -> None:
+        self._log_dir = log_dir
+        self._options = options
+        self._wanting: dict[Resident, None] = {}
+        self._wanted = trio.Event()
+
+    def want(self, resident: Resident) -> None:
+        """Some segment of it may be finished and not sealed."""
+        if any(_is_to_seal(one) for one in resident.log.segments[:-1]):
+            self._wanting[resident] = None
+            self._wanted.set()
+
+    async def serve(self) -> None:
+        """Seal, until cancelled or the log dir is lost."""
+        while self._log_dir.disk.offline_reason is None:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            while self._wanting:
+                resident = next(iter(self._wanting))
+                del self._wanting[resident]
+                for segment in resident.log.segments[:-1]:
+                    if _is_to_seal(segment) and segment.end_offset <= resident.high_watermark and resident.is_sound:
+                        with suppress(_Gone, StorageError):  # no space: when the next segment is finished
+                            await self._seal(resident, segment)
+
+    async def scrub(self) -> None:
+        """Read what is sealed now and then, until cancelled or the log dir is lost."""
+        interval_s = self._options.scrub_interval_ms / 1000
+        if not self._options.scrub_bytes_per_s:
+            return
+        await trio.sleep(min(FIRST_SCRUB_S, interval_s))
+        while self._log_dir.disk.offline_reason is None:
+            for resident in list(self._log_dir.partitions.values()):
+                await trio.lowlevel.checkpoint()
+                for segment in resident.log.segments[:-1]:
+                    if segment.is_sealed and not segment.is_damaged and resident.is_sound:
+                        with suppress(_Gone, StorageError):
+                            await self._check_again(resident, segment)
+            await trio.sleep(interval_s)
+
+    async def _seal(self, resident: Resident, segment: Segment) -> None:
+        tally = segment.tally or await self._read(resident, segment)
+        if tally is None:
+            return
+        generation = int(segment.base_offset < resident.log.compacted_to)
+        footer = tally.footer(resident.partition, segment.base_offset, segment.size_bytes, generation)
+        async with self._log_dir.commit_log.between_checkpoints():
+            self._check_there(resident, segment)
+            assert resident.log.flushed_offset >= segment.end_offset, "a footer comes after its segment is durable"
+            await self._log_dir.disk.run(partial(_write, self._log_dir.disk.filesystem, resident.log.directory, footer))
+            segment.is_sealed, segment.tally = True, None
+            self._log_dir.stats.sealed_segments += 1
+
+    async def _check_again(self, resident: Resident, segment: Segment) -> None:
+        directory = resident.log.directory
+        try:
+            job = partial(read_footer, self._log_dir.disk.filesystem, directory, segment.base_offset)
+            footer = await self._run(resident, segment, job)
+        except FooterDamaged as damage:
+            self._tell(f"{directory}/{footer_name(segment.base_offset)}: {damage}")
+            segment.is_sealed = False  # and so another one takes its place
+            self.want(resident)
+            return
+        tally = await self._read(resident, segment)
+        if tally is None:
+            return
+        generation = footer.generation
+        if tally.footer(resident.partition, segment.base_offset, segment.size_bytes, generation) != footer:
+            segment.is_condemned = True
+            self._damaged(resident, segment, "it is not what was sealed")
+
+    async def _read(self, resident: Resident, segment: Segment) -> Tally | None:
+        """All of it, checked; None when something is wrong with it."""
+        log, filesystem, end = resident.log, self._log_dir.disk.filesystem, segment.size_bytes
+        path, epochs = log.path_of(segment.base_offset), log.epochs.below(segment.end_offset)
+        part, position = Part(path, None, segment.base_offset, end, None, epochs, log.compacted_to), 0
+        tally = Tally()
+        try:
+            file = await self._run(resident, segment, partial(_open, filesystem, path))
+            while position < end:
+                before = position
+                job = partial(check, file, Located(position, 0), part, SLICE_BYTES, tally.add)
+                position, _ = await self._run(resident, segment, job)
+                await self._keep_to_rate(position - before)
+            begins_right = may_follow(tally.first_offset, segment.base_offset, log.compacted_to)
+            if end and (not begins_right or tally.last_offset != segment.end_offset - 1):
+                raise CorruptMessage(f"it ends with offset {tally.last_offset}, not with {segment.end_offset - 1}")
+        except CorruptMessage as error:
+            segment.is_condemned = isinstance(error, UnreadableMessage)
+            self._damaged(resident, segment, str(error))
+            return None
+        return tally
+
+    async def _keep_to_rate(self, read_bytes: int) -> None:
+        self._log_dir.stats.scrubbed_bytes += read_bytes
+        await trio.sleep(read_bytes / (self._options.scrub_bytes_per_s or SealingOptions().scrub_bytes_per_s))
+
+    async def _run(self, resident: Resident, segment: Segment, job: Callable[[], T]) -> T:
+        """On a worker; raises _Gone rather than an error that says no more than that."""
+        try:
+            found = await self._log_dir.disk.run(job)
+        except (CorruptMessage, FooterDamaged):
+            self._check_there(resident, segment)
+            raise
+        self._check_there(resident, segment)
+        return found
+
+    def _check_there(self, resident: Resident, segment: Segment) -> None:
+        log_dir, log = self._log_dir, resident.log
+        is_there = log_dir.partitions.get(resident.partition) is resident and not log_dir.is_closing
+        if not is_there or not log.segments or log.segment_of(segment.base_offset) is not segment:
+            raise _Gone
+
+    def _damaged(self, resident: Resident, segment: Segment, what: str) -> None:
+        segment.is_damaged = True
+        segment.doubt()
+        self._tell(f"{resident.log.path_of(segment.base_offset)} is damaged: {what}")
+
+    def _tell(self, problem: str) -> None:
+        self._log_dir.stats.damage_found += 1
+        self._log_dir.on_problem(problem)
+
+
+def _is_to_seal(segment: Segment) -> bool:
+    return not segment.is_sealed and not segment.is_damaged
+
+
+def _open(filesystem: FileSystem, path: str) -> File:
+    try:
+        return filesystem.open(path)
+    except FileNotFoundError:
+        raise CorruptMessage("the file is gone") from None
+
+
+def _write(filesystem: FileSystem, directory: str, footer: Footer) -> None:
+    replace_small(filesystem, directory, footer_name(footer.base_offset), encode(footer))
