@@ -12,7 +12,8 @@ from engine.batches.record_checks import Examination
 from engine.errors import EngineError, Overloaded
 from engine.files.filesystem import File
 from engine.logs.log import Chunk, Log
-from engine.logs.producer_state import ProducedBatch, Producer, ProducerTable
+from engine.logs.position import LogPosition
+from engine.logs.producer_state import Producer, ProducerTable
 
 HANGS_AFTER_S = 2.0
 
@@ -28,11 +29,17 @@ class Append:
         "is_settled",
         "owner",
         "records",
+        "role",
         "size_bytes",
+        "wants_all",
     )
 
-    def __init__(self, owner: "Owner", records: memoryview, header: BatchHeader) -> None:
+    def __init__(
+        self, owner: "Owner", records: memoryview, header: BatchHeader, role: object, *, wants_all: bool
+    ) -> None:
         self.owner = owner
+        self.role = role  # in which its owner took it
+        self.wants_all = wants_all  # replicas to have it, not the leader alone
         self.records: memoryview | None = records
         self.header = header
         self.size_bytes = len(records)
@@ -88,16 +95,17 @@ class Undo(NamedTuple):
 
 
 class PartitionRound:
-    """One partition's share of a round. `must_sync`: it counts only when it is durable. `rolls`: a segment begins."""
+    """One partition's share of a round. `must_sync`: it counts only when it is durable. `rolls`: a segment begins.
+    `end` is where the log ends behind it, once it is written."""
 
-    __slots__ = ("appends", "chunks", "duplicates", "log", "must_sync", "owner", "rejected", "rolls", "undo")
+    __slots__ = ("appends", "chunks", "end", "log", "must_sync", "owner", "rejected", "rolls", "undo")
 
     def __init__(self, owner: "Owner", log: Log) -> None:
         self.owner = owner
         self.log = log
         self.appends: list[Append] = []
-        self.duplicates: list[tuple[Append, ProducedBatch]] = []  # of batches of this round
         self.chunks: list[Chunk] = []
+        self.end: LogPosition = log.end
         self.undo: list[Undo] = []
         self.must_sync = True
         self.rolls = False
@@ -129,9 +137,10 @@ class PartitionRound:
         return self.log.active.file if self.rolls else None
 
     @property
-    def asked(self) -> list[Append]:
-        """Everybody who waits for it."""
-        return [*self.appends, *(append for append, _ in self.duplicates)]
+    def base_offset(self) -> int:
+        """Where the log ends without it."""
+        first = self.chunks[0]
+        return first.headers[0].base_offset if first.headers else first.base_offset
 
 
 class Owner(Protocol):

@@ -279,7 +279,9 @@ class GroupCommitter:
             files.append(write.file)
         await self._disk.sync_round(files)
         for part in synced:
-            part.log.note_flushed(part.log.end)
+            part.log.note_flushed(part.end)
+        for part in journaled:
+            part.log.journaled_offset = part.end.offset
         self.statistics.syncs.note(trio.current_time() - begun_s)
 
     def _reserve(self, parts: Sequence[PartitionRound]) -> tuple[Collection[PartitionRound], JournalWrite | None]:
@@ -291,7 +293,7 @@ class GroupCommitter:
         if write is None:
             return (), None
         for part in suited:
-            part.log.journaled_offset = part.log.end.offset
+            part.log.journal_end_offset = part.end.offset
         return set(suited), write
 
     async def write_journal(self, write: JournalWrite) -> None:
@@ -307,7 +309,7 @@ class GroupCommitter:
 
 def _may_be_journaled(part: PartitionRound) -> bool:
     """Not what an async round left unsynced before it is nowhere else: a replay would find a gap."""
-    return not part.rolls and part.chunks[0].headers[0].base_offset <= part.log.durable_offset
+    return not part.rolls and part.chunks[0].headers[0].base_offset <= part.log.covered_offset
 
 
 def _worth_the_journal(parts: Sequence[PartitionRound]) -> Sequence[PartitionRound]:

@@ -98,7 +98,7 @@ class Cleaner:
             one.config,
             log.start_offset,
             log.clean_to,
-            one.visible_end.segment_base_offset,
+            one.progress.high_watermark.segment_base_offset,
             self._now_ms(),
         )
 

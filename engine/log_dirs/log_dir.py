@@ -18,7 +18,8 @@ from engine.index.rows import partition_key
 from engine.log_dirs.deleter import Deleter
 from engine.log_dirs.layout import Prepared, directory_name, write_clean_marker
 from engine.logs.checkpoints import key_of
-from engine.logs.log import Log, LogPosition
+from engine.logs.log import Log
+from engine.logs.position import LogPosition
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.recovery import LastKnown
 from engine.reading.key_indexer import KeyIndexer

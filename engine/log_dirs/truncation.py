@@ -8,7 +8,8 @@ from functools import partial
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.errors import OffsetOutOfRange, StorageError
 from engine.log_dirs.log_dir import LogDir, Resident, index_key
-from engine.logs.log import Log, LogPosition
+from engine.logs.log import Log
+from engine.logs.position import LogPosition
 from engine.logs.recovery import LastKnown, open_log
 from engine.logs.segment import Cut, cut_off, find_cut
 from engine.logs.sparse_index import Stored

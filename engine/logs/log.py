@@ -9,16 +9,17 @@ readers' isolation: its partition passes the position up to which a reader may s
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from zlib import crc32
 
-from engine.api import NO_TIMESTAMP_MS, CleanupPolicy, FileRange, LogConfig
+from engine.api import NO_TIMESTAMP_MS, FileRange
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader
 from engine.errors import CorruptMessage, NotLoaded
 from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
 from engine.logs.epochs import EpochHistory
+from engine.logs.position import LogPosition
 from engine.logs.producer_snapshot import write_snapshot
 from engine.logs.producer_state import ProducerTable
+from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment, find_batch, segment_name
 from engine.logs.sparse_index import Entry, Summary
 
@@ -26,33 +27,6 @@ GLANCES_MAX = 512  # headers the loop looks at to find a batch: some 0.2 ms
 FRESH_BYTES = 8 * 1024 * 1024  # what was written last is in memory
 INDEX_ENTRY_SIZE_BYTES = 12  # of Kafka's time index: segment.index.bytes means as many entries here
 SEGMENT_OFFSETS_MAX = 2**31 - 1  # Kafka's tools keep offsets relative to the segment in 32 bits
-
-
-class RollPolicy(NamedTuple):
-    """When a segment is full, as LogSegment.shouldRoll has it. `jitter_ms` spreads those that began together."""
-
-    segment_size_bytes: int
-    age_ms: int
-    jitter_ms: int
-    index_size_bytes: int
-    preallocates: bool
-
-    @classmethod
-    def of(cls, config: LogConfig) -> "RollPolicy":
-        age_ms = config.segment_age_ms
-        if CleanupPolicy.COMPACT in config.cleanup_policy:  # what is compacted is full segments (KIP-354)
-            age_ms = min(age_ms, config.max_compaction_lag_ms)
-        sizes = config.segment_size_bytes, age_ms, config.segment_jitter_ms
-        return cls(*sizes, config.segment_index_size_bytes, config.preallocate)
-
-
-class LogPosition(NamedTuple):
-    """A place between two batches, and the greatest timestamp of the log before it."""
-
-    offset: int
-    segment_base_offset: int
-    position: int
-    max_timestamp_ms: int
 
 
 @dataclass(slots=True)
@@ -94,7 +68,8 @@ class Log:
         self.compacted_to = 0  # below it offsets may have gaps
         self.clean_to = 0  # every record below it is the newest of its key there
         self.replacements = 0  # of segments, so far
-        self.journaled_offset = 0  # the journal has appends up to here
+        self.journaled_offset = 0  # the journal has appends up to here, durably
+        self.journal_end_offset = 0  # the journal has, or is about to have, appends up to here
         self.producers = ProducerTable()
         self.problems: list[str] = []  # found when it was opened, for the operator
         self.unindexed: list[tuple[int, Entry]] = []  # with the base offset of its segment
@@ -129,13 +104,18 @@ class Log:
 
     @property
     def durable_offset(self) -> int:
-        """Below it everything is durable, in the segment files or in the journal, or is if the round in flight is."""
+        """Below it everything is durable, in the segment files or in the journal."""
         return max(self._flushed.offset, self.journaled_offset)
 
     @property
+    def covered_offset(self) -> int:
+        """Below it everything is durable, or is before what the journal takes next."""
+        return max(self._flushed.offset, self.journal_end_offset)
+
+    @property
     def leans_on_journal(self) -> bool:
-        """Whether something durable is durable in the journal alone."""
-        return self.journaled_offset > self._flushed.offset
+        """Whether something is, or may be before long, durable in the journal alone."""
+        return self.journal_end_offset > self._flushed.offset
 
     @property
     def size_bytes(self) -> int:

@@ -12,7 +12,7 @@ import trio
 from engine.errors import EngineError
 from engine.index.keeper import IndexKeeper
 from engine.index.keys import collect_keys
-from engine.logs.log import LogPosition
+from engine.logs.position import LogPosition
 from engine.reading.reader import LogReader
 
 TAIL_BYTES = 1024 * 1024  # of the active segment, not covered at least

@@ -19,7 +19,8 @@ from engine.files.disk import Disk
 from engine.files.filesystem import FileSystem
 from engine.index.keeper import IndexKeeper
 from engine.logs.loading import Loaded, Part, TimestampFound, greatest_timestamp, load, search_timestamp
-from engine.logs.log import Chunk, Log, LogPosition
+from engine.logs.log import Chunk, Log
+from engine.logs.position import LogPosition
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.segment import Segment
 from engine.logs.sparse_index import Entry, SparseIndex

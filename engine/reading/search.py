@@ -17,7 +17,7 @@ from engine.files.filesystem import FileSystem
 from engine.index.keeper import IndexKeeper
 from engine.index.keys import hash_of
 from engine.logs.loading import Part, body_of, position_of, records_of
-from engine.logs.log import LogPosition
+from engine.logs.position import LogPosition
 from engine.logs.segment import BatchAt, Segment, find_batch, walk_headers
 from engine.reading.reader import LogReader
 

@@ -132,7 +132,7 @@ async def test_a_producer_that_never_pauses_holds_up_nobody_between_rounds() -> 
                 await trio.lowlevel.checkpoint()
             await log.delete_records(1)
             assert appended < 30
-            await open_orders(store, leader_epoch=1)
+            await open_orders(store)
             assert appended < 60
         assert log.log_end_offset == APPENDS + 1
 

@@ -20,6 +20,7 @@ from engine.batches.batch import Codec, Record, has_right_crc
 from engine.errors import (
     EngineError,
     FencedLeaderEpoch,
+    NotLeaderOrFollower,
     OffsetOutOfRange,
     Overloaded,
     RecordListTooLarge,
@@ -39,6 +40,7 @@ from engine.tests.helpers import (
     compressed_batch,
     open_orders,
     options,
+    read,
     read_all,
     running,
 )
@@ -371,3 +373,39 @@ async def test_a_sync_that_fails_takes_no_answer_back_from_an_async_topic_beside
         with pytest.raises(StorageError):
             await lost.wait()
         assert not isinstance(answered.outcome, EngineError)
+
+
+async def test_what_was_queued_under_another_leader_epoch_is_refused() -> None:
+    """Its sender asked a leader that is no more; what was on its way to the disk counts."""
+    pool = HeldPool()
+    async with running(MemoryFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
+        log = await open_orders(store)
+        pool.is_holding = True
+        on_its_way = log.append(memoryview(batch(b"a")), acks=-1)
+        await trio.testing.wait_all_tasks_blocked()
+        queued = log.append(memoryview(batch(b"b")), acks=-1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(open_orders, store, leader_epoch=1))
+            await trio.testing.wait_all_tasks_blocked()
+            pool.is_holding = False
+            pool.release.set()
+        assert (await on_its_way.wait()).base_offset == 0
+        with pytest.raises(NotLeaderOrFollower):
+            await queued.wait()
+        assert (await append(log, b"c")).base_offset == 1
+        assert [header.leader_epoch for header, _ in batches_in(bytes_of((await read(log, 0)).records))] == [0, 1]
+
+
+async def test_another_configuration_refuses_nothing() -> None:
+    pool = HeldPool()
+    async with running(MemoryFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
+        log = await open_orders(store)
+        pool.is_holding = True
+        queued = [log.append(memoryview(batch(b"a")), acks=-1) for _ in range(3)]
+        await trio.testing.wait_all_tasks_blocked()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(open_orders, store, LogConfig(segment_size_bytes=1000))
+            await trio.testing.wait_all_tasks_blocked()
+            pool.is_holding = False
+            pool.release.set()
+        assert [(await one.wait()).base_offset for one in queued] == [0, 1, 2]

@@ -19,7 +19,7 @@ from engine.index.keys import hash_of
 from engine.index.rows import KEY, KEYS_TO, following, partition_key, read_offset
 from engine.index.twin import MemoryIndex
 from engine.logs.loading import Part
-from engine.logs.log import LogPosition
+from engine.logs.position import LogPosition
 from engine.logs.segment import Segment
 from engine.reading import key_indexer as key_index
 from engine.reading import search

@@ -123,7 +123,7 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
     def fail(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("engine.partitions.partition.check_produced", fail)
+    monkeypatch.setattr("engine.partitions.leader.check_produced", fail)
     async with two_brokers() as sides:
         for side in sides:
             for acks in (-1, 0):

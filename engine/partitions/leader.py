@@ -1,0 +1,138 @@
+"""What a leader does to appends: it checks them, recognises duplicates, and stamps what goes to the log (RULES L2).
+
+One object for each leadership: what was queued under another one is refused, so that nobody is told "appended" by a
+leader that he did not ask. On the loop, between rounds; the log is changed by the round that is staged, not here.
+"""
+
+from collections.abc import Callable, Sequence
+
+from engine.api import NO_TIMESTAMP_MS, AppendResult, FlushPolicy, LogConfig, TimestampType, TopicPartition
+from engine.batches.batch import BatchHeader, clear_log_append_time, stamp, stamp_log_append_time
+from engine.batches.produce_checks import ProduceLimits, check_produced
+from engine.batches.record_checks import RecordRules
+from engine.commit.appends import Append, Owner, PartitionRound, Undo
+from engine.errors import EngineError, NotLeaderOrFollower
+from engine.logs.log import Log
+from engine.logs.producer_state import ProducedBatch
+from engine.logs.roll_policy import RollPolicy
+from engine.partitions.pending_acks import PendingAcks, acked_to
+from engine.partitions.progress import Progress
+
+
+class Leader:
+    """Of one partition, in one epoch."""
+
+    __slots__ = (
+        "_limits",
+        "_now_ms",
+        "_partition",
+        "_pending",
+        "_progress",
+        "_record_rules",
+        "config",
+        "epoch",
+        "rolls",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        epoch: int,
+        config: LogConfig,
+        progress: Progress,
+        pending: PendingAcks,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._partition = partition
+        self.epoch = epoch
+        self._progress = progress
+        self._pending = pending
+        self._now_ms = now_ms
+        self.configure(config)
+
+    def configure(self, config: LogConfig) -> None:
+        """Go by this from now on."""
+        self.config = config
+        self.rolls = RollPolicy.of(config)
+        sizes = config.max_message_size_bytes, config.segment_size_bytes
+        times = config.timestamp_before_max_ms, config.timestamp_after_max_ms
+        self._limits = ProduceLimits(*sizes, *times, config.timestamp_type is TimestampType.LOG_APPEND_TIME)
+        self._record_rules = RecordRules.of(self._partition, config)
+
+    def admit(self, owner: Owner, records: memoryview, *, acks: int, allow_zstd: bool, keyed: bool) -> Append:
+        """What needs no state is checked. Raises what is wrong with the batch."""
+        # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
+        header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
+        append = Append(owner, records, header, self, wants_all=acks < 0)
+        if self._record_rules is not None:
+            append.examination = self._record_rules.examination(records, header, keyed=keyed)
+        return append
+
+    def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
+        """Those that go to the log, behind its end; the others are refused, or wait for their originals."""
+        part = PartitionRound(owner, log)
+        batches, headers = list[memoryview](), list[BatchHeader]()
+        now_ms, offset = self._now_ms(), log.end.offset
+        for append in appends:
+            if append.role is not self:
+                append.settle(NotLeaderOrFollower("it was queued under another leader epoch"))
+            elif self._is_new(append, log):
+                header = append.header = self._stamp(append, offset, now_ms)
+                assert append.records is not None
+                part.appends.append(append)
+                batches.append(append.records)
+                headers.append(header)
+                offset = header.next_offset
+                if header.producer_id >= 0:
+                    part.undo.append(Undo(header.base_offset, header.producer_id, log.producers.apply(header)))
+        if not batches:
+            return None
+        part.stage(log.stage(batches, headers, self.rolls, now_ms), log.producers)
+        part.must_sync = self._must_sync(offset, log.durable_offset)
+        return part
+
+    def _is_new(self, append: Append, log: Log) -> bool:
+        """Whether it goes to the log."""
+        if append.header.producer_id < 0:
+            return True
+        try:
+            original = log.producers.check(append.header)
+        except EngineError as error:
+            append.settle(error)
+            return False
+        if original is None:
+            return True
+        result = _result_of_duplicate(original, log.start_offset)
+        if original.last_offset < acked_to(self._progress, append):
+            append.settle(result)
+        else:
+            self._pending.add_duplicate(append, result)
+        return False
+
+    def _stamp(self, append: Append, base_offset: int, now_ms: int) -> BatchHeader:
+        assert append.records is not None
+        header = append.header
+        if self._limits.is_log_append_time:
+            header = stamp_log_append_time(append.records, header, now_ms)
+        elif header.is_log_append_time:
+            header = clear_log_append_time(append.records, header)
+        stamp(append.records, base_offset, self.epoch)
+        return header.placed(base_offset, self.epoch)
+
+    def _must_sync(self, end_offset: int, durable_offset: int) -> bool:
+        """Whether a round that takes the log to `end_offset` counts only once it is synced (as UnifiedLog.append)."""
+        if self.config.flush_policy is FlushPolicy.SYNC:
+            return True
+        messages = self.config.flush_messages
+        return end_offset >= messages and end_offset - durable_offset >= messages
+
+
+def result_of(header: BatchHeader, log_start_offset: int) -> AppendResult:
+    """Of an append that went to the log."""
+    log_append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP_MS
+    return AppendResult(header.base_offset, header.next_offset - 1, log_append_time_ms, log_start_offset)
+
+
+def _result_of_duplicate(original: ProducedBatch, log_start_offset: int) -> AppendResult:
+    """Kafka tells the original's timestamp as its log append time, whatever the topic uses."""
+    return AppendResult(original.first_offset, original.last_offset, original.timestamp_ms, log_start_offset)

@@ -1,0 +1,71 @@
+"""Appends that wait for more than their own round: for the high watermark, or for what they are duplicates of."""
+
+from collections import deque
+from typing import NamedTuple
+
+from engine.api import AppendResult
+from engine.commit.appends import Append
+from engine.errors import EngineError
+from engine.partitions.progress import Progress
+
+
+class _Waiting(NamedTuple):
+    """An append that is answered once the log is far enough."""
+
+    append: Append
+    end_offset: int
+    result: AppendResult
+
+
+class PendingAcks:
+    """Of one partition."""
+
+    __slots__ = ("_appends", "_duplicates")
+
+    def __init__(self) -> None:
+        self._appends: deque[_Waiting] = deque()  # by offset: those of new batches, which come in order
+        self._duplicates: list[_Waiting] = []
+
+    def __len__(self) -> int:
+        return len(self._appends) + len(self._duplicates)
+
+    def add(self, append: Append, result: AppendResult) -> None:
+        """It is durable here, and waits for the high watermark."""
+        self._appends.append(_Waiting(append, result.last_offset + 1, result))
+
+    def add_duplicate(self, append: Append, result: AppendResult) -> None:
+        """It waits until its original is where an append with its acks would have been answered."""
+        self._duplicates.append(_Waiting(append, result.last_offset + 1, result))
+
+    def settle(self, progress: Progress) -> None:
+        """Answer those that have waited long enough."""
+        appends, high_watermark = self._appends, progress.high_watermark.offset
+        while appends and appends[0].end_offset <= high_watermark:
+            waiting = appends.popleft()
+            waiting.append.settle(waiting.result)
+        if self._duplicates:
+            self._settle_duplicates(progress)
+
+    def _settle_duplicates(self, progress: Progress) -> None:
+        waiting, self._duplicates = self._duplicates, []
+        for one in waiting:
+            if one.end_offset <= acked_to(progress, one.append):
+                one.append.settle(one.result)
+            else:
+                self._duplicates.append(one)
+
+    def fail(self, error: EngineError, from_offset: int = 0) -> None:
+        """Those that wait for what is, or was, at or above an offset."""
+        kept, failed = list[_Waiting](), list[_Waiting]()
+        for one in (*self._appends, *self._duplicates):
+            (failed if one.end_offset > from_offset else kept).append(one)
+        kept_appends = [one for one in self._appends if one.end_offset <= from_offset]
+        self._duplicates = [one for one in self._duplicates if one.end_offset <= from_offset]
+        self._appends = deque(kept_appends)
+        for one in failed:
+            one.append.settle(error)
+
+
+def acked_to(progress: Progress, append: Append) -> int:
+    """Below it, appends with these acks are answered."""
+    return progress.high_watermark.offset if append.wants_all else progress.durable.offset

@@ -1,0 +1,85 @@
+"""Who is answered when: by what has become durable, by what all have, and by what never will be."""
+
+from typing import cast
+
+from engine.api import AppendResult
+from engine.batches.batch import parse_header
+from engine.commit.appends import Append, Owner
+from engine.errors import EngineError, NotLeaderOrFollower, StorageError
+from engine.partitions.pending_acks import PendingAcks
+from engine.partitions.progress import Progress
+from engine.partitions.tests.test_progress import START, at, ends_of
+from engine.tests.helpers import batch
+
+
+def append(*, wants_all: bool = True) -> Append:
+    records = memoryview(batch(b"x"))
+    nobody = cast(Owner, None)
+    return Append(nobody, records, parse_header(records), None, wants_all=wants_all)
+
+
+def result(last_offset: int) -> AppendResult:
+    return AppendResult(last_offset, last_offset, -1, 0)
+
+
+def answered(*appends: Append) -> list[int | type[EngineError] | None]:
+    """With offsets, with errors, or not yet."""
+    outcomes = [one.outcome if one.is_settled else None for one in appends]
+    return [
+        one.last_offset if isinstance(one, AppendResult) else None if one is None else type(one) for one in outcomes
+    ]
+
+
+def leader_with_a_follower(counts: list[int]) -> Progress:
+    progress = Progress(START, has_others=True)
+    progress.lead([1])
+    ends = ends_of(counts, 0)
+    progress.note_written(ends[-1], ends)
+    progress.note_durable(ends[-1])
+    return progress
+
+
+def test_appends_are_answered_as_the_high_watermark_passes_them() -> None:
+    progress, pending = leader_with_a_follower([1, 2, 1]), PendingAcks()
+    first, second, third = append(), append(), append()
+    for one, last_offset in ((first, 0), (second, 2), (third, 3)):
+        pending.add(one, result(last_offset))
+    pending.settle(progress)
+    assert answered(first, second, third) == [None, None, None]
+    progress.note_replica(1, 3)
+    pending.settle(progress)
+    assert answered(first, second, third) == [0, 2, None]
+    progress.note_replica(1, 4)
+    pending.settle(progress)
+    assert answered(third) == [3]
+    assert not pending
+
+
+def test_a_duplicate_waits_as_its_own_acks_say_for_its_original() -> None:
+    progress, pending = leader_with_a_follower([1, 1]), PendingAcks()
+    original, all_of_them, leader_alone = append(), append(), append(wants_all=False)
+    pending.add(original, result(1))
+    pending.add_duplicate(all_of_them, result(1))
+    pending.add_duplicate(leader_alone, result(1))
+    pending.settle(progress)
+    assert answered(original, all_of_them, leader_alone) == [None, None, 1]
+    progress.note_replica(1, 2)
+    pending.settle(progress)
+    assert answered(original, all_of_them) == [1, 1]
+
+
+def test_who_waits_for_what_is_undone_is_told_and_nobody_else() -> None:
+    pending = PendingAcks()
+    before, behind, duplicate = append(), append(), append()
+    pending.add(before, result(3))
+    pending.add(behind, result(5))
+    pending.add_duplicate(duplicate, result(4))
+    pending.fail(StorageError("undone"), from_offset=4)
+    assert answered(before, behind, duplicate) == [None, StorageError, StorageError]
+    pending.fail(NotLeaderOrFollower("no more"))
+    assert answered(before) == [NotLeaderOrFollower]
+    assert len(pending) == 0
+
+
+def test_positions_of_this_log() -> None:
+    assert at(25) == (25, 20, 500, 25)

@@ -1,0 +1,157 @@
+"""How far a replica is, against a model that keeps everything and looks through all of it each time."""
+
+from collections.abc import Sequence
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from engine.logs.position import LogPosition
+from engine.partitions.progress import Progress
+
+OTHERS = (1, 2, 3)
+SEGMENT_BYTES = 1000
+START = LogPosition(0, 0, 0, -1)
+
+
+def at(offset: int) -> LogPosition:
+    """In this log each record has a hundred bytes, and segments hold ten."""
+    base = offset // 10 * 10
+    return LogPosition(offset, base, (offset - base) * 100, offset)
+
+
+def ends_of(counts: Sequence[int], offset: int) -> list[LogPosition]:
+    """Of batches with so many records."""
+    found = []
+    for count in counts:
+        offset += count
+        found.append(at(offset))
+    return found
+
+
+batches = st.lists(st.integers(1, 7), min_size=1, max_size=4)
+
+
+class ProgressMachine(RuleBasedStateMachine):
+    """A leader whose followers lag, leave the set in sync, come back, and whose epochs change; or a follower."""
+
+    @initialize(in_sync=st.sets(st.sampled_from(OTHERS)))
+    def begin(self, in_sync: set[int]) -> None:
+        self.progress = Progress(START, has_others=True)
+        self.ends = [0]  # of all batches
+        self.durable = 0
+        self.high_watermark = 0
+        self.claimed: dict[int, int] = {}  # by replica, in this epoch
+        self.in_sync = in_sync
+        self.is_enough = True
+        self.unstable: int | None = None
+        self.progress.lead(in_sync)
+
+    def expect(self, has_moved: bool) -> None:
+        """The high watermark is the last end of a batch that all in sync have, and stays if they are too few."""
+        if self.is_enough:
+            sure = min([self.durable, *(self.claimed.get(one, -1) for one in self.in_sync)])
+            known = max((end for end in self.ends if end <= sure), default=0)
+            assert has_moved == (known > self.high_watermark)
+            self.high_watermark = max(self.high_watermark, known)
+        else:
+            assert not has_moved
+
+    @rule(counts=batches)
+    def write(self, counts: list[int]) -> None:
+        ends = ends_of(counts, self.ends[-1])
+        self.ends += [end.offset for end in ends]
+        self.progress.note_written(ends[-1], ends)
+
+    @rule(data=st.data())
+    def sync(self, data: st.DataObject) -> None:
+        later = [end for end in self.ends if end >= self.durable]
+        self.durable = data.draw(st.sampled_from(later))
+        self.expect(self.progress.note_durable(at(self.durable)))
+
+    @rule(replica=st.sampled_from(OTHERS), data=st.data())
+    def fetch(self, replica: int, data: st.DataObject) -> None:
+        """A follower has some batches more; or fewer, when it has begun anew."""
+        self.claimed[replica] = data.draw(st.sampled_from(self.ends))
+        has_moved = self.progress.note_replica(replica, self.claimed[replica])
+        if replica in self.in_sync:
+            self.expect(has_moved)
+        assert self.progress.end_of(replica) == self.claimed[replica]
+
+    @rule(in_sync=st.sets(st.sampled_from(OTHERS)), is_enough=st.booleans())
+    def change_in_sync(self, in_sync: set[int], is_enough: bool) -> None:
+        """Who comes (back) has all that counts: the leader sees to that."""
+        self.in_sync = {
+            one for one in in_sync if one in self.in_sync or self.claimed.get(one, -1) >= self.high_watermark
+        }
+        self.is_enough = is_enough
+        self.expect(self.progress.set_in_sync(self.in_sync, is_enough=is_enough))
+
+    @rule(in_sync=st.sets(st.sampled_from(OTHERS)))
+    def begin_epoch(self, in_sync: set[int]) -> None:
+        self.claimed = {}
+        self.in_sync, self.is_enough = in_sync, True
+        self.expect(self.progress.lead(in_sync))
+
+    @precondition(lambda self: self.ends[-1] > self.high_watermark)
+    @rule(data=st.data())
+    def cut(self, data: st.DataObject) -> None:
+        """Above the high watermark, as a follower does it; what is left is durable."""
+        self.ends = self.ends[: 1 + self.ends.index(data.draw(st.sampled_from([*self.ends[:-1]])))]
+        self.durable = self.ends[-1]
+        self.high_watermark = min(self.high_watermark, self.durable)
+        self.claimed = {one: min(end, self.durable) for one, end in self.claimed.items()}
+        self.progress.cut(at(self.durable))
+        for one, end in self.claimed.items():
+            self.progress.note_replica(one, end)
+        self.high_watermark = max(self.high_watermark, self.progress.high_watermark.offset)
+        if self.unstable is not None and self.unstable >= self.durable:
+            self.unstable = None
+
+    @rule(leader_high_watermark=st.integers(0, 100))
+    def follow(self, leader_high_watermark: int) -> None:
+        sure = max(end for end in self.ends if end <= max(0, min(leader_high_watermark, self.durable)))
+        assert self.progress.follow(leader_high_watermark) == (sure > self.high_watermark)
+        self.high_watermark = max(self.high_watermark, sure)
+
+    @rule(data=st.data())
+    def open_or_end_transactions(self, data: st.DataObject) -> None:
+        self.unstable = data.draw(st.none() | st.sampled_from(self.ends))
+        self.progress.hold_stable(None if self.unstable is None else at(self.unstable))
+
+    @invariant()
+    def all_is_as_the_model_has_it(self) -> None:
+        progress = self.progress
+        assert progress.written == (at(self.ends[-1]) if self.ends[-1] else progress.written)
+        assert progress.durable.offset == self.durable
+        assert progress.high_watermark.offset == self.high_watermark
+        if self.high_watermark:
+            assert progress.high_watermark == at(self.high_watermark)
+        stable = self.high_watermark if self.unstable is None else min(self.unstable, self.high_watermark)
+        assert progress.last_stable.offset == stable
+        assert progress.last_stable.offset <= progress.high_watermark.offset <= progress.durable.offset
+        assert progress.durable.offset <= progress.written.offset
+
+
+TestProgress = ProgressMachine.TestCase
+TestProgress.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+
+
+def test_alone_it_keeps_nothing_of_what_it_writes() -> None:
+    progress = Progress(START)
+    for number in range(1, 100):
+        progress.note_written(at(number), [at(number)])
+        assert progress.note_durable(at(number))
+    assert len(progress._ends) == 0
+    assert progress.high_watermark == at(99)
+
+
+def test_a_start_with_a_high_watermark_below_the_end() -> None:
+    """Of a broker that leads nothing yet: what lies above counts when the others have it."""
+    progress = Progress(at(9), at(3), [at(5), at(9)], has_others=True)
+    progress.lead([1])
+    assert progress.high_watermark == at(3)
+    assert progress.note_replica(1, 6)
+    assert progress.high_watermark == at(5)
+    assert progress.note_replica(1, 9)
+    assert progress.high_watermark == at(9)
