@@ -1,6 +1,6 @@
 """What rounds are made of: appends on their way, a partition's share of a round, and how much may be queued."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -135,6 +135,15 @@ class PartitionRound:
     def synced_first(self) -> File | None:
         """What is synced by writing it: the segment before one that begins, if something may be unsynced in it."""
         return self.log.active.file if self.rolls else None
+
+    def batch_ends(self, newest_ms: int) -> Iterator[LogPosition]:
+        """Ascending; the last is the end of the log. `newest_ms` is the greatest timestamp before it."""
+        for chunk in self.chunks:
+            position = chunk.position
+            for header in chunk.headers:
+                position += header.size_bytes
+                newest_ms = max(newest_ms, header.max_timestamp_ms)
+                yield LogPosition(header.next_offset, chunk.base_offset, position, newest_ms)
 
     @property
     def base_offset(self) -> int:

@@ -308,8 +308,9 @@ class GroupCommitter:
 
 
 def _may_be_journaled(part: PartitionRound) -> bool:
-    """Not what an async round left unsynced before it is nowhere else: a replay would find a gap."""
-    return not part.rolls and part.chunks[0].headers[0].base_offset <= part.log.covered_offset
+    """Not what has unsynced bytes of an async round before it, which a replay would miss, nor what is of two epochs."""
+    first, last = part.chunks[0].headers[0], part.chunks[-1].headers[-1]
+    return not part.rolls and first.base_offset <= part.log.covered_offset and first.leader_epoch == last.leader_epoch
 
 
 def _worth_the_journal(parts: Sequence[PartitionRound]) -> Sequence[PartitionRound]:

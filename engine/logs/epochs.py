@@ -39,6 +39,11 @@ class EpochHistory:
             self._starts.pop()  # nothing was appended in that epoch
         self._starts.append(EpochStart(epoch, start_offset))
 
+    def drop_from(self, offset: int) -> None:
+        """Nothing was appended at or above `offset`: whoever does may do so in an older epoch (KAFKA-10706)."""
+        while self._starts and self._starts[-1].start_offset >= offset:
+            self._starts.pop()
+
     @property
     def latest(self) -> int:
         return self._starts[-1].epoch if self._starts else NO_EPOCH

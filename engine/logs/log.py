@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from engine.api import NO_TIMESTAMP_MS, FileRange
+from engine.api import NO_EPOCH, NO_TIMESTAMP_MS, FileRange
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader
 from engine.errors import CorruptMessage, NotLoaded
 from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
@@ -166,7 +166,7 @@ class Log:
                 or (chunk.base_offset == active.base_offset and self._is_active_old(header, policy, now_ms))
             ):
                 chunk = Chunk(header.base_offset, None, 0, rolls=True, begun_ms=now_ms)
-                chunk.allocate_bytes = policy.segment_size_bytes if policy.preallocates else 0
+                chunk.allocate_bytes = policy.allocated_bytes
                 chunks.append(chunk)
             chunk.add(batch, header)
         return chunks if chunks[0].batches else chunks[1:]
@@ -174,7 +174,7 @@ class Log:
     def stage_roll(self, policy: RollPolicy) -> Chunk:
         """A segment behind the end that holds nothing yet."""
         chunk = Chunk(self._end.offset, None, 0, rolls=True)
-        chunk.allocate_bytes = policy.segment_size_bytes if policy.preallocates else 0
+        chunk.allocate_bytes = policy.allocated_bytes
         return chunk
 
     def _is_active_old(self, header: BatchHeader, policy: RollPolicy, now_ms: int) -> bool:
@@ -278,10 +278,12 @@ class Log:
             active.file = chunk.file
             if not chunk.headers:
                 continue
-            first = chunk.headers[0]
-            active.mark(first.base_offset, chunk.position)
-            self.epochs.note(first.leader_epoch, first.base_offset)  # a round is of one epoch
+            active.mark(chunk.headers[0].base_offset, chunk.position)
+            epoch = NO_EPOCH
             for header in chunk.headers:
+                if header.leader_epoch != epoch:
+                    epoch = header.leader_epoch
+                    self.epochs.note(epoch, header.base_offset)
                 assert header.base_offset == active.end_offset, "offsets of a log have no gap"
                 entry = active.add(header)
                 if entry is not None:

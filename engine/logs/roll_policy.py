@@ -14,6 +14,11 @@ class RollPolicy(NamedTuple):
     index_size_bytes: int
     preallocates: bool
 
+    @property
+    def allocated_bytes(self) -> int:
+        """Of space, for a segment that begins."""
+        return self.segment_size_bytes if self.preallocates else 0
+
     @classmethod
     def of(cls, config: LogConfig) -> "RollPolicy":
         age_ms = config.segment_age_ms

@@ -37,6 +37,7 @@ from engine.logs.log import Log
 from engine.logs.position import LogPosition
 from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment
+from engine.partitions.follower import Follower, Replicated, replicated_result
 from engine.partitions.leader import Leader, result_of
 from engine.partitions.pending_acks import PendingAcks
 from engine.partitions.progress import Progress
@@ -73,7 +74,7 @@ class Partition(Watched):
         self.config = LogConfig()
         self.progress = Progress(log.end)
         self._pending = PendingAcks()
-        self._role: Leader | None = None
+        self._role: Leader | Follower | None = None
         self._now_ms = now_ms
         self._reader = LogReader(log, log_dir.reading, index_key(partition))
         self._closed: Callable[[], EngineError] | None = None
@@ -87,12 +88,26 @@ class Partition(Watched):
             raise FencedLeaderEpoch(f"epoch {leader_epoch} of {self.partition.topic} is not newer than {known}")
         self.config = config
         self._index_keys()
-        if self._role is not None and leader_epoch == self._role.epoch:
+        if isinstance(self._role, Leader) and leader_epoch == self._role.epoch:
             self._role.configure(config)
             return
-        self._pending.fail(NotLeaderOrFollower("another leader epoch began before all replicas had it"))
-        self._role = Leader(self.partition, leader_epoch, config, self.progress, self._pending, self._now_ms)
+        self._take_role(Leader(self.partition, leader_epoch, config, self.progress, self._pending, self._now_ms))
+        self.progress.lead(())
         self.log.epochs.note(leader_epoch, self.log.end.offset)
+
+    def follow(self, config: LogConfig, leader_epoch: int) -> None:
+        """Take what the leader of that epoch has; between rounds. Nothing is acknowledged here any more."""
+        self.config = config
+        if isinstance(self._role, Follower) and leader_epoch == self._role.epoch:
+            self._role.configure(config)
+            return
+        self._take_role(Follower(leader_epoch, config))
+        self.log.epochs.drop_from(self.log.end.offset)
+        self.progress.begin_to_follow()
+
+    def _take_role(self, role: Leader | Follower) -> None:
+        self._pending.fail(NotLeaderOrFollower("another leader epoch began before all replicas had it"))
+        self._role = role
         self.announce_change()
 
     def close(self, error: Callable[[], EngineError]) -> None:
@@ -174,9 +189,34 @@ class Partition(Watched):
 
     def append(self, records: memoryview, *, acks: int, allow_zstd: bool = True, keyed: bool = False) -> PendingAppend:
         role = self._role
-        if role is None or self._closed is not None or self.log_dir.is_closing or self.log.damaged_from is not None:
+        if not isinstance(role, Leader) or self._takes_no_appends:
             raise self._why_closed()
         append = role.admit(self, records, acks=acks, allow_zstd=allow_zstd, keyed=keyed)
+        self._queue(append)
+        return append
+
+    @property
+    def _takes_no_appends(self) -> bool:
+        return self._closed is not None or self.log_dir.is_closing or self.log.damaged_from is not None
+
+    def replicate(self, records: memoryview, *, begins_segment: bool = False) -> PendingAppend:
+        """As `append`, of a follower: what it fetched from its leader, unchanged; a segment begins where it did there.
+
+        It is settled when it is durable. Raises CorruptMessage; OffsetOutOfRange when it does not continue this log.
+        """
+        role = self._role
+        if not isinstance(role, Follower) or self._takes_no_appends:
+            raise self._why_closed()
+        append = role.admit(self, records, begins_segment=begins_segment)
+        self._queue(append)
+        return append
+
+    def note_leader(self, high_watermark: int) -> None:
+        """What the leader says that all replicas in sync have; of a follower."""
+        if self.progress.follow(high_watermark):
+            self.announce_change()
+
+    def _queue(self, append: Append) -> None:
         try:
             if self.log_dir.is_nearly_full:
                 raise StorageError(f"{self.log_dir.disk.path} is nearly full (disk.reject.ratio)")
@@ -187,14 +227,13 @@ class Partition(Watched):
         except EngineError:
             self.log.producers.turn_away(append.header)
             raise
-        return append
 
     def _why_closed(self) -> EngineError:
         if self._closed is not None:
             return self._closed()
         if self.log_dir.is_closing:
             return NotLeaderOrFollower("the broker is shutting down")
-        if self._role is None:
+        if self.log.damaged_from is None:
             return NotLeaderOrFollower(f"{self.partition.topic}-{self.partition.partition} is not led here")
         return StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
 
@@ -282,7 +321,9 @@ class Partition(Watched):
     def _commit(self, part: PartitionRound) -> None:
         self.log.commit(part.chunks)
         part.end = self.log.end
-        self.progress.note_written(part.end)
+        progress = self.progress
+        ends = part.batch_ends(progress.written.max_timestamp_ms) if progress.has_others else ()
+        progress.note_written(part.end, ends)
 
     def durable(self, part: PartitionRound) -> None:
         """Whoever is answered may look at once: the high watermark goes first."""
@@ -333,6 +374,9 @@ class Partition(Watched):
             return
         start_offset, high_watermark = self.log.start_offset, self.progress.high_watermark.offset
         for append in part.appends:
+            if isinstance(append, Replicated):
+                append.settle(replicated_result(append, start_offset))
+                continue
             result = result_of(append.header, start_offset)
             if append.wants_all and result.last_offset >= high_watermark:
                 self._pending.add(append, result)

@@ -103,6 +103,11 @@ class Progress:
         """As it said in this epoch; -1: it has not."""
         return self._ends_of_others.get(replica, -1)
 
+    def begin_to_follow(self) -> None:
+        """What is durable here counts when the leader says so."""
+        self.has_others = True
+        self.set_in_sync((), is_enough=False)
+
     def follow(self, leader_high_watermark: int) -> bool:
         """What the leader says, as far as this replica has it (UnifiedLog.updateHighWatermark). Whether it moved."""
         return self._move(self._position_at(min(leader_high_watermark, self.durable.offset)))

@@ -59,3 +59,13 @@ async def test_epochs_with_records_survive_restarts() -> None:
         assert ends(log) == [(0, 2), (0, 2), (2, 4), (2, 4), (4, 6), (5, 6)]
         await log.delete_records(3)
         assert ends(log) == [(0, 3), (1, 3), (2, 4), (2, 4), (4, 6), (5, 6)]
+
+
+def test_what_nothing_was_appended_in_is_dropped() -> None:
+    known = history((0, 0), (2, 5), (4, 9))
+    known.drop_from(9)
+    assert known.below(100) == ((0, 0), (2, 5))
+    known.drop_from(6)
+    assert known.latest == 2
+    known.drop_from(0)
+    assert known.latest == -1

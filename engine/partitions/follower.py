@@ -1,0 +1,112 @@
+"""What a follower does to what its leader has: nothing. It appends batches as received, where it is told (KIP-101).
+
+Bytes are not changed, so that the segments of replicas are equal; where a segment begins is the leader's to say. A
+batch that does not continue the log is refused: the two logs part before it, and whoever fetches has to find out where.
+"""
+
+from collections.abc import Sequence
+
+from engine.api import AppendResult, FlushPolicy, LogConfig
+from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
+from engine.commit.appends import Append, Owner, PartitionRound, Undo
+from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange
+from engine.logs.log import Chunk, Log
+from engine.logs.roll_policy import RollPolicy
+
+
+class Replicated(Append):
+    """Batches of a leader, one behind the other; `begins_segment`: the first of them does."""
+
+    __slots__ = ("batches", "begins_segment", "headers")
+
+    def __init__(self, owner: Owner, records: memoryview, role: object, *, begins_segment: bool) -> None:
+        self.batches, self.headers = _checked(records)
+        self.begins_segment = begins_segment
+        super().__init__(owner, records, self.headers[0], role, wants_all=False)
+
+
+class Follower:
+    """Of one partition, in one epoch of its leader."""
+
+    __slots__ = ("config", "epoch")
+
+    def __init__(self, epoch: int, config: LogConfig) -> None:
+        self.epoch = epoch
+        self.config = config
+
+    def configure(self, config: LogConfig) -> None:
+        """Go by this from now on."""
+        self.config = config
+
+    def admit(self, owner: Owner, records: memoryview, *, begins_segment: bool) -> Replicated:
+        """Whole batches; raises CorruptMessage."""
+        return Replicated(owner, records, self, begins_segment=begins_segment)
+
+    def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
+        """What continues the log goes behind its end; the rest is refused."""
+        part, chunks, end_offset, epoch = PartitionRound(owner, log), list[Chunk](), log.end.offset, log.epochs.latest
+        for append in appends:
+            assert isinstance(append, Replicated)
+            error = self._why_not(append, end_offset, epoch)
+            if error is not None:
+                append.settle(error)
+                continue
+            self._place(append, log, chunks)
+            part.appends.append(append)
+            end_offset, epoch = append.headers[-1].next_offset, append.headers[-1].leader_epoch
+            for header in append.headers:
+                if header.producer_id >= 0 and not header.is_control:
+                    part.undo.append(Undo(header.base_offset, header.producer_id, log.producers.apply(header)))
+        if not part.appends:
+            return None
+        part.stage(chunks, log.producers)
+        part.must_sync = self.config.flush_policy is FlushPolicy.SYNC
+        return part
+
+    def _why_not(self, append: Replicated, end_offset: int, epoch: int) -> EngineError | None:
+        if append.role is not self:
+            return NotLeaderOrFollower("it was fetched under another leader epoch")
+        for header in append.headers:
+            if header.base_offset != end_offset:
+                return OffsetOutOfRange(f"a batch begins at {header.base_offset}, the log ends at {end_offset}")
+            if not epoch <= header.leader_epoch <= self.epoch:
+                return CorruptMessage(
+                    f"leader epoch {header.leader_epoch} of a batch is not from {epoch} to {self.epoch}"
+                )
+            end_offset, epoch = header.next_offset, header.leader_epoch
+        return None
+
+    def _place(self, append: Replicated, log: Log, chunks: list[Chunk]) -> None:
+        if append.begins_segment and (chunks or log.active.size_bytes):
+            chunk = Chunk(append.headers[0].base_offset, None, 0, rolls=True)
+            chunk.allocate_bytes = RollPolicy.of(self.config).allocated_bytes
+            chunks.append(chunk)
+        elif not chunks:
+            chunks.append(Chunk(log.active.base_offset, log.active.file, log.active.size_bytes))
+        for batch, header in zip(append.batches, append.headers, strict=True):
+            chunks[-1].add(batch, header)
+
+
+def replicated_result(append: Replicated, log_start_offset: int) -> AppendResult:
+    """Of all its batches."""
+    return AppendResult(append.headers[0].base_offset, append.headers[-1].next_offset - 1, -1, log_start_offset)
+
+
+def _checked(records: memoryview) -> tuple[list[memoryview], list[BatchHeader]]:
+    """The batches, each against its own CRC: a leader's disk may rot too (Kafka's followers check as well)."""
+    batches, headers, position = list[memoryview](), list[BatchHeader](), 0
+    while position < len(records):
+        if len(records) - position < HEADER_SIZE_BYTES:
+            raise CorruptMessage(f"{len(records) - position} bytes behind the last batch")
+        header = parse_header(records, position)
+        batch = records[position : position + header.size_bytes]
+        if header.magic != MAGIC or not HEADER_SIZE_BYTES <= header.size_bytes == len(batch):
+            raise CorruptMessage(f"there is no whole batch at position {position} of what was fetched")
+        if not has_right_crc(batch, header):
+            raise CorruptMessage(f"the batch at position {position} of what was fetched does not match its CRC")
+        batches.append(batch)
+        headers.append(header)
+        position += header.size_bytes
+    if not batches:
+        raise CorruptMessage("nothing was fetched")
+    return batches, headers
