@@ -10,7 +10,7 @@ from engine.api import AppendResult, TopicPartition
 from engine.batches.batch import BatchHeader
 from engine.batches.record_checks import Examination
 from engine.errors import EngineError, Overloaded
-from engine.files.filesystem import File
+from engine.files.filesystem import DiskFull, File
 from engine.logs.log import Chunk, Log
 from engine.logs.position import LogPosition
 from engine.logs.producer_state import Producer, ProducerTable
@@ -26,6 +26,7 @@ class Append:
         "_outcome",
         "examination",
         "header",
+        "hurries",
         "is_settled",
         "owner",
         "records",
@@ -35,11 +36,19 @@ class Append:
     )
 
     def __init__(
-        self, owner: "Owner", records: memoryview, header: BatchHeader, role: object, *, wants_all: bool
+        self,
+        owner: "Owner",
+        records: memoryview,
+        header: BatchHeader,
+        role: object,
+        *,
+        wants_all: bool,
+        hurries: bool = False,
     ) -> None:
         self.owner = owner
         self.role = role  # in which its owner took it
         self.wants_all = wants_all  # replicas to have it, not the leader alone
+        self.hurries = hurries  # it waits for no sync, as far as is known
         self.records: memoryview | None = records
         self.header = header
         self.size_bytes = len(records)
@@ -150,6 +159,15 @@ class PartitionRound:
         """Where the log ends without it."""
         first = self.chunks[0]
         return first.headers[0].base_offset if first.headers else first.base_offset
+
+
+def write_round(parts: Sequence[PartitionRound]) -> None:
+    """Into the page cache. An OSError says that the log dir is lost, a full disk only rejects its part."""
+    for part in parts:
+        try:
+            part.log.perform(part.chunks)
+        except DiskFull:
+            part.rejected = True
 
 
 class Owner(Protocol):

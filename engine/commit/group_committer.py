@@ -1,45 +1,36 @@
-"""Group commit: what arrives while a round is in flight forms the next round.
+"""Group commit: what is written while a sync is in flight becomes durable with the next one.
 
-A `GroupCommitter` serves the partitions of one log dir. Its one task drains the queue, lets each partition stage its
-appends, writes, makes durable what its topics want durable, all of it in one step, and hands out the results. The loop
-stays the only owner of every partition's state: a worker sees file operations and nothing else, and comes back once per
-round. Small rounds are written by the loop itself (docs/decisions/0003-where-io-runs.md).
-`GroupCommitter._make_durable` is the only place that makes an append of a sync topic count.
+A `GroupCommitter` serves the partitions of one log dir. A round is what is queued at a moment: each partition stages
+its appends, and all are written in one step. One sync at a time makes durable what was written before it began,
+whatever rounds that was, and then they are answered, in their order; if it fails, what was written since is undone
+first. The loop stays the only owner of every partition's state: a worker sees file operations and nothing else. Small
+rounds are written by the loop itself (docs/decisions/0003-where-io-runs.md). `GroupCommitter._make_durable` is the only
+place that makes an append of a sync topic count.
 """
 
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 import trio
 
-from engine.commit.appends import Append, Attendance, Owner, PartitionRound, QueueBudget
+from engine.commit.appends import Append, Attendance, Owner, PartitionRound, QueueBudget, write_round
 from engine.commit.journal import Journal, JournalWrite
-from engine.commit.journal_format import JournalEntry
+from engine.commit.journaling import journal_entry, journalable, worth_the_journal
 from engine.errors import StorageError
 from engine.files.disk import Disk
-from engine.files.filesystem import DiskFull
+from engine.logs.log import Log
 from engine.stats import CommitStatistics
 
 T = TypeVar("T")
 
 INLINE_MAX_BYTES = 1024 * 1024  # a round up to this size is copied to the page cache by the loop: some 0.2 ms
-JOURNAL_MAX_BYTES = 4 * 1024 * 1024
-JOURNAL_MAX_BYTES_PER_FILE = 64 * 1024  # above it, syncing the file costs less than writing its bytes twice
 ROUND_MAX_BYTES = 16 * 1024 * 1024
+OVERLAP_MIN_BYTES = 64 * 1024  # are written while a sync is in flight, fewer behind it
 LARGE_ROUND = 32  # appends: behind so many, other tasks get their turn
 SLOW_WRITE_S = 0.02  # the page cache is throttled: dirty pages have to reach the disk first
 SLOW_FOR_S = 1.0
-
-
-def write_round(parts: Sequence[PartitionRound]) -> None:
-    """Into the page cache. An OSError says that the log dir is lost, a full disk only rejects its part."""
-    for part in parts:
-        try:
-            part.log.perform(part.chunks)
-        except DiskFull:
-            part.rejected = True
 
 
 class Staged(NamedTuple):
@@ -51,27 +42,28 @@ class Staged(NamedTuple):
     begun_s: float
 
 
-class BetweenRounds:
-    """A block that takes the turn of a round, and wakes afterwards who waits for the end of one."""
+class Written(NamedTuple):
+    """A round that is written; of those `parts` it has to become durable."""
 
-    def __init__(self, turn: trio.Semaphore, pause: trio.lowlevel.ParkingLot) -> None:
-        self._turn = turn
-        self._pause = pause
+    parts: list[PartitionRound]
+    round: Staged
+
+
+class BetweenRounds:
+    """A block that has the turn of a round. No generator: those that await cannot be compiled."""
+
+    def __init__(self, committer: "GroupCommitter") -> None:
+        self._committer = committer
 
     async def __aenter__(self) -> None:
-        try:
-            await self._turn.acquire()
-        except BaseException:
-            self._pause.unpark_all()
-            raise
+        await self._committer.wait_for_turn()
 
     async def __aexit__(self, *_: object) -> None:
-        self._turn.release()
-        self._pause.unpark_all()
+        self._committer.give_turn()
 
 
 class GroupCommitter:
-    """The queue of a log dir's partitions and the task that serves it."""
+    """The queue of a log dir's partitions and the tasks that serve it."""
 
     def __init__(
         self, disk: Disk, budget: QueueBudget, attendance: Attendance, has_too_many_files_open: Callable[[], bool]
@@ -82,13 +74,19 @@ class GroupCommitter:
         self.journal: Journal | None = None
         self._has_too_many_files_open = has_too_many_files_open
         self._queue: deque[Append] = deque()
-        self._staged: Staged | None = None  # for the task to go on with
+        self._queued_bytes = 0
+        self._hurried = 0  # of those in the queue, appends that wait for no sync
+        self._staged: Staged | None = None  # for the task that writes to go on with
+        self._written: deque[Written] = deque()  # not durable yet, and no sync of them begun
+        self._unsynced: Counter[Log] = Counter()  # what they, and those of the sync in flight, are of
         self._is_served = False
-        # Held by a round, or by who is between two; first come, first served. No lock, which only a task can give back.
+        # Held by who writes a round, or is between two; first come, first served. No lock, which only a task can give
+        # back.
         self._turn = trio.Semaphore(1)
         self._slow_until_s = 0.0
         self.statistics = CommitStatistics()
-        self._work = trio.lowlevel.ParkingLot()
+        self._to_write = trio.lowlevel.ParkingLot()
+        self._to_sync = trio.lowlevel.ParkingLot()
         self._pause = trio.lowlevel.ParkingLot()
 
     def submit(self, append: Append) -> None:
@@ -99,20 +97,40 @@ class GroupCommitter:
     def enqueue(self, append: Append) -> None:
         """One that has its part of the budget."""
         self._queue.append(append)
+        self._queued_bytes += append.size_bytes
+        self._hurried += append.hurries
         if not self._attendance.is_held:
             self._wake()
 
     def _wake(self) -> None:
-        if self._work:  # asking is cheaper than waking nobody
-            self._work.unpark()
+        """Somebody to write what is queued, unless it is worth more to wait for the sync in flight."""
+        if not self._unsynced:
+            self._to_sync.unpark()
+        elif self._is_worth_writing:
+            self._to_write.unpark()
+
+    @property
+    def _is_worth_writing(self) -> bool:
+        """While a sync is in flight: what is written one by one costs more than what is written together."""
+        return not self._unsynced or self._hurried > 0 or self._queued_bytes >= OVERLAP_MIN_BYTES
 
     def between_rounds(self) -> "BetweenRounds":
         """No round is in flight within the block (async with); appends queue up meanwhile."""
-        return BetweenRounds(self._turn, self._pause)
+        return BetweenRounds(self)
+
+    async def wait_for_turn(self) -> None:
+        """Return when no round is in flight; none is begun until the turn is given back."""
+        await self._take_turn()
+        try:
+            while self._unsynced and self._is_served:
+                await self._pause.park()
+        except BaseException:
+            self.give_turn()
+            raise
 
     async def drained(self) -> None:
         """Return when everything submitted so far is answered."""
-        while self._queue or not self._turn.value:
+        while self._queue or not self._turn.value or self._unsynced:
             await self._pause.park()
 
     async def settled(self, append: Append) -> None:
@@ -123,63 +141,83 @@ class GroupCommitter:
     # Rounds
 
     async def serve(self) -> None:
-        """Run rounds until cancelled."""
+        """Run rounds until cancelled: one task syncs, and writes between two syncs, the other writes what takes long,
+        or comes while a sync is in flight.
+        """
         self._is_served = True
         try:
-            while True:
-                while not self._queue and self._staged is None:
-                    await self._work.park()
-                if await self._next_round() >= LARGE_ROUND:
-                    await trio.lowlevel.checkpoint()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._serve_writes)
+                await self._serve_syncs()
         finally:
             self._is_served = False
             if self._staged is not None:  # nobody goes on with it, and others wait for the turn it holds
                 staged, self._staged = self._staged, None
                 self._end(staged)
+                self.give_turn()
+            self._pause.unpark_all()
 
-    async def _next_round(self) -> int:
-        """Returns of how many appends. A call of its own: nothing of a round may stay here until the next one."""
+    async def _serve_writes(self) -> None:
+        while True:
+            while self._staged is None and not (self._queue and self._is_worth_writing):
+                await self._to_write.park()
+            await self._write_next()
+
+    async def _write_next(self) -> None:
+        """A call of its own: nothing of a round may stay here until the next one."""
         if self._staged is None:
             await self._take_turn()
             self._staged = self._stage()  # perhaps of nothing: what was queued may have been written meanwhile
         staged = self._staged
         try:
-            await self._round(staged)
+            await self._write(staged.parts, staged.size_bytes)
+        except OSError as error:
+            self._failed(staged, error)
+        except StorageError as error:
+            self._refuse(staged.parts, str(error))
+            self._end(staged)
+        else:
+            self._note_written(staged)
         finally:
             self._staged = None
-            self._end(staged)
-        return staged.appends
+            self.give_turn()
 
     def write_now(self) -> None:
-        """What is queued, if it waits for nothing, not even for durability; else the task goes on with it."""
-        if not self._queue:
+        """What is queued, if writing it waits for nothing; answered, if it waits for nothing else."""
+        if not self._queue or not self._is_worth_writing:
             return
         if not self._turn.value or not self._is_served:
-            self._wake()
+            self._to_write.unpark()
             return
         self._turn.acquire_nowait()
         staged = self._stage()
         if not self._is_quick(staged):
             self._staged = staged
-            self._wake()
+            self._to_write.unpark()
             return
         try:
             write_round(staged.parts)
-            self._tell_written(staged.parts)
         except OSError as error:
             self._failed(staged, error)
         else:
-            duration_s = trio.current_time() - staged.begun_s
-            self._note_write(duration_s)
-            self.statistics.rounds.note(duration_s)
-        self._end(staged)
+            self._note_write(trio.current_time() - staged.begun_s)
+            self._note_written(staged)
+        self.give_turn()
 
     async def _take_turn(self) -> None:
-        """At once if nobody waits for one: this is a step of every round."""
+        """At once if nobody waits for one: this is a step of many rounds."""
         try:
             self._turn.acquire_nowait()
         except trio.WouldBlock:
             await self._turn.acquire()
+
+    def give_turn(self) -> None:
+        """To who waits for it, or to whoever writes next."""
+        self._turn.release()
+        if self._queue:
+            self._wake()
+        if self._pause:
+            self._pause.unpark_all()
 
     def _stage(self) -> Staged:
         """Everything queued, up to the size of a round, by partition and in order."""
@@ -190,52 +228,105 @@ class GroupCommitter:
         while queue and (not size_bytes or size_bytes + queue[0].size_bytes <= ROUND_MAX_BYTES):
             append = queue.popleft()
             size_bytes += append.size_bytes
+            self._hurried -= append.hurries
             count += 1
             if append.owner in by_owner:
                 by_owner[append.owner].append(append)
             else:
                 by_owner[append.owner] = [append]
+        self._queued_bytes -= size_bytes
         parts = [part for owner, appends in by_owner.items() if (part := owner.stage(appends)) is not None]
+        if self._unsynced:
+            for part in parts:
+                part.must_sync |= part.log in self._unsynced  # it comes behind what is not durable yet
         return Staged(parts, count, size_bytes, begun_s)
 
     def _is_quick(self, staged: Staged) -> bool:
-        """It neither has to be durable, nor waits for a file to be opened or for a slow disk."""
+        """Nothing has to be opened or made for it, and the disk is not slow."""
         if staged.size_bytes > INLINE_MAX_BYTES or staged.begun_s < self._slow_until_s:
             return False
-        return not any(part.must_sync or part.rolls or part.chunks[0].file is None for part in staged.parts)
+        return not any(part.rolls or part.chunks[0].file is None for part in staged.parts)
+
+    def _note_written(self, staged: Staged) -> None:
+        """Who does not wait for durability is answered; the others' turn to be synced comes."""
+        waiting = []
+        for part in staged.parts:
+            if part.rejected:
+                part.owner.failed(part, "no space, or no file descriptor, is left for it")
+                continue
+            part.owner.written(part)
+            if part.must_sync:
+                waiting.append(part)
+                self._unsynced[part.log] += 1
+        if waiting:
+            self._written.append(Written(waiting, staged))
+            self._to_sync.unpark()
+        else:
+            self._end(staged)
 
     def _end(self, staged: Staged) -> None:
-        """Whoever waits for the turn has it."""
-        self._turn.release()
-        self._budget.give_back(staged.size_bytes)
-        if self._pause:
-            self._pause.unpark_all()
-
-    async def _round(self, staged: Staged) -> None:
-        parts = staged.parts
-        try:
-            await self._write(parts, staged.size_bytes)
-            self._tell_written(parts)
-            waiting = [part for part in parts if part.must_sync and not part.rejected]
-            await self._make_durable(waiting)
-        except OSError as error:
-            self._failed(staged, error)
-            return
-        except StorageError as error:
-            self._refuse(staged, str(error))
-            return
-        for part in waiting:
-            part.owner.durable(part)
+        """It is over, whatever came of it."""
         self.statistics.rounds.note(trio.current_time() - staged.begun_s)
+        self._budget.give_back(staged.size_bytes)
 
     def _failed(self, staged: Staged, error: OSError) -> None:
         self._disk.fail(error)
-        self._refuse(staged, f"the log dir is offline: {error}")
+        self._refuse(staged.parts, f"the log dir is offline: {error}")
+        self._end(staged)
 
     @staticmethod
-    def _refuse(staged: Staged, error: str) -> None:
-        for part in staged.parts:
+    def _refuse(parts: Sequence[PartitionRound], error: str) -> None:
+        """The last first: each is as it was before it."""
+        for part in reversed(parts):
             part.owner.failed(part, error)
+
+    # Durability
+
+    async def _serve_syncs(self) -> None:
+        while True:
+            if not self._written:
+                self.write_now()
+            if not self._written:
+                await self._to_sync.park()
+            elif await self._sync_next() >= LARGE_ROUND:
+                await trio.lowlevel.checkpoint()
+
+    async def _sync_next(self) -> int:
+        """All that is written by now becomes durable, and is answered; returns of how many appends."""
+        written, size_bytes = list[Written](), 0
+        while self._written and (not size_bytes or size_bytes + self._written[0].round.size_bytes <= ROUND_MAX_BYTES):
+            written.append(self._written.popleft())
+            size_bytes += written[-1].round.size_bytes
+        parts = [part for one in written for part in one.parts]
+        try:
+            await self._make_durable(parts)
+        except (OSError, StorageError) as error:
+            self._undo(written, error)
+        else:
+            for part in parts:
+                part.owner.durable(part)
+        self._synced(written)
+        return sum(one.round.appends for one in written)
+
+    def _undo(self, written: Sequence[Written], error: Exception) -> None:
+        """What was written since is lost too, and undone first."""
+        if isinstance(error, OSError):
+            self._disk.fail(error)
+        later = [*self._written]
+        self._written.clear()
+        for one in reversed([*written, *later]):
+            self._refuse(one.parts, f"the log dir is offline: {error}")
+        self._synced(later)
+
+    def _synced(self, written: Sequence[Written]) -> None:
+        for one in written:
+            for part in one.parts:
+                self._unsynced[part.log] -= 1
+                if not self._unsynced[part.log]:
+                    del self._unsynced[part.log]
+            self._end(one.round)
+        if self._pause:
+            self._pause.unpark_all()
 
     async def _write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
         write = partial(write_round, parts)
@@ -258,43 +349,41 @@ class GroupCommitter:
         if duration_s > SLOW_WRITE_S:
             self._slow_until_s = trio.current_time() + SLOW_FOR_S
 
-    @staticmethod
-    def _tell_written(parts: Sequence[PartitionRound]) -> None:
-        for part in parts:
-            if part.rejected:
-                part.owner.failed(part, "no space, or no file descriptor, is left for it")
-            else:
-                part.owner.written(part)
-
     async def _make_durable(self, parts: Sequence[PartitionRound]) -> None:
-        """One trip for the whole round; the segments it rolled away from already are durable (`Log.perform`)."""
-        if not parts:
-            return
+        """One trip for all; the segments that were rolled away from are durable already (`Log.perform`)."""
         begun_s = trio.current_time()
-        journaled, write = self._reserve(parts)
-        synced = [part for part in parts if part not in journaled] if len(journaled) < len(parts) else []
-        files = [part.log.active_file for part in synced]
+        left = [part for part in parts if part.end.offset > part.log.flushed_offset]
+        journaled, write = self._reserve(left)
+        synced = [part for part in left if part.log not in journaled] if len(journaled) < len(left) else []
+        files = list({part.log.active_file: None for part in synced})
         if write is not None:
             await self._perform(write.write, write.size_bytes)
             files.append(write.file)
-        await self._disk.sync_round(files)
+        if files:
+            await self._disk.sync_round(files)
         for part in synced:
             part.log.note_flushed(part.end)
-        for part in journaled:
-            part.log.journaled_offset = part.end.offset
+        for log, end_offset in journaled.items():
+            log.journaled_offset = end_offset
         self.statistics.syncs.note(trio.current_time() - begun_s)
 
-    def _reserve(self, parts: Sequence[PartitionRound]) -> tuple[Collection[PartitionRound], JournalWrite | None]:
-        """A place in the journal for those parts of a round that suit it; the files of the others are to be synced."""
+    def _reserve(self, parts: Sequence[PartitionRound]) -> tuple[Mapping[Log, int], JournalWrite | None]:
+        """A place in the journal for what suits it; the files of the other logs are to be synced.
+
+        Of logs, with where the journal has them end then: no log has a part of its bytes there.
+        """
         if self.journal is None or self._has_too_many_files_open():
-            return (), None  # a file can be closed only when its bytes are durable in it
-        suited = _worth_the_journal([part for part in parts if _may_be_journaled(part)])
-        write = self.journal.reserve([_journal_entry(part) for part in suited]) if suited else None
+            return {}, None  # a file can be closed only when its bytes are durable in it
+        suited = worth_the_journal(journalable(parts))
+        if not suited:
+            return {}, None
+        write = self.journal.reserve([journal_entry(part) for of_log in suited for part in of_log])
         if write is None:
-            return (), None
-        for part in suited:
-            part.log.journal_end_offset = part.end.offset
-        return set(suited), write
+            return {}, None
+        ends = {of_log[-1].log: of_log[-1].end.offset for of_log in suited}
+        for log, end_offset in ends.items():
+            log.journal_end_offset = end_offset
+        return ends, write
 
     async def write_journal(self, write: JournalWrite) -> None:
         """Write and sync a frame, for errands between rounds. Raises StorageError."""
@@ -305,38 +394,3 @@ class GroupCommitter:
             self._disk.fail(error)
             raise StorageError(f"the log dir is offline: {error}") from error
         await self._disk.sync_round([write.file])
-
-
-def _may_be_journaled(part: PartitionRound) -> bool:
-    """Not what has unsynced bytes of an async round before it, which a replay would miss, nor what is of two epochs."""
-    first, last = part.chunks[0].headers[0], part.chunks[-1].headers[-1]
-    return not part.rolls and first.base_offset <= part.log.covered_offset and first.leader_epoch == last.leader_epoch
-
-
-def _worth_the_journal(parts: Sequence[PartitionRound]) -> Sequence[PartitionRound]:
-    """Bytes are written twice there, but synced at once: as many parts, the smallest first, as are small on average."""
-    sizes_bytes = [part.size_bytes for part in parts]
-    if sum(sizes_bytes) <= min(JOURNAL_MAX_BYTES, JOURNAL_MAX_BYTES_PER_FILE * len(parts)):
-        return parts
-    chosen, total_bytes = list[PartitionRound](), 0
-    for part in sorted(parts, key=lambda one: one.size_bytes):
-        total_bytes += part.size_bytes
-        if total_bytes > min(JOURNAL_MAX_BYTES, JOURNAL_MAX_BYTES_PER_FILE * (len(chosen) + 1)):
-            break
-        chosen.append(part)
-    return chosen
-
-
-def _journal_entry(part: PartitionRound) -> JournalEntry:
-    [chunk] = part.chunks
-    partition = part.owner.partition
-    return JournalEntry(
-        partition.topic_id,
-        partition.partition,
-        chunk.headers[0].leader_epoch,
-        chunk.headers[0].base_offset,
-        chunk.headers[-1].next_offset,
-        chunk.base_offset,
-        chunk.position,
-        chunk.batches,
-    )

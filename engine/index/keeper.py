@@ -89,12 +89,15 @@ class IndexKeeper:
 
     # Writing
 
-    def note(self, partition: bytes, log: Log) -> None:
-        """Store soon what the log gathered. All of it is durable, as the topic defines it."""
+    def note(self, partition: bytes, log: Log, end_offset: int) -> None:
+        """Store soon what the log gathered below an offset: all of that is durable, as the topic defines it."""
+        gathered = log.unindexed
+        if gathered and gathered[-1][1].offset >= end_offset:
+            gathered = [one for one in gathered if one[1].offset < end_offset]
         if len(self._pending) < PENDING_MAX:
-            self._pending += [entry_pair(partition, base, entry) for base, entry in log.unindexed]
-        log.unindexed.clear()
-        self._indexed_to[partition] = log.end.offset
+            self._pending += [entry_pair(partition, base, entry) for base, entry in gathered]
+        del log.unindexed[: len(gathered)]
+        self._indexed_to[partition] = end_offset
         self._note_summaries(partition, log, log.segments[:-1])
         self._wanted.set()
 
@@ -120,7 +123,7 @@ class IndexKeeper:
         if gone:
             await self.forget(partition, gone)
         if log.unindexed:
-            self.note(partition, log)
+            self.note(partition, log, log.end.offset)
 
     async def serve(self) -> None:
         """Write what was noted, as long as it takes: one WriteBatch for all rounds that finished meanwhile."""
@@ -219,7 +222,7 @@ class IndexKeeper:
         """Write what is known, durably, and close the store."""
         for partition, log in logs.items():
             if log.unindexed or log.active.summarised_size_bytes != log.active.size_bytes:
-                self.note(partition, log)
+                self.note(partition, log, log.end.offset)
             self._note_summaries(partition, log, log.segments)
         await self.write_pending(sync=True)
         if self._store is not None:

@@ -179,9 +179,9 @@ class LogDir:
         self.names.difference_update(names)
         self.commit_log.disown(names)
 
-    def index_later(self, resident: Resident) -> None:
-        """Store what the log of a partition has gathered, behind the answer to the round."""
-        self.index.note(index_key(resident.partition), resident.log)
+    def index_later(self, resident: Resident, end_offset: int) -> None:
+        """Store what the log of a partition has gathered below an offset, behind the answer to the round."""
+        self.index.note(index_key(resident.partition), resident.log, end_offset)
 
     def _index_was_replaced(self) -> None:
         for resident in self.partitions.values():

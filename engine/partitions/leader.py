@@ -23,6 +23,7 @@ class Leader:
     """Of one partition, in one epoch."""
 
     __slots__ = (
+        "_hurries",
         "_limits",
         "_now_ms",
         "_partition",
@@ -54,6 +55,7 @@ class Leader:
         """Go by this from now on."""
         self.config = config
         self.rolls = RollPolicy.of(config)
+        self._hurries = config.flush_policy is FlushPolicy.ASYNC
         sizes = config.max_message_size_bytes, config.segment_size_bytes
         times = config.timestamp_before_max_ms, config.timestamp_after_max_ms
         self._limits = ProduceLimits(*sizes, *times, config.timestamp_type is TimestampType.LOG_APPEND_TIME)
@@ -63,7 +65,7 @@ class Leader:
         """What needs no state is checked. Raises what is wrong with the batch."""
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
-        append = Append(owner, records, header, self, wants_all=acks < 0)
+        append = Append(owner, records, header, self, wants_all=acks < 0, hurries=self._hurries)
         if self._record_rules is not None:
             append.examination = self._record_rules.examination(records, header, keyed=keyed)
         return append

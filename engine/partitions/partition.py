@@ -341,7 +341,7 @@ class Partition(Watched):
             self.log_dir.commit_log.want_checkpoint()
             self.log_dir.want_seal(self)
         if self.log.unindexed:
-            self.log_dir.index_later(self)
+            self.log_dir.index_later(self, part.end.offset)
         self._reader.appended(part.chunks)
         if has_moved and self._waiters:
             self.announce_change()

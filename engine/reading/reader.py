@@ -65,7 +65,8 @@ class LogReader:
             if active.index is not None and active.index.is_dense:
                 caches.dense_indexes.use(self, active)
             return
-        written = self.log.segments[-1 - sum(chunk.rolls for chunk in chunks) :]
+        first = self.log.segments.index(self.log.segment_of(chunks[0].base_offset))
+        written = self.log.segments[max(0, first - chunks[0].rolls) :]  # and the one that was rolled away from
         self._use_files(written)
         self._keep_indexes(written)
 

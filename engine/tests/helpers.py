@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
+import outcome
 import trio
 
 from engine.api import (
@@ -25,7 +26,7 @@ from engine.batches.codecs import compress, decompress
 from engine.errors import NotLoaded
 from engine.files.filesystem import File, FileSystem
 from engine.files.io_workers import LoopPool, WorkerPool, sync_all
-from engine.files.twin import MemoryFileSystem, TwinPool
+from engine.files.twin import MemoryFileSystem, TwinPool, begin_sync
 from engine.index.store import LevelDbStore
 from engine.index.twin import MemoryIndex
 from engine.options import StoreOptions, StoreWorld
@@ -60,6 +61,47 @@ class HeldPool:
 
     def close(self) -> None:
         self.inner.close()
+
+
+class Begun:
+    """A sync that ends, and of which somebody is told, when a test says so."""
+
+    def __init__(self, files: Sequence[File]) -> None:
+        self.files = files
+        self._end = begin_sync(files)
+        self._outcome: outcome.Outcome[None] | None = None
+        self._told = trio.Event()
+
+    def end(self) -> None:
+        self._outcome = outcome.capture(self._end)
+
+    def tell(self) -> None:
+        if self._outcome is None:
+            self.end()
+        self._told.set()
+
+    async def wait(self) -> None:
+        await self._told.wait()
+        assert self._outcome is not None
+        self._outcome.unwrap()
+
+
+@dataclass
+class SlowSyncs(TwinPool):
+    """Syncs wait while they are slow."""
+
+    begun: list[Begun] = field(default_factory=list)
+    is_slow: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+        if self.is_slow:
+            self.begun.append(Begun(files))
+            await self.begun[-1].wait()
+        else:
+            begin_sync(files)()
 
 
 @dataclass

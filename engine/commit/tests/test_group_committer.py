@@ -2,15 +2,29 @@
 
 import errno
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import trio
+import trio.testing
 
 from engine.api import AppendResult, FlushPolicy, LogConfig, PartitionLog, PendingAppend, TopicPartition
+from engine.commit.group_committer import OVERLAP_MIN_BYTES
 from engine.errors import StorageError
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.partitions.partition import Partition
 from engine.store import SegmentStore
-from engine.tests.helpers import NO_JOURNAL, HeldPool, append, batch, open_orders, options, running
+from engine.tests.helpers import (
+    NO_JOURNAL,
+    HeldPool,
+    SlowSyncs,
+    append,
+    batch,
+    keyed_batch,
+    open_orders,
+    options,
+    running,
+)
 
 APPENDS = 200
 ASYNC = LogConfig(flush_policy=FlushPolicy.ASYNC)
@@ -45,9 +59,9 @@ async def test_what_has_to_be_durable_is_begun_and_the_task_goes_on_with_it() ->
         fast = await open_orders(store, ASYNC)
         safe = await store.open_partition(TopicPartition(bytes(16), "payments", 0), LogConfig(), 0)
         queued = append_held(store, safe, fast)
-        assert offsets(queued) == []
-        following = append_held(store, fast)  # behind a round that is under way
-        assert offsets(following) == []
+        assert [one.is_settled for one in queued] == [False, True]
+        following = append_held(store, fast)  # beside a sync that is under way
+        assert offsets(following) == [1]
         await trio.testing.wait_all_tasks_blocked()
         assert offsets([*queued, *following]) == [0, 0, 1]
 
@@ -153,3 +167,199 @@ async def test_who_waits_for_one_again_and_again_holds_up_no_round() -> None:
             nursery.start_soon(wait_on_and_on)
             await append(log, b"x")
             assert waited < 30
+
+
+LARGE = b"x" * OVERLAP_MIN_BYTES
+
+
+async def begun(pool: SlowSyncs, count: int) -> None:
+    """So many syncs."""
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(pool.begun) == count
+
+
+async def test_much_is_written_while_a_sync_is_in_flight_and_answered_behind_it() -> None:
+    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    async with running(filesystem, pool=pool) as store:
+        log = await open_orders(store)
+        pool.is_slow = True
+        first = log.append(memoryview(batch(b"x")), acks=-1)
+        await begun(pool, 1)
+        later = [log.append(memoryview(batch(LARGE)), acks=-1) for _ in range(3)]
+        await begun(pool, 1)
+        assert (log.log_end_offset, log.high_watermark) == (4, 0)
+        pool.begun[0].tell()
+        await begun(pool, 2)
+        assert offsets([first, *later]) == [0]
+        assert log.high_watermark == 1
+        pool.begun[1].tell()
+        await trio.testing.wait_all_tasks_blocked()
+        assert offsets(later) == [1, 2, 3]
+        assert log.high_watermark == 4
+
+
+async def test_little_is_written_together_behind_the_sync_in_flight() -> None:
+    pool = SlowSyncs()
+    async with running(MemoryFileSystem(), pool=pool) as store:
+        log = await open_orders(store)
+        pool.is_slow = True
+        pending = [log.append(memoryview(batch(b"x")), acks=-1)]
+        await begun(pool, 1)
+        for _ in range(3):
+            pending.append(log.append(memoryview(batch(b"x")), acks=-1))
+            await trio.testing.wait_all_tasks_blocked()
+        assert log.log_end_offset == 1
+        pool.begun[0].tell()
+        await begun(pool, 2)
+        assert log.log_end_offset == 4
+        pool.begun[1].tell()
+        await trio.testing.wait_all_tasks_blocked()
+        assert offsets(pending) == [0, 1, 2, 3]
+
+
+async def test_what_waits_for_no_sync_does_not_wait_for_that_of_others() -> None:
+    pool = SlowSyncs()
+    async with running(MemoryFileSystem(), pool=pool) as store:
+        safe = await open_orders(store)
+        fast = await store.open_partition(TopicPartition(bytes(16), "payments", 0), ASYNC, 0)
+        pool.is_slow = True
+        slow = safe.append(memoryview(batch(b"x")), acks=-1)
+        await begun(pool, 1)
+        assert (await append(fast, b"y")).base_offset == 0
+        assert not slow.is_settled
+        pool.begun[0].tell()
+
+
+async def test_what_comes_behind_something_that_is_not_durable_waits_for_it() -> None:
+    """A topic that is not synced, but for every third record."""
+    pool = SlowSyncs()
+    config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
+    async with running(MemoryFileSystem(), pool=pool) as store:
+        log = await open_orders(store, config)
+        pool.is_slow = True
+        waiting = log.append(memoryview(batch(b"a", b"b", b"c")), acks=-1)
+        await begun(pool, 1)
+        behind = log.append(memoryview(batch(b"d")), acks=-1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not behind.is_settled
+        assert (log.log_end_offset, log.high_watermark) == (4, 0)
+        for number in range(2):
+            pool.begun[number].tell()
+            await trio.testing.wait_all_tasks_blocked()
+        assert offsets([waiting, behind]) == [0, 3]
+
+
+async def test_if_a_sync_fails_what_was_written_since_is_undone_first() -> None:
+    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    async with running(filesystem, options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
+        log = await open_orders(store)
+        assert isinstance(log, Partition)
+        producer = (7, 0)
+        await log.append(memoryview(keyed_batch((b"k", b"v"), producer=(*producer, 0))), acks=-1).wait()
+        before = log.log.producers.get(7)
+        pool.is_slow = True
+        filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))
+        refused = list[int]()
+        pending = []
+        for number, value in enumerate((b"v", LARGE, LARGE), start=1):
+            records = keyed_batch((b"k", value), producer=(*producer, number))
+            pending.append(log.append(memoryview(records), acks=-1))
+            pending[-1].call_when_settled(partial(refused.append, number))
+            await trio.testing.wait_all_tasks_blocked()
+        again = log.append(memoryview(keyed_batch((b"k", LARGE), producer=(*producer, 3))), acks=-1)
+        await begun(pool, 1)
+        assert log.log_end_offset == 4
+        pool.begun[0].tell()
+        await trio.testing.wait_all_tasks_blocked()
+        assert refused == [3, 2, 1]
+        assert all(isinstance(one.outcome, StorageError) for one in [*pending, again])
+        assert log.log.producers.get(7) == before
+        assert len(pool.begun) == 1, "nothing of it is synced any more"
+
+
+async def test_a_duplicate_waits_for_its_original_in_an_earlier_round() -> None:
+    pool = SlowSyncs()
+    async with running(MemoryFileSystem(), pool=pool) as store:
+        log = await open_orders(store)
+        pool.is_slow = True
+
+        def send(value: bytes, sequence: int) -> PendingAppend:
+            return log.append(memoryview(keyed_batch((b"k", value), producer=(7, 0, sequence))), acks=-1)
+
+        original = send(b"v", 0)
+        await begun(pool, 1)
+        duplicate, next_one = send(b"v", 0), send(LARGE, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert log.log_end_offset == 2
+        pool.begun[0].tell()
+        await begun(pool, 2)
+        assert offsets([original, duplicate, next_one]) == [0, 0]
+        pool.begun[1].tell()
+        await trio.testing.wait_all_tasks_blocked()
+        assert offsets([next_one]) == [1]
+
+
+async def test_who_is_between_two_rounds_is_behind_all_that_is_written() -> None:
+    pool = SlowSyncs()
+    async with running(MemoryFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
+        log = await open_orders(store)
+        pool.is_slow = True
+        pending = [log.append(memoryview(batch(b"x")), acks=-1)]
+        await begun(pool, 1)
+        pending.append(log.append(memoryview(batch(LARGE)), acks=-1))
+        await trio.testing.wait_all_tasks_blocked()
+        seen = list[int]()
+
+        async def look() -> None:
+            async with store._dirs[0].commit_log.committer.between_rounds():
+                seen.append(log.high_watermark)
+                await trio.sleep(1)
+                seen.append(log.high_watermark)
+
+        nursery.start_soon(look)
+        await trio.testing.wait_all_tasks_blocked()
+        pending.append(log.append(memoryview(batch(LARGE)), acks=-1))
+        for number in range(2):
+            assert seen == []
+            pool.begun[number].tell()
+            await begun(pool, 2)
+        await trio.sleep(2)
+        assert seen == [2, 2]
+        pool.begun[2].tell()
+        assert [(await one.wait()).base_offset for one in pending] == [0, 1, 2]
+
+
+async def test_who_gives_up_waiting_for_a_sync_gives_the_turn_back() -> None:
+    pool = SlowSyncs()
+    async with running(MemoryFileSystem(), pool=pool) as store:
+        log = await open_orders(store)
+        pool.is_slow = True
+        pending = [log.append(memoryview(batch(b"x")), acks=-1)]
+        await begun(pool, 1)
+        with trio.move_on_after(1):
+            async with store._dirs[0].commit_log.committer.between_rounds():
+                raise AssertionError("a sync is in flight")
+        pending.append(log.append(memoryview(batch(LARGE)), acks=-1))
+        for number in range(2):
+            pool.begun[number].tell()
+            await trio.testing.wait_all_tasks_blocked()
+        assert offsets(pending) == [0, 1]
+
+
+async def test_the_index_is_told_of_what_is_durable_alone() -> None:
+    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    async with running(filesystem, pool=pool) as store:
+        log = await open_orders(store)
+        assert isinstance(log, Partition)
+        pool.is_slow = True
+        log.append(memoryview(batch(*[b"x" * 100] * 1000)), acks=-1)
+        await begun(pool, 1)
+        log.append(memoryview(batch(*[b"x" * 100] * 1000)), acks=-1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [entry.offset for _, entry in log.log.unindexed] == [0, 1000]
+        pool.begun[0].tell()
+        await begun(pool, 2)
+        assert [entry.offset for _, entry in log.log.unindexed] == [1000]
+        pool.begun[1].tell()
+        await trio.testing.wait_all_tasks_blocked()
+        assert log.log.unindexed == []

@@ -3,9 +3,7 @@
 import errno
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
-import outcome
 import pytest
 import trio
 
@@ -14,56 +12,15 @@ from engine.commit.appends import HANGS_AFTER_S, QueueBudget, Room
 from engine.errors import Overloaded, StorageError
 from engine.files.disk import Disk, DiskLanes
 from engine.files.filesystem import File
-from engine.files.twin import Fault, MemoryFileSystem, TwinPool, begin_sync
+from engine.files.twin import Fault, MemoryFileSystem, TwinPool
 from engine.log_dirs.changes import Changes
 from engine.logs.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
-from engine.tests.helpers import NO_JOURNAL, ORDERS, HeldLanes, append, batch, open_orders, options, running
+from engine.tests.helpers import NO_JOURNAL, ORDERS, HeldLanes, SlowSyncs, append, batch, open_orders, options, running
 
 LOG_FILE = f"/data/orders-0/{segment_name(0)}"
 FIRST, SECOND = DiskLanes.of(0, 1), DiskLanes.of(1, 1)
-
-
-class Begun:
-    """A sync that ends, and of which somebody is told, when a test says so."""
-
-    def __init__(self, files: Sequence[File]) -> None:
-        self.files = files
-        self._end = begin_sync(files)
-        self._outcome: outcome.Outcome[None] | None = None
-        self._told = trio.Event()
-
-    def end(self) -> None:
-        self._outcome = outcome.capture(self._end)
-
-    def tell(self) -> None:
-        if self._outcome is None:
-            self.end()
-        self._told.set()
-
-    async def wait(self) -> None:
-        await self._told.wait()
-        assert self._outcome is not None
-        self._outcome.unwrap()
-
-
-@dataclass
-class SlowSyncs(TwinPool):
-    """Syncs wait while they are slow."""
-
-    begun: list[Begun] = field(default_factory=list)
-    is_slow: bool = False
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
-        if self.is_slow:
-            self.begun.append(Begun(files))
-            await self.begun[-1].wait()
-        else:
-            begin_sync(files)()
 
 
 def disk_on(filesystem: MemoryFileSystem, pool: TwinPool, offline: list[OSError]) -> Disk:
