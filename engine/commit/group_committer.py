@@ -202,7 +202,8 @@ class GroupCommitter:
         else:
             self._note_write(trio.current_time() - staged.begun_s)
             self._note_written(staged)
-        self.give_turn()
+        finally:
+            self.give_turn()
 
     async def _take_turn(self) -> None:
         """At once if nobody waits for one: this is a step of many rounds."""

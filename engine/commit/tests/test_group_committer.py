@@ -11,7 +11,7 @@ import trio.testing
 from engine.api import AppendResult, FlushPolicy, LogConfig, PartitionLog, PendingAppend, TopicPartition
 from engine.commit.group_committer import OVERLAP_MIN_BYTES
 from engine.errors import StorageError
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.twin import Fault, MemoryFile, MemoryFileSystem
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.tests.helpers import (
@@ -363,3 +363,23 @@ async def test_the_index_is_told_of_what_is_durable_alone() -> None:
         pool.begun[1].tell()
         await trio.testing.wait_all_tasks_blocked()
         assert log.log.unindexed == []
+
+
+async def test_whatever_ends_a_write_the_turn_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for it may be shielded: nothing else would end that."""
+
+    class End(BaseException):
+        pass
+
+    def end(_file: MemoryFile, _buffers: object, _position: int) -> None:
+        raise End
+
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store, ASYNC)
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryFile, "write_at", end)
+            with pytest.raises(End):
+                append_held(store, log)
+        with trio.fail_after(1):
+            async with store._dirs[0].commit_log.committer.between_rounds():
+                pass
