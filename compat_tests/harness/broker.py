@@ -27,17 +27,28 @@ BUG_CHARACTERS = 3000
 IN_ORDER = (0, 128 + signal.SIGTERM)  # exit codes of brokers after a SIGTERM; the second is a JVM's
 
 
+_reserved: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A port nobody listens on, below the range the kernel takes outgoing ports from."""
+    """A port nobody listens on, below the range the kernel takes outgoing ports from.
+
+    Whoever got it may listen on it as late and as often as it likes: a UDP socket with the same number, which is held
+    until this process ends, keeps it from everyone else who asks here, in other processes too.
+    """
     for _ in range(100):
         port = random.SystemRandom().randrange(20_000, 32_000)
+        reservation = socket.socket(type=socket.SOCK_DGRAM)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
+                reservation.bind(("127.0.0.1", port))
                 probe.bind(("127.0.0.1", port))
             except OSError:
+                reservation.close()
                 continue
-            return port
+        _reserved.append(reservation)
+        return port
     raise RuntimeError("no free port between 20000 and 32000")
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from compat_tests.confluent.clients import wait_until
+from compat_tests.harness.broker import free_port
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
@@ -40,3 +44,14 @@ def test_what_fails_already_is_not_hidden(tmp_path: Path) -> None:
     os.kill(broker.pid, signal.SIGKILL)
     broker.__exit__(ZeroDivisionError)
     assert not broker.is_alive
+
+
+def test_a_port_is_given_to_one_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers bind a second after they got their ports: two of them drew the same one, and the later did not start."""
+    taken = free_port()
+    probe = f"import socket; socket.socket(type=socket.SOCK_DGRAM).bind(('127.0.0.1', {taken}))"
+    elsewhere = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=False)
+    assert "Address already in use" in elsewhere.stderr
+    draws = iter([taken, taken])
+    monkeypatch.setattr(random.SystemRandom, "randrange", lambda _self, *bounds: next(draws, random.randrange(*bounds)))
+    assert free_port() != taken
