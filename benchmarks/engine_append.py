@@ -35,11 +35,16 @@ def complain(message: str) -> None:
     print(message)
 
 
+def new_store(directory: str, pool: ThreadPool) -> SegmentStore:
+    """On real files."""
+    world = StoreWorld(PosixFileSystem(), LevelDbStore, pool, SystemRandom(), now_ms, complain, complain)
+    return SegmentStore(StoreOptions((directory,), "bench", 1), world)
+
+
 async def measure(directory: str, batch_size_bytes: int, count: int, in_flight: int, acks: int) -> dict[str, float]:
     plain = bytes(build_batch([Record(None, bytes(batch_size_bytes - 80), now_ms())]))
     pool = ThreadPool()
-    world = StoreWorld(PosixFileSystem(), LevelDbStore, pool, SystemRandom(), now_ms, complain, complain)
-    store = SegmentStore(StoreOptions((directory,), "bench", 1), world)
+    store = new_store(directory, pool)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         log = await store.open_partition(TopicPartition(bytes(16), "bench", 0), LogConfig(), 0)

@@ -29,6 +29,7 @@ from benchmarks import (
     request_cost,
     start,
     stock_client,
+    truncation,
     wire_load,
 )
 from compat_tests.harness.requirements import need_java, need_kafka_jars
@@ -90,6 +91,7 @@ NEEDS_X86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="its sy
     [
         pytest.param(codec.main, id="codec"),
         pytest.param(engine_append.main, id="engine append"),
+        pytest.param(truncation.main, id="truncation"),
         pytest.param(io_spike.main, id="I/O spike", marks=NEEDS_X86_64),
     ],
 )

@@ -64,6 +64,14 @@ class CleanupPolicy(Enum):
     COMPACT = "compact"
 
 
+class Origin(Enum):
+    """Who made a batch (Kafka's AppendOrigin). What a coordinator writes has a key in every record, and may be a
+    control batch, or of a producer without a sequence. What replicas have comes in another way."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
 class OffsetSpec(IntEnum):
     """Timestamps below zero with a meaning, as in Kafka's ListOffsets."""
 
@@ -108,21 +116,22 @@ class LogConfig:
 
 
 class Leadership(NamedTuple):
-    """Of a partition, in an epoch that the caller has acquired durably (RULES L3)."""
+    """Of a partition, in an epoch acquired durably (RULES L3); `in_sync`: who else has to have a record."""
 
     partition: TopicPartition
     config: LogConfig
     leader_epoch: int
+    in_sync: tuple[int, ...] = ()
 
 
 class ReadableFile(Protocol):
-    """An open segment file. Whoever holds it may read, even after the segment was deleted."""
+    """An open segment file. Whoever holds it may read, even after the segment was deleted.
 
-    def fileno(self) -> int | None:
-        """The descriptor for sendfile, or None when there is none (in-memory filesystem)."""
+    `fileno` is None in memory; `read_at` returns fewer bytes only at the end of the file.
+    """
 
-    def read_at(self, position: int, size_bytes: int) -> bytes:
-        """Up to `size_bytes` from `position`; fewer only at the end of the file."""
+    def fileno(self) -> int | None: ...
+    def read_at(self, position: int, size_bytes: int) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +146,7 @@ class FileRange:
         return self.size_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+class AbortedTransaction(NamedTuple):
     """A range of an aborted transaction that a read_committed reader must skip."""
 
     producer_id: int
@@ -170,8 +178,7 @@ class AppendResult(NamedTuple):
     log_start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAtTimestamp:
+class OffsetAtTimestamp(NamedTuple):
     """Answer to a search; all three are -1 when no record qualifies."""
 
     offset: int
@@ -290,15 +297,15 @@ class PartitionLog(Protocol):
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless it is ours; -1 means the caller does not say."""
 
-    def append(self, records: memoryview, *, acks: int, allow_zstd: bool = True, keyed: bool = False) -> PendingAppend:
+    def append(
+        self, records: memoryview, *, acks: int, allow_zstd: bool = True, origin: Origin = Origin.CLIENT
+    ) -> PendingAppend:
         """Check what needs no state (raises at once) and queue the batch; appends keep the order of the calls.
 
         `records` must be writable and hold exactly one v2 batch. It belongs to the engine until `wait` returns or
         raises: base offset and leader epoch are patched in place and the bytes are written from it. acks=1 and 0
-        resolve when the durable end here passed the batch, acks=-1 when the high watermark did: with one replica at
-        the same moment.
-        `allow_zstd` is False for Produce below version 7 (KIP-110); `keyed` says that the caller made the batch
-        itself, with a key in every record, so that nobody has to look (Kafka's AppendOrigin.COORDINATOR).
+        resolve when the durable end here passed the batch, acks=-1 when the high watermark did.
+        `allow_zstd` is False for Produce below version 7 (KIP-110).
         """
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
@@ -331,9 +338,7 @@ class PartitionLog(Protocol):
 
     async def delete_records(self, before_offset: int) -> int:
         """Serve nothing below that offset from now on, durably; -1 is the high watermark. Returns the log start.
-
-        Segments that are wholly below it are removed. Raises OffsetOutOfRange above the high watermark.
-        """
+        Segments wholly below it are removed. Raises OffsetOutOfRange above the high watermark."""
 
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         """One step of a search, from `offset` or the log start on: at most so many records, of a few MiB read.
@@ -344,13 +349,12 @@ class PartitionLog(Protocol):
 
 
 class ReadyWaiter(Protocol):
-    """One long poll, or one fetch session, over any number of partitions.
+    """One long poll, or one fetch session, over any number of partitions. Close it when done.
 
     A watched partition is reported once per drain, however often it changed: its high watermark moved, its log went
-    offline, it was deleted or changed leadership. The report says "look again", not what happened. The cost of a
-    change is proportional to the waiters of that partition that have drained since the one before, the cost of a drain
-    to the partitions that changed.
-    Watch first and read then, or do both without an await between: nothing is missed. Close it when done.
+    offline, it was deleted or changed leadership. The report says "look again", not what happened. A change costs what
+    the waiters of that partition do that have drained since the one before, a drain what has changed.
+    Watch first and read then, or do both without an await between: nothing is missed.
     """
 
     def watch(self, log: PartitionLog) -> None: ...
@@ -371,7 +375,6 @@ class PartitionStore(Protocol):
         """Raises UnknownPartition, NotLeaderOrFollower or StorageError (log dir offline)."""
 
     def new_waiter(self) -> ReadyWaiter: ...
-
     def active_producers(self, partition: TopicPartition) -> Sequence[ActiveProducer]:
         """The producers it remembers the sequences of. Raises as `get` does."""
 
@@ -388,12 +391,10 @@ class PartitionStore(Protocol):
         """Remove these from disk; reads in flight keep their descriptors. UnknownPartition: there was none."""
 
     @property
-    def has_room(self) -> bool:
-        """Whether `wait_for_room` would return at once."""
-
+    def has_room(self) -> bool: ...
     async def wait_for_room(self) -> None:
-        """Return when the append queues take more. Call it before accepting the next Produce request; an append to
-        a queue that is full raises Overloaded."""
+        """Return when the append queues take more, at once if they have room. Call it before accepting the next Produce
+        request; an append to a queue that is full raises Overloaded."""
 
     async def close(self) -> None:
         """Refuse further appends, finish what is queued, sync, write the clean-shutdown marker."""

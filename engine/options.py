@@ -8,6 +8,7 @@ from engine.compaction.cleaning_pass import CleanerOptions
 from engine.files.filesystem import FileSystem
 from engine.files.io_workers import WorkerPool
 from engine.index.store import OpenIndex
+from engine.reading.tier import NoTier, SegmentTier
 from engine.upkeep.retention_keeper import RetentionOptions
 from engine.upkeep.sealing import SealingOptions
 
@@ -46,3 +47,4 @@ class StoreWorld:
     now_ms: Callable[[], int]
     on_fatal: Callable[[str], None]
     on_problem: Callable[[str], None]
+    tier: SegmentTier = field(default_factory=NoTier)

@@ -4,7 +4,7 @@ It routes and orchestrates; what a partition does is in `partition`, what a log 
 directory on disk whose partition nobody opens is left alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 
@@ -31,7 +31,7 @@ from engine.log_dirs.homes import home_of, resolve_homes
 from engine.log_dirs.layout import INDEX, Identity, directory_name, prepare, remove_strays
 from engine.log_dirs.log_dir import LogDir, Shared
 from engine.log_dirs.openings import Known, delete_logs, in_jobs, open_logs
-from engine.log_dirs.truncation import truncate
+from engine.log_dirs.truncation import Truncation, reset, truncate
 from engine.logs.log import Log
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.recovery import LastKnown
@@ -62,7 +62,7 @@ class SegmentStore:
         self._is_closed = False
         self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max, options.dense_indexes_max)
         new_id = partial(world.random.randbytes, SLOT_ID_SIZE_BYTES)
-        self._shared = Shared(world.pool, self._caches, self.stats, world.on_problem, new_id)
+        self._shared = Shared(world.pool, self._caches, self.stats, world.on_problem, new_id, world.tier)
         self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
         self._room = Room([one.commit_log.budget for one in self._dirs])
         self.cleaner = Cleaner(
@@ -133,7 +133,7 @@ class SegmentStore:
             await trio.sleep(self._options.producer_id_expiration_check_interval_ms / 1000)
             before_ms = self._world.now_ms() - self.producer_id_expiration_ms
             for partition in list(self._partitions.values()):
-                partition.expire_producers(before_ms)
+                partition.log.producers.expire(before_ms)
                 await trio.lowlevel.checkpoint()
 
     def _went_offline(self, number: int, error: OSError) -> None:
@@ -194,7 +194,7 @@ class SegmentStore:
 
         async def open_there(log_dir: LogDir) -> None:
             failed.update(await self._lead_anew(log_dir, wanted))
-            known = [(one, log_dir.last_known(one.partition)) for one in missing[log_dir]]
+            known = [(one, log_dir.last_known(one.partition, has_others=bool(one.in_sync))) for one in missing[log_dir]]
             for some in in_jobs(known):
                 failed.update(await self._open_in(log_dir, some))
 
@@ -220,7 +220,7 @@ class SegmentStore:
             for found, one in here:
                 try:
                     found.check_open()
-                    found.lead(one.config, one.leader_epoch)
+                    found.lead(one.config, one.leader_epoch, one.in_sync)
                 except EngineError as error:
                     failed[one.partition] = error
         return failed
@@ -250,7 +250,7 @@ class SegmentStore:
             log_dir.note_unallocated(await log_dir.disk.run(partial(log.preallocate, wanted.config.segment_size_bytes)))
         opened = Partition(wanted.partition, log, log_dir, self._world.now_ms)
         try:
-            opened.lead(wanted.config, wanted.leader_epoch)  # refused, it is not served at all
+            opened.lead(wanted.config, wanted.leader_epoch, wanted.in_sync)  # refused, it is not served at all
             await log_dir.adopt(opened, last_known)
         except EngineError:
             self._caches.forget(log.segments)
@@ -296,16 +296,44 @@ class SegmentStore:
                 failed |= {one.partition: error for one in there}
         return [failed.get(one) for one in partitions]
 
-    async def truncate_partition(self, partition: TopicPartition, offset: int) -> int:
-        """Forget for good the batch that holds `offset` and all behind it; returns the new end.
+    async def truncate_partition(self, partition: TopicPartition, offset: int, *, below_sealed: bool = False) -> int:
+        """One of `truncate_partitions`, with the new end; raises its error."""
+        [error] = await self.truncate_partitions({partition: offset}, below_sealed=below_sealed)
+        if error is not None:
+            raise error
+        return self.get(partition).log_end_offset
 
-        What readers were given before may be gone while they read it.
+    async def truncate_partitions(
+        self, offsets: Mapping[TopicPartition, int], *, below_sealed: bool = False
+    ) -> list[EngineError | None]:
+        """Forget for good the batches that hold these offsets and all behind them; an error for each that was refused.
+
+        What readers were given before may be gone while they read it. Appends are refused meanwhile. What is sealed is
+        cut only with `below_sealed`.
         """
+        async with self._changes.of(offsets):
+            errors: dict[TopicPartition, EngineError | None] = {}
+            wanted: dict[LogDir, list[Truncation]] = {}
+            for one, offset in offsets.items():
+                try:
+                    self._check_not_closed()
+                    found = self.get(one)
+                except EngineError as error:
+                    errors[one] = error
+                else:
+                    wanted.setdefault(found.log_dir, []).append(Truncation(found, offset, below_sealed))
+            for log_dir, some in wanted.items():
+                found_errors = await truncate(log_dir, some)
+                errors |= zip([one.resident.partition for one in some], found_errors, strict=True)
+            return [errors[one] for one in offsets]
+
+    async def reset_partition(self, partition: TopicPartition, offset: int) -> None:
+        """Forget all of it for good: its log goes on at `offset` (UnifiedLog.truncateFullyAndStartAt)."""
         async with self._changes.of([partition]):
             self._check_not_closed()
             found = self.get(partition)
-            await truncate(found.log_dir, found, offset)
-            return found.log_end_offset
+            found.check_open()
+            await reset(found.log_dir, found, offset)
 
     async def remove_strays(self, is_known: Callable[[bytes], bool]) -> None:
         """Remove what is left on disk of topics that `is_known` denies, by topic id. Call it before any open.

@@ -22,9 +22,9 @@ BESIDE: Final = ("pyproject.toml", "conftest.py", "README.md")  # what their tes
 MODULES: Final = (
     "engine/stats.py",
     *(f"engine/batches/{name}.py" for name in ("batch", "produce_checks")),
-    *(f"engine/commit/{name}.py" for name in ("appends", "group_committer")),
-    *(f"engine/logs/{name}.py" for name in ("epochs", "footer", "log", "position", "recently_used", "roll_policy")),
-    *(f"engine/logs/{name}.py" for name in ("segment", "sparse_index")),
+    *(f"engine/commit/{name}.py" for name in ("appends", "group_committer", "syncer", "writer")),
+    *(f"engine/logs/{name}.py" for name in ("chunk", "epochs", "footer", "log", "position", "recently_used")),
+    *(f"engine/logs/{name}.py" for name in ("roll_policy", "segment", "sparse_index")),
     *(f"engine/partitions/{name}.py" for name in ("follower", "leader", "partition", "pending_acks", "progress")),
     "engine/partitions/waiters.py",
     "engine/reading/reader.py",

@@ -94,6 +94,11 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & _CONTROL_BIT)
 
     @property
+    def has_sequence(self) -> bool:
+        """Whether it says how far its producer is: no marker does, nor what a coordinator writes for a producer."""
+        return self.producer_id >= 0 <= self.base_sequence and not self.is_control
+
+    @property
     def delete_horizon_ms(self) -> int | None:
         """From when on its tombstones may go (KIP-534), if that is known; it stands in for the base timestamp."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else None

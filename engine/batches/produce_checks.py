@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from engine.api import Origin
 from engine.batches.batch import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
@@ -55,10 +56,14 @@ class ProduceLimits:
         return min(self.max_message_size_bytes, self.segment_size_bytes)
 
 
-def check_produced(records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool) -> BatchHeader:
-    """The stateless checks of what a client sent (RULES W4), in Kafka's order; raises `engine.errors`."""
+def check_produced(
+    records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool, origin: Origin = Origin.CLIENT
+) -> BatchHeader:
+    """The stateless checks of what is to be appended (RULES W4), in Kafka's order; raises `engine.errors`."""
     header = _beyond_doubt(records, limits, now_ms, _ANY_CODEC if allow_zstd else _NO_ZSTD)
-    return _checked(records, limits, now_ms, allow_zstd=allow_zstd) if header is None else header
+    if header is not None:
+        return header
+    return _checked(records, limits, now_ms, allow_zstd=allow_zstd, is_client=origin is Origin.CLIENT)
 
 
 def _beyond_doubt(records: memoryview, limits: ProduceLimits, now_ms: int, codec_id_max: int) -> BatchHeader | None:
@@ -86,7 +91,9 @@ def _beyond_doubt(records: memoryview, limits: ProduceLimits, now_ms: int, codec
     return header if is_in_time or limits.is_log_append_time else None
 
 
-def _checked(records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool) -> BatchHeader:
+def _checked(
+    records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool, is_client: bool
+) -> BatchHeader:
     header = _single_batch(records)
     codec_id = header.attributes & CODEC_MASK
     if codec_id > Codec.ZSTD:
@@ -101,7 +108,9 @@ def _checked(records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_z
         raise CorruptMessage("CRC of the batch does not match")
     if len(records) > limits.segment_size_bytes:
         raise RecordListTooLarge(f"batch of {len(records)} bytes in segments of {limits.segment_size_bytes}")
-    _check_meaning(header)
+    _check_counts(header)
+    if is_client:
+        _check_meaning(header)
     _check_timestamps(header, limits, now_ms)
     return header
 
@@ -136,11 +145,15 @@ def _single_batch(records: memoryview) -> BatchHeader:
     return header
 
 
-def _check_meaning(header: BatchHeader) -> None:
+def _check_counts(header: BatchHeader) -> None:
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord(f"{header.record_count} records with a last offset delta of {header.last_offset_delta}")
     if not header.codec_id and header.record_count * RECORD_SIZE_MIN_BYTES > header.size_bytes - HEADER_SIZE_BYTES:
         raise InvalidRecord(f"{header.record_count} records do not fit into a batch of {header.size_bytes} bytes")
+
+
+def _check_meaning(header: BatchHeader) -> None:
+    """What only the broker may mean."""
     if header.is_control:
         raise InvalidRecord("control batches are written by the broker alone")
     if header.producer_id >= 0 and header.base_sequence < 0:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from engine.api import CompressionType, LogConfig, TopicPartition
+from engine.api import CompressionType, LogConfig, Origin, TopicPartition
 from engine.batches.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -70,10 +70,12 @@ class RecordRules(NamedTuple):
         sizes = config.max_message_size_bytes, config.segment_size_bytes
         return cls(name, config.requires_keys, config.requires_keys or config.index_keys, codec, level, *sizes)
 
-    def examination(self, batch: memoryview, header: BatchHeader, *, keyed: bool = False) -> Examination | None:
+    def examination(self, batch: memoryview, header: BatchHeader, origin: Origin = Origin.CLIENT) -> Examination | None:
         """What a worker is to do, if anything. Few records are looked at right now (raises)."""
+        if header.is_control:
+            return None
         has_other_codec = self.codec is not None and header.codec_id != self.codec
-        if not has_other_codec and (keyed or not self.reads_keys):
+        if not has_other_codec and (origin is not Origin.CLIENT or not self.reads_keys):
             return None
         examine = partial(self._examine, batch, header)
         if has_other_codec or header.codec_id or header.record_count > LOOKED_AT_ONCE_MAX:

@@ -6,12 +6,12 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from engine.api import AppendResult, TopicPartition
+from engine.api import NO_TIMESTAMP_MS, AppendResult, TopicPartition
 from engine.batches.batch import BatchHeader
 from engine.batches.record_checks import Examination
 from engine.errors import EngineError, Overloaded
-from engine.files.filesystem import DiskFull, File
-from engine.logs.log import Chunk, Log
+from engine.logs.chunk import Chunk
+from engine.logs.log import Log
 from engine.logs.position import LogPosition
 from engine.logs.producer_state import Producer, ProducerTable
 
@@ -68,6 +68,12 @@ class Append:
         if callback is not None:
             callback()
 
+    def result(self, log_start_offset: int) -> AppendResult:
+        """What to settle it with, once it is in the log."""
+        header = self.header
+        log_append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP_MS
+        return AppendResult(header.base_offset, header.next_offset - 1, log_append_time_ms, log_start_offset)
+
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         if self._callback is None:
             self._callback = callback
@@ -107,13 +113,14 @@ class PartitionRound:
     """One partition's share of a round. `must_sync`: it counts only when it is durable. `rolls`: a segment begins.
     `end` is where the log ends behind it, once it is written."""
 
-    __slots__ = ("appends", "chunks", "end", "log", "must_sync", "owner", "rejected", "rolls", "undo")
+    __slots__ = ("appends", "before_offset", "chunks", "end", "log", "must_sync", "owner", "rejected", "rolls", "undo")
 
     def __init__(self, owner: "Owner", log: Log) -> None:
         self.owner = owner
         self.log = log
         self.appends: list[Append] = []
         self.chunks: list[Chunk] = []
+        self.before_offset = log.end.offset
         self.end: LogPosition = log.end
         self.undo: list[Undo] = []
         self.must_sync = True
@@ -140,11 +147,6 @@ class PartitionRound:
     def size_bytes(self) -> int:
         return sum(chunk.size_bytes for chunk in self.chunks)
 
-    @property
-    def synced_first(self) -> File | None:
-        """What is synced by writing it: the segment before one that begins, if something may be unsynced in it."""
-        return self.log.active.file if self.rolls else None
-
     def batch_ends(self, newest_ms: int) -> Iterator[LogPosition]:
         """Ascending; the last is the end of the log. `newest_ms` is the greatest timestamp before it."""
         for chunk in self.chunks:
@@ -159,15 +161,6 @@ class PartitionRound:
         """Where the log ends without it."""
         first = self.chunks[0]
         return first.headers[0].base_offset if first.headers else first.base_offset
-
-
-def write_round(parts: Sequence[PartitionRound]) -> None:
-    """Into the page cache. An OSError says that the log dir is lost, a full disk only rejects its part."""
-    for part in parts:
-        try:
-            part.log.perform(part.chunks)
-        except DiskFull:
-            part.rejected = True
 
 
 class Owner(Protocol):
@@ -237,7 +230,7 @@ class Room:
         self._budgets = budgets
 
     def __bool__(self) -> bool:
-        return all(one.has_room for one in self._budgets) or not self._full()
+        return not self._full()
 
     def _full(self) -> list[QueueBudget]:
         """Those to wait for, if any."""

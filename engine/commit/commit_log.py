@@ -14,14 +14,17 @@ from engine.commit.appends import Attendance, QueueBudget
 from engine.commit.flusher import Flusher
 from engine.commit.group_committer import GroupCommitter
 from engine.commit.journal import Found, Journal
-from engine.commit.journal_format import Barrier
+from engine.commit.journal_format import Barrier, BarrierKind
 from engine.commit.replay import end_by
-from engine.errors import StorageError
+from engine.commit.syncer import Syncer
+from engine.commit.writer import Writer
+from engine.errors import CorruptMessage, StorageError
 from engine.files.disk import Disk
 from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
 from engine.logs.log import Log
 from engine.logs.recovery import LastKnown
 from engine.logs.sparse_index import Stored
+from engine.stats import CommitStatistics
 
 CHECKPOINT_INTERVAL_S = 60  # as log.flush.offset.checkpoint.interval.ms of Kafka
 CHECKPOINT_PAUSE_S = 1
@@ -35,9 +38,12 @@ class CommitLog:
     ) -> None:
         self.disk = disk
         self.budget = budget
-        self.committer = GroupCommitter(disk, budget, attendance, has_too_many_files_open)
+        statistics, writer = CommitStatistics(), Writer(disk)
+        self.syncer = Syncer(disk, writer, statistics, has_too_many_files_open)
+        self.committer = GroupCommitter(disk, budget, attendance, writer, self.syncer, statistics)
         self.flusher = Flusher(disk.sync)
         self.logs: dict[PartitionKey, Log] = {}
+        self._high_watermarks: dict[PartitionKey, Callable[[], int]] = {}
         self.points: dict[PartitionKey, PartitionCheckpoint] = {}  # for the next checkpoint
         self.journal: Journal | None = None
         self._written = Checkpoint(0, {})
@@ -59,7 +65,7 @@ class CommitLog:
         """Start from what was on disk."""
         self._written = checkpoint
         self.points = dict(checkpoint.partitions)
-        self.journal = self.committer.journal = Journal(
+        self.journal = self.syncer.journal = Journal(
             self.disk.filesystem, self.disk.path, slot_size_bytes, found, new_id, self.want_checkpoint
         )
         self._not_recovered = set() if is_clean else set(names)
@@ -72,19 +78,26 @@ class CommitLog:
 
     # What recovery may believe
 
-    def last_known(self, key: PartitionKey, name: str, stored: Stored) -> LastKnown:
-        """Of a partition that is about to be opened."""
+    def last_known(self, key: PartitionKey, name: str, stored: Stored, *, has_others: bool) -> LastKnown:
+        """Of a partition that is about to be opened; `has_others`: other replicas are in sync."""
         point = self.points.get(key, PartitionCheckpoint())
-        return LastKnown(name not in self._not_recovered, point, stored, may_cut=name not in self._suspect)
+        is_clean, may_cut = name not in self._not_recovered, name not in self._suspect
+        return LastKnown(is_clean, point, stored, may_cut=may_cut, has_others=has_others)
 
-    def adopt(self, key: PartitionKey, name: str, log: Log) -> None:
+    def adopt(self, key: PartitionKey, name: str, log: Log, high_watermark: Callable[[], int]) -> None:
         """It was opened. Damage that a scan has found takes a scan to find again."""
         self.logs[key] = log
+        self._high_watermarks[key] = high_watermark
         self._suspect.discard(name)
         if log.damaged_from is None:
             self._not_recovered.discard(name)
         if log.flushed_offset or log.damaged_from is not None:
             self.want_checkpoint()
+
+    def release(self, key: PartitionKey) -> None:
+        """It is about to be deleted."""
+        self.logs.pop(key, None)
+        self._high_watermarks.pop(key, None)
 
     def disown(self, names: Collection[str]) -> None:
         """These are gone, or left-overs of partitions that live elsewhere."""
@@ -132,12 +145,18 @@ class CommitLog:
     async def announce(self, barriers: Sequence[Barrier]) -> None:
         """Make it durable that this will happen, before it does (RULES J2); within `alone`. Raises StorageError.
 
-        While the journal has no room, a checkpoint with the barriers behind it does the same.
+        While the journal has no room, a checkpoint with the barriers behind it does the same; but for a reset, which a
+        replay has to do again.
         """
         assert self.journal is not None
         write = self.journal.reserve_barrier(barriers)
+        if write is None and any(one.kind is BarrierKind.RESET for one in barriers):
+            self.journal.add_slot(await self.disk.run_between_rounds(self.journal.make_slot))
+            write = self.journal.reserve_barrier(barriers)
+            if write is None:
+                raise StorageError("it does not fit in a slot of the journal")
         if write is not None:
-            await self.committer.write_journal(write)
+            await self.syncer.write_frame(write)
         else:
             await self.checkpoint_alone(barriers)
         for barrier in barriers:
@@ -159,9 +178,10 @@ class CommitLog:
             with trio.move_on_after(CHECKPOINT_INTERVAL_S):
                 await self._wanted.wait()
             self._wanted = trio.Event()
-            if self.journal.needs_slot:
-                with suppress(StorageError):  # no space: next time
-                    self.journal.add_slot(await self.disk.run(self.journal.make_slot))
+            async with self._checkpointing:  # and no reset, which may make one, too: two would have one name
+                if self.journal.needs_slot:
+                    with suppress(StorageError):  # no space: next time
+                        self.journal.add_slot(await self.disk.run(self.journal.make_slot))
             with suppress(StorageError):
                 await self.checkpoint()
             await trio.sleep(CHECKPOINT_PAUSE_S)
@@ -189,6 +209,23 @@ class CommitLog:
             self._written = after
         self.journal.release(retired)
 
+    async def expect_gaps(self, key: PartitionKey, below_offset: int) -> None:
+        """Have it durable that offsets below that one may have gaps. Raises StorageError."""
+        async with self._checkpointing:
+            point = self.points.get(key, PartitionCheckpoint())
+            self.points[key] = point._replace(compacted_to=max(point.compacted_to, below_offset))
+            await self.checkpoint_alone()
+
+    async def checkpoint_local_start(self, key: PartitionKey, offset: int) -> None:
+        """Have it durable that there may be no files below; within `replacing`. Raises StorageError, CorruptMessage."""
+        point = self.points.get(key, PartitionCheckpoint())
+        self.points[key] = point._replace(local_start_offset=offset)
+        try:
+            await self.checkpoint_alone()
+        except (StorageError, CorruptMessage):
+            self.points[key] = self.points[key]._replace(local_start_offset=point.local_start_offset)
+            raise
+
     def advance_points(self) -> dict[PartitionKey, PartitionCheckpoint]:
         """As far as it is flushed now. Points never go back, and that of a damaged log tells that it is."""
         for key, log in self.logs.items():
@@ -197,8 +234,17 @@ class CommitLog:
                 recovery_point = max(before.recovery_point, log.flushed_offset)
                 epochs = log.epochs.below(recovery_point)
                 producers_from = log.producers.needed_from(recovery_point, before.producers_from)
-                offsets = recovery_point, log.start_offset, producers_from
-                self.points[key] = PartitionCheckpoint(*offsets, epochs, log.compacted_to, log.clean_to)
+                self.points[key] = before._replace(
+                    recovery_point=recovery_point,
+                    log_start_offset=log.start_offset,
+                    producers_from=producers_from,
+                    epochs=epochs,
+                    epochs_to=recovery_point,
+                    compacted_to=max(before.compacted_to, log.compacted_to),
+                    clean_to=log.clean_to,
+                    high_watermark=self._high_watermarks[key](),
+                    tiered_to=log.tiered_to or 0,
+                )
             else:
                 self.points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))
         return dict(self.points)

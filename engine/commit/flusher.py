@@ -51,9 +51,10 @@ class Flusher:
 
     async def flush(self, logs: Sequence[Log]) -> None:
         """Make all that is written to `logs` now durable in their files. Raises StorageError."""
-        ends = [(log, log.end) for log in logs if log.end.offset > log.flushed_offset]
+        ends = [(log, log.end, log.cuts) for log in logs if log.end.offset > log.flushed_offset]
         if not ends:
             return
-        await self._sync([log.active_file for log, _ in ends])
-        for log, end in ends:
-            log.note_flushed(end)
+        await self._sync([log.active_file for log, _, _ in ends])
+        for log, end, cuts in ends:
+            if log.cuts == cuts:  # or it may have come to an end before that meanwhile
+                log.note_flushed(end)

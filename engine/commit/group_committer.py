@@ -3,34 +3,26 @@
 A `GroupCommitter` serves the partitions of one log dir. A round is what is queued at a moment: each partition stages
 its appends, and all are written in one step. One sync at a time makes durable what was written before it began,
 whatever rounds that was, and then they are answered, in their order; if it fails, what was written since is undone
-first. The loop stays the only owner of every partition's state: a worker sees file operations and nothing else. Small
-rounds are written by the loop itself (docs/decisions/0003-where-io-runs.md). `GroupCommitter._make_durable` is the only
-place that makes an append of a sync topic count.
+first. The loop stays the only owner of every partition's state: a worker sees file operations and nothing else.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import trio
 
-from engine.commit.appends import Append, Attendance, Owner, PartitionRound, QueueBudget, write_round
-from engine.commit.journal import Journal, JournalWrite
-from engine.commit.journaling import journal_entry, journalable, worth_the_journal
+from engine.commit.appends import Append, Attendance, Owner, PartitionRound, QueueBudget
+from engine.commit.syncer import Syncer
+from engine.commit.writer import Writer
 from engine.errors import StorageError
 from engine.files.disk import Disk
 from engine.logs.log import Log
 from engine.stats import CommitStatistics
 
-T = TypeVar("T")
-
-INLINE_MAX_BYTES = 1024 * 1024  # a round up to this size is copied to the page cache by the loop: some 0.2 ms
 ROUND_MAX_BYTES = 16 * 1024 * 1024
 OVERLAP_MIN_BYTES = 64 * 1024  # are written while a sync is in flight, fewer behind it
 LARGE_ROUND = 32  # appends: behind so many, other tasks get their turn
-SLOW_WRITE_S = 0.02  # the page cache is throttled: dirty pages have to reach the disk first
-SLOW_FOR_S = 1.0
 
 
 class Staged(NamedTuple):
@@ -66,25 +58,31 @@ class GroupCommitter:
     """The queue of a log dir's partitions and the tasks that serve it."""
 
     def __init__(
-        self, disk: Disk, budget: QueueBudget, attendance: Attendance, has_too_many_files_open: Callable[[], bool]
+        self,
+        disk: Disk,
+        budget: QueueBudget,
+        attendance: Attendance,
+        writer: Writer,
+        syncer: Syncer,
+        statistics: CommitStatistics,
     ) -> None:
         self._disk = disk
         self._budget = budget
         self._attendance = attendance
-        self.journal: Journal | None = None
-        self._has_too_many_files_open = has_too_many_files_open
+        self._writer = writer
+        self._syncer = syncer
+        self.statistics = statistics
         self._queue: deque[Append] = deque()
         self._queued_bytes = 0
         self._hurried = 0  # of those in the queue, appends that wait for no sync
         self._staged: Staged | None = None  # for the task that writes to go on with
         self._written: deque[Written] = deque()  # not durable yet, and no sync of them begun
         self._unsynced: Counter[Log] = Counter()  # what they, and those of the sync in flight, are of
+        self._is_syncing = False
         self._is_served = False
         # Held by who writes a round, or is between two; first come, first served. No lock, which only a task can give
         # back.
         self._turn = trio.Semaphore(1)
-        self._slow_until_s = 0.0
-        self.statistics = CommitStatistics()
         self._to_write = trio.lowlevel.ParkingLot()
         self._to_sync = trio.lowlevel.ParkingLot()
         self._pause = trio.lowlevel.ParkingLot()
@@ -104,7 +102,7 @@ class GroupCommitter:
 
     def _wake(self) -> None:
         """Somebody to write what is queued, unless it is worth more to wait for the sync in flight."""
-        if not self._unsynced:
+        if not self._is_syncing:
             self._to_sync.unpark()
         elif self._is_worth_writing:
             self._to_write.unpark()
@@ -112,7 +110,7 @@ class GroupCommitter:
     @property
     def _is_worth_writing(self) -> bool:
         """While a sync is in flight: what is written one by one costs more than what is written together."""
-        return not self._unsynced or self._hurried > 0 or self._queued_bytes >= OVERLAP_MIN_BYTES
+        return not self._is_syncing or self._hurried > 0 or self._queued_bytes >= OVERLAP_MIN_BYTES
 
     def between_rounds(self) -> "BetweenRounds":
         """No round is in flight within the block (async with); appends queue up meanwhile."""
@@ -170,7 +168,7 @@ class GroupCommitter:
             self._staged = self._stage()  # perhaps of nothing: what was queued may have been written meanwhile
         staged = self._staged
         try:
-            await self._write(staged.parts, staged.size_bytes)
+            await self._writer.write(staged.parts, staged.size_bytes)
         except OSError as error:
             self._failed(staged, error)
         except StorageError as error:
@@ -191,16 +189,15 @@ class GroupCommitter:
             return
         self._turn.acquire_nowait()
         staged = self._stage()
-        if not self._is_quick(staged):
+        if not self._writer.is_quick(staged.parts, staged.size_bytes):
             self._staged = staged
             self._to_write.unpark()
             return
         try:
-            write_round(staged.parts)
+            self._writer.write_at_once(staged.parts)
         except OSError as error:
             self._failed(staged, error)
         else:
-            self._note_write(trio.current_time() - staged.begun_s)
             self._note_written(staged)
         finally:
             self.give_turn()
@@ -242,12 +239,6 @@ class GroupCommitter:
                 part.must_sync |= part.log in self._unsynced  # it comes behind what is not durable yet
         return Staged(parts, count, size_bytes, begun_s)
 
-    def _is_quick(self, staged: Staged) -> bool:
-        """Nothing has to be opened or made for it, and the disk is not slow."""
-        if staged.size_bytes > INLINE_MAX_BYTES or staged.begun_s < self._slow_until_s:
-            return False
-        return not any(part.rolls or part.chunks[0].file is None for part in staged.parts)
-
     def _note_written(self, staged: Staged) -> None:
         """Who does not wait for durability is answered; the others' turn to be synced comes."""
         waiting = []
@@ -285,8 +276,7 @@ class GroupCommitter:
 
     async def _serve_syncs(self) -> None:
         while True:
-            if not self._written:
-                self.write_now()
+            self.write_now()
             if not self._written:
                 await self._to_sync.park()
             elif await self._sync_next() >= LARGE_ROUND:
@@ -299,24 +289,25 @@ class GroupCommitter:
             written.append(self._written.popleft())
             size_bytes += written[-1].round.size_bytes
         parts = [part for one in written for part in one.parts]
+        self._is_syncing = True
         try:
-            await self._make_durable(parts)
-        except (OSError, StorageError) as error:
-            self._undo(written, error)
+            await self._syncer.sync(parts)
+        except StorageError as error:
+            self._undo(written, str(error))
         else:
             for part in parts:
                 part.owner.durable(part)
+        finally:
+            self._is_syncing = False
         self._synced(written)
         return sum(one.round.appends for one in written)
 
-    def _undo(self, written: Sequence[Written], error: Exception) -> None:
+    def _undo(self, written: Sequence[Written], error: str) -> None:
         """What was written since is lost too, and undone first."""
-        if isinstance(error, OSError):
-            self._disk.fail(error)
         later = [*self._written]
         self._written.clear()
         for one in reversed([*written, *later]):
-            self._refuse(one.parts, f"the log dir is offline: {error}")
+            self._refuse(one.parts, error)
         self._synced(later)
 
     def _synced(self, written: Sequence[Written]) -> None:
@@ -328,70 +319,3 @@ class GroupCommitter:
             self._end(one.round)
         if self._pause:
             self._pause.unpark_all()
-
-    async def _write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
-        write = partial(write_round, parts)
-        if all(chunk.file is not None for part in parts for chunk in part.chunks):
-            await self._perform(write, size_bytes)
-            return
-        async with self._disk.syncing([file for part in parts if (file := part.synced_first) is not None]):
-            await self._perform(write, size_bytes, may_wait=True)
-
-    async def _perform(self, write: Callable[[], None], size_bytes: int, *, may_wait: bool = False) -> None:
-        """On the loop if it takes no time worth a trip to a worker; not for a while after one that took long."""
-        begun_s = trio.current_time()
-        if may_wait or size_bytes > INLINE_MAX_BYTES or begun_s < self._slow_until_s:
-            await self._disk.run_round(write)
-        else:
-            write()
-        self._note_write(trio.current_time() - begun_s)
-
-    def _note_write(self, duration_s: float) -> None:
-        if duration_s > SLOW_WRITE_S:
-            self._slow_until_s = trio.current_time() + SLOW_FOR_S
-
-    async def _make_durable(self, parts: Sequence[PartitionRound]) -> None:
-        """One trip for all; the segments that were rolled away from are durable already (`Log.perform`)."""
-        begun_s = trio.current_time()
-        left = [part for part in parts if part.end.offset > part.log.flushed_offset]
-        journaled, write = self._reserve(left)
-        synced = [part for part in left if part.log not in journaled] if len(journaled) < len(left) else []
-        files = list({part.log.active_file: None for part in synced})
-        if write is not None:
-            await self._perform(write.write, write.size_bytes)
-            files.append(write.file)
-        if files:
-            await self._disk.sync_round(files)
-        for part in synced:
-            part.log.note_flushed(part.end)
-        for log, end_offset in journaled.items():
-            log.journaled_offset = end_offset
-        self.statistics.syncs.note(trio.current_time() - begun_s)
-
-    def _reserve(self, parts: Sequence[PartitionRound]) -> tuple[Mapping[Log, int], JournalWrite | None]:
-        """A place in the journal for what suits it; the files of the other logs are to be synced.
-
-        Of logs, with where the journal has them end then: no log has a part of its bytes there.
-        """
-        if self.journal is None or self._has_too_many_files_open():
-            return {}, None  # a file can be closed only when its bytes are durable in it
-        suited = worth_the_journal(journalable(parts))
-        if not suited:
-            return {}, None
-        write = self.journal.reserve([journal_entry(part) for of_log in suited for part in of_log])
-        if write is None:
-            return {}, None
-        ends = {of_log[-1].log: of_log[-1].end.offset for of_log in suited}
-        for log, end_offset in ends.items():
-            log.journal_end_offset = end_offset
-        return ends, write
-
-    async def write_journal(self, write: JournalWrite) -> None:
-        """Write and sync a frame, for errands between rounds. Raises StorageError."""
-        self._disk.check_online()
-        try:
-            await self._perform(write.write, write.size_bytes)
-        except OSError as error:  # the space is there: only a lost disk refuses it
-            self._disk.fail(error)
-            raise StorageError(f"the log dir is offline: {error}") from error
-        await self._disk.sync_round([write.file])

@@ -36,6 +36,7 @@ class Slot(NamedTuple):
     slot_id: bytes
     file: File
     size_bytes: int
+    is_current: bool = True  # of the format that is written
 
 
 class JournalWrite(NamedTuple):
@@ -86,8 +87,8 @@ class Journal:
         self._current: Slot | None = None
         self._position = 0
         self._is_wanting = False
-        self._ready = [slot for slot in found.slots if slot.size_bytes == slot_size_bytes]
-        self._of_other_size = [slot for slot in found.slots if slot.size_bytes != slot_size_bytes]
+        self._ready = [slot for slot in found.slots if slot.is_current and slot.size_bytes == slot_size_bytes]
+        self._outdated = [slot for slot in found.slots if slot not in self._ready]
         self._last_number = max((slot.number for slot in found.slots), default=-1)
 
     def reserve(self, entries: Sequence[JournalEntry]) -> JournalWrite | None:
@@ -148,9 +149,9 @@ class Journal:
 
     def make_slot(self) -> Slot:
         """For a worker: a new slot, durable by name and content. Raises OSError, DiskFull if there is no room."""
-        for slot in self._of_other_size:
+        for slot in self._outdated:
             self._filesystem.unlink(f"{self._directory}/{slot.number}{SUFFIX}")
-        self._of_other_size.clear()
+        self._outdated.clear()
         # Taking the last space, if only for a moment, would leave an append half written: that costs the log dir.
         if self._filesystem.usage(self._directory).available_bytes < 2 * self._slot_size_bytes:
             raise DiskFull(errno.ENOSPC, "no room for a journal slot")

@@ -16,7 +16,8 @@ from engine.batches.batch import HEADER_SIZE_BYTES, LENGTH_PREFIX_SIZE_BYTES, MA
 SLOT_HEADER_SIZE_BYTES = 32
 PAGE_SIZE_BYTES = 4096
 SLOT_ID_SIZE_BYTES = 8
-SLOT_VERSION = 1
+SLOT_VERSION = 2
+_OLDER_VERSION = 1  # knew no reset; the rest is the same
 _SLOT_MAGIC = b"KWJS"
 _SLOT = Struct(">4sIIi8s8x")
 _FRAME = Struct(">8sIQiiq")  # slot id, CRC, sequence, rows, kind, size of the body
@@ -46,10 +47,11 @@ class BarrierKind(IntEnum):
     DELETED = 1
     LOG_START = 2
     TRUNCATED = 3
+    RESET = 4
 
 
 class Barrier(NamedTuple):
-    """`offset` is the new log start, or the new end; the last two say where a truncated log ends in its files."""
+    """`offset` is the new log start, the new end, or both; the last two say where a truncated log ends in its files."""
 
     topic_id: bytes
     partition: int
@@ -92,16 +94,24 @@ def slot_header(slot_id: bytes, size_bytes: int) -> bytes:
     return bytes(header)
 
 
-def parse_slot_header(header: bytes) -> tuple[bytes, int] | None:
-    """Id and size, None when it is damaged. Raises SlotRefused."""
+class SlotHeader(NamedTuple):
+    """What a slot says of itself."""
+
+    slot_id: bytes
+    size_bytes: int
+    is_current: bool  # of the version that is written
+
+
+def parse_slot_header(header: bytes) -> SlotHeader | None:
+    """None when it is damaged. Raises SlotRefused."""
     if len(header) < SLOT_HEADER_SIZE_BYTES:
         return None
     magic, crc, version, size_bytes, slot_id = _SLOT.unpack_from(header)
     if magic != _SLOT_MAGIC or crc != crc32c(header[8:SLOT_HEADER_SIZE_BYTES]):
         return None
-    if version != SLOT_VERSION:
+    if version not in (SLOT_VERSION, _OLDER_VERSION):
         raise SlotRefused(f"format version {version}")
-    return slot_id, size_bytes
+    return SlotHeader(slot_id, size_bytes, version == SLOT_VERSION)
 
 
 def first_frame_header(slot: bytes) -> bytes | None:

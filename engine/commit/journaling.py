@@ -1,7 +1,9 @@
 """What of a sync goes to the journal, and what to the files of its logs. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
+from engine.batches.batch import BatchHeader
 from engine.commit.appends import PartitionRound
 from engine.commit.journal_format import JournalEntry
 from engine.logs.log import Log
@@ -12,13 +14,12 @@ JOURNAL_MAX_BYTES_PER_FILE = 64 * 1024  # above it, syncing the file costs less 
 
 def journalable(parts: Sequence[PartitionRound]) -> list[list[PartitionRound]]:
     """Those of logs that may be journaled: not if what an async round left unsynced comes before, which a replay would
-    miss, nor if a part begins a segment or is of two leader epochs."""
+    miss, nor if a part begins a segment."""
     found: dict[Log, list[PartitionRound]] = {}
     others = set[Log]()
     for part in parts:
-        first, last = part.chunks[0].headers[0], part.chunks[-1].headers[-1]
         before = found[part.log][-1].end.offset if part.log in found else part.log.covered_offset
-        if part.rolls or first.base_offset > before or first.leader_epoch != last.leader_epoch:
+        if part.rolls or part.before_offset > before:
             others.add(part.log)
         found.setdefault(part.log, []).append(part)
     return [of_log for log, of_log in found.items() if log not in others]
@@ -38,16 +39,32 @@ def worth_the_journal(logs: Sequence[list[PartitionRound]]) -> Sequence[list[Par
     return chosen
 
 
-def journal_entry(part: PartitionRound) -> JournalEntry:
+def journal_entries(part: PartitionRound) -> Iterator[JournalEntry]:
+    """One, unless a leader's log has several epochs there, or gaps: each row is of one epoch and has none."""
     [chunk] = part.chunks
-    partition = part.owner.partition
-    return JournalEntry(
-        partition.topic_id,
-        partition.partition,
-        chunk.headers[0].leader_epoch,
-        chunk.headers[0].base_offset,
-        chunk.headers[-1].next_offset,
-        chunk.base_offset,
-        chunk.position,
-        chunk.batches,
-    )
+    partition, position = part.owner.partition, chunk.position
+    for start, end in _runs(chunk.headers, part.log.compacted_to):
+        first, last, batches = chunk.headers[start], chunk.headers[end - 1], chunk.batches[start:end]
+        yield JournalEntry(
+            partition.topic_id,
+            partition.partition,
+            first.leader_epoch,
+            first.base_offset,
+            last.next_offset,
+            chunk.base_offset,
+            position,
+            batches,
+        )
+        position += sum(map(len, batches))
+
+
+def _runs(headers: Sequence[BatchHeader], compacted_to: int) -> list[tuple[int, int]]:
+    """Of consecutive batches of one epoch, as (first, behind the last)."""
+    if headers[0].leader_epoch == headers[-1].leader_epoch and headers[0].base_offset >= compacted_to:
+        return [(0, len(headers))]
+    breaks = [
+        number
+        for number, (one, following) in enumerate(pairwise(headers), start=1)
+        if (one.leader_epoch, one.next_offset) != (following.leader_epoch, following.base_offset)
+    ]
+    return list(pairwise([0, *breaks, len(headers)]))

@@ -28,6 +28,7 @@ from engine.errors import StoreRefused
 from engine.files.filesystem import File, FileSystem, Unreadable
 from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey
 from engine.logs.segment import Cut, cut_off, segment_name
+from engine.logs.shortening import begin_anew
 
 _LOST = "what it held of the last appends is lost, unless the segments have it"
 
@@ -97,9 +98,9 @@ def _open_slots(filesystem: FileSystem, directory: str) -> tuple[tuple[Slot, ...
             problems.append(f"{path} is damaged: {_LOST}")
             filesystem.unlink(path)
             continue
-        if header[1] != size_bytes:
-            problems.append(f"{path} has {size_bytes} bytes instead of {header[1]}")
-        slots.append(Slot(int(number), header[0], file, size_bytes))
+        if header.size_bytes != size_bytes:
+            problems.append(f"{path} has {size_bytes} bytes instead of {header.size_bytes}")
+        slots.append(Slot(int(number), header.slot_id, file, size_bytes, header.is_current))
     filesystem.sync_dir(directory)
     return tuple(slots), problems, remarks
 
@@ -159,8 +160,14 @@ def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) ->
     point = points.get(key, PartitionCheckpoint())
     if barrier.kind is BarrierKind.DELETED:
         points.pop(key, None)
+    elif barrier.kind is BarrierKind.RESET:
+        offset = barrier.offset
+        points[key] = PartitionCheckpoint(offset, offset, offset, high_watermark=offset, epochs_to=offset)
     elif barrier.kind is BarrierKind.LOG_START:
-        points[key] = point._replace(log_start_offset=max(point.log_start_offset, barrier.offset))
+        points[key] = point._replace(
+            log_start_offset=max(point.log_start_offset, barrier.offset),
+            high_watermark=max(point.high_watermark, barrier.offset),
+        )
     else:
         epochs = tuple(start for start in point.epochs if start.start_offset < barrier.offset)
         # What producers did last may be cut: what they did before, below where they were looked for, counts again.
@@ -169,6 +176,9 @@ def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) ->
             producers_from=0,
             epochs=epochs,
             clean_to=min(point.clean_to, barrier.offset),
+            high_watermark=min(point.high_watermark, barrier.offset),
+            epochs_to=min(point.epochs_to, barrier.offset),
+            tiered_to=min(point.tiered_to, barrier.offset),
         )
 
 
@@ -212,13 +222,15 @@ class _Replay:
         for barrier in frame.barriers:
             if barrier.kind is BarrierKind.TRUNCATED:
                 self._truncate((barrier.topic_id, barrier.partition), barrier)
+            elif barrier.kind is BarrierKind.RESET:
+                self._reset((barrier.topic_id, barrier.partition), barrier)
             end_by(self.points, barrier)
 
     def _apply_row(self, sequence: int, row: Row, content: bytes, *, is_sound: bool) -> None:
         key = row.topic_id, row.partition
         for barrier_sequence, barrier in self._barriers.get(key, ()):
             if sequence < barrier_sequence:
-                if barrier.kind is BarrierKind.DELETED:
+                if barrier.kind in (BarrierKind.DELETED, BarrierKind.RESET):
                     return
                 if barrier.kind is BarrierKind.TRUNCATED and row.end_offset > barrier.offset:
                     row = batches_below(content, row, barrier.offset) if is_sound else row
@@ -235,6 +247,12 @@ class _Replay:
         if self._file(key, barrier.segment_base_offset) is not None:
             cut = Cut(barrier.offset, barrier.segment_base_offset, barrier.position)
             cut_off(self._filesystem, self._directories[key], cut)
+
+    def _reset(self, key: PartitionKey, barrier: Barrier) -> None:
+        """As `_truncate`. Rows of before were left out."""
+        if key in self._directories:
+            begin_anew(self._filesystem, self._directories[key], barrier.offset).fdatasync()
+            self._files = {which: file for which, file in self._files.items() if which[0] != key}
 
     def _file(self, key: PartitionKey, segment_base_offset: int) -> File | None:
         """None when the segment is not there: whatever ended it, or damage that opening the log will find."""

@@ -87,10 +87,10 @@ class Cleaner:
 
     def _work_on(self, one: Partition) -> Work | None:
         log = one.log
-        if (
-            CleanupPolicy.COMPACT not in one.config.cleanup_policy or len(log.segments) < 2
-        ):  # the active one is not touched
-            return None
+        if CleanupPolicy.COMPACT not in one.config.cleanup_policy or len(log.segments) < 2:
+            return None  # the active one is not touched
+        if log.has_cold:
+            return None  # a tombstone must outlast what it deletes, also where no cleaner looks
         if one.partition in self._taken or one.partition in self._given_up or not one.is_sound:
             return None
         return work_on(

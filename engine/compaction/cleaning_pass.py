@@ -59,6 +59,7 @@ class Pass:
         self._paced = paced
         self._stats = PassStats()
         self._log = one.log
+        self._cuts = one.log.cuts
         self._log_dir = one.log_dir
         self._filesystem = one.log_dir.disk.filesystem
 
@@ -139,6 +140,10 @@ class Pass:
             self._check_undisturbed()
             if not all(segment in log.segments for segment in group):
                 raise Disturbed
+            if log.has_cold:
+                raise Disturbed  # what was before has no files any more, since this pass began
+            if log.tiered_to is not None:
+                log.tiered_to = min(log.tiered_to, base_offsets[0])  # the tier has more, but not of this log
             log.compacted_to = max(log.compacted_to, target.end_offset)
             await log_dir.index.give_up(key, base_offsets)
             await log_dir.commit_log.checkpoint_alone()
@@ -165,7 +170,7 @@ class Pass:
 
     def _check_undisturbed(self) -> None:
         one = self._one
-        if self._log_dir.partitions.get(one.partition) is not one or one.log is not self._log:
+        if self._log_dir.partitions.get(one.partition) is not one or self._log.cuts != self._cuts:
             raise Disturbed
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.api import LogConfig
-from engine.logs.log import INDEX_ENTRY_SIZE_BYTES, SEGMENT_OFFSETS_MAX
+from engine.logs.roll_policy import INDEX_ENTRY_SIZE_BYTES, SEGMENT_OFFSETS_MAX
 from engine.logs.segment import Segment
 
 

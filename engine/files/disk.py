@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import trio
 
+from engine.claims import Claims
 from engine.errors import StorageError, UnreadableMessage
 from engine.files.filesystem import DiskFull, File, FileSystem, Unreadable
 from engine.files.io_workers import Lanes, WorkerPool
@@ -56,8 +57,7 @@ class Disk:
         self._pool = pool
         self._readers = Lanes(pool, lanes.readers)
         self._on_offline = on_offline
-        self._syncing: set[File] = set()
-        self._synced = trio.lowlevel.ParkingLot()
+        self._syncing: Claims[File] = Claims()
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run file work that is not part of a round. Raises StorageError, after which the disk is offline, unless it
@@ -94,15 +94,14 @@ class Disk:
         time, would take them for durable.
         """
         with trio.CancelScope(shield=True):
-            while not self._syncing.isdisjoint(files):
-                await self._synced.park()
+            while not self._syncing.are_free(files):
+                await self._syncing.released.park()
         self.check_online()
-        self._syncing.update(files)
+        self._syncing.take(files)
         try:
             yield
         finally:
-            self._syncing.difference_update(files)
-            self._synced.unpark_all()
+            self._syncing.release(files)
 
     def check_online(self) -> None:
         """Raises StorageError."""

@@ -6,46 +6,40 @@ walked from the segments.
 """
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby, islice
+from itertools import islice
 from typing import TypeVar
 
 import trio
 
+from engine.errors import StorageError
 from engine.files.filesystem import FileSystem
 from engine.files.io_workers import WorkerPool
+from engine.index import jobs
 from engine.index.rows import (
     ENTRY,
     FORMAT,
     FORMAT_KEY,
-    INDEXED_TO,
     KEY,
-    KEYS_TO,
-    PARTITION_SIZE_BYTES,
     SUMMARY,
+    TOPIC_ID_SIZE_BYTES,
     entry_pair,
-    following,
     indexed_to_pair,
     key_pair,
-    keys_to_pair,
-    offset_bytes,
-    read_entry,
-    read_offset,
-    read_summary,
     segment_key,
     summary_pair,
 )
 from engine.index.store import IndexBroken, IndexStore, KeyValue, OpenIndex
 from engine.logs.log import Log
 from engine.logs.segment import Segment
-from engine.logs.sparse_index import Entry, Stored, Summary
+from engine.logs.sparse_index import Entry, Stored
 
 T = TypeVar("T")
 
-TOPIC_ID_SIZE_BYTES = 16
-PORTION = 10_000  # of a long scan
 PENDING_MAX = 100_000  # entries not yet written; what does not fit is left out
+CUT_TOGETHER_MAX = 16  # partitions, a job of a worker: it keeps the core from the loop
+SECURED_WITHIN = 3  # attempts, each with an index that was made anew
 GATHERING_S = 0.1  # a hand-over to a worker costs a busy loop more than the write; memory answers meanwhile
 
 
@@ -73,6 +67,7 @@ class IndexKeeper:
         self._pending: list[KeyValue] = []
         self._indexed_to: dict[bytes, int] = {}
         self._wanted = trio.Event()
+        self._replacing = trio.Lock()
         self._is_stopped = False
 
     async def open(self) -> None:
@@ -81,7 +76,7 @@ class IndexKeeper:
         if problem is not None:
             self._report(problem)
         if self._store is not None:
-            self._stored = await self._ask(_stored_partitions) or {}
+            self._stored = await self._ask(jobs.stored_partitions) or {}
 
     def take_stored(self, partition: bytes) -> Stored:
         """What was stored when the log dir was opened; to be asked once, by whoever opens the partition."""
@@ -98,7 +93,7 @@ class IndexKeeper:
             self._pending += [entry_pair(partition, base, entry) for base, entry in gathered]
         del log.unindexed[: len(gathered)]
         self._indexed_to[partition] = end_offset
-        self._note_summaries(partition, log, log.segments[:-1])
+        self._note_summaries(partition, log, islice(reversed(log.segments), 1, None))
         self._wanted.set()
 
     def note_entries(self, partition: bytes, base_offset: int, entries: Sequence[Entry]) -> None:
@@ -106,20 +101,45 @@ class IndexKeeper:
         self._pending += [entry_pair(partition, base_offset, entry) for entry in entries]
         self._wanted.set()
 
-    def _note_summaries(self, partition: bytes, log: Log, segments: Sequence[Segment]) -> None:
-        """Of the last segments that have none: all before them do."""
-        for segment in reversed(segments):
-            if segment.summarised_size_bytes == segment.size_bytes or len(self._pending) > PENDING_MAX:
-                break
-            segment.summarised_size_bytes = segment.size_bytes
-            self._pending.append(summary_pair(partition, segment.base_offset, log.summary_of(segment)))
+    def _note_summaries(self, partition: bytes, log: Log, last: Iterable[Segment]) -> None:
+        """Of the last segments, the last one first, that have none: all before them do. They outlive the files."""
+        for segments in (last, reversed(log.cold.segments)):
+            for segment in segments:
+                if not segment.size_bytes:
+                    continue  # nothing was appended to it: that tells nothing of those before it
+                if segment.summarised_size_bytes == segment.size_bytes or len(self._pending) > PENDING_MAX:
+                    break
+                segment.summarised_size_bytes = segment.size_bytes
+                self._pending.append(summary_pair(partition, segment.base_offset, log.summary_of(segment)))
+
+    def note_cold(self, partition: bytes, log: Log) -> None:
+        """Store soon, again, what nobody could read from a file."""
+        self._note_summaries(partition, log, ())
+        self._wanted.set()
+
+    async def secure(self, partition: bytes, log: Log) -> None:
+        """Have it durable what is known of finished segments, some of which may lose their files; but for names in the
+        directory, which are the caller's to sync. Raises StorageError."""
+        for _ in range(SECURED_WITHIN):
+            async with self._replacing:
+                store = self._store
+            await self.write_pending()  # first: there must be room for these
+            self._note_summaries(partition, log, islice(reversed(log.segments), 1, None))
+            await self.write_pending()
+            await self._ask(jobs.sync)
+            if self._store is store:
+                return  # else it was broken, and the new one has nothing of it
+        raise StorageError(f"the index {self._directory} breaks again and again")
 
     async def take_stock(self, partition: bytes, log: Log, stored: Stored) -> None:
-        """A log was opened: bring what is stored in line with it before anything is appended."""
+        """A log was opened: bring what is stored in line with it before anything is appended.
+
+        What is known of segments in a remote tier stays until they are gone from there.
+        """
         bases = {segment.base_offset for segment in log.segments}
         if max(stored.indexed_to, stored.keys_to) > log.end.offset:
-            await self._cut(partition, log)
-        gone = [base for base in stored.summaries if base not in bases]
+            await self.cut({partition: log})
+        gone = [base for base in stored.summaries if base not in bases and base >= log.cold.local_start_offset]
         if gone:
             await self.forget(partition, gone)
         if log.unindexed:
@@ -140,22 +160,27 @@ class IndexKeeper:
         if puts and not self._is_stopped:
             await self._ask(lambda store: store.write(puts, sync=sync))
 
-    async def _cut(self, partition: bytes, log: Log) -> None:
-        """Forget what was beyond the end of the log, durably: what is appended next must not meet it."""
+    async def cut(self, logs: Mapping[bytes, Log]) -> None:
+        """Forget what was beyond the ends of these logs, durably: what is appended next must not meet it."""
         await self.write_pending()
-        base_offset, end_offset = log.active.base_offset, log.end.offset
-        await self._ask(partial(_cut, partition=partition, end_offset=end_offset, last_base_offset=base_offset))
+        ends = [(partition, log.end) for partition, log in logs.items()]
+        for start in range(0, len(ends), CUT_TOGETHER_MAX):
+            some = dict(ends[start : start + CUT_TOGETHER_MAX])
+            await self._ask(partial(jobs.cut, ends=some, sync=start + CUT_TOGETHER_MAX >= len(ends)))
+        for partition, log in logs.items():
+            if log.unindexed:
+                self.note(partition, log, log.end.offset)
 
     async def forget(self, partition: bytes, base_offsets: Sequence[int]) -> None:
         """These segments are no more."""
         await self.write_pending()
         prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, KEY, SUMMARY)]
-        await self._ask(partial(_delete, prefixes=prefixes))
+        await self._ask(partial(jobs.delete, prefixes=prefixes))
 
     async def give_up(self, partition: bytes, base_offsets: Sequence[int]) -> None:
         """Others take the place of these segments: forget them durably, and have their keys stored anew."""
         await self.write_pending()
-        await self._ask(partial(_give_up, partition=partition, base_offsets=base_offsets))
+        await self._ask(partial(jobs.give_up, partition=partition, base_offsets=base_offsets))
 
     def note_segment(self, partition: bytes, log: Log, segment: Segment, entries: Sequence[Entry]) -> None:
         """Store soon all there is to know of one that is finished."""
@@ -166,7 +191,7 @@ class IndexKeeper:
     async def forget_partitions(self, partitions: Collection[bytes]) -> None:
         """They are no more."""
         await self.write_pending()
-        await self._ask(partial(_delete_partitions, partitions=frozenset(partitions)))
+        await self._ask(partial(jobs.delete_partitions, partitions=frozenset(partitions)))
 
     async def forget_unknown(self, is_known: Callable[[bytes], bool]) -> None:
         """Partitions of topics that `is_known` denies are no more. Before any is opened."""
@@ -180,7 +205,7 @@ class IndexKeeper:
     async def entries(self, partition: bytes, base_offset: int) -> list[Entry]:
         """What is stored of a segment; nothing when its first batch is missing."""
         await self.write_pending()
-        found = await self._ask(partial(_entries, partition=partition, base_offset=base_offset)) or []
+        found = await self._ask(partial(jobs.entries, partition=partition, base_offset=base_offset)) or []
         return found if found and found[0].offset == base_offset else []
 
     async def distrust(self, reason: str) -> None:
@@ -192,14 +217,14 @@ class IndexKeeper:
 
     async def keys_to(self, partition: bytes) -> int | None:
         """Below it all keys are stored; None when there is no index."""
-        return await self._ask(partial(_keys_to, partition=partition))
+        return await self._ask(partial(jobs.keys_to, partition=partition))
 
     async def add_keys(
         self, partition: bytes, places: Sequence[tuple[int, bytes, int, int]], before: int, keys_to: int
     ) -> bool:
         """Store (segment base offset, key hash, batch offset, position); False when `before` is not where it stands."""
         puts = [key_pair(partition, *place) for place in places]
-        job = partial(_add_keys, partition=partition, puts=puts, before=before, keys_to=keys_to)
+        job = partial(jobs.add_keys, partition=partition, puts=puts, before=before, after=keys_to)
         return bool(await self._ask(job))
 
     async def key_places(
@@ -207,10 +232,8 @@ class IndexKeeper:
     ) -> tuple[int, list[tuple[int, int]]]:
         """Up to where keys are stored, and (offset, position) of a segment's first batches behind `after` with one."""
         prefix = segment_key(KEY, partition, base_offset) + key_hash
-        return await self._ask(partial(_key_places, partition=partition, prefix=prefix, after=after, limit=limit)) or (
-            0,
-            [],
-        )
+        job = partial(jobs.key_places, partition=partition, prefix=prefix, after=after, limit=limit)
+        return await self._ask(job) or (0, [])
 
     # The end
 
@@ -223,7 +246,7 @@ class IndexKeeper:
         for partition, log in logs.items():
             if log.unindexed or log.active.summarised_size_bytes != log.active.size_bytes:
                 self.note(partition, log, log.end.offset)
-            self._note_summaries(partition, log, log.segments)
+            self._note_summaries(partition, log, reversed(log.segments))
         await self.write_pending(sync=True)
         if self._store is not None:
             store, self._store = self._store, None
@@ -248,7 +271,8 @@ class IndexKeeper:
         self._store = None
         self._report(f"the index {self._directory} is dropped and built anew: {reason}")
         self._stored = {}
-        self._store, problem = await self._pool.run(self._lane, partial(self._open, broken))
+        async with self._replacing:
+            self._store, problem = await self._pool.run(self._lane, partial(self._open, broken))
         if problem is not None:
             self._report(problem)
         self.on_replaced()
@@ -293,86 +317,3 @@ def _guarded(job: Callable[[IndexStore], T], store: IndexStore) -> T:
         return job(store)
     except (ValueError, struct.error) as error:  # a value of another size than its format has
         raise IndexBroken(str(error)) from error
-
-
-def _stored_partitions(store: IndexStore) -> dict[bytes, Stored]:
-    summaries: dict[bytes, dict[int, Summary]] = {}
-    for key, value in store.scan(SUMMARY, following(SUMMARY)):
-        summaries.setdefault(key[1 : 1 + PARTITION_SIZE_BYTES], {})[read_offset(key)] = read_summary(value)
-    indexed_to, keys_to = _offsets(store, INDEXED_TO), _offsets(store, KEYS_TO)
-    partitions = dict.fromkeys([*summaries, *indexed_to, *keys_to])
-    return {one: Stored(indexed_to.get(one, 0), summaries.get(one, {}), keys_to.get(one, 0)) for one in partitions}
-
-
-def _offsets(store: IndexStore, kind: bytes) -> dict[bytes, int]:
-    """By partition."""
-    return {key[1:]: read_offset(value) for key, value in store.scan(kind, following(kind))}
-
-
-def _entries(store: IndexStore, partition: bytes, base_offset: int) -> list[Entry]:
-    prefix = segment_key(ENTRY, partition, base_offset)
-    return [read_entry(key, value) for key, value in store.scan(prefix, following(prefix))]
-
-
-def _cut(store: IndexStore, partition: bytes, end_offset: int, last_base_offset: int) -> None:
-    for kind in (ENTRY, SUMMARY, KEY):
-        keys = _keys_within(store, segment_key(kind, partition, last_base_offset), following(kind + partition))
-        _delete_keys(store, (key for key in keys if kind == SUMMARY or read_offset(key) >= end_offset))
-    puts = [  # the last, so that whoever is killed before finds the index ahead, and cuts again
-        indexed_to_pair(partition, end_offset),
-        keys_to_pair(partition, min(_keys_to(store, partition), end_offset)),
-    ]
-    store.write(puts, sync=True)
-
-
-def _keys_within(store: IndexStore, start: bytes, stop: bytes) -> Iterator[bytes]:
-    """Read a portion at a time: a segment may have millions."""
-    while found := store.scan(start, stop, PORTION):
-        yield from (key for key, _ in found)
-        start = found[-1][0] + b"\0"
-
-
-def _delete_keys(store: IndexStore, doomed: Iterator[bytes]) -> None:
-    while some := list(islice(doomed, PORTION)):
-        store.write([], some)
-
-
-def _give_up(store: IndexStore, partition: bytes, base_offsets: Sequence[int]) -> None:
-    prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, SUMMARY, KEY)]
-    if _keys_to(store, partition) > base_offsets[0]:  # first: nobody may miss what is deleted
-        store.write([keys_to_pair(partition, base_offsets[0])])
-    _delete(store, prefixes)
-    store.write([(FORMAT_KEY, FORMAT)], sync=True)  # something, so that everything before it is durable
-
-
-def _keys_to(store: IndexStore, partition: bytes) -> int:
-    value = store.get(KEYS_TO + partition)
-    return 0 if value is None else read_offset(value)
-
-
-def _add_keys(store: IndexStore, partition: bytes, puts: Sequence[KeyValue], before: int, keys_to: int) -> bool:
-    if _keys_to(store, partition) != before:
-        return False
-    store.write([*puts, keys_to_pair(partition, keys_to)])
-    return True
-
-
-def _key_places(
-    store: IndexStore, partition: bytes, prefix: bytes, after: int, limit: int
-) -> tuple[int, list[tuple[int, int]]]:
-    found = store.scan(prefix + offset_bytes(after + 1), following(prefix), limit)
-    return _keys_to(store, partition), [(read_offset(key), read_offset(value)) for key, value in found]
-
-
-def _delete_partitions(store: IndexStore, partitions: Collection[bytes]) -> None:
-    """One look per topic and kind: those of a topic that go together mostly lie side by side."""
-    for _, of_topic in groupby(sorted(partitions), lambda one: one[:TOPIC_ID_SIZE_BYTES]):
-        first, *others = of_topic
-        last = others[-1] if others else first
-        for kind in (ENTRY, SUMMARY, KEY, INDEXED_TO, KEYS_TO):
-            keys = _keys_within(store, kind + first, following(kind + last))
-            _delete_keys(store, (key for key in keys if key[1 : 1 + PARTITION_SIZE_BYTES] in partitions))
-
-
-def _delete(store: IndexStore, prefixes: Sequence[bytes]) -> None:
-    _delete_keys(store, (key for prefix in prefixes for key in _keys_within(store, prefix, following(prefix))))

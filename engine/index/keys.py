@@ -12,7 +12,6 @@ from engine.api import ReadableFile
 from engine.batches.batch import BatchHeader
 from engine.batches.keyed import records_of_batch
 from engine.errors import CorruptMessage
-from engine.files.filesystem import FileSystem
 from engine.logs.loading import Part, position_of, stored_batch
 from engine.logs.segment import BatchAt, walk_headers
 
@@ -40,10 +39,10 @@ def hash_of(key: bytes) -> bytes:
     return blake2b(key, digest_size=HASH_SIZE_BYTES).digest()
 
 
-def collect_keys(filesystem: FileSystem, part: Part, offset: int) -> KeySlice:
+def collect_keys(part: Part, offset: int) -> KeySlice:
     """From the batch that holds `offset` on. CorruptMessage, FileNotFoundError: as `loading.load`."""
     places, end_offset = [], offset
-    file = part.opened(filesystem)
+    file = part.opened()
     for at in _slice(file, part, offset):
         header = at.header
         if not header.is_control:

@@ -14,6 +14,7 @@ SUMMARY = b"s"
 ENTRY = b"e"
 KEY = b"k"
 KEYS_TO = b"n"
+TOPIC_ID_SIZE_BYTES = 16
 PARTITION_SIZE_BYTES = 20
 
 _PARTITION = struct.Struct(">16si")

@@ -19,11 +19,13 @@ from engine.log_dirs.deleter import Deleter
 from engine.log_dirs.layout import Prepared, directory_name, write_clean_marker
 from engine.logs.checkpoints import key_of
 from engine.logs.log import Log
-from engine.logs.position import LogPosition
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.recovery import LastKnown
+from engine.logs.segment import Segment
+from engine.logs.shortening import Shorter
 from engine.reading.key_indexer import KeyIndexer
 from engine.reading.reader import ReadingParts
+from engine.reading.tier import SegmentTier
 from engine.stats import StoreStats
 
 
@@ -44,11 +46,14 @@ class Resident(Protocol):
     def announce_change(self) -> None:
         """Tell those who wait."""
 
-    def retreat(self, end: LogPosition) -> None:
-        """Show nothing at or above `end` any more."""
+    def cut(self, shorter: Shorter) -> list[Segment]:
+        """End the log there, between rounds, and take no appends; returns the segments it does without."""
 
-    def resume(self, log: Log) -> None:
-        """`log` was opened in place of the one that was cut."""
+    def reset(self, segment: Segment) -> list[Segment]:
+        """The same, with nothing but that segment left, which is empty."""
+
+    def resume(self) -> None:
+        """Take appends again."""
 
     def stage_roll(self) -> PartitionRound:
         """A round that appends nothing, and begins a segment; between rounds."""
@@ -66,6 +71,7 @@ class Shared:
     stats: StoreStats
     on_problem: Callable[[str], None]
     new_id: Callable[[], bytes]
+    tier: SegmentTier
 
 
 class LogDir:
@@ -82,7 +88,7 @@ class LogDir:
         self.examiner = Examiner(commit_log.committer, shared.pool, disk.lanes.examiner, commit_log.budget)
         self.keys = KeyIndexer(index)
         self.deleter = Deleter(disk)
-        self.reading = ReadingParts(disk, commit_log, index, shared.caches, shared.on_problem)
+        self.reading = ReadingParts(disk, commit_log, index, shared.caches, shared.tier, shared.on_problem)
         self.partitions: dict[TopicPartition, Resident] = {}
         self.names: set[str] = set()  # of partition directories, opened or not
         self.want_seal: Callable[[Resident], None] = lambda _: None  # something of it may be finished
@@ -115,10 +121,15 @@ class LogDir:
         """Nobody is served from these any more. Who closes a deleted file last waits while the kernel takes back what
         it has in memory, 0.2 s a GiB: a worker.
         """
-        files = [segment.file for log in logs for segment in log.segments]
+        segments = [segment for log in logs for segment in (*log.cold.segments, *log.segments)]
         for log in logs:
-            self.caches.forget(log.segments)
             log.let_go()
+        await self.let_go_of(segments)
+
+    async def let_go_of(self, segments: Sequence[Segment]) -> None:
+        """The same for segments that are no part of their logs any more."""
+        files = [segment.file for segment in segments]
+        self.caches.forget(segments)
         with suppress(StorageError):
             await self.disk.run(files.clear)
 
@@ -137,10 +148,10 @@ class LogDir:
 
     # Partitions come and go
 
-    def last_known(self, partition: TopicPartition) -> LastKnown:
+    def last_known(self, partition: TopicPartition, *, has_others: bool) -> LastKnown:
         """What recovery may believe about a partition that is about to be opened."""
         stored = self.index.take_stored(index_key(partition))
-        return self.commit_log.last_known(key_of(partition), directory_name(partition), stored)
+        return self.commit_log.last_known(key_of(partition), directory_name(partition), stored, has_others=has_others)
 
     async def adopt(self, resident: Resident, last_known: LastKnown) -> None:
         """A partition was opened, and recovered if need be. Raises StorageError."""
@@ -150,14 +161,15 @@ class LogDir:
         self.disk.check_online()  # if it failed meanwhile, it has closed those it knew
         self.partitions[partition] = resident
         self.names.add(directory_name(partition))
-        self.commit_log.adopt(key_of(partition), directory_name(partition), log)
+        key, name = key_of(partition), directory_name(partition)
+        self.commit_log.adopt(key, name, log, lambda: resident.high_watermark)
         self.want_seal(resident)
 
     def release(self, partitions: Sequence[TopicPartition]) -> None:
         """They are about to be deleted: nothing more is done about them."""
         for one in partitions:
             del self.partitions[one]
-            self.commit_log.logs.pop(key_of(one), None)
+            self.commit_log.release(key_of(one))
 
     async def abandon(self, partitions: Sequence[TopicPartition]) -> None:
         """They were deleted."""
@@ -185,8 +197,9 @@ class LogDir:
 
     def _index_was_replaced(self) -> None:
         for resident in self.partitions.values():
-            for segment in resident.log.segments:
+            for segment in (*resident.log.cold.segments, *resident.log.segments):
                 segment.summarised_size_bytes = 0
+            self.index.note_cold(index_key(resident.partition), resident.log)
 
     # The end
 

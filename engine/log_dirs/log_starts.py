@@ -10,6 +10,7 @@ from itertools import chain, repeat
 from typing import NamedTuple
 
 from engine.commit.journal_format import Barrier, BarrierKind
+from engine.commit.writer import files_synced_by_writing
 from engine.log_dirs.log_dir import LogDir, Resident, index_key
 from engine.logs.segment import Segment
 from engine.logs.set_aside import set_aside
@@ -27,7 +28,7 @@ class Move(NamedTuple):
 
 
 class _Gone(NamedTuple):
-    """Segments that are no part of a log any more."""
+    """Segments with files that are no part of a log any more. What a remote tier has of it, the tier deletes."""
 
     resident: Resident
     directory: str
@@ -78,7 +79,7 @@ def _drop(log_dir: LogDir, move: Move) -> _Gone:
     for segment, reason in zip(segments, reasons, strict=False):
         log_dir.stats.note_removed(reason, segment.size_bytes)
     move.resident.announce_change()
-    return _Gone(move.resident, log.directory, segments)
+    return _Gone(move.resident, log.directory, [one for one in segments if not one.is_cold])
 
 
 async def _set_aside(log_dir: LogDir, gone: Sequence[_Gone]) -> None:
@@ -86,8 +87,9 @@ async def _set_aside(log_dir: LogDir, gone: Sequence[_Gone]) -> None:
     async with log_dir.commit_log.between_checkpoints():
         if log_dir.is_closing:
             return
-        # Another partition may have the directory of one that was deleted.
+        # Another partition may have the directory of one that was deleted, and a reset log files of the same names.
         gone = [one for one in gone if log_dir.partitions.get(one.resident.partition) is one.resident]
+        gone = [one for one in gone if one.resident.log.start_offset >= one.segments[-1].end_offset]
         of = [(one.directory, [segment.base_offset for segment in one.segments]) for one in gone]
         found = await log_dir.disk.run(lambda: [set_aside(log_dir.disk.filesystem, *one) for one in of])
     for one, paths in zip(gone, found, strict=True):
@@ -108,7 +110,7 @@ async def roll(log_dir: LogDir, resident: Resident, end_offset: int) -> bool:
         if resident.log.end.offset != end_offset or log_dir.partitions.get(resident.partition) is not resident:
             return False
         part = resident.stage_roll()
-        async with log_dir.disk.syncing([file for file in [part.synced_first] if file is not None]):
+        async with log_dir.disk.syncing(files_synced_by_writing([part])):
             await log_dir.disk.run_between_rounds(partial(part.log.perform, part.chunks))
         resident.rolled(part)
         return True

@@ -1,59 +1,166 @@
-"""What makes logs shorter at their end.
+"""What makes logs shorter at their end, or begin anew: in place, many at once.
 
-Announced in the journal before it takes effect (RULES J2), so that no replay brings back what is gone.
+Announced in the journal before it takes effect (RULES J2), so that no replay brings back what is gone. What has to be
+read for it is read before, and files are cut behind it: while it is announced, and takes effect in memory, is all that
+others wait for. Nothing is appended to these logs until a checkpoint has the announcement behind it; should that not
+come about, they are closed.
 """
 
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
+from typing import NamedTuple
 
 from engine.commit.journal_format import Barrier, BarrierKind
-from engine.errors import OffsetOutOfRange, StorageError
+from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError, UnreadableMessage
+from engine.files.filesystem import FileSystem, Unreadable
 from engine.log_dirs.log_dir import LogDir, Resident, index_key
-from engine.logs.log import Log
-from engine.logs.position import LogPosition
-from engine.logs.recovery import LastKnown, open_log
-from engine.logs.segment import Cut, cut_off, find_cut
-from engine.logs.sparse_index import Stored
+from engine.logs.checkpoints import key_of
+from engine.logs.producer_state import ProducerTable
+from engine.logs.segment import Segment
+from engine.logs.shortening import Extent, Longer, Shorter, begin_anew, cut_files, shorten
+
+TOGETHER_MAX = 16  # logs, a job of a worker: more would keep the disk, and the core, from others
 
 
-async def truncate(log_dir: LogDir, resident: Resident, offset: int) -> None:
-    """Forget for good the batch of `resident` that holds `offset`, and all behind it.
+class Truncation(NamedTuple):
+    """Of a log, to before the batch that holds `offset`; `below_sealed`: even if it cuts what is finished for good."""
 
-    No batch is cut in two. Appends that wait in the queue go behind the new end. The log is opened anew, so that
-    whatever is derived from it is derived again. Raises StorageError, OffsetOutOfRange.
+    resident: Resident
+    offset: int
+    below_sealed: bool = False
+
+
+class _Cut(NamedTuple):
+    """A log, and what it is to become."""
+
+    resident: Resident
+    shorter: Shorter
+
+    @property
+    def barrier(self) -> Barrier:
+        return Barrier(*key_of(self.resident.partition), BarrierKind.TRUNCATED, *self.shorter.cut)
+
+
+async def truncate(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[EngineError | None]:
+    """Forget for good the batches that hold these offsets, and all behind them; an error for each that was not cut.
+
+    No batch is cut in two. Appends are refused meanwhile. OffsetOutOfRange: that is below the log start, or below the
+    end of a sealed segment; CorruptMessage: nobody can tell where the batch begins.
     """
-    filesystem = log_dir.disk.filesystem
-    partition, key = resident.partition, (resident.partition.topic_id, resident.partition.partition)
-    async with log_dir.commit_log.alone():
-        log = resident.log
-        if offset >= log.end.offset:
-            return
-        cut = await _cut_at(log_dir, log, offset)
-        stored = Stored(log.end.offset, {one.base_offset: log.summary_of(one) for one in log.segments[:-1]})
-        log_dir.commit_log.advance_points()
-        await log_dir.commit_log.announce([Barrier(*key, BarrierKind.TRUNCATED, *cut)])
-        resident.retreat(LogPosition(*cut, log.end.max_timestamp_ms))
-        await log_dir.disk.run(partial(cut_off, filesystem, log.directory, cut))
-        last_known = LastKnown(is_clean=True, checkpoint=log_dir.commit_log.points[key], stored=stored)
-        shorter = await log_dir.disk.run(partial(open_log, filesystem, log.directory, last_known))
-        await log_dir.index.take_stock(index_key(partition), shorter, stored)
-        resident.resume(shorter)
-        log_dir.commit_log.logs[key] = shorter
-        await log_dir.let_go([log])
+    async with log_dir.commit_log.replacing():
+        found = await _look(log_dir, wanted)
+        cuts = [one for one in found if isinstance(one, _Cut)]
         try:
-            await log_dir.commit_log.checkpoint_alone()
-        except StorageError as error:  # without it a replay would cut again, and also what came meanwhile
-            reason = f"appends wait for a checkpoint after the log was truncated: {error}"
-            resident.close(lambda: StorageError(reason))
-            raise
+            if cuts:
+                await _cut(log_dir, cuts)
+        except StorageError as error:
+            return [error if isinstance(one, _Cut) else one for one in found]
+        return [None if isinstance(one, _Cut) else one for one in found]
 
 
-async def _cut_at(log_dir: LogDir, log: Log, offset: int) -> Cut:
-    if offset >= log.start_offset:
-        segment = log.segment_of(offset)
-        path, base_offset, size_bytes = log.path_of(segment.base_offset), segment.base_offset, segment.size_bytes
-        cut = await log_dir.disk.run(
-            lambda: find_cut(log_dir.disk.filesystem.open(path), base_offset, size_bytes, offset)
-        )
-        if cut.offset >= log.start_offset:
-            return cut
-    raise OffsetOutOfRange(f"offset {offset} is not behind a batch that begins above {log.start_offset}")
+async def _look(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[_Cut | EngineError | None]:
+    """What each comes to; None: nothing is to be cut."""
+    found: list[_Cut | EngineError | None] = []
+    for start in range(0, len(wanted), TOGETHER_MAX):
+        some = wanted[start : start + TOGETHER_MAX]
+        asked = [_as_it_is(one) for one in some]
+        try:
+            looked = await log_dir.disk.run(partial(_shorten_all, log_dir.disk.filesystem, asked))
+        except StorageError as error:
+            looked = [error] * len(asked)
+        for one, became in zip(some, looked, strict=True):
+            found.append(_Cut(one.resident, became) if isinstance(became, Shorter) else became)
+    return found
+
+
+def _as_it_is(one: Truncation) -> EngineError | tuple[Longer, int] | None:
+    """What a worker has to know; None: it ends there, or before."""
+    if one.offset >= one.resident.log.end.offset:
+        return None
+    return _why_not(one) or (_longer(one), one.offset)
+
+
+def _why_not(one: Truncation) -> EngineError | None:
+    log = one.resident.log
+    if one.offset < log.start_offset:
+        return OffsetOutOfRange(f"offset {one.offset} is below the log start {log.start_offset}")
+    if one.offset < log.local_start_offset:
+        return OffsetOutOfRange(f"offset {one.offset} is below the local start {log.local_start_offset}")
+    sealed = [segment for segment in log.segments if segment.is_sealed and segment.end_offset > one.offset]
+    if sealed and not one.below_sealed:
+        return OffsetOutOfRange(f"offset {one.offset} is below {sealed[-1].end_offset}, where what is sealed ends")
+    return None
+
+
+def _longer(one: Truncation) -> Longer:
+    log = one.resident.log
+    last = log.segment_of(one.offset)
+    segments = [segment for segment in log.segments if segment.base_offset <= last.base_offset]
+    known = None if last.index is None else last.index.below(one.offset)
+    return Longer(log.directory, log.start_offset, [*map(Extent.of, segments)], known, ProducerTable(log.producers))
+
+
+def _shorten_all(
+    filesystem: FileSystem, asked: Sequence[EngineError | tuple[Longer, int] | None]
+) -> Sequence[EngineError | Shorter | None]:
+    return [_shorten(filesystem, *one) if isinstance(one, tuple) else one for one in asked]
+
+
+def _shorten(filesystem: FileSystem, log: Longer, offset: int) -> EngineError | Shorter:
+    try:
+        return shorten(filesystem, log, offset)
+    except (CorruptMessage, OffsetOutOfRange) as error:
+        return error
+    except Unreadable as error:
+        return UnreadableMessage(f"the disk cannot read where offset {offset} lies: {error.strerror}")
+
+
+async def _cut(log_dir: LogDir, cuts: Sequence[_Cut]) -> None:
+    """Within `replacing`. Raises StorageError."""
+    async with log_dir.commit_log.committer.between_rounds():
+        log_dir.commit_log.advance_points()
+        await log_dir.commit_log.announce([one.barrier for one in cuts])
+        gone = [segment for one in cuts for segment in one.resident.cut(one.shorter)]
+    async with _carried_out(log_dir, [one.resident for one in cuts], gone):
+        for start in range(0, len(cuts), TOGETHER_MAX):
+            some = cuts[start : start + TOGETHER_MAX]
+            await log_dir.disk.run(partial(cut_files, log_dir.disk.filesystem, [one.shorter for one in some]))
+            await log_dir.disk.sync([one.shorter.file for one in some])
+            for one in some:
+                one.resident.log.note_flushed(one.resident.log.end)
+        await log_dir.index.cut({index_key(one.resident.partition): one.resident.log for one in cuts})
+
+
+async def reset(log_dir: LogDir, resident: Resident, offset: int) -> None:
+    """Forget all of a log for good; it goes on at `offset` (UnifiedLog.truncateFullyAndStartAt).
+
+    Raises StorageError.
+    """
+    partition, log = resident.partition, resident.log
+    async with log_dir.commit_log.replacing():
+        async with log_dir.commit_log.committer.between_rounds():
+            await log_dir.commit_log.announce([Barrier(*key_of(partition), BarrierKind.RESET, offset)])
+            gone = resident.reset(Segment(offset))
+        async with _carried_out(log_dir, [resident], gone):
+            job = partial(begin_anew, log_dir.disk.filesystem, log.directory, offset)
+            await log_dir.disk.sync([await log_dir.disk.run(job)])
+            await log_dir.index.forget_partitions([index_key(partition)])  # also of what was in a tier, known or not
+            await log_dir.index.cut({index_key(partition): log})
+
+
+@asynccontextmanager
+async def _carried_out(log_dir: LogDir, residents: Sequence[Resident], gone: Sequence[Segment]) -> AsyncIterator[None]:
+    """Behind the barrier: with a checkpoint at its end appends go on; without, nobody may append any more, as a replay
+    would take what comes next for what was to go."""
+    try:
+        yield
+        await log_dir.commit_log.checkpoint_alone()
+    except (StorageError, CorruptMessage) as error:
+        reason = f"appends wait for a checkpoint after the log was truncated: {error}"
+        for one in residents:
+            one.close(lambda: StorageError(reason))
+        raise StorageError(reason) from error
+    for one in residents:
+        one.resume()
+    await log_dir.let_go_of(gone)

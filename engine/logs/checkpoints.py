@@ -18,6 +18,7 @@ OLDER_NAME = "recovery-points"  # version 1 had this name and nothing but the re
 _VERSION_1 = "version=1"
 _VERSION_2 = "version=2"
 _VERSION_3 = "version=3"
+_VERSION_4 = "version=4"
 _LOST = " damaged"
 
 PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and created anew is another one
@@ -31,8 +32,9 @@ def key_of(partition: TopicPartition) -> PartitionKey:
 class PartitionCheckpoint(NamedTuple):
     """One partition. Below `recovery_point` everything is durable in its segment files; no record below
     `log_start_offset` is served; no producer has left state before `producers_from`; `epochs` tells which leader epoch
-    began where, as far as the recovery point. Below `compacted_to` offsets may have gaps; below `clean_to` every record
-    is the newest of its key there."""
+    began where, as far as `epochs_to`. Below `compacted_to` offsets may have gaps; below `clean_to` every record
+    is the newest of its key there. What lies below `high_watermark` was on all replicas in sync. Between the log start
+    and `local_start_offset` there are no segment files; below `tiered_to` all is in a remote tier."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
@@ -40,6 +42,19 @@ class PartitionCheckpoint(NamedTuple):
     epochs: tuple[EpochStart, ...] = ()
     compacted_to: int = 0
     clean_to: int = 0
+    epochs_to: int = 0
+    high_watermark: int = 0
+    local_start_offset: int = 0
+    tiered_to: int = 0
+
+    @property
+    def first_local_offset(self) -> int:
+        """Which the first segment file has to hold."""
+        return max(self.log_start_offset, self.local_start_offset)
+
+
+_OTHERS_OF_VERSION_3 = 2
+_EPOCHS_AT = PartitionCheckpoint._fields.index("epochs")
 
 
 class Checkpoint(NamedTuple):
@@ -54,10 +69,10 @@ class Checkpoint(NamedTuple):
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    lines = [_VERSION_3, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
+    lines = [_VERSION_4, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
     for (topic_id, number), one in sorted(checkpoint.partitions.items()):
         epochs = ",".join(f"{start.epoch}:{start.start_offset}" for start in one.epochs)
-        offsets = f"{one.recovery_point} {one.log_start_offset} {one.producers_from} {one.compacted_to} {one.clean_to}"
+        offsets = " ".join(map(str, (*one[:_EPOCHS_AT], *one[_EPOCHS_AT + 1 :])))
         lines.append(f"{topic_id.hex()} {number} {offsets} {epochs or '-'}")
     body = "\n".join(lines).encode() + b"\n"
     return body + b"crc32=%08x\n" % crc32(body)
@@ -71,20 +86,21 @@ def decode(content: bytes, path: str) -> Checkpoint:
     lines = body.decode().splitlines()
     if lines[:1] == [_VERSION_1]:
         return Checkpoint(0, dict(_partition_of_version_1(line) for line in lines[1:]))
-    if lines[:1] not in ([_VERSION_2], [_VERSION_3]):
+    if lines[:1] not in ([_VERSION_2], [_VERSION_3], [_VERSION_4]):
         raise StoreRefused(f"{path} was written by another version")
     sequence = lines[1].removeprefix("journal ").removesuffix(_LOST)
     return Checkpoint(int(sequence), dict(_partition(line) for line in lines[2:]), lines[1].endswith(_LOST))
 
 
 def _partition(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:
-    """Of version 2, or 3, which has two offsets more."""
-    topic_id, number, recovery_point, log_start, producers_from, *compaction, chain = line.split(" ")
+    """Of version 2, or 3, which has two offsets more, or 4, which has four more again."""
+    topic_id, number, recovery_point, log_start, producers_from, *others, chain = line.split(" ")
     pairs = [] if chain == "-" else [pair.split(":") for pair in chain.split(",")]
     epochs = tuple(EpochStart(int(epoch), int(start)) for epoch, start in pairs)
-    return (bytes.fromhex(topic_id), int(number)), PartitionCheckpoint(
-        int(recovery_point), int(log_start), int(producers_from), epochs, *map(int, compaction)
-    )
+    point = PartitionCheckpoint(int(recovery_point), int(log_start), int(producers_from), epochs, *map(int, others))
+    if len(others) <= _OTHERS_OF_VERSION_3:
+        point = point._replace(epochs_to=point.recovery_point)
+    return (bytes.fromhex(topic_id), int(number)), point
 
 
 def _partition_of_version_1(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:

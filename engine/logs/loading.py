@@ -20,7 +20,7 @@ from engine.batches.batch import (
 )
 from engine.batches.codecs import decompress
 from engine.errors import CorruptMessage
-from engine.files.filesystem import File, FileSystem
+from engine.files.filesystem import File
 from engine.logs.epochs import EpochHistory, EpochStart
 from engine.logs.segment import BatchAt, Located, Segment, find_batch, may_follow, walk_headers
 from engine.logs.sparse_index import START, Entry
@@ -29,11 +29,11 @@ READ_AHEAD_BYTES = 1024 * 1024  # at least so much is checked at once, and as mu
 
 
 class Part(NamedTuple):
-    """A segment file up to `end`, behind which readers see nothing, and a batch to start from: (offset or -1,
-    position). Without one the whole of it has to be walked. `epochs` are those of its batches; below `compacted_to`
-    there may be gaps between them."""
+    """A segment up to `end`, behind which readers see nothing, and a batch to start from: (offset or -1, position).
+    Without one the whole of it has to be walked. `epochs` are those of its batches; below `compacted_to` there may be
+    gaps between them. `open` is for a worker, where no file is given."""
 
-    path: str
+    open: Callable[[], File]
     file: File | None
     base_offset: int
     end: int
@@ -41,8 +41,9 @@ class Part(NamedTuple):
     epochs: Sequence[EpochStart] = ()
     compacted_to: int = 0
 
-    def opened(self, filesystem: FileSystem) -> File:
-        return self.file or filesystem.open(self.path)
+    def opened(self) -> File:
+        """FileNotFoundError: it was deleted meanwhile."""
+        return self.file or self.open()
 
 
 class Loaded(NamedTuple):
@@ -61,9 +62,9 @@ class Loaded(NamedTuple):
     is_index_wrong: bool
 
 
-def load(filesystem: FileSystem, part: Part, offset: int, size_bytes: int) -> Loaded:
+def load(part: Part, offset: int, size_bytes: int) -> Loaded:
     """CorruptMessage: the batch is not (any more) what it was. FileNotFoundError: the segment was deleted meanwhile."""
-    file = part.opened(filesystem)
+    file = part.opened()
     walked, is_index_wrong, found = None, False, None
     if part.start is not None:
         try:
@@ -154,12 +155,12 @@ class Searched(NamedTuple):
     is_index_wrong: bool
 
 
-def search_timestamp(filesystem: FileSystem, part: Part, timestamp_ms: int, start_offset: int) -> Searched:
+def search_timestamp(part: Part, timestamp_ms: int, start_offset: int) -> Searched:
     """First record from `start_offset` on with such a timestamp or a later one (FileRecords.searchForTimestamp).
 
     CorruptMessage and FileNotFoundError as above.
     """
-    file, start = part.opened(filesystem), part.start or START
+    file, start = part.opened(), part.start or START
     is_index_wrong = False
     if start != START:
         try:
@@ -174,9 +175,9 @@ def search_timestamp(filesystem: FileSystem, part: Part, timestamp_ms: int, star
     return Searched(None, is_index_wrong)
 
 
-def greatest_timestamp(filesystem: FileSystem, part: Part, start_offset: int) -> int:
+def greatest_timestamp(part: Part, start_offset: int) -> int:
     """Of the records from `start_offset` on; -1 without any. CorruptMessage and FileNotFoundError as above."""
-    file, greatest_ms = part.opened(filesystem), NO_TIMESTAMP_MS
+    file, greatest_ms = part.opened(), NO_TIMESTAMP_MS
     for at in walk_headers(file, 0, part.end):
         header = at.header
         if not header.record_count:

@@ -7,70 +7,50 @@ readers' isolation: its partition passes the position up to which a reader may s
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from zlib import crc32
+from collections.abc import Sequence
 
 from engine.api import NO_EPOCH, NO_TIMESTAMP_MS, FileRange
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader
 from engine.errors import CorruptMessage, NotLoaded
 from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
+from engine.logs.chunk import Chunk
+from engine.logs.cold import ColdSegments
 from engine.logs.epochs import EpochHistory
 from engine.logs.position import LogPosition
 from engine.logs.producer_snapshot import write_snapshot
 from engine.logs.producer_state import ProducerTable
-from engine.logs.roll_policy import RollPolicy
-from engine.logs.segment import Segment, find_batch, segment_name
+from engine.logs.roll_policy import SEGMENT_OFFSETS_MAX, RollPolicy
+from engine.logs.rolling import begin_segment, withdraw
+from engine.logs.segment import Segment, find_batch, in_memory, may_follow, segment_name
+from engine.logs.shortening import Shorter
 from engine.logs.sparse_index import Entry, Summary
 
 GLANCES_MAX = 512  # headers the loop looks at to find a batch: some 0.2 ms
 FRESH_BYTES = 8 * 1024 * 1024  # what was written last is in memory
-INDEX_ENTRY_SIZE_BYTES = 12  # of Kafka's time index: segment.index.bytes means as many entries here
-SEGMENT_OFFSETS_MAX = 2**31 - 1  # Kafka's tools keep offsets relative to the segment in 32 bits
-
-
-@dataclass(slots=True)
-class Chunk:
-    """Consecutive batches for one segment, with their final base offsets and epochs in the buffers and headers alike.
-
-    `file` is None while the segment is still to be created, or opened.
-    """
-
-    base_offset: int
-    file: File | None
-    position: int
-    batches: list[memoryview] = field(default_factory=list)
-    headers: list[BatchHeader] = field(default_factory=list)
-    size_bytes: int = 0
-    rolls: bool = False
-    begun_ms: int = NO_TIMESTAMP_MS
-    producers: ProducerTable | None = None  # as they were before a chunk that rolls
-    allocate_bytes: int = 0  # for a new segment
-    unallocated: str | None = None  # why it was not
-
-    def add(self, batch: memoryview, header: BatchHeader) -> None:
-        self.batches.append(batch)
-        self.headers.append(header)
-        self.size_bytes += len(batch)
 
 
 class Log:
-    """The segments of one partition, at least one, the last of them active; nothing below `start_offset` is served."""
+    """The segments of one partition that have files, at least one, the last of them active; and `cold` ones, that have
+    not. Nothing below `start_offset` is served."""
 
     def __init__(
         self, filesystem: FileSystem, directory: str, segments: Sequence[Segment], start_offset: int = 0
     ) -> None:
         self.directory = directory
         self.segments = list(segments)
+        self.cold = ColdSegments()
+        self.tiered_to: int | None = None  # below it all is in a remote tier; None: there is none
         self.epochs = EpochHistory()
         self.start_offset = start_offset
         self.damaged_from: int | None = None
         self.compacted_to = 0  # below it offsets may have gaps
         self.clean_to = 0  # every record below it is the newest of its key there
         self.replacements = 0  # of segments, so far
+        self.cuts = 0  # at its end, so far
         self.journaled_offset = 0  # the journal has appends up to here, durably
         self.journal_end_offset = 0  # the journal has, or is about to have, appends up to here
         self.producers = ProducerTable()
+        self.unconfirmed: list[LogPosition] = []  # when it was opened: the high watermark, and ends of batches above it
         self.problems: list[str] = []  # found when it was opened, for the operator
         self.unindexed: list[tuple[int, Entry]] = []  # with the base offset of its segment
         self.has_spare = False  # the active segment may have been given more space than it holds
@@ -119,8 +99,23 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments."""
+        """Of the segments that have files."""
         return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def local_start_offset(self) -> int:
+        """From there on all has files."""
+        return max(self.start_offset, self.cold.local_start_offset)
+
+    @property
+    def has_cold(self) -> bool:
+        """Whether there are cold segments, known or not."""
+        return self.start_offset < self.cold.local_start_offset
+
+    @property
+    def all_segments(self) -> list[Segment]:
+        """The cold ones, too. StorageError: they are not known."""
+        return [*self.cold.all_from(self.start_offset), *self.segments]
 
     @property
     def unflushed_bytes(self) -> int:
@@ -147,7 +142,7 @@ class Log:
         if (
             end + size_bytes <= policy.segment_size_bytes
             and headers[-1].next_offset - active.base_offset <= SEGMENT_OFFSETS_MAX
-            and not (end and any(self._is_active_old(header, policy, now_ms) for header in headers))
+            and not (end and any(policy.is_old(active, header, now_ms, self.directory) for header in headers))
         ):
             return [Chunk(active.base_offset, active.file, end, batches, headers, size_bytes)]
         return self._stage_rolling(batches, headers, policy, now_ms)
@@ -163,7 +158,7 @@ class Log:
             if end and (
                 end + len(batch) > policy.segment_size_bytes
                 or header.next_offset - chunk.base_offset > SEGMENT_OFFSETS_MAX
-                or (chunk.base_offset == active.base_offset and self._is_active_old(header, policy, now_ms))
+                or (chunk.base_offset == active.base_offset and policy.is_old(active, header, now_ms, self.directory))
             ):
                 chunk = Chunk(header.base_offset, None, 0, rolls=True, begun_ms=now_ms)
                 chunk.allocate_bytes = policy.allocated_bytes
@@ -177,31 +172,69 @@ class Log:
         chunk.allocate_bytes = policy.allocated_bytes
         return chunk
 
-    def _is_active_old(self, header: BatchHeader, policy: RollPolicy, now_ms: int) -> bool:
-        """Old by the timestamps of its first batch and of this one, by the clock if they have none; or its index full.
-
-        What the same round has put before `header` does not count: it is no older than this.
-        """
-        active = self.segments[-1]
-        if not active.size_bytes:
-            return False
-        first_ms, last_ms = active.first_timestamp_ms, header.max_timestamp_ms
-        if first_ms == NO_TIMESTAMP_MS or last_ms == NO_TIMESTAMP_MS:
-            first_ms, last_ms = active.begun_ms, now_ms
-        if active.entries >= max(1, policy.index_size_bytes // INDEX_ENTRY_SIZE_BYTES - 1):
-            return True
-        age_ms = policy.age_ms
-        if policy.jitter_ms:
-            jitter_ms = crc32(self.path_of(active.base_offset).encode()) % (policy.jitter_ms + 1)
-            age_ms -= min(jitter_ms, age_ms)
-        return last_ms - first_ms > age_ms
+    def finished_below(self, offset: int) -> list[Segment]:
+        """The first ones that have files, as far as they end at `offset` or before."""
+        return [one for one in self.segments[:-1] if one.end_offset <= offset]
 
     def drop_below(self, offset: int) -> list[Segment]:
         """Begin at `offset`; returns the segments that are wholly below it, which are no part of the log any more."""
         self.start_offset = offset
-        gone = [one for one in self.segments[:-1] if one.end_offset <= offset]
+        gone = self.finished_below(offset)
         del self.segments[: len(gone)], self._bases[: len(gone)]
-        self.epochs = self.epochs.since(self._bases[0])  # batches below the log start share a segment with it
+        self.forget_older_epochs()
+        return [*self.cold.drop_below(offset), *gone]
+
+    def forget_older_epochs(self) -> None:
+        """Batches below the log start share a segment with it; of cold ones nobody looks at those."""
+        self.epochs = self.epochs.since(min(self._bases[0], self.start_offset))
+
+    def drop_local_below(self, offset: int) -> list[Segment]:
+        """Have no files below `offset`, where a segment begins; returns the segments that had, now cold ones."""
+        gone = self.finished_below(offset)
+        self.cold.take([(one, self.summary_of(one)) for one in gone], self.start_offset)
+        del self.segments[: len(gone)], self._bases[: len(gone)]
+        self.replacements += 1
+        return gone
+
+    def cut(self, shorter: Shorter) -> list[Segment]:
+        """End there; returns the segments that are no part of the log any more, the one that was cut among them.
+
+        What is durable in the files is as much as before, at most.
+        """
+        first = self._bases.index(shorter.segment.base_offset)
+        gone = self._end_with(first, shorter.segment, shorter.producers)
+        end_offset = self._end.offset
+        self.epochs.drop_from(end_offset)
+        self.unindexed = [one for one in self.unindexed if one[1].offset < end_offset]
+        self._flushed = min(self._flushed, self._end)
+        self.journaled_offset = min(self.journaled_offset, end_offset)
+        self.journal_end_offset = min(self.journal_end_offset, end_offset)
+        self.clean_to = min(self.clean_to, end_offset)
+        if self.tiered_to is not None:
+            self.tiered_to = min(self.tiered_to, end_offset)
+        return gone
+
+    def reset(self, segment: Segment) -> list[Segment]:
+        """Forget everything, and go on with that segment, which is empty; returns those that were there."""
+        gone = [*self.cold.segments, *self._end_with(0, segment, ProducerTable())]
+        self.start_offset = self._end.offset
+        self.cold = ColdSegments()
+        self.tiered_to = None
+        self.epochs = EpochHistory()
+        self.unindexed = []
+        self._flushed = self._end
+        self.journaled_offset = self.journal_end_offset = self.compacted_to = self.clean_to = 0
+        return gone
+
+    def _end_with(self, first: int, segment: Segment, producers: ProducerTable) -> list[Segment]:
+        gone = self.segments[first:]
+        self.segments[first:] = [segment]
+        self._bases[first:] = [segment.base_offset]
+        self._end = self._end_position(max(one.max_timestamp_ms for one in self.segments))
+        self.producers = producers
+        self.damaged_from = None  # what is left was served
+        self.cuts += 1
+        self.replacements += 1
         return gone
 
     def replace(self, gone: Sequence[Segment], fresh: Segment) -> None:
@@ -220,7 +253,7 @@ class Log:
         try:
             for chunk in chunks:
                 if chunk.file is None:
-                    chunk.file = self._create_next(closing, chunk) if chunk.rolls else self._open(chunk.base_offset)
+                    chunk.file = self._begin_next(closing, chunk) if chunk.rolls else self._open(chunk.base_offset)
                 closing = chunk.file
                 if chunk.batches:
                     chunk.file.write_at(chunk.batches, chunk.position)
@@ -228,39 +261,29 @@ class Log:
         except DiskFull as error:
             if not is_untouched:
                 raise OSError(error.errno, error.strerror) from error
-            self._withdraw(chunks[0])
+            withdraw(self._filesystem, self.directory, chunks[0])
             raise
 
     def _open(self, base_offset: int) -> File:
         return self._filesystem.open(self.path_of(base_offset))
 
-    def _create_next(self, closing: File | None, chunk: Chunk) -> File:
-        """A segment begins only when all before it is durable: a torn tail can then be in the last one only (L5).
-
-        A file that is not open has nothing to sync: `close_file` saw to that.
-        """
-        if closing is not None:
+    def _begin_next(self, closing: File | None, chunk: Chunk) -> File:
+        """A segment begins only when all before it is durable: a torn tail can then be in the last one only (L5)."""
+        if closing is not None:  # if it is not open, `close_file` saw to it that there is nothing to sync
             closing.fdatasync()
         if self.has_spare or chunk.allocate_bytes:
             (closing or self._open(self.segments[-1].base_offset)).trim()
-        if chunk.producers:
-            write_snapshot(self._filesystem, self.directory, chunk.base_offset, chunk.producers)
-        file = self._filesystem.open(self.path_of(chunk.base_offset), create=True)
-        if chunk.allocate_bytes:
-            chunk.unallocated = preallocate(file, chunk.allocate_bytes)
-        self._filesystem.sync_dir(self.directory)
-        return file
+        return begin_segment(self._filesystem, self.directory, chunk, self._snapshots_from)
+
+    @property
+    def _snapshots_from(self) -> int | None:
+        """Each goes to the tier with the segment before it; nobody can read what is before the first with a file."""
+        return None if self.tiered_to is None else self.local_start_offset
 
     def preallocate(self, size_bytes: int) -> str | None:
         """Take the space for an active segment that is empty; returns why not. For a worker."""
         self.has_spare = True
         return None if self.active.size_bytes else preallocate(self._open(self.active.base_offset), size_bytes)
-
-    def _withdraw(self, chunk: Chunk) -> None:
-        """Remove the segment that was created for `chunk` in vain: later offsets may still go to the one before it."""
-        if chunk.rolls and chunk.file is not None:
-            self._filesystem.unlink(self.path_of(chunk.base_offset))
-            self._filesystem.sync_dir(self.directory)
 
     def commit(self, chunks: Sequence[Chunk]) -> None:
         """The chunks are in their files: they belong to the log now."""
@@ -284,7 +307,9 @@ class Log:
                 if header.leader_epoch != epoch:
                     epoch = header.leader_epoch
                     self.epochs.note(epoch, header.base_offset)
-                assert header.base_offset == active.end_offset, "offsets of a log have no gap"
+                assert may_follow(header.base_offset, active.end_offset, self.compacted_to), (
+                    "only compaction leaves gaps"
+                )
                 entry = active.add(header)
                 if entry is not None:
                     self.unindexed.append((chunk.base_offset, entry))
@@ -296,18 +321,24 @@ class Log:
         """Write down the producers of now, unless there are none, and give back what space is left. For a worker;
         nothing is appended any more."""
         if self.producers:
-            write_snapshot(self._filesystem, self.directory, self._end.offset, self.producers)
+            write_snapshot(self._filesystem, self.directory, self._end.offset, self.producers, self._snapshots_from)
         if self.has_spare:
             self._open(self.active.base_offset).trim()
 
     def segment_of(self, offset: int) -> Segment:
-        """The one that holds, or would hold, `offset`."""
-        return self.segments[bisect_right(self._bases, offset) - 1]
+        """The one that holds, or would hold, `offset`, which is not below the log start. StorageError: see `cold`."""
+        number = bisect_right(self._bases, offset) - 1
+        return self.segments[number] if number >= 0 else self.cold.of(offset)
+
+    def has(self, segment: Segment) -> bool:
+        """Whether it is a part of the log, still."""
+        return self.cold.has(segment) if segment.is_cold else segment in self.segments
 
     def let_go(self) -> None:
-        """The log was deleted, or opened anew: its descriptors go with the reads in flight, whoever still knows it."""
+        """The log was deleted: its descriptors go with the reads in flight, whoever still knows it."""
         self.segments.clear()
         self._bases.clear()
+        self.cold.let_go()
         self._flushed = self._end  # whoever was to flush it has nothing to do
 
     def recovered(self) -> None:
@@ -333,7 +364,7 @@ class Log:
             raise NotLoaded
         end = self.end_in(segment, limit)
         try:
-            position, first_size_bytes = find_batch(_cached(file), start, end, offset, self.compacted_to, GLANCES_MAX)
+            position, first_size_bytes = find_batch(in_memory(file), start, end, offset, self.compacted_to, GLANCES_MAX)
         except CorruptMessage:
             raise NotLoaded from None  # a worker finds out who is wrong
         if max_size_bytes < first_size_bytes and not at_least_one:
@@ -348,10 +379,10 @@ class Log:
         return FileRange(file, position, size_bytes)
 
     def may_hold(self, timestamp_ms: int, limit: LogPosition) -> list[Segment]:
-        """The segments below `limit` in which a record with a timestamp >= `timestamp_ms` can be."""
+        """The segments below `limit` in which a record with a timestamp >= `timestamp_ms` can be. StorageError."""
         return [
             segment
-            for segment in self.segments
+            for segment in self.all_segments
             if segment.max_timestamp_ms >= timestamp_ms and segment.base_offset <= limit.segment_base_offset
         ]
 
@@ -367,15 +398,3 @@ class Log:
             return False
         segment.file = None
         return True
-
-
-def _cached(file: File) -> Callable[[int, int], bytes]:
-    """Reads what is in memory; NotLoaded when a header's worth is not."""
-
-    def read(position: int, size_bytes: int) -> bytes:
-        data = file.read_cached(position, size_bytes)
-        if data is None or len(data) < min(size_bytes, HEADER_SIZE_BYTES):
-            raise NotLoaded
-        return data
-
-    return read

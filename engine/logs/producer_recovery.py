@@ -10,7 +10,7 @@ from engine.batches.batch import BatchHeader
 from engine.errors import CorruptMessage
 from engine.files.filesystem import FileSystem, Unreadable
 from engine.logs.log import Log
-from engine.logs.producer_snapshot import SnapshotDamaged, read_snapshot, snapshot_name, snapshot_offsets
+from engine.logs.producer_snapshot import newest_sound, snapshot_name, snapshot_offsets
 from engine.logs.producer_state import ProducerTable, rebuilt
 from engine.logs.segment import walk_headers
 from engine.logs.sparse_index import START
@@ -18,25 +18,22 @@ from engine.logs.sparse_index import START
 
 def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> None:
     """Fill `log.producers`. No batch below `producers_from` matters. What was found damaged goes to `log.problems`."""
-    end = log.end.offset
-    offsets = snapshot_offsets(filesystem, log.directory)
-    _remove_above(filesystem, log.directory, offsets, end)
-    for offset in reversed(offsets):
-        if producers_from < offset <= end:
-            try:
-                table = read_snapshot(filesystem, log.directory, offset)
-            except SnapshotDamaged as damage:
-                name = f"{log.directory}/{snapshot_name(offset)}"
-                log.problems.append(f"{name} is damaged ({damage}): the state of producers is read from the log")
-            else:
-                log.producers = rebuilt(table, _headers_from(filesystem, log, offset))
-                return
-    log.producers = rebuilt(ProducerTable(), _headers_from(filesystem, log, producers_from))
+    end_offset = log.end.offset
+    _remove_above(filesystem, log.directory, end_offset)
+
+    def on_damage(problem: str) -> None:
+        log.problems.append(f"{problem}: the state of producers is read from the log")
+
+    found = newest_sound(filesystem, log.directory, producers_from, end_offset, on_damage)
+    table, from_offset = found or (ProducerTable(), producers_from)
+    if max(from_offset, log.start_offset) < log.local_start_offset:
+        log.problems.append(f"{log.directory}: what producers did below offset {log.local_start_offset} is not known")
+    log.producers = rebuilt(table, _headers_from(filesystem, log, from_offset))
 
 
-def _remove_above(filesystem: FileSystem, directory: str, offsets: list[int], end: int) -> None:
+def _remove_above(filesystem: FileSystem, directory: str, end: int) -> None:
     """Snapshots of what the log has lost: one day it would reach their offsets again, with other batches."""
-    above = [offset for offset in offsets if offset > end]
+    above = [offset for offset in snapshot_offsets(filesystem, directory) if offset > end]
     for offset in above:
         filesystem.unlink(f"{directory}/{snapshot_name(offset)}")
     if above:

@@ -6,6 +6,7 @@ Kafka forgets, the batches before the last one of each producer, follows under t
 requests in flight are recognised after a restart too.
 """
 
+from collections.abc import Callable
 from struct import Struct, error
 
 from crc32c import crc32c
@@ -15,6 +16,7 @@ from engine.logs.producer_state import ProducedBatch, Producer, ProducerTable, r
 
 SUFFIX = ".snapshot"
 TEMPORARY = "snapshot.tmp"  # one name for all: what a crash leaves is overwritten by the next
+ASIDE_TEMPORARY = "local-start.snapshot.tmp"  # of whoever makes one beside rounds: both may write at the same time
 SNAPSHOTS_KEPT = 2
 _HEAD = Struct(">hI")  # version, CRC of what follows
 _COUNT = Struct(">i")
@@ -87,16 +89,44 @@ def snapshot_offsets(filesystem: FileSystem, directory: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def write_snapshot(filesystem: FileSystem, directory: str, offset: int, table: ProducerTable) -> None:
-    """Replace what there may be of that offset, and remove the oldest. The names are the caller's to sync, or not."""
-    temporary = f"{directory}/{TEMPORARY}"
+def write_snapshot(
+    filesystem: FileSystem, directory: str, offset: int, table: ProducerTable, keep_from: int | None = None
+) -> None:
+    """Replace what there may be of that offset, and remove older ones, but for those from `keep_from` on. The names are
+    the caller's to sync, or not."""
+    put_snapshot(filesystem, directory, offset, table)
+    for older in snapshot_offsets(filesystem, directory)[:-SNAPSHOTS_KEPT]:
+        if keep_from is None or older < keep_from:
+            filesystem.unlink(f"{directory}/{snapshot_name(older)}")
+
+
+def put_snapshot(
+    filesystem: FileSystem, directory: str, offset: int, table: ProducerTable, temporary_name: str = TEMPORARY
+) -> None:
+    """The same, beside others."""
+    temporary = f"{directory}/{temporary_name}"
     file = filesystem.open(temporary, create=True)
     file.truncate(0)
     file.write_at([encode_snapshot(table)], 0)
     file.fdatasync()
     filesystem.rename(temporary, f"{directory}/{snapshot_name(offset)}")
-    for older in snapshot_offsets(filesystem, directory)[:-SNAPSHOTS_KEPT]:
-        filesystem.unlink(f"{directory}/{snapshot_name(older)}")
+
+
+def newest_sound(
+    filesystem: FileSystem,
+    directory: str,
+    above: int,
+    up_to: int,
+    on_damage: Callable[[str], None] = lambda _problem: None,
+) -> tuple[ProducerTable, int] | None:
+    """The newest snapshot above one offset, up to another, and its own offset; `on_damage` is told of damaged ones."""
+    for offset in reversed(snapshot_offsets(filesystem, directory)):
+        if above < offset <= up_to:
+            try:
+                return read_snapshot(filesystem, directory, offset), offset
+            except SnapshotDamaged as damage:
+                on_damage(f"{directory}/{snapshot_name(offset)} is damaged ({damage})")
+    return None
 
 
 def read_snapshot(filesystem: FileSystem, directory: str, offset: int) -> ProducerTable:

@@ -151,6 +151,16 @@ class ProducerTable:
             return before
         return min((one.batches[0].first_offset for _, one in self), default=durable_offset)
 
+    def below(self, offset: int) -> tuple["ProducerTable", set[int]]:
+        """Those whose batches all end at or below `offset`; and who the others are."""
+        kept = [(producer_id, one) for producer_id, one in self if one.batches[-1].last_offset < offset]
+        return ProducerTable(kept), set(self._producers).difference(producer_id for producer_id, _ in kept)
+
+    def joined(self, others: "ProducerTable") -> "ProducerTable":
+        """Both, in the order of their last batches."""
+        both = sorted([*self, *others], key=lambda one: one[1].batches[-1].last_offset)
+        return ProducerTable(both)
+
 
 def _keep(table: dict[int, Any], size_max: int) -> None:
     """The youngest."""
@@ -161,7 +171,7 @@ def _keep(table: dict[int, Any], size_max: int) -> None:
 def rebuilt(table: ProducerTable, headers: Iterable[BatchHeader]) -> ProducerTable:
     """`table` after batches that are in the log: they were checked when they came."""
     for header in headers:
-        if header.producer_id >= 0 and not header.is_control:
+        if header.has_sequence:
             table.apply(header)
             table.trim()
     return table

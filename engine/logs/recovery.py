@@ -18,6 +18,7 @@ from engine.logs.checkpoints import PartitionCheckpoint
 from engine.logs.footer import SUFFIX as FOOTER_SUFFIX
 from engine.logs.footer import FooterDamaged, footer_name, read_footer
 from engine.logs.log import Log
+from engine.logs.position import LogPosition
 from engine.logs.producer_recovery import recover_producers
 from engine.logs.segment import DELETED_SUFFIX, Segment, may_follow, segment_bases, segment_name, walk_headers
 from engine.logs.sparse_index import Stored
@@ -31,6 +32,7 @@ class LastKnown(NamedTuple):
     checkpoint: PartitionCheckpoint = PartitionCheckpoint()
     stored: Stored = Stored()
     may_cut: bool = True  # not when the journal has lost something: a torn tail may be all that is left of it
+    has_others: bool = False  # what lies above the high watermark may have to be cut, or to wait
 
 
 def create_log(filesystem: FileSystem, directory: str) -> Log:
@@ -43,24 +45,20 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
     """The log as far as it can be served; `damaged_from` is set when that is not all there should be."""
     finish_swaps(filesystem, directory)
     bases = segment_bases(filesystem, directory)
-    if not bases:
+    first_offset = last_known.checkpoint.first_local_offset
+    if not bases and not last_known.checkpoint.local_start_offset:
         log = create_log(filesystem, directory)
         filesystem.sync_dir(directory)
         if last_known.checkpoint.recovery_point > 0:
             log.damaged_from = 0
         return log
-    start_offset = last_known.checkpoint.log_start_offset
-    if bases[0] > start_offset:  # the first segment is missing
-        log = Log(filesystem, directory, [Segment(start_offset)], start_offset)
-        log.damaged_from = start_offset
+    is_missing = not bases or bases[0] > first_offset  # the first segment
+    bases = [first_offset] if is_missing else _tidied(filesystem, directory, bases, first_offset)
+    log = _known_log(filesystem, directory, bases, last_known)
+    if is_missing:
+        log.damaged_from = first_offset
         return log
-    bases = _tidied(filesystem, directory, bases, start_offset)
-    segments = [Segment(base) for base in bases]
-    log = Log(filesystem, directory, segments, start_offset)
-    log.compacted_to, log.clean_to = last_known.checkpoint.compacted_to, last_known.checkpoint.clean_to
-    for one in last_known.checkpoint.epochs:
-        if one.start_offset < log.compacted_to:  # their first batches may be gone
-            log.epochs.note(*one)
+    segments = log.segments
     sound = 0
     is_damaged = False
     while sound < len(segments) and not is_damaged:
@@ -75,17 +73,53 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
         filesystem.sync_dir(directory)  # and so must the names of files that a killed process had just made
         log.has_spare = True  # only a clean stop gave it back for sure
     log.recovered()
-    log.epochs = log.epochs.since(bases[0])
-    if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, start_offset):
+    log.forget_older_epochs()
+    if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, first_offset):
         log.damaged_from = log.end.offset
+    if last_known.has_others:
+        log.unconfirmed = _ends_from(filesystem, log, last_known.checkpoint.high_watermark)
     recover_producers(filesystem, log, last_known.checkpoint.producers_from)
     return log
 
 
-def _tidied(filesystem: FileSystem, directory: str, bases: list[int], start_offset: int) -> list[int]:
-    """Delete what a move of the log start has left, the oldest first; returns the segments that count."""
+def _known_log(filesystem: FileSystem, directory: str, bases: Sequence[int], last_known: LastKnown) -> Log:
+    """With all that need not be read; its segments are still to be filled."""
+    checkpoint = last_known.checkpoint
+    start_offset, local_start_offset = checkpoint.log_start_offset, checkpoint.local_start_offset
+    log = Log(filesystem, directory, [Segment(base) for base in bases], start_offset)
+    log.cold.local_start_offset = local_start_offset
+    log.compacted_to, log.clean_to = checkpoint.compacted_to, checkpoint.clean_to
+    if local_start_offset or checkpoint.tiered_to:
+        log.tiered_to = checkpoint.tiered_to
+    for one in checkpoint.epochs:
+        if one.start_offset < max(log.compacted_to, local_start_offset):  # their first batches may be gone
+            log.epochs.note(*one)
+    log.cold.know(last_known.stored.summaries, start_offset, log.epochs.epoch_of, are_stored=True)
+    return log
+
+
+def _ends_from(filesystem: FileSystem, log: Log, offset: int) -> list[LogPosition]:
+    """The last place between two batches at or below `offset`, and all behind it."""
+    first = log.segment_of(max(offset, log.local_start_offset))
+    newest_ms = max((one.max_timestamp_ms for one in log.segments if one.base_offset < first.base_offset), default=-1)
+    found = [LogPosition(first.base_offset, first.base_offset, 0, newest_ms)]
+    for segment in log.segments:
+        if segment.base_offset < first.base_offset:
+            continue
+        for at in walk_headers(filesystem.open(log.path_of(segment.base_offset)), 0, segment.size_bytes):
+            newest_ms = max(newest_ms, at.header.max_timestamp_ms)
+            end = at.position + at.header.size_bytes
+            if at.header.next_offset <= offset:
+                found.clear()
+            found.append(LogPosition(at.header.next_offset, segment.base_offset, end, newest_ms))
+    found[0] = found[0]._replace(offset=max(found[0].offset, log.start_offset))  # which may lie within a batch
+    return found
+
+
+def _tidied(filesystem: FileSystem, directory: str, bases: list[int], first_offset: int) -> list[int]:
+    """Delete what a move of the (local) log start has left, the oldest first; returns the segments that count."""
     left = [name for name in filesystem.list_dir(directory) if name.endswith(DELETED_SUFFIX)]
-    gone = [base for base, end in pairwise(bases) if end <= start_offset]
+    gone = [base for base, end in pairwise(bases) if end <= first_offset]
     for name in [*left, *map(segment_name, gone)]:
         filesystem.unlink(f"{directory}/{name}")
     if left or gone:
@@ -129,7 +163,7 @@ def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnow
     verify = not last_known.is_clean and (next_base is None or next_base > last_known.checkpoint.recovery_point)
     if verify:
         file.sync_and_forget()
-    if _scan(log, segment, file, last_known.stored.indexed_to, verify=verify):
+    if _scan(log, segment, file, last_known, verify=verify):
         return next_base is None or segment.end_offset == next_base
     if (
         last_known.is_clean
@@ -168,11 +202,11 @@ def _believe(log: Log, segment: Segment, size_bytes: int, next_base: int | None,
     return True
 
 
-def _scan(log: Log, segment: Segment, file: File, indexed_to: int, *, verify: bool) -> bool:
+def _scan(log: Log, segment: Segment, file: File, last_known: LastKnown, *, verify: bool) -> bool:
     """Add batch after batch; False at the first bytes that are not the next one."""
     try:
         for at in walk_headers(file, 0, file.size()):
-            if not _continues(log, segment, at.header):
+            if not _continues(log, segment, at.header, last_known.checkpoint.epochs_to):
                 return False
             if verify:
                 stored = file.read_at(at.position, at.header.size_bytes)
@@ -180,7 +214,7 @@ def _scan(log: Log, segment: Segment, file: File, indexed_to: int, *, verify: bo
                     return False
             log.epochs.note(at.header.leader_epoch, at.header.base_offset)
             entry = segment.add(at.header)
-            if entry is not None and entry.offset >= indexed_to:
+            if entry is not None and entry.offset >= last_known.stored.indexed_to:
                 log.unindexed.append((segment.base_offset, entry))
     except CorruptMessage:
         return False
@@ -193,12 +227,17 @@ def _scan(log: Log, segment: Segment, file: File, indexed_to: int, *, verify: bo
     return True
 
 
-def _continues(log: Log, segment: Segment, header: BatchHeader) -> bool:
+def _continues(log: Log, segment: Segment, header: BatchHeader, epochs_to: int) -> bool:
+    """Epochs are known below `epochs_to`: what compaction has left of them may not tell where they began."""
     if header.next_offset <= log.compacted_to:
+        if header.next_offset <= epochs_to:
+            is_right_epoch = header.leader_epoch == log.epochs.epoch_of(header.next_offset - 1)
+        else:
+            is_right_epoch = header.leader_epoch >= log.epochs.latest
         return (
             may_follow(header.base_offset, segment.end_offset, log.compacted_to)
             and 0 <= header.record_count <= header.last_offset_delta + 1
-            and header.leader_epoch == log.epochs.epoch_of(header.next_offset - 1)
+            and is_right_epoch
         )
     return (
         header.base_offset == segment.end_offset

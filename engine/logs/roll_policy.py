@@ -1,8 +1,14 @@
 """When a segment is full."""
 
 from typing import NamedTuple
+from zlib import crc32
 
-from engine.api import CleanupPolicy, LogConfig
+from engine.api import NO_TIMESTAMP_MS, CleanupPolicy, LogConfig
+from engine.batches.batch import BatchHeader
+from engine.logs.segment import Segment, segment_name
+
+SEGMENT_OFFSETS_MAX = 2**31 - 1  # Kafka's tools keep offsets relative to the segment in 32 bits
+INDEX_ENTRY_SIZE_BYTES = 12  # of Kafka's time index: segment.index.bytes means as many entries here
 
 
 class RollPolicy(NamedTuple):
@@ -26,3 +32,21 @@ class RollPolicy(NamedTuple):
             age_ms = min(age_ms, config.max_compaction_lag_ms)
         sizes = config.segment_size_bytes, age_ms, config.segment_jitter_ms
         return cls(*sizes, config.segment_index_size_bytes, config.preallocate)
+
+    def is_old(self, active: Segment, header: BatchHeader, now_ms: int, directory: str) -> bool:
+        """By the timestamps of its first batch and of this one, by the clock if they have none; or its index full.
+
+        What the same round has put before `header` does not count: it is no older than this.
+        """
+        if not active.size_bytes:
+            return False
+        first_ms, last_ms = active.first_timestamp_ms, header.max_timestamp_ms
+        if first_ms == NO_TIMESTAMP_MS or last_ms == NO_TIMESTAMP_MS:
+            first_ms, last_ms = active.begun_ms, now_ms
+        if active.entries >= max(1, self.index_size_bytes // INDEX_ENTRY_SIZE_BYTES - 1):
+            return True
+        age_ms = self.age_ms
+        if self.jitter_ms:
+            jitter_ms = crc32(f"{directory}/{segment_name(active.base_offset)}".encode()) % (self.jitter_ms + 1)
+            age_ms -= min(jitter_ms, age_ms)
+        return last_ms - first_ms > age_ms

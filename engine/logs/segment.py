@@ -63,23 +63,29 @@ class Cut(NamedTuple):
 
 
 def cut_off(filesystem: FileSystem, directory: str, cut: Cut) -> None:
-    """Remove, durably, what a partition has behind `cut`, also of files that are named by an offset as segments are.
+    """Remove, durably, what a partition has behind `cut`. It may be done again. The segment of `cut` exists."""
+    unlink_behind(filesystem, directory, cut)
+    filesystem.sync_dir(directory)
+    file = filesystem.open(f"{directory}/{segment_name(cut.segment_base_offset)}")
+    if file.size() > cut.position:
+        file.truncate(cut.position)
+    file.fdatasync()
 
-    The last one first, so that a crash leaves no gap; it may be done again. The segment of `cut` exists, and is
-    finished no longer.
+
+def unlink_behind(filesystem: FileSystem, directory: str, cut: Cut) -> bool:
+    """Remove the files behind `cut`, also others that are named by an offset as segments are. Whether there were any.
+
+    The last one first, so that a crash leaves no gap. The segment of `cut` is finished no longer.
     """
-    base_offset = cut.segment_base_offset
+    base_offset, found = cut.segment_base_offset, False
     first_gone = {SUFFIX: base_offset + 1, FOOTER_SUFFIX: base_offset}
     for name in reversed(filesystem.list_dir(directory)):
         offset, _, suffix = name.partition(".")
         is_gone = offset.isdigit() and int(offset) >= first_gone.get(f".{suffix}", cut.offset + 1)
         if is_gone and not name.endswith(QUARANTINED_SUFFIX):
             filesystem.unlink(f"{directory}/{name}")
-    filesystem.sync_dir(directory)
-    file = filesystem.open(f"{directory}/{segment_name(base_offset)}")
-    if file.size() > cut.position:
-        file.truncate(cut.position)
-    file.fdatasync()
+            found = True
+    return found
 
 
 class Segment:
@@ -101,6 +107,7 @@ class Segment:
         "file",
         "first_timestamp_ms",
         "index",
+        "is_cold",
         "is_condemned",
         "is_damaged",
         "is_sealed",
@@ -127,6 +134,7 @@ class Segment:
         self.summarised_size_bytes = 0  # as the stored index knows it
         self.tally: Tally | None = None  # of all its batches, as long as it may be wanted for a footer
         self.is_sealed = False  # it has a footer
+        self.is_cold = False  # it has no file here any more
         self.is_damaged = False  # as a look at all of it has found
         self.is_condemned = False  # nobody can tell what of it is right
         self._next_entry_offset = self._next_entry_position = 0
@@ -142,6 +150,13 @@ class Segment:
             summary.size_bytes // INTERVAL_BYTES, (summary.end_offset - self.base_offset) // INTERVAL_RECORDS
         )
         self.checked_from = summary.size_bytes
+
+    def begin_at(self, index: SparseIndex, last: Entry, first_timestamp_ms: int) -> None:
+        """Know what is before `last`, the last entry of `index`, whose batch is to be added next. It has no tally."""
+        self.size_bytes, self.end_offset = last.position, last.offset
+        self.first_timestamp_ms, self.max_timestamp_ms = first_timestamp_ms, last.max_timestamp_ms
+        self.index = index
+        self.entries = len(index)
 
     def summary(self, leader_epoch: int) -> Summary:
         """`leader_epoch` is that of its last batch."""
@@ -280,14 +295,13 @@ def walk_headers(file: ReadableFile, position: int, end: int) -> Iterator[BatchA
         position += size_bytes
 
 
-def find_cut(file: ReadableFile, base_offset: int, size_bytes: int, offset: int) -> Cut:
-    """Before the batch that holds `offset`, which lies within this segment, or the next one, but behind the one before.
+def in_memory(file: File) -> Callable[[int, int], bytes]:
+    """For `find_batch`, where nobody may wait; NotLoaded when a header's worth is not in memory."""
 
-    For a worker.
-    """
-    end_offset = base_offset
-    for at in walk_headers(file, 0, size_bytes):
-        if at.header.next_offset > offset:
-            return Cut(end_offset, base_offset, at.position)
-        end_offset = at.header.next_offset
-    raise CorruptMessage(f"no batch holds offset {offset} of segment {segment_name(base_offset)}")
+    def read(position: int, size_bytes: int) -> bytes:
+        data = file.read_cached(position, size_bytes)
+        if data is None or len(data) < min(size_bytes, HEADER_SIZE_BYTES):
+            raise NotLoaded
+        return data
+
+    return read

@@ -102,6 +102,20 @@ class SparseIndex:
             whole.add(offset, position, max_timestamp_ms)
         return whole
 
+    def below(self, offset: int) -> "tuple[SparseIndex, Entry] | None":
+        """What it knows of batches that end at or below `offset`, with the last of its entries; None: nothing."""
+        count = bisect_right(self._offsets, offset) - 1  # without the last: its batch may be the one with the offset
+        if count <= 0:
+            return None
+        kept = SparseIndex(self.start_position)
+        kept._interval_bytes = self._interval_bytes
+        kept._offsets = self._offsets[:count]
+        kept._positions = self._positions[:count]
+        kept._max_timestamps_ms = self._max_timestamps_ms[:count]
+        last = Entry(kept._offsets[-1], kept._positions[-1], kept._max_timestamps_ms[-1])
+        kept.next_position = last.position + kept._interval_bytes
+        return kept, last
+
     def before_offset(self, offset: int) -> tuple[int, int] | None:
         """(Offset, position) of the last known batch that begins at or before `offset`."""
         entry = bisect_right(self._offsets, offset) - 1

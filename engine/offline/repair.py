@@ -14,7 +14,7 @@ from engine.commit.replay import end_by
 from engine.errors import StorageError
 from engine.files.filesystem import FileSystem
 from engine.log_dirs.layout import INDEX, identity_of, prepare, write_clean_marker
-from engine.logs.checkpoints import PartitionCheckpoint, PartitionKey, write_checkpoint
+from engine.logs.checkpoints import PartitionCheckpoint, PartitionKey, key_of, write_checkpoint
 from engine.logs.footer import footer_name
 from engine.logs.log import Log
 from engine.logs.recovery import LastKnown, open_log
@@ -73,7 +73,7 @@ class _Repair:
         self._filesystem = filesystem
         self._partition = partition
         self._points = points
-        self._key = partition.identity.topic_id, partition.identity.partition
+        self._key = key_of(partition.identity)
         self._accept_loss = accept_loss
         self._may_cut = may_cut
 
@@ -83,7 +83,7 @@ class _Repair:
             return
         directory = self._partition.directory
         log = self._open()
-        if log.damaged_from is not None and self._accept_loss:
+        if log.damaged_from is not None and (self._accept_loss or self._is_in_the_tier()):
             self._give_up(log, log.damaged_from)
             log = self._open()
         if log.damaged_from is not None:
@@ -92,9 +92,12 @@ class _Repair:
         for segment in segment_files(self._filesystem, directory):
             self._look(segment)
 
+    @property
+    def _point(self) -> PartitionCheckpoint:
+        return self._points.get(self._key, PartitionCheckpoint())
+
     def _open(self) -> Log:
-        point = self._points.get(self._key, PartitionCheckpoint())
-        last_known = LastKnown(is_clean=False, checkpoint=point, may_cut=self._may_cut)
+        last_known = LastKnown(is_clean=False, checkpoint=self._point, may_cut=self._may_cut)
         log = open_log(self._filesystem, self._partition.directory, last_known)
         self.done += log.problems
         return log
@@ -117,13 +120,14 @@ class _Repair:
 
     def _give_up(self, log: Log, offset: int) -> None:
         """What is missing is missing: the log ends before it, or begins behind it."""
-        directory, point = self._partition.directory, self._points.get(self._key, PartitionCheckpoint())
-        bases = segment_bases(self._filesystem, directory)
-        if bases and bases[0] > point.log_start_offset:
-            self._points[self._key] = point._replace(log_start_offset=bases[0])
-            self.done.append(f"{directory} begins at offset {bases[0]}: what was before is lost")
+        directory, bases = self._partition.directory, segment_bases(self._filesystem, self._partition.directory)
+        if bases and bases[0] > self._point.first_local_offset:
+            self._begin_later(bases[0])
             return
         base_offset, position = log.active.base_offset, log.active.size_bytes
+        if not bases:  # what a remote tier has of it is still there: it goes on behind that
+            self._filesystem.open(log.path_of(base_offset), create=True).fdatasync()
+            self._filesystem.sync_dir(directory)
         self._quarantine(base_offset, position, [base for base in bases if base > base_offset])
         barrier = Barrier(*self._key, BarrierKind.TRUNCATED, offset, base_offset, position)
         end_by(self._points, barrier)
@@ -131,6 +135,23 @@ class _Repair:
         self._points[self._key] = found._replace(log_start_offset=min(found.log_start_offset, offset))
         cut_off(self._filesystem, directory, Cut(offset, base_offset, position))
         self.done.append(f"{directory} ends before offset {offset}: what was behind is in files *{QUARANTINED_SUFFIX}")
+
+    def _is_in_the_tier(self) -> bool:
+        """Whether all that is missing before the first file is."""
+        point, bases = self._point, segment_bases(self._filesystem, self._partition.directory)
+        return bool(bases) and point.first_local_offset < bases[0] <= point.tiered_to
+
+    def _begin_later(self, base_offset: int) -> None:
+        """The log start stays where there is a remote tier: what is there would be given up with it, unasked."""
+        directory, point = self._partition.directory, self._point
+        if base_offset <= point.tiered_to:
+            self._points[self._key] = point._replace(local_start_offset=base_offset)
+            self.done.append(f"{directory} has no files below offset {base_offset}: the remote tier has what was there")
+        elif point.log_start_offset < point.local_start_offset:
+            self.left.append(f"{directory} has no files below offset {base_offset}, and the remote tier ends before it")
+        else:
+            self._points[self._key] = point._replace(log_start_offset=base_offset)
+            self.done.append(f"{directory} begins at offset {base_offset}: what was before is lost")
 
     def _quarantine(self, base_offset: int, position: int, behind: Sequence[int]) -> None:
         filesystem, directory = self._filesystem, self._partition.directory

@@ -2,16 +2,19 @@
 
 Bytes are not changed, so that the segments of replicas are equal; where a segment begins is the leader's to say. A
 batch that does not continue the log is refused: the two logs part before it, and whoever fetches has to find out where.
+Where compaction may have left gaps they are expected, below an offset that the checkpoint has by then.
 """
 
 from collections.abc import Sequence
 
-from engine.api import AppendResult, FlushPolicy, LogConfig
+from engine.api import NO_TIMESTAMP_MS, AppendResult, FlushPolicy, LogConfig
 from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
 from engine.commit.appends import Append, Owner, PartitionRound, Undo
 from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange
-from engine.logs.log import Chunk, Log
+from engine.logs.chunk import Chunk
+from engine.logs.log import Log
 from engine.logs.roll_policy import RollPolicy
+from engine.logs.segment import may_follow
 
 
 class Replicated(Append):
@@ -23,6 +26,11 @@ class Replicated(Append):
         self.batches, self.headers = _checked(records)
         self.begins_segment = begins_segment
         super().__init__(owner, records, self.headers[0], role, wants_all=False)
+
+    def result(self, log_start_offset: int) -> AppendResult:
+        """Of all its batches."""
+        first, last = self.headers[0], self.headers[-1]
+        return AppendResult(first.base_offset, last.next_offset - 1, NO_TIMESTAMP_MS, log_start_offset)
 
 
 class Follower:
@@ -47,15 +55,15 @@ class Follower:
         part, chunks, end_offset, epoch = PartitionRound(owner, log), list[Chunk](), log.end.offset, log.epochs.latest
         for append in appends:
             assert isinstance(append, Replicated)
-            error = self._why_not(append, end_offset, epoch)
+            error = self._why_not(append, end_offset, epoch, log.compacted_to)
             if error is not None:
                 append.settle(error)
                 continue
-            self._place(append, log, chunks)
+            self._place(append, log, chunks, end_offset)
             part.appends.append(append)
             end_offset, epoch = append.headers[-1].next_offset, append.headers[-1].leader_epoch
             for header in append.headers:
-                if header.producer_id >= 0 and not header.is_control:
+                if header.has_sequence:
                     part.undo.append(Undo(header.base_offset, header.producer_id, log.producers.apply(header)))
         if not part.appends:
             return None
@@ -63,11 +71,11 @@ class Follower:
         part.must_sync = self.config.flush_policy is FlushPolicy.SYNC
         return part
 
-    def _why_not(self, append: Replicated, end_offset: int, epoch: int) -> EngineError | None:
+    def _why_not(self, append: Replicated, end_offset: int, epoch: int, compacted_to: int) -> EngineError | None:
         if append.role is not self:
             return NotLeaderOrFollower("it was fetched under another leader epoch")
         for header in append.headers:
-            if header.base_offset != end_offset:
+            if not may_follow(header.base_offset, end_offset, compacted_to):
                 return OffsetOutOfRange(f"a batch begins at {header.base_offset}, the log ends at {end_offset}")
             if not epoch <= header.leader_epoch <= self.epoch:
                 return CorruptMessage(
@@ -76,20 +84,15 @@ class Follower:
             end_offset, epoch = header.next_offset, header.leader_epoch
         return None
 
-    def _place(self, append: Replicated, log: Log, chunks: list[Chunk]) -> None:
+    def _place(self, append: Replicated, log: Log, chunks: list[Chunk], end_offset: int) -> None:
         if append.begins_segment and (chunks or log.active.size_bytes):
-            chunk = Chunk(append.headers[0].base_offset, None, 0, rolls=True)
+            chunk = Chunk(end_offset, None, 0, rolls=True)  # though compaction may have left a gap there
             chunk.allocate_bytes = RollPolicy.of(self.config).allocated_bytes
             chunks.append(chunk)
         elif not chunks:
             chunks.append(Chunk(log.active.base_offset, log.active.file, log.active.size_bytes))
         for batch, header in zip(append.batches, append.headers, strict=True):
             chunks[-1].add(batch, header)
-
-
-def replicated_result(append: Replicated, log_start_offset: int) -> AppendResult:
-    """Of all its batches."""
-    return AppendResult(append.headers[0].base_offset, append.headers[-1].next_offset - 1, -1, log_start_offset)
 
 
 def _checked(records: memoryview) -> tuple[list[memoryview], list[BatchHeader]]:

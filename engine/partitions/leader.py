@@ -6,7 +6,7 @@ leader that he did not ask. On the loop, between rounds; the log is changed by t
 
 from collections.abc import Callable, Sequence
 
-from engine.api import NO_TIMESTAMP_MS, AppendResult, FlushPolicy, LogConfig, TimestampType, TopicPartition
+from engine.api import AppendResult, FlushPolicy, LogConfig, Origin, TimestampType, TopicPartition
 from engine.batches.batch import BatchHeader, clear_log_append_time, stamp, stamp_log_append_time
 from engine.batches.produce_checks import ProduceLimits, check_produced
 from engine.batches.record_checks import RecordRules
@@ -30,9 +30,9 @@ class Leader:
         "_pending",
         "_progress",
         "_record_rules",
+        "_rolls",
         "config",
         "epoch",
-        "rolls",
     )
 
     def __init__(
@@ -54,20 +54,20 @@ class Leader:
     def configure(self, config: LogConfig) -> None:
         """Go by this from now on."""
         self.config = config
-        self.rolls = RollPolicy.of(config)
+        self._rolls = RollPolicy.of(config)
         self._hurries = config.flush_policy is FlushPolicy.ASYNC
         sizes = config.max_message_size_bytes, config.segment_size_bytes
         times = config.timestamp_before_max_ms, config.timestamp_after_max_ms
         self._limits = ProduceLimits(*sizes, *times, config.timestamp_type is TimestampType.LOG_APPEND_TIME)
         self._record_rules = RecordRules.of(self._partition, config)
 
-    def admit(self, owner: Owner, records: memoryview, *, acks: int, allow_zstd: bool, keyed: bool) -> Append:
+    def admit(self, owner: Owner, records: memoryview, *, acks: int, allow_zstd: bool, origin: Origin) -> Append:
         """What needs no state is checked. Raises what is wrong with the batch."""
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
-        header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd)
+        header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd, origin=origin)
         append = Append(owner, records, header, self, wants_all=acks < 0, hurries=self._hurries)
         if self._record_rules is not None:
-            append.examination = self._record_rules.examination(records, header, keyed=keyed)
+            append.examination = self._record_rules.examination(records, header, origin)
         return append
 
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
@@ -85,17 +85,17 @@ class Leader:
                 batches.append(append.records)
                 headers.append(header)
                 offset = header.next_offset
-                if header.producer_id >= 0:
+                if header.has_sequence:
                     part.undo.append(Undo(header.base_offset, header.producer_id, log.producers.apply(header)))
         if not batches:
             return None
-        part.stage(log.stage(batches, headers, self.rolls, now_ms), log.producers)
+        part.stage(log.stage(batches, headers, self._rolls, now_ms), log.producers)
         part.must_sync = self._must_sync(offset, log.durable_offset)
         return part
 
     def _is_new(self, append: Append, log: Log) -> bool:
-        """Whether it goes to the log."""
-        if append.header.producer_id < 0:
+        """Whether it goes to the log. Only a coordinator's batches are of a producer without a sequence."""
+        if not append.header.has_sequence:
             return True
         try:
             original = log.producers.check(append.header)
@@ -127,12 +127,6 @@ class Leader:
             return True
         messages = self.config.flush_messages
         return end_offset >= messages and end_offset - durable_offset >= messages
-
-
-def result_of(header: BatchHeader, log_start_offset: int) -> AppendResult:
-    """Of an append that went to the log."""
-    log_append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP_MS
-    return AppendResult(header.base_offset, header.next_offset - 1, log_append_time_ms, log_start_offset)
 
 
 def _result_of_duplicate(original: ProducedBatch, log_start_offset: int) -> AppendResult:

@@ -4,7 +4,7 @@ Owned by the loop: every method runs there, so offset assignment, epochs and the
 L2). `append` does what needs no state and queues; `stage`, called at the start of a round, does the rest in one step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import trio
 
@@ -15,6 +15,7 @@ from engine.api import (
     Isolation,
     LogConfig,
     OffsetAtTimestamp,
+    Origin,
     PendingAppend,
     ReadResult,
     RecordFilter,
@@ -25,20 +26,20 @@ from engine.commit.flusher import FLUSH_BEHIND_BYTES
 from engine.errors import (
     CorruptMessage,
     EngineError,
-    FencedLeaderEpoch,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     StorageError,
-    UnknownLeaderEpoch,
 )
-from engine.log_dirs.log_dir import LogDir, index_key
+from engine.log_dirs.log_dir import LogDir
 from engine.log_dirs.log_starts import Move, move_log_starts
+from engine.logs.checkpoints import key_of
 from engine.logs.log import Log
-from engine.logs.position import LogPosition
 from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment
-from engine.partitions.follower import Follower, Replicated, replicated_result
-from engine.partitions.leader import Leader, result_of
+from engine.logs.shortening import Shorter
+from engine.partitions.epoch_checks import check_leader_epoch, check_newer, diverging_end
+from engine.partitions.follower import Follower
+from engine.partitions.leader import Leader
 from engine.partitions.pending_acks import PendingAcks
 from engine.partitions.progress import Progress
 from engine.partitions.waiters import Watched
@@ -55,6 +56,7 @@ class Partition(Watched):
 
     __slots__ = (
         "_closed",
+        "_is_being_cut",
         "_now_ms",
         "_pending",
         "_reader",
@@ -72,27 +74,29 @@ class Partition(Watched):
         self.log = log
         self.log_dir = log_dir
         self.config = LogConfig()
-        self.progress = Progress(log.end)
+        confirmed, *ends = log.unconfirmed or [log.end]
+        self.progress = Progress(log.end, confirmed, ends, has_others=bool(log.unconfirmed))
+        log.unconfirmed = []
         self._pending = PendingAcks()
         self._role: Leader | Follower | None = None
         self._now_ms = now_ms
-        self._reader = LogReader(log, log_dir.reading, index_key(partition))
+        self._reader = LogReader(partition, log, log_dir.reading)
         self._closed: Callable[[], EngineError] | None = None
+        self._is_being_cut = False
 
     # Life
 
-    def lead(self, config: LogConfig, leader_epoch: int) -> None:
+    def lead(self, config: LogConfig, leader_epoch: int, in_sync: Collection[int] = ()) -> None:
         """Take over in an epoch acquired durably; between rounds. What was queued before is refused."""
-        known = self.log.epochs.latest
-        if leader_epoch < known or (leader_epoch == known != self.leader_epoch):  # an earlier incarnation had it (L3)
-            raise FencedLeaderEpoch(f"epoch {leader_epoch} of {self.partition.topic} is not newer than {known}")
+        check_newer(leader_epoch, self.log.epochs, self.leader_epoch, self.partition.topic)
         self.config = config
         self._index_keys()
         if isinstance(self._role, Leader) and leader_epoch == self._role.epoch:
             self._role.configure(config)
             return
         self._take_role(Leader(self.partition, leader_epoch, config, self.progress, self._pending, self._now_ms))
-        self.progress.lead(())
+        self.progress.has_others |= bool(in_sync)
+        self.progress.lead(in_sync)
         self.log.epochs.note(leader_epoch, self.log.end.offset)
 
     def follow(self, config: LogConfig, leader_epoch: int) -> None:
@@ -117,28 +121,36 @@ class Partition(Watched):
             self._pending.fail(error())
             self.announce_change()
 
-    def retreat(self, end: LogPosition) -> None:
+    def cut(self, shorter: Shorter) -> list[Segment]:
+        gone = self.log.cut(shorter)
+        self.progress.cut(self.log.end)
+        self._was_cut()
+        return gone
+
+    def reset(self, segment: Segment) -> list[Segment]:
+        gone = self.log.reset(segment)
+        self.progress.reset(self.log.end)
+        self._was_cut()
+        return gone
+
+    def _was_cut(self) -> None:
+        self._is_being_cut = True
         self.log_dir.keys.abandon(self._reader)
-        self.progress.cut(min(self.progress.written, end))
+        self._reader.segment_replaced(self.log.active)
+        if isinstance(self._role, Leader):
+            self.log.epochs.note(self._role.epoch, self.log.end.offset)
+        self._pending.fail(NotLeaderOrFollower("the log was truncated below it"), self.log.end.offset)
         self.announce_change()
 
-    def resume(self, log: Log) -> None:
-        log.has_spare = self.log.has_spare
-        self.log = log
-        self._reader = LogReader(log, self.log_dir.reading, index_key(self.partition))
+    def resume(self) -> None:
+        self._is_being_cut = False
         self._index_keys()
-        self.progress.cut(log.end)
-        log.epochs.note(self.leader_epoch, log.end.offset)
         self.announce_change()
 
     def segment_replaced(self, fresh: Segment) -> None:
         """It took the place of others in the log."""
         self._reader.segment_replaced(fresh)
         self._index_keys()
-
-    def expire_producers(self, before_ms: int) -> None:
-        """Forget producers that wrote nothing since."""
-        self.log.producers.expire(before_ms)
 
     # What callers see
 
@@ -175,29 +187,24 @@ class Partition(Watched):
         return self._closed is None and self.log.damaged_from is None
 
     def check_open(self) -> None:
-        """Raise what `close` was given."""
         if self._closed is not None:
             raise self._closed()
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        if current_leader_epoch == self.leader_epoch or current_leader_epoch == NO_EPOCH:
-            return
-        message = f"leader epoch is {self.leader_epoch}, not {current_leader_epoch}"
-        if current_leader_epoch < self.leader_epoch:
-            raise FencedLeaderEpoch(message)
-        raise UnknownLeaderEpoch(message)
+        check_leader_epoch(current_leader_epoch, self.leader_epoch)
 
-    def append(self, records: memoryview, *, acks: int, allow_zstd: bool = True, keyed: bool = False) -> PendingAppend:
+    def append(
+        self, records: memoryview, *, acks: int, allow_zstd: bool = True, origin: Origin = Origin.CLIENT
+    ) -> PendingAppend:
         role = self._role
         if not isinstance(role, Leader) or self._takes_no_appends:
             raise self._why_closed()
-        append = role.admit(self, records, acks=acks, allow_zstd=allow_zstd, keyed=keyed)
-        self._queue(append)
-        return append
+        return self._queued(role.admit(self, records, acks=acks, allow_zstd=allow_zstd, origin=origin))
 
     @property
     def _takes_no_appends(self) -> bool:
-        return self._closed is not None or self.log_dir.is_closing or self.log.damaged_from is not None
+        is_closing = self._closed is not None or self.log_dir.is_closing
+        return is_closing or self._is_being_cut or self.log.damaged_from is not None
 
     def replicate(self, records: memoryview, *, begins_segment: bool = False) -> PendingAppend:
         """As `append`, of a follower: what it fetched from its leader, unchanged; a segment begins where it did there.
@@ -207,16 +214,19 @@ class Partition(Watched):
         role = self._role
         if not isinstance(role, Follower) or self._takes_no_appends:
             raise self._why_closed()
-        append = role.admit(self, records, begins_segment=begins_segment)
-        self._queue(append)
-        return append
+        return self._queued(role.admit(self, records, begins_segment=begins_segment))
+
+    async def expect_gaps(self, below_offset: int) -> None:
+        """Before what a leader has compacted is replicated: a start has to know as well. Raises StorageError."""
+        await self.log_dir.commit_log.expect_gaps(key_of(self.partition), below_offset)
+        self.log.compacted_to = max(self.log.compacted_to, below_offset)
 
     def note_leader(self, high_watermark: int) -> None:
         """What the leader says that all replicas in sync have; of a follower."""
         if self.progress.follow(high_watermark):
             self.announce_change()
 
-    def _queue(self, append: Append) -> None:
+    def _queued(self, append: Append) -> Append:
         try:
             if self.log_dir.is_nearly_full:
                 raise StorageError(f"{self.log_dir.disk.path} is nearly full (disk.reject.ratio)")
@@ -227,12 +237,15 @@ class Partition(Watched):
         except EngineError:
             self.log.producers.turn_away(append.header)
             raise
+        return append
 
     def _why_closed(self) -> EngineError:
         if self._closed is not None:
             return self._closed()
         if self.log_dir.is_closing:
             return NotLeaderOrFollower("the broker is shutting down")
+        if self._is_being_cut:
+            return NotLeaderOrFollower("the log is being truncated")
         if self.log.damaged_from is None:
             return NotLeaderOrFollower(f"{self.partition.topic}-{self.partition.partition} is not led here")
         return StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
@@ -243,8 +256,9 @@ class Partition(Watched):
         try:
             found = self.log.read(offset, max_size_bytes, progress.high_watermark, at_least_one=at_least_one)
         except OSError as error:
-            self.log_dir.disk.fail(error)
-            raise StorageError(f"the log dir is offline: {error}") from error
+            if offset >= self.log.local_start_offset:  # below it nothing is on the disk
+                self.log_dir.disk.fail(error)
+            raise StorageError(f"offset {offset} cannot be read: {error}") from error
         return ReadResult(
             records=[] if found is None else [found],
             size_bytes=0 if found is None else found.size_bytes,
@@ -273,13 +287,10 @@ class Partition(Watched):
         return await self._reader.offset_for_timestamp(timestamp_ms, self.progress.high_watermark)
 
     def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
-        end = self.end_offset_for_epoch(last_epoch)
-        start = self.log.start_offset
-        if end.leader_epoch == NO_EPOCH or offset < start:
-            raise OffsetOutOfRange(f"offset {offset} of epoch {last_epoch} is below {start}, or of no epoch known here")
-        if end.leader_epoch == last_epoch and end.end_offset >= offset:
+        end = diverging_end(self.log, self.end_offset_for_epoch(last_epoch), offset, last_epoch)
+        if end is None:
             return None
-        return self.read(start, 0, isolation, at_least_one=False)._replace(diverging=end)
+        return self.read(self.log.start_offset, 0, isolation, at_least_one=False)._replace(diverging=end)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
         self.check_open()
@@ -304,8 +315,9 @@ class Partition(Watched):
     # What the group committer calls
 
     def stage(self, appends: list[Append]) -> PartitionRound | None:
-        if self._closed is not None or self._role is None:
+        if self._closed is not None or self._role is None or self._is_being_cut:
             for append in appends:
+                self.log.producers.turn_away(append.header)
                 append.settle(self._why_closed())
             return None
         return self._role.stage(self, self.log, appends)
@@ -360,12 +372,9 @@ class Partition(Watched):
             self.log_dir.keys.want(self._reader, self.progress.high_watermark)
 
     def _flush_later(self) -> None:
-        if self.log.unflushed_bytes >= FLUSH_BEHIND_BYTES:
-            self.log_dir.commit_log.flusher.flush_by(self.log, trio.current_time())
-        elif self.config.flush_interval_ms < NEVER_MS:
-            self.log_dir.commit_log.flusher.flush_by(
-                self.log, trio.current_time() + self.config.flush_interval_ms / 1000
-            )
+        interval_ms = 0 if self.log.unflushed_bytes >= FLUSH_BEHIND_BYTES else self.config.flush_interval_ms
+        if interval_ms < NEVER_MS:
+            self.log_dir.commit_log.flusher.flush_by(self.log, trio.current_time() + interval_ms / 1000)
 
     def _answer(self, part: PartitionRound) -> None:
         if self._closed is not None:
@@ -374,10 +383,7 @@ class Partition(Watched):
             return
         start_offset, high_watermark = self.log.start_offset, self.progress.high_watermark.offset
         for append in part.appends:
-            if isinstance(append, Replicated):
-                append.settle(replicated_result(append, start_offset))
-                continue
-            result = result_of(append.header, start_offset)
+            result = append.result(start_offset)
             if append.wants_all and result.last_offset >= high_watermark:
                 self._pending.add(append, result)
             else:

@@ -56,12 +56,9 @@ class PendingAcks:
 
     def fail(self, error: EngineError, from_offset: int = 0) -> None:
         """Those that wait for what is, or was, at or above an offset."""
-        kept, failed = list[_Waiting](), list[_Waiting]()
-        for one in (*self._appends, *self._duplicates):
-            (failed if one.end_offset > from_offset else kept).append(one)
-        kept_appends = [one for one in self._appends if one.end_offset <= from_offset]
+        failed = [one for one in (*self._appends, *self._duplicates) if one.end_offset > from_offset]
+        self._appends = deque(one for one in self._appends if one.end_offset <= from_offset)
         self._duplicates = [one for one in self._duplicates if one.end_offset <= from_offset]
-        self._appends = deque(kept_appends)
         for one in failed:
             one.append.settle(error)
 

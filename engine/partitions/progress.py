@@ -73,6 +73,12 @@ class Progress:
         if self._unstable_from is not None and self._unstable_from.offset >= end.offset:
             self._unstable_from = None
 
+    def reset(self, position: LogPosition) -> None:
+        """The log begins and ends there now: nothing of it can be missing anywhere."""
+        self.written = self.durable = self.high_watermark = self.last_stable = position
+        self._ends.clear()
+        self._unstable_from = None
+
     def hold_stable(self, first_unstable: LogPosition | None) -> None:
         """The first batch of a transaction that is not over, if there is one: nothing from there on is stable."""
         self._unstable_from = first_unstable

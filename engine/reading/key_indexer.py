@@ -69,12 +69,14 @@ class KeyIndexer:
             return False
         segment = log.segment_of(offset)
         part = await reader.part_from(segment, offset, limit)
-        if segment not in log.segments:
-            return False  # the log was let go of meanwhile
+        if not log.has(segment):
+            return bool(log.segments)  # replaced meanwhile, or the log was let go of
         if segment is log.active and part.end - (0 if part.start is None else part.start[1]) < TAIL_BYTES:
             return False
-        found = await reader.run(segment, partial(collect_keys, reader.filesystem, part, offset))
-        if found is None or segment not in log.segments or self._at_work is not reader:
+        found = await reader.run(segment, partial(collect_keys, part, offset))
+        if self._at_work is not reader:
             return False
+        if found is None or not log.has(segment):
+            return bool(log.segments)
         places = [(segment.base_offset, *one) for one in found.places]
         return await self._index.add_keys(reader.index_key, places, covered_to, found.end_offset)

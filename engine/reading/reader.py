@@ -12,18 +12,20 @@ from typing import TypeVar
 
 import trio
 
-from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, OffsetAtTimestamp, OffsetSpec
+from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, OffsetAtTimestamp, OffsetSpec, TopicPartition
 from engine.commit.commit_log import CommitLog
-from engine.errors import CorruptMessage, UnreadableMessage
+from engine.errors import CorruptMessage, EngineError, StorageError, UnreadableMessage
 from engine.files.disk import Disk
-from engine.files.filesystem import FileSystem
 from engine.index.keeper import IndexKeeper
+from engine.index.rows import partition_key
+from engine.logs.chunk import Chunk
 from engine.logs.loading import Loaded, Part, TimestampFound, greatest_timestamp, load, search_timestamp
-from engine.logs.log import Chunk, Log
+from engine.logs.log import Log
 from engine.logs.position import LogPosition
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.segment import Segment
 from engine.logs.sparse_index import Entry, SparseIndex
+from engine.reading.tier import SegmentTier
 
 NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
 
@@ -38,20 +40,22 @@ class ReadingParts:
     commit_log: CommitLog
     index: IndexKeeper
     caches: SegmentCaches
+    tier: SegmentTier
     on_problem: Callable[[str], None]
 
 
 class LogReader:
     """Implements `engine.logs.recently_used.SegmentHolder`. `index_key`: what the stored index calls the partition."""
 
-    __slots__ = ("_caches", "_disk", "_parts", "_reported", "index_key", "log")
+    __slots__ = ("_caches", "_disk", "_partition", "_parts", "_reported", "index_key", "log")
 
-    def __init__(self, log: Log, parts: ReadingParts, index_key: bytes) -> None:
+    def __init__(self, partition: TopicPartition, log: Log, parts: ReadingParts) -> None:
         self.log = log
         self._parts = parts
         self._disk = parts.disk
         self._caches = parts.caches
-        self.index_key = index_key
+        self._partition = partition
+        self.index_key = partition_key(partition.topic_id, partition.partition)
         self._reported: set[int] = set()
         self._use_files(log.segments)
         self._keep_indexes(log.segments)
@@ -72,7 +76,7 @@ class LogReader:
 
     def segment_replaced(self, fresh: Segment) -> None:
         """It took the place of others."""
-        self._caches.files.use(self, fresh)
+        self._use_files([fresh])
         self._keep_indexes([fresh])
 
     def _use_files(self, segments: Sequence[Segment]) -> None:
@@ -111,8 +115,8 @@ class LogReader:
         """Make the next read at `offset` find what it needs. CorruptMessage: the batch there is damaged."""
         segment = self.log.segment_of(offset)
         part = await self.part_from(segment, offset, limit)
-        loaded = await self.run(segment, partial(load, self._disk.filesystem, part, offset, max_size_bytes))
-        if loaded is not None and segment in self.log.segments:
+        loaded = await self.run(segment, partial(load, part, offset, max_size_bytes))
+        if loaded is not None and self.log.has(segment):
             await self._keep(segment, offset, loaded)
 
     async def _keep(self, segment: Segment, offset: int, loaded: Loaded) -> None:
@@ -136,10 +140,14 @@ class LogReader:
         if timestamp_ms == OffsetSpec.LATEST:
             return OffsetAtTimestamp(limit.offset, NO_TIMESTAMP_MS, epochs.latest)
         if timestamp_ms in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
-            start = self.log.start_offset
+            log = self.log
+            start = log.start_offset if timestamp_ms == OffsetSpec.EARLIEST else log.local_start_offset
             return OffsetAtTimestamp(start, NO_TIMESTAMP_MS, epochs.epoch_of(start))
         if timestamp_ms == OffsetSpec.LATEST_TIERED:
-            return NOT_FOUND
+            tiered_to = self.log.tiered_to or 0
+            if tiered_to <= self.log.start_offset:
+                return NOT_FOUND
+            return OffsetAtTimestamp(tiered_to - 1, NO_TIMESTAMP_MS, epochs.epoch_of(tiered_to - 1))
         if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
             timestamp_ms = await self.undisturbed(partial(self._greatest_timestamp, limit))
         if timestamp_ms < 0:
@@ -153,9 +161,9 @@ class LogReader:
             if _start_for_timestamp(segment, timestamp_ms) is None:
                 await self._complete_index(segment)
             part = self._part(segment, _start_for_timestamp(segment, timestamp_ms), limit)
-            job = partial(search_timestamp, self._disk.filesystem, part, timestamp_ms, self.log.start_offset)
+            job = partial(search_timestamp, part, timestamp_ms, self.log.start_offset)
             searched = await self.run(segment, job)
-            if searched is not None and searched.is_index_wrong and segment in self.log.segments:
+            if searched is not None and searched.is_index_wrong and self.log.has(segment):
                 await self.distrust_index(segment)
             if searched is not None and searched.found is not None:
                 return searched.found
@@ -166,14 +174,14 @@ class LogReader:
 
         Known as records come; what a moved log start, or compaction, took away makes it look at the rest.
         """
-        if not self.log.start_offset and not self.log.compacted_to:
+        if not self.log.local_start_offset and not self.log.compacted_to:
             return limit.max_timestamp_ms
         start_offset, greatest_ms = self.log.start_offset, NO_TIMESTAMP_MS
         for segment in self.log.may_hold(NO_TIMESTAMP_MS, limit):
             if segment.base_offset >= start_offset and segment.base_offset != limit.segment_base_offset:
                 greatest_ms = max(greatest_ms, segment.max_timestamp_ms)
             else:
-                job = partial(greatest_timestamp, self.filesystem, self._part(segment, None, limit), start_offset)
+                job = partial(greatest_timestamp, self._part(segment, None, limit), start_offset)
                 found_ms = await self.run(segment, job)
                 greatest_ms = greatest_ms if found_ms is None else max(greatest_ms, found_ms)
         return greatest_ms
@@ -186,10 +194,6 @@ class LogReader:
             if self.log.replacements == before:
                 return found
 
-    @property
-    def filesystem(self) -> FileSystem:
-        return self._disk.filesystem
-
     async def part_from(self, segment: Segment, offset: int, limit: LogPosition) -> Part:
         """The segment below `limit`, to be looked at from the batch that holds `offset`."""
         if segment.start_for_offset(offset) is None:
@@ -199,8 +203,12 @@ class LogReader:
     def _part(self, segment: Segment, start: tuple[int, int] | None, limit: LogPosition) -> Part:
         log, base_offset = self.log, segment.base_offset
         epochs = log.epochs.below(segment.end_offset)
-        path, end = log.path_of(base_offset), log.end_in(segment, limit)
-        return Part(path, segment.file, base_offset, end, start, epochs, log.compacted_to)
+        end = log.end_in(segment, limit)
+        if segment.is_cold:
+            opener = partial(self._parts.tier.open, self._partition, base_offset)
+        else:
+            opener = partial(self._disk.filesystem.open, log.path_of(base_offset))
+        return Part(opener, segment.file, base_offset, end, start, epochs, log.compacted_to)
 
     async def _complete_index(self, segment: Segment) -> None:
         """From the stored index, as far as it knows."""
@@ -209,7 +217,7 @@ class LogReader:
             self._complete(segment, entries)
 
     def _complete(self, segment: Segment, entries: Sequence[Entry]) -> None:
-        if segment not in self.log.segments:
+        if not self.log.has(segment):
             return  # it was let go of meanwhile
         known = SparseIndex(segment.size_bytes) if segment.index is None else segment.index
         segment.index = known.completed(entries)
@@ -219,16 +227,19 @@ class LogReader:
         """What is stored of it was wrong."""
         segment.index = None
         segment.marks.clear()
-        await self._parts.index.distrust(f"an entry of {self.log.path_of(segment.base_offset)} was wrong")
+        await self._parts.index.distrust(f"an entry of {self._name_of(segment)} was wrong")
 
     async def run(self, segment: Segment, job: Callable[[], T]) -> T | None:
-        """On a worker; None when the segment is no more, or the job says so. CorruptMessage, reported once."""
+        """On a worker; None when the segment is no more, or the job says so. What goes wrong with a remote tier never
+        reaches the disk. CorruptMessage, reported once; StorageError.
+        """
         if segment.is_condemned:
-            raise CorruptMessage(f"{self.log.path_of(segment.base_offset)} was found damaged")
+            raise CorruptMessage(f"{self._name_of(segment)} was found damaged")
+        source = self._parts.tier if segment.is_cold else self._disk
         try:
-            found = await self._disk.run(partial(_unless_deleted, job))
+            found = await source.run(partial(_unless_deleted, job))
             if found is None and await self.is_there(segment):
-                raise CorruptMessage("the file is gone")
+                raise self._gone(segment)
         except CorruptMessage as error:
             if not await self.is_there(segment):
                 return None  # its epochs are forgotten with it: nothing in it looks right any more
@@ -237,14 +248,24 @@ class LogReader:
                 segment.is_condemned = True  # to ask the disk again and again would take it from others
             if segment.base_offset not in self._reported:
                 self._reported.add(segment.base_offset)
-                self._parts.on_problem(f"{self.log.path_of(segment.base_offset)} is damaged: {error}")
+                self._parts.on_problem(f"{self._name_of(segment)} is damaged: {error}")
             raise
         return found
+
+    def _name_of(self, segment: Segment) -> str:
+        """For an operator."""
+        return self.log.path_of(segment.base_offset) + (", in the remote tier," if segment.is_cold else "")
+
+    def _gone(self, segment: Segment) -> EngineError:
+        """A tier may have got another one in its place, and will say so."""
+        if segment.is_cold:
+            return StorageError(f"{self._name_of(segment)} is gone")
+        return CorruptMessage("the file is gone")
 
     async def is_there(self, segment: Segment) -> bool:
         """Not if it is being replaced just now: its name belongs to another file then, or to none."""
         await self._parts.commit_log.replaced()
-        return segment in self.log.segments
+        return self.log.has(segment)
 
 
 def _start_for_timestamp(segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from engine.api import FoundRecord, FoundRecords, ReadableFile, RecordFilter
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader, Record, decode_record, get_varint, parse_header, varint
 from engine.errors import CorruptMessage
-from engine.files.filesystem import FileSystem
 from engine.index.keeper import IndexKeeper
 from engine.index.keys import hash_of
 from engine.logs.loading import Part, body_of, position_of, records_of
@@ -60,10 +59,10 @@ async def _find_in(
     part = await reader.part_from(segment, ask.offset, limit)
     covered_to, places = await _places(index, reader, segment, ask, part)
     if covered_to > ask.offset:
-        job = partial(_verify, reader.filesystem, part, places, ask._replace(end_offset=covered_to))
+        job = partial(_verify, part, places, ask._replace(end_offset=covered_to))
     else:
         late = None if segment.index is None else segment.index.before_timestamp(ask.wanted.from_ms)
-        job = partial(_scan, reader.filesystem, part, late, ask)
+        job = partial(_scan, part, late, ask)
     try:
         found = await reader.run(segment, job)
     except _IndexIsWrong:
@@ -89,15 +88,15 @@ async def _places(
     return covered_to, [place for place in places if place[0] < covered_to]
 
 
-def _verify(filesystem: FileSystem, part: Part, places: Sequence[tuple[int, int]], ask: _Ask) -> FoundRecords:
+def _verify(part: Part, places: Sequence[tuple[int, int]], ask: _Ask) -> FoundRecords:
     """In the batches at these places, and in no others."""
-    file = part.opened(filesystem)
+    file = part.opened()
     return _collect(file, _batches_at(file, part, places), ask)
 
 
-def _scan(filesystem: FileSystem, part: Part, late: tuple[int, int] | None, ask: _Ask) -> FoundRecords:
+def _scan(part: Part, late: tuple[int, int] | None, ask: _Ask) -> FoundRecords:
     """In every batch; `late` is a place before which no record is late enough."""
-    file = part.opened(filesystem)
+    file = part.opened()
     position = position_of(file, part, ask.offset)
     if late is not None and late[1] > position:
         with suppress(CorruptMessage):  # an index that is wrong: all that is lost is a shorter way

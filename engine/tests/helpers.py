@@ -30,6 +30,7 @@ from engine.files.twin import MemoryFileSystem, TwinPool, begin_sync
 from engine.index.store import LevelDbStore
 from engine.index.twin import MemoryIndex
 from engine.options import StoreOptions, StoreWorld
+from engine.reading.tier import NoTier, SegmentTier
 from engine.store import SegmentStore
 
 T = TypeVar("T")
@@ -158,13 +159,15 @@ async def running(
     fatal: list[str] | None = None,
     problems: list[str] | None = None,
     clock: Callable[[], int] = lambda: NOW_MS,
+    tier: SegmentTier | None = None,
 ) -> AsyncIterator[SegmentStore]:
     """A store that serves within the block; leaving it without `close` is a crash of the process."""
     fatal = [] if fatal is None else fatal
     problems = [] if problems is None else problems
     random = Random(1)
     index = partial(MemoryIndex, filesystem) if isinstance(filesystem, MemoryFileSystem) else LevelDbStore
-    world = StoreWorld(filesystem, index, pool or _pool_for(filesystem), random, clock, fatal.append, problems.append)
+    pool, tier = pool or _pool_for(filesystem), tier or NoTier()
+    world = StoreWorld(filesystem, index, pool, random, clock, fatal.append, problems.append, tier)
     store = SegmentStore(store_options or options(), world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

@@ -1,5 +1,7 @@
 """What the twin of the stored index holds, compared with a walk over the segments."""
 
+from collections.abc import Collection
+
 from engine.files.twin import MemoryFileSystem
 from engine.index.rows import following, partition_key, read_entry, read_offset, read_summary, segment_key
 from engine.index.store import KeyValue
@@ -33,13 +35,19 @@ def check_entries(filesystem: MemoryFileSystem, name: str, stored_entries: list[
     assert not by_offset, "no such batches"
 
 
-def check_index_equals_walk(filesystem: MemoryFileSystem, *, with_last_summary: bool) -> None:
+def check_index_equals_walk(
+    filesystem: MemoryFileSystem, *, with_last_summary: bool, cold: Collection[int] = (), local_start: int = 0
+) -> None:
+    """`cold` segments have no files, and count all the same; others of before the local start may."""
     names = [name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
     summaries = {read_offset(key): read_summary(value) for key, value in stored(filesystem, b"s" + KEY)}
     needed = [name for name in names if filesystem.size(f"/data/orders-0/{name}")]  # an empty segment may have none
     bases = {name: int(name.removesuffix(".log")) for name in names}
     assert {bases[name] for name in needed[: None if with_last_summary else -1]} <= summaries.keys()
-    assert summaries.keys() <= {*bases.values()} - (set() if with_last_summary else {bases[names[-1]]})
+    assert summaries.keys() <= ({base for base in summaries if base < local_start} | {*bases.values()}) - (
+        set() if with_last_summary else {bases[names[-1]]}
+    )
+    assert summaries.keys() >= {*cold}
     for name, base in bases.items():
         found = [read_entry(key, value) for key, value in stored(filesystem, segment_key(b"e", KEY, base))]
         check_entries(filesystem, name, found)

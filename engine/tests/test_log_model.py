@@ -21,8 +21,10 @@ from engine.api import FlushPolicy, Isolation, LogConfig, OffsetSpec, PendingApp
 from engine.batches.batch import parse_header
 from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_dirs.local_starts import move_local_start
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
+from engine.tests.fake_tier import FakeTier
 from engine.tests.helpers import (
     NO_JOURNAL,
     NOW_MS,
@@ -76,6 +78,7 @@ class LogMachine(RuleBasedStateMachine):
         self.life = AsyncExitStack()
         self.problems: list[str] = []
         self.pool = HeldPool()
+        self.tier = FakeTier()
         self.store: SegmentStore
         self.log: Partition
 
@@ -106,7 +109,8 @@ class LogMachine(RuleBasedStateMachine):
     ) -> None:
         config = LogConfig(
             segment_size_bytes=segment_size_bytes,
-            segment_age_ms=segment_age_ms,
+            # What is large is looked at for its keys, and comes in rounds of its own.
+            segment_age_ms=1 << 40 if index_keys else segment_age_ms,
             retention_ms=retention_ms,
             retention_size_bytes=retention_size_bytes,
             flush_policy=flush_policy,
@@ -128,7 +132,7 @@ class LogMachine(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         self.pool = HeldPool()
-        life = running(self.filesystem, self.options, pool=self.pool, problems=self.problems)
+        life = running(self.filesystem, self.options, pool=self.pool, problems=self.problems, tier=self.tier)
         self.store = await self.life.enter_async_context(life)
         await self._lead()
 
@@ -185,6 +189,7 @@ class LogMachine(RuleBasedStateMachine):
         model, offset = self.model, where % (self.model.end + 2)
         if cold:
             self.filesystem.drop_cache()
+            self.tier.forget()
 
         async def run() -> ReadResult:
             for _ in range(LOADS_MAX):
@@ -241,12 +246,13 @@ class LogMachine(RuleBasedStateMachine):
     def truncate(self, where: int) -> None:
         offset = where % (self.model.end + 1)
         holding = next((batch for batch in self.model.batches if batch.next_offset > offset), None)
-        if holding is not None and (offset < self.model.start or holding.base_offset < self.model.start):
+        first_offset = max(self.model.start, self.log.log.local_start_offset)
+        if holding is not None and (offset < first_offset or holding.base_offset < self.model.start):
             with pytest.raises(OffsetOutOfRange):
-                self.loop.run(lambda: self.store.truncate_partition(ORDERS, offset))
+                self.loop.run(lambda: self.store.truncate_partition(ORDERS, offset, below_sealed=True))
             return
         self.model.truncate(offset)
-        assert self.loop.run(lambda: self.store.truncate_partition(ORDERS, offset)) == self.model.end
+        assert self.loop.run(lambda: self.store.truncate_partition(ORDERS, offset, below_sealed=True)) == self.model.end
 
     @rule(after_ms=st.integers(0, 6000))
     def retain(self, after_ms: int) -> None:
@@ -254,6 +260,16 @@ class LogMachine(RuleBasedStateMachine):
         self.model.retain(now_ms)
         keeper = RetentionKeeper(self.log.log_dir, RetentionOptions(), lambda: now_ms)
         self.loop.run(keeper.check)
+
+    @rule(which=st.integers(0, 3))
+    def drop_files(self, which: int) -> None:
+        """Of what is in a remote tier: nobody who reads may see a difference."""
+        tiered_to = self.tier.upload(self.filesystem, self.log)
+        finished = [one.end_offset for one in self.log.log.finished_below(tiered_to)]
+        if finished:
+            offset = finished[which % len(finished)]
+            self.loop.run(lambda: move_local_start(self.log.log_dir, self.log, offset))
+            assert self.log.log.local_start_offset == max(offset, self.model.start)
 
     # What else happens
 
@@ -268,9 +284,11 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         async def run() -> None:
+            cold, local_start = self.log.log.cold.segments, self.log.log.cold.local_start_offset
+            bases = [one.base_offset for one in cold]
             await self.store.close()
             await self.life.aclose()
-            check_index_equals_walk(self.filesystem, with_last_summary=True)
+            check_index_equals_walk(self.filesystem, with_last_summary=True, cold=bases, local_start=local_start)
             await self._open()
 
         self.loop.run(run)
@@ -314,7 +332,7 @@ class LogMachine(RuleBasedStateMachine):
         assert len(kept) >= sure, "an acknowledged batch is lost"
         self.model.batches = kept
         rolled = [base for base in self.model.segments if base < end or base == self.model.segments[0]]
-        found = [segment.base_offset for segment in self.log.log.segments]
+        found = [segment.base_offset for segment in self.log.log.all_segments]
         assert found in (self.model.opened(rolled), self.model.opened([*rolled, end]))
         self.model.segments = found
 
@@ -332,7 +350,10 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "model"))
     def segments(self) -> None:
         names = [name for name in self.filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
-        assert [int(name.removesuffix(".log")) for name in names] == self.model.segments
+        files = [int(name.removesuffix(".log")) for name in names]
+        cold = [segment.base_offset for segment in self.log.log.cold.segments]
+        assert [*cold, *files] == self.model.segments
+        assert files[0] >= self.log.log.cold.local_start_offset
         spare = [self.filesystem.allocated_bytes(f"/data/orders-0/{name}") for name in names[:-1]]
         assert not any(spare), "only the active segment has more space than it needs"
 

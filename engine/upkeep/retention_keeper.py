@@ -12,8 +12,9 @@ from functools import partial
 import trio
 
 from engine.api import NO_TIMESTAMP_MS
-from engine.errors import StorageError
+from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
 from engine.files.filesystem import FileSystem, Usage
+from engine.log_dirs.local_starts import move_local_start
 from engine.log_dirs.log_dir import LogDir, Resident
 from engine.log_dirs.log_starts import Move, move_log_starts, roll
 from engine.logs.log import Log
@@ -45,6 +46,7 @@ class RetentionKeeper:
         self._log_dir = log_dir
         self._options = options
         self._now_ms = now_ms
+        self._stuck: set[Resident] = set()  # their files cannot go, for now
 
     async def serve(self) -> None:
         """Look at all partitions now and then, until cancelled or the log dir is lost."""
@@ -59,12 +61,13 @@ class RetentionKeeper:
 
     async def check(self) -> None:
         """All partitions, once."""
+        self._stuck.clear()  # they may have gone on
         moves: list[Move] = []
         for number, resident in enumerate(list(self._log_dir.partitions.values())):
             if number % TURN == 0:
                 await trio.lowlevel.checkpoint()
             if resident.is_sound:
-                with suppress(StorageError):  # no space for the segment that is to come: the next time
+                with suppress(StorageError):  # no space for the next segment, or cold ones are not known: the next time
                     moves += await self._due(resident)
             if len(moves) >= MOVED_TOGETHER_MAX:
                 await self._move(moves)
@@ -86,8 +89,11 @@ class RetentionKeeper:
             return []
         return [Move(resident, end_offset, reasons)]
 
-    async def _seen(self, log: Log) -> list[OldSegment]:
-        """The segments of a log. Only of those whose records have no timestamps the files are asked."""
+    async def _seen(self, log: Log, *, with_cold: bool = True) -> list[OldSegment]:
+        """The segments of a log. Only of those whose records have no timestamps the files are asked; cold ones stay.
+
+        Raises StorageError.
+        """
         untimed = [
             one.base_offset for one in log.segments if one.size_bytes and one.max_timestamp_ms == NO_TIMESTAMP_MS
         ]
@@ -96,14 +102,15 @@ class RetentionKeeper:
             written_ms = await self._log_dir.disk.run(partial(_written_ms, self._log_dir.disk.filesystem, log, untimed))
         if not log.segments:
             return []  # deleted meanwhile
-        ends = [*(one.base_offset for one in log.segments[1:]), log.end.offset]
+        segments = log.all_segments if with_cold else log.segments
+        ends = [*(one.base_offset for one in segments[1:]), log.end.offset]
         return [
             OldSegment(
                 end_offset,
                 one.size_bytes,
                 one.max_timestamp_ms if one.max_timestamp_ms >= 0 else written_ms.get(one.base_offset, JUST_NOW_MS),
             )
-            for one, end_offset in zip(log.segments, ends, strict=True)
+            for one, end_offset in zip(segments, ends, strict=True)
         ]
 
     # Space
@@ -133,25 +140,47 @@ class RetentionKeeper:
         wanted_bytes = usage.used_bytes - int(whole_bytes * ratio) - log_dir.deleter.size_bytes
         if wanted_bytes <= 0:
             return
-        residents = [one for one in log_dir.partitions.values() if one.is_sound and may_make_room(one.config)]
+        residents = [
+            one
+            for one in log_dir.partitions.values()
+            if one.is_sound and may_make_room(one.config) and one not in self._stuck
+        ]
         finished = []
         for number, one in enumerate(residents):
             if number % TURN == 0:
                 await trio.lowlevel.checkpoint()
-            segments = await self._seen(one.log)
-            finished.append([each for each in segments[:-1] if each.end_offset <= one.high_watermark])
+            segments = await self._seen(one.log, with_cold=False)
+            limit = one.high_watermark if one.log.tiered_to is None else min(one.high_watermark, one.log.tiered_to)
+            finished.append([each for each in segments[:-1] if each.end_offset <= limit])
         given = to_make_room(finished, wanted_bytes)
         moves = [
             Move(one, segments[count - 1].end_offset, [Reason.SPACE] * count)
             for one, segments, count in zip(residents, finished, given, strict=True)
             if count
         ]
-        for start in range(0, len(moves), MOVED_TOGETHER_MAX):
-            await move_log_starts(log_dir, moves[start : start + MOVED_TOGETHER_MAX])
-        if moves:
-            what = f"{sum(given)} segments of {len(moves)} partitions were removed before their time"
-            how_full = f"{usage.ratio:.1%} full (disk.max.used.ratio is {ratio})"
-            log_dir.on_problem(f"{log_dir.disk.path} is {how_full}: {what}")
+        lost = [one for one in moves if one.resident.log.tiered_to is None]
+        local = await self._drop_files([one for one in moves if one.resident.log.tiered_to is not None])
+        for start in range(0, len(lost), MOVED_TOGETHER_MAX):
+            await move_log_starts(log_dir, lost[start : start + MOVED_TOGETHER_MAX])
+        how_full = f"{log_dir.disk.path} is {usage.ratio:.1%} full (disk.max.used.ratio is {ratio})"
+        for done, what in ((lost, "removed before their time"), (local, "left to the remote tier before their time")):
+            if done:
+                count = sum(len(one.reasons) for one in done)
+                log_dir.on_problem(f"{how_full}: {count} segments of {len(done)} partitions were {what}")
+
+    async def _drop_files(self, moves: Sequence[Move]) -> list[Move]:
+        """Of logs in a remote tier, which has them, too; returns what was done. Others are not kept waiting by one."""
+        done = []
+        for one in moves:
+            try:
+                await move_local_start(self._log_dir, one.resident, one.offset)
+                done.append(one)
+            except CorruptMessage as error:
+                self._stuck.add(one.resident)
+                self._log_dir.on_problem(f"files stay although the disk is full: {error}")
+            except (OffsetOutOfRange, StorageError):
+                continue  # it has changed meanwhile: the next time
+        return done
 
 
 def _written_ms(filesystem: FileSystem, log: Log, base_offsets: Sequence[int]) -> dict[int, int]:

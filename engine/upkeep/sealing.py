@@ -115,11 +115,12 @@ class Sealer:
     async def _read(self, resident: Resident, segment: Segment) -> Tally | None:
         """All of it, checked; None when something is wrong with it."""
         log, filesystem, end = resident.log, self._log_dir.disk.filesystem, segment.size_bytes
-        path, epochs = log.path_of(segment.base_offset), log.epochs.below(segment.end_offset)
-        part, position = Part(path, None, segment.base_offset, end, None, epochs, log.compacted_to), 0
-        tally = Tally()
+        opener = partial(_open, filesystem, log.path_of(segment.base_offset))
+        epochs = log.epochs.below(segment.end_offset)
+        part = Part(opener, None, segment.base_offset, end, None, epochs, log.compacted_to)
+        tally, position = Tally(), 0
         try:
-            file = await self._run(resident, segment, partial(_open, filesystem, path))
+            file = await self._run(resident, segment, part.open)
             while position < end:
                 before = position
                 job = partial(check, file, Located(position, 0), part, SLICE_BYTES, tally.add)

@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from coordinator.state_log import StateLogFailed, StateRecord, StateSlice
-from engine.api import NO_EPOCH, Isolation, PartitionLog, PartitionStore, PendingAppend, TopicPartition
+from engine.api import NO_EPOCH, Isolation, Origin, PartitionLog, PartitionStore, PendingAppend, TopicPartition
 from engine.batches.batch import (
     HEADER_SIZE_BYTES,
     RECORD_OVERHEAD_MAX_BYTES,
@@ -118,7 +118,7 @@ class EngineStateLog:
         self._check()
         batch = memoryview(build_plain_batch(records, now_ms))
         with _failures:
-            self._last = self._log.append(batch, acks=_ACKS_ALL, keyed=True)
+            self._last = self._log.append(batch, acks=_ACKS_ALL, origin=Origin.COORDINATOR)
         return _Write(self._last)
 
     async def end(self) -> None:

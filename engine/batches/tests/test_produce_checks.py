@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from crc32c import crc32c
 
+from engine.api import Origin
 from engine.batches.batch import BatchHeader, Codec
 from engine.batches.produce_checks import ProduceLimits, _beyond_doubt, _checked, check_produced
 from engine.errors import (
@@ -31,6 +32,25 @@ LIMITS = ProduceLimits(
 
 def check(batch: bytes | bytearray, *, limits: ProduceLimits = LIMITS, allow_zstd: bool = True) -> BatchHeader:
     return check_produced(memoryview(batch), limits, NOW_MS, allow_zstd=allow_zstd)
+
+
+CONTROL, TRANSACTIONAL = 1 << 5, 1 << 4
+
+
+@pytest.mark.parametrize("attributes", [CONTROL, TRANSACTIONAL, CONTROL | TRANSACTIONAL])
+def test_a_coordinator_may_mean_what_a_client_may_not(attributes: int) -> None:
+    batch = one(attributes=attributes, producer_id=5, producer_epoch=0, base_sequence=-1)
+    with pytest.raises((InvalidRecord, InvalidTxnState)):
+        check(batch)
+    header = check_produced(memoryview(batch), LIMITS, NOW_MS, allow_zstd=True, origin=Origin.COORDINATOR)
+    assert (header.is_control, header.is_transactional) == (
+        bool(attributes & CONTROL),
+        bool(attributes & TRANSACTIONAL),
+    )
+    broken = bytearray(batch)
+    broken[-1] ^= 1
+    with pytest.raises(CorruptMessage):
+        check_produced(memoryview(broken), LIMITS, NOW_MS, allow_zstd=True, origin=Origin.COORDINATOR)
 
 
 def test_a_valid_batch_passes() -> None:
@@ -136,6 +156,6 @@ def test_one_look_finds_right_only_what_the_checks_find_right() -> None:
         header = _beyond_doubt(view, limits, NOW_MS, Codec.ZSTD if allow_zstd else Codec.LZ4)
         if header is not None:
             passed += 1
-            assert header == _checked(view, limits, NOW_MS, allow_zstd=allow_zstd)
+            assert header == _checked(view, limits, NOW_MS, allow_zstd=allow_zstd, is_client=True)
     assert passed > 1000
     assert _beyond_doubt(memoryview(one()), LIMITS, NOW_MS, Codec.LZ4) is not None

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from engine.api import CompressionType, Isolation, LogConfig
+from engine.api import CompressionType, Isolation, LogConfig, Origin
 from engine.batches.batch import Codec, Record, build_batch, parse_header, seal_batch
 from engine.batches.record_checks import ERRORS_MAX, LOOKED_AT_ONCE_MAX
 from engine.errors import CorruptMessage, EngineError, InvalidRecord, RecordsRefused
@@ -116,13 +116,13 @@ async def test_other_topics_take_what_comes() -> None:
 async def test_nobody_looks_for_keys_where_the_caller_made_the_batch(count: int) -> None:
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store, KEYED)
-        assert (await log.append(of_keys(*[None] * count), acks=-1, keyed=True).wait()).base_offset == 0
+        assert (await log.append(of_keys(*[None] * count), acks=-1, origin=Origin.COORDINATOR).wait()).base_offset == 0
 
 
 async def test_it_is_compressed_as_its_topic_is() -> None:
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store, dataclasses.replace(KEYED, compression_type=CompressionType.LZ4))
-        assert (await log.append(of_keys(b"a", b"b"), acks=-1, keyed=True).wait()).base_offset == 0
+        assert (await log.append(of_keys(b"a", b"b"), acks=-1, origin=Origin.COORDINATOR).wait()).base_offset == 0
         found = log.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
         part = found.records[0]
         assert parse_header(part.file.read_at(part.position, part.size_bytes)).codec_id == Codec.LZ4

@@ -217,6 +217,23 @@ async def test_little_is_written_together_behind_the_sync_in_flight() -> None:
         assert offsets(pending) == [0, 1, 2, 3]
 
 
+async def test_whatever_came_while_one_sync_was_in_flight_is_durable_with_the_next() -> None:
+    pool = SlowSyncs()
+    async with running(MemoryFileSystem(), pool=pool) as store:
+        log = await open_orders(store)
+        pool.is_slow = True
+        pending = [log.append(memoryview(batch(b"x")), acks=-1)]
+        await begun(pool, 1)
+        for value in (LARGE, b"little, behind what was written beside the sync"):
+            pending.append(log.append(memoryview(batch(value)), acks=-1))
+            await trio.testing.wait_all_tasks_blocked()
+        assert log.log_end_offset == 2
+        for number in range(2):
+            pool.begun[number].tell()
+            await trio.testing.wait_all_tasks_blocked()
+        assert offsets(pending) == [0, 1, 2]
+
+
 async def test_what_waits_for_no_sync_does_not_wait_for_that_of_others() -> None:
     pool = SlowSyncs()
     async with running(MemoryFileSystem(), pool=pool) as store:

@@ -5,6 +5,7 @@ import random
 
 import pytest
 import trio
+from crc32c import crc32c
 
 from engine.api import FlushPolicy, Isolation, LogConfig, PartitionLog, TopicPartition
 from engine.commit.journal_format import (
@@ -365,7 +366,7 @@ async def test_j2_a_barrier_that_a_killed_process_did_not_sync_is_synced_before_
             await trio.sleep(5 if number == 0 else 0)
         whole = list((await read_all(log)).values())
         before = len(filesystem.operations)
-        await store.truncate_partition(ORDERS, 1)
+        await store.truncate_partition(ORDERS, 1, below_sealed=True)
     written = next(
         number
         for number, one in enumerate(filesystem.operations)
@@ -439,3 +440,25 @@ async def partitions_of(store: SegmentStore, *topics: str, epoch: int = 0) -> li
         await store.open_partition(TopicPartition(number.to_bytes(16, "big"), topic, 0), LogConfig(), epoch)
         for number, topic in enumerate(topics, 100)
     ]
+
+
+async def test_a_slot_of_an_older_version_is_read_and_written_to_no_more() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store)
+        await append(log, b"0")
+        await trio.sleep(5)
+        await append(log, b"1")
+    header = bytearray(filesystem.content(SLOT)[:SLOT_HEADER_SIZE_BYTES])
+    header[8:12] = (1).to_bytes(4, "big")
+    header[4:8] = crc32c(bytes(header[8:])).to_bytes(4, "big")
+    filesystem.open(SLOT).write_at([header], 0)
+    filesystem.open(SLOT).fdatasync()
+    filesystem.crash()
+    async with running(filesystem) as store:
+        log = await open_orders(store, leader_epoch=1)
+        assert list((await read_all(log)).values()) == [b"0", b"1"]
+        await append(log, b"2")
+        await trio.sleep(5)
+        await append(log, b"3")
+        assert SLOT not in filesystem.files()

@@ -1,6 +1,7 @@
 """Frames come back as they were written; torn, flipped or stale bytes never come back as a frame."""
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from engine.commit.journal_format import (
     Barrier,
     BarrierKind,
     JournalEntry,
+    SlotHeader,
     SlotRefused,
     barrier_frame,
     batches_below,
@@ -108,20 +110,19 @@ def test_batches_below_an_offset() -> None:
 
 def test_slot_headers() -> None:
     header = slot_header(ID, 4096)
-    assert parse_slot_header(header) == (ID, 4096)
+    assert parse_slot_header(header) == SlotHeader(ID, 4096, is_current=True)
     for position in range(len(header)):
         damaged = bytearray(header)
         damaged[position] ^= 1
         assert parse_slot_header(bytes(damaged)) is None
     assert parse_slot_header(header[:-1]) is None
-    with pytest.raises(SlotRefused, match="version 2"):
-        parse_slot_header(_of_version_2())
+    assert parse_slot_header(_of_version(1)) == SlotHeader(ID, 4096, is_current=False)
+    with pytest.raises(SlotRefused, match="version 3"):
+        parse_slot_header(_of_version(3))
 
 
-def _of_version_2() -> bytes:
-    from crc32c import crc32c
-
+def _of_version(version: int) -> bytes:
     header = bytearray(slot_header(ID, 4096))
-    header[11] = 2
+    header[8:12] = version.to_bytes(4, "big")
     header[4:8] = crc32c(bytes(header[8:])).to_bytes(4, "big")
     return bytes(header)

@@ -6,8 +6,7 @@ from typing import TypeVar
 import trio
 import trio.testing
 
-from engine.commit.appends import Attendance, QueueBudget
-from engine.commit.group_committer import SLOW_FOR_S, SLOW_WRITE_S, GroupCommitter
+from engine.commit.writer import SLOW_FOR_S, SLOW_WRITE_S, Writer
 from engine.files.disk import Disk, DiskLanes
 from engine.files.filesystem import File
 from engine.files.io_workers import LoopPool
@@ -21,18 +20,18 @@ class CountingPool(LoopPool):
         super().__init__()
         self.jobs = 0
 
-    async def run(self, committer: int, job: Callable[[], T]) -> T:
+    async def run(self, lane: int, job: Callable[[], T]) -> T:
         self.jobs += 1
-        return await super().run(committer, job)
+        return await super().run(lane, job)
 
-    async def sync(self, committer: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         await trio.lowlevel.checkpoint()
 
 
 async def test_a_write_that_took_long_sends_the_next_ones_to_a_worker_for_a_while() -> None:
     pool = CountingPool()
     disk = Disk("/data", MemoryFileSystem(), pool, DiskLanes.of(0, 1), lambda _: None)
-    committer = GroupCommitter(disk, QueueBudget(1), Attendance(), lambda: False)
+    writer = Writer(disk)
 
     def slow() -> None:
         clock = trio.lowlevel.current_clock()
@@ -41,7 +40,7 @@ async def test_a_write_that_took_long_sends_the_next_ones_to_a_worker_for_a_whil
 
     async def jobs_for(write: Callable[[], None]) -> int:
         before = pool.jobs
-        await committer._perform(write, 100)
+        await writer.perform(write, 100)
         return pool.jobs - before
 
     def quick() -> None: ...

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.api import FlushPolicy, LogConfig
 from engine.batches.batch import Record, build_batch
 from engine.files.twin import Fault, MemoryFileSystem
-from engine.index import keeper as index_keeper
+from engine.index import jobs
 from engine.index.rows import (
     FORMAT_KEY,
     INDEXED_TO,
@@ -28,6 +28,7 @@ from engine.index.rows import (
 from engine.index.rows import KEY as KEYS
 from engine.index.store import KeyValue
 from engine.index.twin import MemoryIndex
+from engine.logs.position import LogPosition
 from engine.tests.helpers import ORDERS, append, open_orders, read_all, running
 from engine.tests.index_checks import KEY, check_index_equals_walk, stored
 
@@ -203,20 +204,21 @@ class Counting(MemoryIndex):
         super().write(puts, deletes, sync=sync)
 
     def scan(self, start: bytes, stop: bytes, limit: int | None = None) -> list[KeyValue]:
-        assert limit == index_keeper.PORTION
+        assert limit == jobs.PORTION
         return super().scan(start, stop, limit)
 
 
 KEYS_TO_KEY = KEYS_TO + KEY
+START = LogPosition(0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("delete", "first", "last"),
     [
-        (lambda store: index_keeper._delete(store, [segment_key(KEYS, KEY, 0)]), [], []),
-        (lambda store: index_keeper._delete_partitions(store, {KEY}), [], []),
-        (lambda store: index_keeper._give_up(store, KEY, [0]), [KEYS_TO_KEY], [FORMAT_KEY]),
-        (lambda store: index_keeper._cut(store, KEY, 0, 0), [], [INDEXED_TO + KEY, KEYS_TO_KEY]),
+        (lambda store: jobs.delete(store, [segment_key(KEYS, KEY, 0)]), [], []),
+        (lambda store: jobs.delete_partitions(store, {KEY}), [], []),
+        (lambda store: jobs.give_up(store, KEY, [0]), [KEYS_TO_KEY], [FORMAT_KEY]),
+        (lambda store: jobs.cut(store, {KEY: START}, sync=True), [], [INDEXED_TO + KEY, KEYS_TO_KEY]),
     ],
     ids=["segments", "partitions", "replaced", "cut"],
 )
@@ -224,7 +226,7 @@ def test_the_keys_of_a_segment_are_deleted_a_portion_at_a_time(
     monkeypatch: pytest.MonkeyPatch, delete: Callable[[Counting], None], first: list[bytes], last: list[bytes]
 ) -> None:
     """What says that they are there goes first, what says that they are to go goes last."""
-    monkeypatch.setattr(index_keeper, "PORTION", 10)
+    monkeypatch.setattr(jobs, "PORTION", 10)
     store = Counting()
     places = [(0, bytes(8), offset, offset) for offset in range(25)]
     store.write([*(key_pair(KEY, *place) for place in places), keys_to_pair(KEY, 25)])

@@ -39,7 +39,7 @@ def segment_of(count: int, value_size_bytes: int, *, wrong_epoch_at: int | None 
         stamp(memoryview(one), number, 8 if number == wrong_epoch_at else 7)
         file.write_at([one], position)
         position += len(one)
-    return CountingFile(file), Part(PATH, file, 0, position, (-1, 0), (EpochStart(7, 0),))
+    return CountingFile(file), Part(lambda: file, file, 0, position, (-1, 0), (EpochStart(7, 0),))
 
 
 @pytest.mark.parametrize("value_size_bytes", [2_000, 130_000, 700_000, 1_500_000])

@@ -12,6 +12,8 @@ from engine.api import LogConfig
 from engine.errors import CorruptMessage, EngineError, StorageError
 from engine.files.filesystem import FileSystem
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.logs.checkpoints import PartitionCheckpoint
+from engine.logs.recovery import LastKnown, open_log
 from engine.tests.helpers import append, batch, open_orders, read, read_all, running
 
 LOG_FILE = "/data/orders-0/00000000000000000000.log"
@@ -294,3 +296,22 @@ async def test_what_a_failed_sync_left_in_the_page_cache_is_not_served_after_a_r
     served = await reopened(filesystem)
     filesystem.crash()
     assert await reopened(filesystem) == served
+
+
+@pytest.mark.parametrize(
+    ("start", "high_watermark", "ends"),
+    [(0, 0, [0, 3, 5]), (0, 3, [3, 5]), (0, 4, [3, 5]), (1, 1, [1, 3, 5]), (4, 4, [4, 5]), (5, 5, [5])],
+)
+async def test_a_start_with_other_replicas_begins_from_the_high_watermark(
+    start: int, high_watermark: int, ends: list[int]
+) -> None:
+    """Which may lie within a batch, as a log start may; what is below that was confirmed."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store)
+        await append(log, b"0", b"1", b"2")
+        await append(log, b"3", b"4")
+        await store.close()
+    checkpoint = PartitionCheckpoint(5, start, high_watermark=high_watermark)
+    opened = open_log(filesystem, "/data/orders-0", LastKnown(True, checkpoint, has_others=True))
+    assert [one.offset for one in opened.unconfirmed] == ends

@@ -4,14 +4,29 @@ import random
 from collections.abc import Sequence
 
 import pytest
+import trio
+import trio.testing
 
-from engine.api import FlushPolicy, LogConfig
+from engine.api import FlushPolicy, Leadership, LogConfig
 from engine.batches.batch import Record, build_batch, parse_header, stamp
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from engine.files.twin import MemoryFileSystem
+from engine.logs.checkpoints import key_of, read_checkpoint
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
-from engine.tests.helpers import NOW_MS, append, batch, batches_in, bytes_of, open_orders, read, read_all, running
+from engine.tests.helpers import (
+    NOW_MS,
+    ORDERS,
+    append,
+    batch,
+    batches_in,
+    bytes_of,
+    open_orders,
+    options,
+    read,
+    read_all,
+    running,
+)
 
 CONTROL = 1 << 5
 SMALL = LogConfig(segment_size_bytes=400)
@@ -163,3 +178,84 @@ async def test_what_was_fetched_before_it_became_a_leader_is_refused() -> None:
         with pytest.raises(NotLeaderOrFollower):
             await pending.wait()
         assert log.log_end_offset == 0
+
+
+async def test_a_gap_is_refused_where_none_is_expected() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        follower = await following(store, epoch=3)
+        await follower.expect_gaps(10)
+        checkpoint = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
+        assert checkpoint.compacted_to == 10, "a start has to know of them first"
+        await follower.replicate(memoryview(bytearray(stamped(3, 2, b"a") + stamped(9, 3, b"b")))).wait()
+        with pytest.raises(OffsetOutOfRange):
+            await follower.replicate(memoryview(bytearray(stamped(11, 3, b"c")))).wait()
+        assert follower.log_end_offset == 10
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_what_its_leader_has_compacted_survives_crashes(seed: int) -> None:
+    """Several epochs and gaps in one fetch, journaled or not; a gap where a segment begins."""
+    rng = random.Random(seed)
+    filesystem, sent, offset, leader_epoch = MemoryFileSystem(), list[bytes](), 0, 0
+    for _ in range(30):
+        offset += rng.choice((0, 0, 1, 5))
+        leader_epoch += rng.choice((0, 0, 0, 1, 3))
+        sent.append(stamped(offset, leader_epoch, *[rng.randbytes(30)] * rng.randint(1, 3)))
+        offset = parse_header(sent[-1]).next_offset
+    done = 0
+    for life in range(4):
+        config = LogConfig(flush_policy=FlushPolicy.SYNC)
+        async with running(filesystem, options(journal_slot_size_bytes=rng.choice((100, 20_000)))) as store:
+            follower = await following(store, config, leader_epoch + life)
+            found = await read_all_of(follower)
+            assert found == b"".join(sent[:done]), "what was answered is there, and nothing was made up"
+            await follower.expect_gaps(offset)
+            await trio.sleep(rng.choice((0, 5)))
+            while done < 7 * (life + 1):
+                some = sent[done : done + rng.randint(1, 5)]
+                begins_segment = rng.random() < 0.3
+                await follower.replicate(memoryview(bytearray(b"".join(some))), begins_segment=begins_segment).wait()
+                done += len(some)
+            if rng.random() < 0.3:
+                await store.close()
+        filesystem.crash(rng)
+
+
+async def read_all_of(log: Partition) -> bytes:
+    """Whatever the high watermark is."""
+    segments = log.log.segments
+    return b"".join(
+        log.log_dir.disk.filesystem.open(log.log.path_of(one.base_offset)).read_at(0, one.size_bytes)
+        for one in segments
+    )
+
+
+async def test_a_start_begins_from_the_high_watermark() -> None:
+    """With others in sync; alone, it is where the log ends before anything is served."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        follower = await following(store)
+        for offset in range(6):
+            await follower.replicate(memoryview(bytearray(stamped(offset, 0, b"%d" % offset)))).wait()
+        follower.note_leader(3)
+        await trio.sleep(70)
+        follower.note_leader(4)
+    filesystem.crash()
+    image = MemoryFileSystem.replayed(filesystem.operations)
+    async with running(filesystem) as store:
+        [leader] = await store.open_partitions([Leadership(ORDERS, SMALL, 1, in_sync=(2, 3))])
+        assert isinstance(leader, Partition)
+        assert (leader.high_watermark, leader.log_end_offset) == (3, 6)
+        assert list(await read_all(leader)) == [0, 1, 2]
+        pending = leader.append(memoryview(batch(b"waits for both")), acks=-1)
+        assert not leader.progress.note_replica(2, 7)
+        for end, expected in ((4, 4), (5, 5), (7, 7)):
+            await trio.testing.wait_all_tasks_blocked()
+            assert leader.progress.note_replica(3, end)
+            assert leader.high_watermark == expected
+        assert list(await read_all(leader)) == list(range(7))
+        assert not pending.is_settled, "nobody settles it but a round, until there are brokers to fetch"
+    async with running(image) as store:
+        alone = await open_orders(store, leader_epoch=1)
+        assert alone.high_watermark == 6

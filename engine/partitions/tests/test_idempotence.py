@@ -7,14 +7,15 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import FlushPolicy, LogConfig, PartitionLog, PendingAppend
+from engine.api import CompressionType, FlushPolicy, LogConfig, Origin, PartitionLog, PendingAppend
 from engine.batches.batch import Record, build_batch
-from engine.errors import OutOfOrderSequence, Overloaded, StorageError
+from engine.errors import InvalidRecord, InvalidTxnState, OutOfOrderSequence, Overloaded, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.logs.checkpoints import read_checkpoint
 from engine.logs.producer_recovery import recover_producers
 from engine.logs.producer_snapshot import snapshot_offsets
 from engine.logs.recovery import LastKnown, open_log
+from engine.partitions.partition import Partition
 from engine.tests.helpers import NO_JOURNAL, NOW_MS, ORDERS, HeldPool, open_orders, options, read_all, running
 
 ROLLING = LogConfig(segment_size_bytes=400)
@@ -216,3 +217,31 @@ async def test_a_checkpoint_of_what_is_not_durable_loses_no_producer() -> None:
         assert len(kept) == 9
         for sequence in kept[-5:]:
             assert (await send(log, sequence).wait()).base_offset == sequence
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+async def test_what_a_coordinator_writes_says_nothing_of_sequences(is_compacted: bool) -> None:
+    """A marker, and a batch of a producer that has no sequence there; neither a config nor a restart is in the way."""
+    filesystem = MemoryFileSystem()
+    config = LogConfig(requires_keys=is_compacted, compression_type=CompressionType.GZIP)
+    control, transactional = 1 << 5, 1 << 4
+    async with running(filesystem) as store:
+        log = await open_orders(store, config)
+        assert isinstance(log, Partition)
+        record = Record(b"key", b"0", NOW_MS)
+        await log.append(memoryview(build_batch([record], producer=(9, 0, 0))), acks=-1).wait()
+        for attributes in (control | transactional, transactional):
+            marker = build_batch([Record(b"\0\0\0\1", b"marker", NOW_MS)], attributes=attributes, producer=(9, 0, -1))
+            with pytest.raises((InvalidRecord, InvalidTxnState)):
+                log.append(memoryview(marker), acks=-1)
+            written = await log.append(memoryview(marker), acks=-1, origin=Origin.COORDINATOR).wait()
+            assert written.base_offset == log.log_end_offset - 1
+        again = build_batch([record], producer=(9, 0, 0))
+        assert (await log.append(memoryview(again), acks=-1).wait()).base_offset == 0
+        known = dict(log.log.producers)
+    filesystem.crash()
+    async with running(filesystem) as store:
+        log = await open_orders(store, config, leader_epoch=1)
+        assert isinstance(log, Partition)
+        assert log.log_end_offset == 3
+        assert dict(log.log.producers) == known

@@ -85,7 +85,7 @@ def test_offsets_by_key_equal_a_full_scan(script: list[tuple[str, list[int | Non
                     await trio.sleep(1)
                     await check(log, model)
                     if kind == "truncate" and model:
-                        await store.truncate_partition(ORDERS, len(model) // 2)
+                        await store.truncate_partition(ORDERS, len(model) // 2, below_sealed=True)
                         del model[log.log_end_offset :]
                     if kind in ("restart", "forget"):
                         await store.close()
@@ -141,7 +141,7 @@ async def test_what_was_collected_before_a_cut_is_not_stored_after_it() -> None:
             await append(log, 1)
         async with trio.open_nursery() as nursery:
             pool.is_holding = True
-            nursery.start_soon(store.truncate_partition, ORDERS, 2)
+            nursery.start_soon(partial(store.truncate_partition, ORDERS, 2, below_sealed=True))
             await trio.sleep(1)
             pool.is_holding = False
             pool.release.set()

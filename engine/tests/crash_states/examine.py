@@ -15,6 +15,7 @@ import trio
 from engine.api import Isolation, PartitionLog
 from engine.batches.batch import HEADER_SIZE_BYTES, parse_header, walk_records
 from engine.errors import OutOfOrderSequence
+from engine.files.filesystem import File
 from engine.index.rows import ENTRY, following, partition_key, read_entry, read_offset
 from engine.log_dirs.layout import directory_name
 from engine.logs.checkpoints import PartitionCheckpoint
@@ -24,6 +25,7 @@ from engine.offline.inspection import PartitionFiles, segment_files, verify
 from engine.partitions.partition import Partition
 from engine.tests.crash_states.life import NOW_MS, OPTIONS, Life, living, next_sequence, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Batch, Content, Legal, RecordingFileSystem, Timeline
+from engine.tests.fake_tier import FakeTier
 from engine.tests.helpers import bytes_of, read
 
 EVERYTHING = Isolation.READ_UNCOMMITTED
@@ -54,18 +56,20 @@ class Examination:
     timelines: list[Timeline]
 
 
-def examine(image: RecordingFileSystem, asked: Sequence[Asked], leader_epoch: int, seed: int) -> Examination:
-    """Raises Anomaly. The operations recorded in `image` are those of the examination afterwards."""
+def examine(
+    image: RecordingFileSystem, asked: Sequence[Asked], leader_epoch: int, seed: int, tier: FakeTier
+) -> Examination:
+    """Raises Anomaly. The operations recorded in `image` are those of the examination; `tier` is of before it."""
     image.operations.clear()
     done = Examination(image, [])
-    run_seeded(partial(_examine, done, asked, leader_epoch, seed), seed)
+    run_seeded(partial(_examine, done, asked, leader_epoch, seed, tier), seed)
     return done
 
 
-async def _examine(done: Examination, asked: Sequence[Asked], leader_epoch: int, seed: int) -> None:
+async def _examine(done: Examination, asked: Sequence[Asked], leader_epoch: int, seed: int, tier: FakeTier) -> None:
     problems: list[str] = []
     known = {one.timeline.partition.topic_id for one in asked if not one.is_deleted}
-    async with living(done.filesystem, seed, leader_epoch, problems) as life:
+    async with living(done.filesystem, seed, leader_epoch, problems, tier) as life:
         await life.store.remove_strays(known.__contains__)
         for one in asked:
             done.timelines.append(await _check_opened(life, one))
@@ -177,14 +181,16 @@ def _check_index(life: Life, timeline: Timeline) -> None:
         path = f"{OPTIONS.log_dirs[0]}/{directory_name(partition)}/{segment_name(base_offset)}"
         if base_offset < log.log_start_offset and not filesystem.exists(path):
             continue  # left over from a segment that was deleted: offsets never come again
-        if entry not in (_entries_of(filesystem, path) if entry.offset < log.log_end_offset else ()):
+        is_cold = base_offset < resident_of(log).log.cold.local_start_offset
+        file = life.tier.open(partition, base_offset) if is_cold else filesystem.open(path)
+        if entry not in (_entries_of(file) if entry.offset < log.log_end_offset else ()):
             raise Anomaly(f"{path}: the index has {entry}, the log ends at {log.log_end_offset}")
 
 
-def _entries_of(filesystem: RecordingFileSystem, path: str) -> Iterator[Entry]:
+def _entries_of(segment: File) -> Iterator[Entry]:
     """Of all its batches."""
     newest_ms = -1
-    for at in walk_headers(filesystem.open(path), 0, filesystem.size(path)):
+    for at in walk_headers(segment, 0, segment.size()):
         if at.header.record_count:
             newest_ms = max(newest_ms, at.header.max_timestamp_ms)
         yield Entry(at.header.base_offset, at.position, newest_ms)

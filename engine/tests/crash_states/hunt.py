@@ -16,6 +16,7 @@ from engine.tests.crash_states.examine import Anomaly, Asked, Examination, exami
 from engine.tests.crash_states.images import Choice, choices, torn
 from engine.tests.crash_states.timeline import NEVER, NOTHING, RecordingFileSystem, Timeline
 from engine.tests.crash_states.workload import Workload, run
+from engine.tests.fake_tier import FakeTier
 
 CHOICES_PER_PREFIX = 6
 
@@ -104,9 +105,10 @@ def _look(found: Found, workload: Workload, now: int, number: int, end: End) -> 
     seed = workload.seed * 1_000_003 + now * 101 + number
     place = f"--workload {workload.seed} --image {now}:{number}"
     try:
-        examined = examine(image, asked, workload.leader_epoch, seed)
+        tier = workload.tier.as_of(now)
+        examined = examine(image, asked, workload.leader_epoch, seed, tier)
         found.images += 1
-        _look_again(examined, end, workload.leader_epoch + 1, seed)
+        _look_again(examined, end, workload.leader_epoch + 1, seed, tier)
     except Exception as error:  # whatever it is, it is told with its place
         found.anomalies.append(f"{place}: {_told(error)}")
 
@@ -126,7 +128,7 @@ def _asked(timelines: Sequence[Timeline], now: int, *, power_cut: bool) -> Itera
         yield Asked(current, current.legal(now, power_cut=power_cut), current.legal(now, power_cut=True))
 
 
-def _look_again(done: Examination, end: End, leader_epoch: int, seed: int) -> None:
+def _look_again(done: Examination, end: End, leader_epoch: int, seed: int, tier: FakeTier) -> None:
     """The power fails somewhere within what the first examination did."""
     rng = Random(seed + 1)
     operations = done.filesystem.operations
@@ -140,6 +142,6 @@ def _look_again(done: Examination, end: End, leader_epoch: int, seed: int) -> No
         legal = one.legal(now, power_cut=True)
         asked.append(Asked(Timeline(one.partition, one.is_async, NEVER, is_compacted=one.is_compacted), legal, legal))
     try:
-        examine(image, asked, leader_epoch, seed + 2)
+        examine(image, asked, leader_epoch, seed + 2, tier)
     except Exception as error:
         raise Anomaly(f"second crash after {now} of {len(operations)} operations: {_told(error)}") from error

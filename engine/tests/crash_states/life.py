@@ -10,6 +10,7 @@ from random import Random
 import trio
 import trio.testing
 
+import engine.commit.group_committer
 import engine.logs.segment
 import engine.logs.sparse_index
 from engine.api import CleanupPolicy, FlushPolicy, Leadership, LogConfig, PartitionLog, PendingAppend
@@ -21,10 +22,12 @@ from engine.index.twin import MemoryIndex
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 from engine.tests.crash_states.timeline import Batch, Event, RecordingFileSystem, Timeline
+from engine.tests.fake_tier import FakeTier
 
 NOW_MS = 1_700_000_000_000
 INDEX_INTERVAL_BYTES = 200  # segments are small: an index of their first batches only could not be wrong
 INDEX_INTERVAL_RECORDS = 2
+OVERLAP_MIN_BYTES = (1, 300, engine.commit.group_committer.OVERLAP_MIN_BYTES)  # one of these, by seed
 OPTIONS = StoreOptions(
     ("/data",),
     "cluster",
@@ -61,21 +64,30 @@ def schedule_by(seed: int) -> None:
 def run_seeded(main: Callable[[], Awaitable[None]], seed: int) -> None:
     """On a clock that jumps, and with the same schedule each time."""
     schedule_by(seed)
-    with _many_index_entries():
+    with _all_small(seed):
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 @contextmanager
-def _many_index_entries() -> Iterator[None]:
+def _all_small(seed: int) -> Iterator[None]:
+    """Index entries for every few records, and rounds that are written while another is synced."""
     index, segment = vars(engine.logs.sparse_index), vars(engine.logs.segment)
-    bytes_before, records_before = index["INTERVAL_BYTES"], index["INTERVAL_RECORDS"]
-    index.update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES)
-    segment.update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)
+    small: list[tuple[dict[str, object], dict[str, object]]] = [
+        (index, {"INTERVAL_BYTES": INDEX_INTERVAL_BYTES}),
+        (segment, {"INTERVAL_BYTES": INDEX_INTERVAL_BYTES, "INTERVAL_RECORDS": INDEX_INTERVAL_RECORDS}),
+        (
+            vars(engine.commit.group_committer),
+            {"OVERLAP_MIN_BYTES": OVERLAP_MIN_BYTES[seed % len(OVERLAP_MIN_BYTES)]},
+        ),
+    ]
+    before = [{name: module[name] for name in values} for module, values in small]
+    for module, values in small:
+        module.update(values)
     try:
         yield
     finally:
-        index.update(INTERVAL_BYTES=bytes_before)
-        segment.update(INTERVAL_BYTES=bytes_before, INTERVAL_RECORDS=records_before)
+        for (module, _), values in zip(small, before, strict=True):
+            module.update(values)
 
 
 @dataclass
@@ -87,6 +99,7 @@ class Life:
     rng: Random
     leader_epoch: int
     indexes: list[MemoryIndex]  # as they were opened, the last is in use
+    tier: FakeTier
     logs: dict[Timeline, PartitionLog] = field(default_factory=dict)
 
     @property
@@ -137,7 +150,7 @@ def next_sequence(timeline: Timeline, producer_id: int) -> int:
 
 @asynccontextmanager
 async def living(
-    filesystem: RecordingFileSystem, seed: int, leader_epoch: int, problems: list[str]
+    filesystem: RecordingFileSystem, seed: int, leader_epoch: int, problems: list[str], tier: FakeTier
 ) -> AsyncIterator[Life]:
     """Leaving it without closing the store is the death of the process."""
     fatal: list[str] = []
@@ -148,12 +161,12 @@ async def living(
         indexes.append(MemoryIndex(filesystem, directory))
         return indexes[-1]
 
-    world = StoreWorld(filesystem, open_index, TwinPool(), random, lambda: NOW_MS, fatal.append, problems.append)
+    world = StoreWorld(filesystem, open_index, TwinPool(), random, lambda: NOW_MS, fatal.append, problems.append, tier)
     store = SegmentStore(OPTIONS, world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         try:
-            yield Life(store, filesystem, Random(seed), leader_epoch, indexes)
+            yield Life(store, filesystem, Random(seed), leader_epoch, indexes, tier)
         finally:
             nursery.cancel_scope.cancel()
             filesystem.end_process()

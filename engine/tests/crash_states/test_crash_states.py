@@ -8,8 +8,8 @@ import pytest
 
 from engine.api import TopicPartition
 from engine.commit.appends import PartitionRound
-from engine.commit.group_committer import GroupCommitter
 from engine.commit.journal_format import PAGE_SIZE_BYTES, Barrier, BarrierKind, barrier_frame
+from engine.commit.syncer import Syncer
 from engine.files.twin import MemoryFileSystem
 from engine.files.twin_loss import Operation
 from engine.index.keeper import IndexKeeper
@@ -61,20 +61,20 @@ def test_what_is_right_has_no_anomaly() -> None:
 
 @pytest.mark.sources
 def test_an_answer_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def early(lane: GroupCommitter, parts: list[PartitionRound]) -> None:
+    async def early(syncer: Syncer, parts: list[PartitionRound]) -> None:
         for part in parts:
             part.owner.durable(part)
-        await honest(lane, parts)
+        await honest(syncer, parts)
 
-    honest = GroupCommitter._make_durable
-    monkeypatch.setattr(GroupCommitter, "_make_durable", early)
-    assert any("legal are" in line for line in hunt(1, share=0.02).anomalies)
+    honest = Syncer.sync
+    monkeypatch.setattr(Syncer, "sync", early)
+    assert any("legal are" in line for line in hunt(2, share=0.02).anomalies)
 
 
 def test_what_the_index_keeps_of_a_lost_tail_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(_keeper: IndexKeeper, _partition: bytes, _log: object) -> None: ...
+    async def nothing(_keeper: IndexKeeper, _logs: object) -> None: ...
 
-    monkeypatch.setattr(IndexKeeper, "_cut", nothing)
+    monkeypatch.setattr(IndexKeeper, "cut", nothing)
     assert any("the index has" in line for line in hunt(3, share=0.02).anomalies)
 
 

@@ -60,7 +60,7 @@ class SeenLog(Protocol):
 
 @dataclass
 class Event:
-    """An append or a truncation, and what the partition holds after it."""
+    """An append, a truncation or a reset, and what the partition holds after it."""
 
     content: Content
     asked_at: int
@@ -94,7 +94,7 @@ class Timeline:
     @property
     def end_offset(self) -> int:
         end_offset = self.latest[-1].next_offset if self.latest else 0
-        return max(end_offset, self.start)  # an async topic may have lost what was below its log start
+        return max(end_offset, self.latest_start)  # below it an async topic may have lost everything
 
     @property
     def latest_start(self) -> int:
@@ -120,9 +120,9 @@ class Timeline:
         """It is in the journal (RULES J2): whatever became of the files when the crash comes, what it says is done."""
         if (barrier.topic_id, barrier.partition) != (self.partition.topic_id, self.partition.partition):
             return
-        if barrier.kind is BarrierKind.TRUNCATED:
+        if barrier.kind in (BarrierKind.TRUNCATED, BarrierKind.RESET):
             self.events[-1].decided_at = min(self.events[-1].decided_at, now)
-        elif barrier.kind is BarrierKind.LOG_START:
+        if barrier.kind in (BarrierKind.LOG_START, BarrierKind.RESET):
             offset, asked_at, answered_at = self.starts[-1]
             self.starts[-1] = (offset, asked_at, min(answered_at, now))
 

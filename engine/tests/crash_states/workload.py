@@ -1,8 +1,8 @@
 """A seeded run of the engine without any crash; all that it does to the disk is recorded, to be crashed afterwards.
 
 Several partitions, of sync topics and of an async one, idempotent producers with retries in flight, rolls, journal and
-file-sync rounds, checkpoints, snapshots, the index, DeleteRecords, retention, compaction, truncations, deletions, clean
-stops and kills.
+file-sync rounds, checkpoints, snapshots, the index, DeleteRecords, retention, compaction, truncations, resets,
+deletions, clean stops and kills.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from random import Random
 import trio
 
 from engine.api import PendingAppend, TopicPartition
+from engine.log_dirs.local_starts import move_local_start
 from engine.partitions.partition import Partition
 from engine.tests.crash_states.life import NOW_MS, RETENTION_MS, Life, living, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Content, Event, RecordingFileSystem, Timeline
+from engine.tests.fake_tier import FakeTier
 from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
 
 PARTITIONS = 4
@@ -35,6 +37,7 @@ class Workload:
     filesystem: RecordingFileSystem = field(default_factory=RecordingFileSystem)
     timelines: list[list[Timeline]] = field(default_factory=list)  # of each partition number, one per topic id
     leader_epoch: int = 0
+    tier: FakeTier = field(default_factory=FakeTier)
 
 
 def run(seed: int) -> Workload:
@@ -62,7 +65,8 @@ async def _run(workload: Workload) -> None:
         new_timeline(workload, number)
     for number in range(LIVES):
         problems: list[str] = []
-        async with living(workload.filesystem, workload.seed * 100 + number, workload.leader_epoch, problems) as life:
+        seed, tier = workload.seed * 100 + number, workload.tier
+        async with living(workload.filesystem, seed, workload.leader_epoch, problems, tier) as life:
             await _Steps(workload, life, rng).run()
             if rng.random() < 0.6:
                 await life.store.close()
@@ -86,7 +90,8 @@ class _Steps:
         )
         await self._life.open_all([timelines[-1] for timelines in self._workload.timelines])
         steps = [self._burst] * 6 + [self._wait] * 3
-        steps += [self._delete_records, self._retain, self._truncate, self._delete]
+        steps += [self._delete_records, self._retain, self._truncate, self._delete, self._reset]
+        steps += [self._drop_files] * 2
         for _ in range(STEPS_PER_LIFE):
             await self._rng.choice(steps)()
 
@@ -149,17 +154,45 @@ class _Steps:
         return log
 
     async def _truncate(self) -> None:
+        """One log, or several at once."""
+        offsets, events = dict[TopicPartition, int](), list[Event]()
+        for timelines in self._rng.sample(self._workload.timelines, self._rng.choice((1, 2, PARTITIONS))):
+            timeline = timelines[-1]
+            first_offset = max(timeline.latest_start + 1, self._log(timeline).log.local_start_offset)
+            above = [batch for batch in timeline.latest if batch.base_offset >= first_offset]
+            if not above or timeline.is_compacted:  # what gave way to newer records would be missed once those are cut
+                continue
+            first = self._rng.choice((above[-1], self._rng.choice(above)))  # the last ones may be in the journal alone
+            offset = self._rng.randrange(first.base_offset, first.next_offset)
+            kept = tuple(batch for batch in timeline.latest if batch.next_offset <= offset)
+            events.append(Event(kept, self._life.now, is_cut=True))
+            timeline.events.append(events[-1])
+            offsets[timeline.partition] = offset
+        errors = await self._life.store.truncate_partitions(offsets, below_sealed=True)
+        assert errors == [None] * len(offsets)
+        for event in events:
+            event.answered_at = min(event.answered_at, self._life.now)
+
+    async def _drop_files(self) -> None:
+        """Of what is in a remote tier: what can be read stays the same."""
         timeline = self._draw()
-        above = [batch for batch in timeline.latest if batch.base_offset > timeline.latest_start]
-        if not above or timeline.is_compacted:  # what gave way to newer records would be missed once those are cut
+        log, filesystem = self._log(timeline), self._workload.filesystem
+        if timeline.is_compacted:  # Kafka, too, has no compacted topics in a tier
             return
-        first = self._rng.choice((above[-1], self._rng.choice(above)))  # the last ones may be in the journal alone
-        offset = self._rng.randrange(first.base_offset, first.next_offset)
-        kept = tuple(batch for batch in timeline.latest if batch.next_offset <= offset)
-        event = Event(kept, self._life.now, is_cut=True)
+        tiered_to = self._workload.tier.upload(filesystem, log, moment=self._life.now)
+        finished = [one.end_offset for one in log.log.finished_below(tiered_to)]
+        if finished:
+            await move_local_start(log.log_dir, log, self._rng.choice(finished))
+
+    async def _reset(self) -> None:
+        timeline = self._draw()
+        offset = self._rng.randint(timeline.latest_start, timeline.end_offset + 5)
+        event = Event((), self._life.now, is_cut=True)
         timeline.events.append(event)
-        await self._life.store.truncate_partition(timeline.partition, offset)
+        timeline.starts.append((offset, self._life.now, NEVER))
+        await self._life.store.reset_partition(timeline.partition, offset)
         event.answered_at = min(event.answered_at, self._life.now)
+        self._workload.filesystem.look()
 
     async def _delete(self) -> None:
         """One, or several at once; and make them anew, under the same names, at once or never."""
@@ -175,7 +208,7 @@ class _Steps:
 
 def _expired_to(log: Partition, content: Content, now_ms: int) -> int:
     """Up to where, from the oldest segment on, every record of a segment is too old."""
-    bases = [segment.base_offset for segment in log.log.segments]
+    bases = [segment.base_offset for segment in log.log.all_segments]
     for base, end in pairwise([*bases, log.log_end_offset]):
         times_ms = [time for batch in content if base <= batch.base_offset < end for time in batch.timestamps_ms]
         if not times_ms or now_ms - max(times_ms) <= RETENTION_MS:

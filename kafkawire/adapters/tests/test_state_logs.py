@@ -291,7 +291,7 @@ async def test_c2_a_log_does_not_hold_what_it_lost() -> None:
         log = await state_log(store)
         await settled(log.append([A], NOW_MS))
         await settled(log.append([B], NOW_MS))
-        await store.truncate_partition(ORDERS, 1)
+        await store.truncate_partition(ORDERS, 1, below_sealed=True)
         assert log.holds(0, 1)
         assert not log.holds(0, 2)
     async with running(filesystem) as store:

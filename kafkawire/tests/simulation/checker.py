@@ -62,6 +62,15 @@ class Facts:
             return []
         return [one for one in self.history.restarts if place in one.cut_ends]
 
+    def is_excused(self, read: Read) -> bool:
+        """Whether the disk could not read a file of the partition in this life: that is damage there, for as long."""
+        directory = f"{self.history.topics[read.place.topic_id].name}-{read.place.partition}"
+        for failure in self.history.read_failures:
+            starts = sum(failure.at < one.at <= read.invoked for one in self.history.restarts)
+            if failure.directory == directory and failure.at <= read.completed and starts <= failure.is_at_start:
+                return True
+        return False
+
     def places(self) -> list[Place]:
         return sorted({*self.acked, *self.reads})
 
@@ -70,7 +79,10 @@ def check(history: History, final: Mapping[Place, Mapping[int, StoredRecord]]) -
     """All anomalies. `final` has, for each partition that must be readable in the end, its records by offset."""
     facts = _sort(history)
     found = [Anomaly("trouble", text) for text in history.troubles]
-    found += [one for read in history.reads for one in _check_read(read, may_have_gaps=facts.is_compacted(read.place))]
+    for read in history.reads:
+        found += _check_read(read, may_have_gaps=facts.is_compacted(read.place))
+        if read.error == CORRUPT and not facts.is_excused(read):
+            found.append(Anomaly("damaged log", f"{read.place} at {read.offset}"))
     for place in facts.places():
         found += _lost_writes(facts, place, final.get(place))
         found += _changed_offsets(facts, place)
@@ -110,8 +122,6 @@ def _check_read(read: Read, *, may_have_gaps: bool) -> Iterator[Anomaly]:
     """What a single answer shows."""
     if read.damage:
         yield Anomaly("wrong bytes", f"{read.place} at {read.offset}: {read.damage}")
-    if read.error == CORRUPT:
-        yield Anomaly("damaged log", f"{read.place} at {read.offset}")
     if read.error:
         return
     expected = None

@@ -147,6 +147,14 @@ class DirFailure(NamedTuple):
     places: frozenset[Place]
 
 
+class ReadFailure(NamedTuple):
+    """The disk could not read a file of the partition with this directory name; before anybody was served, or after."""
+
+    at: int
+    directory: str
+    is_at_start: bool
+
+
 @dataclass(slots=True)
 class History:
     """All events, in the order in which they became known."""
@@ -158,6 +166,7 @@ class History:
     deletions: list[RecordsDeletion] = field(default_factory=list)
     restarts: list[Restart] = field(default_factory=list)
     dir_failures: list[DirFailure] = field(default_factory=list)
+    read_failures: list[ReadFailure] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)  # what needs no checker: a broker that does not start, a hang
     operations: int = 0
     now: int = 0

@@ -13,7 +13,7 @@ from engine.partitions.partition import Partition
 from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
 from kafkawire.config.broker_config import load
 from kafkawire.tests.simulation.group_history import NO_ERA
-from kafkawire.tests.simulation.history import DirFailure, Place, Restart
+from kafkawire.tests.simulation.history import DirFailure, Place, ReadFailure, Restart
 from kafkawire.tests.simulation.shared import Shared
 from kafkawire.tests.simulation.world import PowerLost, SimulatedWorld
 
@@ -44,6 +44,7 @@ class Lives:
         self._view_rng = Random(f"{self.shared.seed}/views")
         self.world.disk.on_end = self._end_within
         self.world.disk.on_failure = self._note_failure
+        self.world.disk.on_unreadable = self._note_unreadable
         self.shared.era = self._era
 
     def _era(self) -> int:
@@ -136,6 +137,12 @@ class Lives:
         self._in_doubt.difference_update(cut_ends)
         history.restarts.append(Restart(history.tick(), cut_ends))
         history.note("started", history.life, sorted(ends.items()))
+
+    def _note_unreadable(self, path: str) -> None:
+        directory = path.split("/")[-2]
+        self.shared.history.read_failures.append(
+            ReadFailure(self.shared.history.tick(), directory, is_at_start=self.broker is None)
+        )
 
     def _note_failure(self, path: str) -> None:
         history = self.shared.history

@@ -101,6 +101,7 @@ class Plan:
     wanderers: int
     journal_slot_size_bytes: int
     operations_between_faults: int
+    overlap_min_bytes: int
 
 
 def plan(seed: int) -> Plan:
@@ -122,6 +123,7 @@ def plan(seed: int) -> Plan:
         wanderers=1,
         journal_slot_size_bytes=rng.choice((65_536, 65_536, 131_072)),
         operations_between_faults=rng.randint(20, 45),
+        overlap_min_bytes=Random(f"{seed}/overlap").choice((1, 2000, 65_536)),
     )
 
 

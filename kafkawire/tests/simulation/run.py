@@ -13,6 +13,7 @@ import structlog
 import trio
 import trio.testing
 
+import engine.commit.group_committer
 import engine.logs.segment
 import engine.logs.sparse_index
 from kafkawire.config.topic_config import TOPIC_KEYS
@@ -78,12 +79,16 @@ def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
     trio._core._run._r.seed(seed)
     signal.signal(signal.SIGPROF, _too_long)
     signal.setitimer(signal.ITIMER_PROF, CPU_TIME_MAX_S)
+    the_plan, committing = plan(seed), vars(engine.commit.group_committer)
+    before = committing["OVERLAP_MIN_BYTES"]
+    committing.update(OVERLAP_MIN_BYTES=the_plan.overlap_min_bytes)
     try:
-        return trio.run(_run, plan(seed), faults, clock=trio.testing.MockClock(autojump_threshold=0))
+        return trio.run(_run, the_plan, faults, clock=trio.testing.MockClock(autojump_threshold=0))
     except (Exception, BaseExceptionGroup, TooLong):
         return Result(seed, 0, 0, 0, "", (Anomaly("simulation crashed", traceback.format_exc()),))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        committing.update(OVERLAP_MIN_BYTES=before)
 
 
 def _too_long(_signal: int, _frame: FrameType | None) -> None:

@@ -13,6 +13,7 @@ from kafkawire.tests.simulation.history import (
     Outcome,
     Place,
     Read,
+    ReadFailure,
     RecordsDeletion,
     Restart,
     Send,
@@ -353,6 +354,29 @@ def test_acked_by_a_lost_log_dir(life: int, is_late: bool) -> None:
     one.dir_failures.append(DirFailure(one.tick(), 1, frozenset({HERE})))
     send(one, (1, 1), offset=1, life=life)
     assert kinds(one) == ({"acked by a lost log dir"} if is_late else set())
+
+
+@pytest.mark.parametrize(
+    ("directory", "is_at_start", "restarts", "is_excused"),
+    [
+        ("orders-0", False, 0, True),
+        ("orders-0", False, 1, False),
+        ("orders-1", False, 0, False),
+        ("orders-0", True, 1, True),
+        ("orders-0", True, 2, False),
+    ],
+)
+def test_what_a_disk_cannot_read_is_damage_in_that_life(
+    directory: str, is_at_start: bool, restarts: int, is_excused: bool
+) -> None:
+    one = history()
+    read(one, 0, error=CORRUPT)
+    one.read_failures.append(ReadFailure(one.tick(), directory, is_at_start))
+    assert kinds(one) == {"damaged log"}, "it was not before"
+    one.reads.clear()
+    one.restarts += [Restart(one.tick(), {}) for _ in range(restarts)]
+    read(one, 0, error=CORRUPT)
+    assert kinds(one) == (set() if is_excused else {"damaged log"})
 
 
 def test_refused_offset() -> None:

@@ -42,6 +42,7 @@ class SimulatedFileSystem(MemoryFileSystem):
     changes_until_end: int | None = None
     on_end: Callable[[], None] | None = None
     on_failure: Callable[[str], None] = lambda _: None  # a log dir is lost: what failed may not be tried again
+    on_unreadable: Callable[[str], None] = lambda _: None
     is_dead: bool = False
 
     def do(self, operation: Operation) -> None:
@@ -66,6 +67,8 @@ class SimulatedFileSystem(MemoryFileSystem):
             self.has_lost_pages |= kind == "fdatasync"
             if kind == "write" and found.errno == errno.EIO and f"/{INDEX}/" not in path:
                 self.on_failure(path)
+            if kind == "read":
+                self.on_unreadable(path)
             self.history.note("fault", kind, path, errno.errorcode[found.errno])
         return found
 

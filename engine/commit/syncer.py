@@ -1,0 +1,86 @@
+"""What is written becomes durable: in the journal, or in the files of its logs.
+
+`Syncer.sync` is the only place that makes an append of a sync topic count.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import trio
+
+from engine.commit.appends import PartitionRound
+from engine.commit.journal import Journal, JournalWrite
+from engine.commit.journaling import journal_entries, journalable, worth_the_journal
+from engine.commit.writer import Writer
+from engine.errors import StorageError
+from engine.files.disk import Disk
+from engine.logs.log import Log
+from engine.stats import CommitStatistics
+
+
+class Syncer:
+    """Of one disk. One frame of the journal, and one sync of a file, at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        writer: Writer,
+        statistics: CommitStatistics,
+        has_too_many_files_open: Callable[[], bool],
+    ) -> None:
+        self._disk = disk
+        self._writer = writer
+        self._statistics = statistics
+        self._has_too_many_files_open = has_too_many_files_open
+        self.journal: Journal | None = None
+
+    async def sync(self, parts: Sequence[PartitionRound]) -> None:
+        """One trip for all; the segments that were rolled away from are durable already (`Log.perform`).
+
+        Raises StorageError, after which the disk is offline.
+        """
+        begun_s = trio.current_time()
+        left = [part for part in parts if part.end.offset > part.log.flushed_offset]
+        journaled, write = self._reserve(left)
+        synced = [part for part in left if part.log not in journaled] if len(journaled) < len(left) else []
+        files = list({part.log.active_file: None for part in synced})
+        if write is not None:
+            await self._write_frame(write)
+            files.append(write.file)
+        if files:
+            await self._disk.sync_round(files)
+        for part in synced:
+            part.log.note_flushed(part.end)
+        for log, end_offset in journaled.items():
+            log.journaled_offset = end_offset
+        self._statistics.syncs.note(trio.current_time() - begun_s)
+
+    def _reserve(self, parts: Sequence[PartitionRound]) -> tuple[Mapping[Log, int], JournalWrite | None]:
+        """A place in the journal for what suits it; the files of the other logs are to be synced.
+
+        Of logs, with where the journal has them end then: no log has a part of its bytes there.
+        """
+        if self.journal is None or self._has_too_many_files_open():
+            return {}, None  # a file can be closed only when its bytes are durable in it
+        suited = worth_the_journal(journalable(parts))
+        if not suited:
+            return {}, None
+        write = self.journal.reserve([one for of_log in suited for part in of_log for one in journal_entries(part)])
+        if write is None:
+            return {}, None
+        ends = {of_log[-1].log: of_log[-1].end.offset for of_log in suited}
+        for log, end_offset in ends.items():
+            log.journal_end_offset = end_offset
+        return ends, write
+
+    async def write_frame(self, write: JournalWrite) -> None:
+        """Write and sync one of another kind, between rounds. Raises as `sync` does."""
+        self._disk.check_online()
+        await self._write_frame(write)
+        await self._disk.sync_round([write.file])
+
+    async def _write_frame(self, write: JournalWrite) -> None:
+        try:
+            await self._writer.perform(write.write, write.size_bytes)
+        except OSError as error:  # the space is there: only a lost disk refuses it
+            self._disk.fail(error)
+            raise StorageError(f"the log dir is offline: {error}") from error

@@ -1,0 +1,74 @@
+"""Rounds into the page cache: by the loop where that takes no time worth a trip to a worker (decisions/0003)."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import trio
+
+from engine.commit.appends import PartitionRound
+from engine.files.disk import Disk
+from engine.files.filesystem import DiskFull, File
+
+INLINE_MAX_BYTES = 1024 * 1024  # so much is copied to the page cache by the loop: some 0.2 ms
+SLOW_WRITE_S = 0.02  # the page cache is throttled: dirty pages have to reach the disk first
+SLOW_FOR_S = 1.0
+
+
+class Writer:
+    """Of one disk. Every method raises OSError when the log dir is lost; a full disk only rejects parts."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._slow_until_s = 0.0
+
+    def is_quick(self, parts: Sequence[PartitionRound], size_bytes: int) -> bool:
+        """Nothing has to be opened or made for them, and the disk is not slow."""
+        if self._is_slow(size_bytes):
+            return False
+        return not any(part.rolls or part.chunks[0].file is None for part in parts)
+
+    def write_at_once(self, parts: Sequence[PartitionRound]) -> None:
+        """What is quick."""
+        begun_s = trio.current_time()
+        write_round(parts)
+        self._note(trio.current_time() - begun_s)
+
+    async def write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
+        """Anything; StorageError, too, when a sync of what it syncs has failed before."""
+        write = partial(write_round, parts)
+        if all(chunk.file is not None for part in parts for chunk in part.chunks):
+            await self.perform(write, size_bytes)
+            return
+        async with self._disk.syncing(files_synced_by_writing(parts)):
+            await self.perform(write, size_bytes, may_wait=True)
+
+    async def perform(self, write: Callable[[], None], size_bytes: int, *, may_wait: bool = False) -> None:
+        """`may_wait` for the disk: not by the loop."""
+        begun_s = trio.current_time()
+        if may_wait or self._is_slow(size_bytes):
+            await self._disk.run_round(write)
+        else:
+            write()
+        self._note(trio.current_time() - begun_s)
+
+    def _is_slow(self, size_bytes: int) -> bool:
+        return size_bytes > INLINE_MAX_BYTES or trio.current_time() < self._slow_until_s
+
+    def _note(self, duration_s: float) -> None:
+        """After one that took long, workers write for a while."""
+        if duration_s > SLOW_WRITE_S:
+            self._slow_until_s = trio.current_time() + SLOW_FOR_S
+
+
+def write_round(parts: Sequence[PartitionRound]) -> None:
+    """Into the page cache. An OSError says that the log dir is lost, a full disk only rejects its part."""
+    for part in parts:
+        try:
+            part.log.perform(part.chunks)
+        except DiskFull:
+            part.rejected = True
+
+
+def files_synced_by_writing(parts: Sequence[PartitionRound]) -> list[File]:
+    """Segments before one that begins, as far as something may be unsynced in them."""
+    return [file for part in parts if part.rolls and (file := part.log.active.file) is not None]

@@ -1,0 +1,89 @@
+"""Local starts that move: segments that a remote tier has lose their files, and nothing of the log is lost by it.
+
+The checkpoint says so before a file is touched. What counts further on although it lies below is kept first: the
+producers of that place as a snapshot, leader epochs in the checkpoint, index rows where they are. Who decides what may
+go is above: here is refused what would lose something.
+"""
+
+from contextlib import suppress
+from functools import partial
+
+from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
+from engine.files.filesystem import FileSystem
+from engine.log_dirs.layout import INDEX
+from engine.log_dirs.log_dir import LogDir, Resident, index_key
+from engine.logs.checkpoints import PartitionCheckpoint, key_of
+from engine.logs.log import Log
+from engine.logs.segment import Segment
+from engine.logs.set_aside import set_aside
+from engine.logs.shortening import Extent, secure_producers
+
+
+async def move_local_start(log_dir: LogDir, resident: Resident, offset: int) -> None:
+    """Have no files below `offset`, where a segment begins; readers in flight keep those they have open.
+
+    Raises OffsetOutOfRange when what is below is not all in the tier; StorageError, CorruptMessage.
+    """
+    log = resident.log
+    async with log_dir.commit_log.replacing():
+        if log_dir.is_closing or log_dir.partitions.get(resident.partition) is not resident:
+            raise StorageError(f"{log.directory} is not open any more")
+        doomed = _doomed(log, offset)
+        if not doomed:
+            return
+        async with log_dir.commit_log.committer.between_rounds():
+            pass  # one that began before there was a tier would remove snapshots
+        await _secure(log_dir, resident, doomed)
+        await log_dir.index.secure(index_key(resident.partition), log)
+        await log_dir.disk.run(partial(_sync_names, log_dir.disk.filesystem, log_dir.disk.path))
+        await log_dir.commit_log.checkpoint_local_start(key_of(resident.partition), offset)
+        gone = log.drop_local_below(offset)
+        assert gone == doomed
+        log_dir.caches.forget(gone)
+        bases = [segment.base_offset for segment in gone]
+        paths = await log_dir.disk.run(partial(set_aside, log_dir.disk.filesystem, log.directory, bases))
+        sizes_bytes = [segment.size_bytes for segment in gone]
+        log_dir.deleter.add(zip(paths, sizes_bytes, strict=False), resident.config.file_delete_delay_ms)
+
+
+def note_tiered(log_dir: LogDir, resident: Resident, offset: int) -> None:
+    """The remote tier has all finished segments below `offset`; or will: then that is where the log begins.
+
+    Raises OffsetOutOfRange.
+    """
+    log = resident.log
+    finished_to = min(log.active.base_offset, resident.high_watermark)
+    if not log.cold.local_start_offset <= offset <= max(log.start_offset, finished_to):
+        raise OffsetOutOfRange(f"{log.directory} cannot be in a remote tier up to offset {offset}")
+    log.tiered_to = offset
+    log_dir.commit_log.want_checkpoint()
+
+
+def _doomed(log: Log, offset: int) -> list[Segment]:
+    """The segments that have files below `offset`."""
+    found = log.finished_below(offset)
+    if log.damaged_from is not None or log.tiered_to is None or offset > log.tiered_to:
+        raise OffsetOutOfRange(f"the remote tier has {log.directory} up to offset {log.tiered_to}, not to {offset}")
+    if found and found[-1].end_offset != offset:
+        raise OffsetOutOfRange(f"no segment of {log.directory} begins at offset {offset}")
+    return found
+
+
+def _sync_names(filesystem: FileSystem, path: str) -> None:
+    """Of the index, which does not see to it; there may be none."""
+    with suppress(FileNotFoundError):
+        filesystem.sync_dir(f"{path}/{INDEX}")
+    filesystem.sync_dir(path)
+
+
+async def _secure(log_dir: LogDir, resident: Resident, doomed: list[Segment]) -> None:
+    log, offset = resident.log, doomed[-1].end_offset
+    point = log_dir.commit_log.points.get(key_of(resident.partition), PartitionCheckpoint())
+    needed_from = max(log.start_offset, point.producers_from)
+    segments = [Extent.of(one) for one in doomed]
+    try:
+        job = partial(secure_producers, log_dir.disk.filesystem, log.directory, segments, offset, needed_from)
+        await log_dir.disk.run(job)
+    except CorruptMessage as error:
+        reason = f"who produced below offset {offset} of {log.directory} cannot be told: {error}"
+        raise CorruptMessage(reason) from error

@@ -1,0 +1,314 @@
+"""Local starts that move while something else happens: an index that breaks, a roll, a repair, a reset, a full disk."""
+
+import errno
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+import trio
+
+from engine.api import CleanupPolicy, LogConfig, TopicPartition
+from engine.batches.batch import Record, build_batch
+from engine.commit.commit_log import CommitLog
+from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
+from engine.files.io_workers import LoopPool
+from engine.files.twin import Fault
+from engine.index import keeper
+from engine.log_dirs.local_starts import move_local_start, note_tiered
+from engine.log_dirs.log_starts import roll
+from engine.log_dirs.tests.test_local_starts import COUNT, DIRECTORY, ROLLING, Broker, everything_of, lived
+from engine.logs.checkpoints import PartitionKey
+from engine.logs.producer_snapshot import snapshot_offsets
+from engine.logs.segment import segment_name
+from engine.offline.repair import repair
+from engine.partitions.partition import Partition
+from engine.reading.reader import LogReader
+from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, read, read_all, running
+from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
+
+T = TypeVar("T")
+
+OTHERS = TopicPartition(bytes(range(1, 17)), "others", 0)
+FIRST_READER = 4  # of the lanes of a log dir
+
+
+class ReadersOnThreads(LoopPool):
+    """What is not a round runs on a thread, while it `is_threaded`."""
+
+    is_threaded = False
+
+    async def run(self, lane: int, job: Callable[[], T]) -> T:
+        if self.is_threaded and lane >= FIRST_READER:
+            return await trio.to_thread.run_sync(job)
+        return await super().run(lane, job)
+
+
+async def test_a_roll_and_a_move_write_snapshots_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, _ = await lived()
+    pool, filesystem = ReadersOnThreads(), broker.filesystem
+    has_begun, may_go_on, loop = threading.Event(), threading.Event(), threading.current_thread()
+    rename = filesystem.rename
+
+    def held(old: str, new: str) -> None:
+        if new.endswith(".snapshot") and threading.current_thread() is not loop:
+            has_begun.set()
+            may_go_on.wait(10)
+        rename(old, new)
+
+    async with running(filesystem, problems=broker.problems, tier=broker.tier, pool=pool) as store:
+        opened = await open_orders(store, ROLLING, broker.epoch)
+        assert isinstance(opened, Partition)
+        broker.log, log = opened, opened
+        broker.tier.upload(filesystem, log)
+        offset, segments = log.log.segments[2].base_offset, len(log.log.segments)
+        monkeypatch.setattr(filesystem, "rename", held)
+        pool.is_threaded = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(move_local_start, log.log_dir, log, offset)
+            while not has_begun.is_set():
+                await trio.lowlevel.checkpoint()
+            count = COUNT
+            while len(log.log.segments) == segments and log.log_dir.disk.offline_reason is None:
+                await broker.fill(1, count)
+                count += 1
+            may_go_on.set()
+        pool.is_threaded = False
+        assert log.log_dir.disk.offline_reason is None
+        assert log.log.local_start_offset == offset
+        assert {offset, log.log.active.base_offset} <= set(snapshot_offsets(filesystem, DIRECTORY))
+
+
+# The index
+
+
+async def check_known(broker: Broker) -> None:
+    async with broker.life() as log:
+        assert min(await read_all(log)) == 0
+
+
+async def test_an_index_replaced_after_it_was_secured_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        await broker.drop(1)
+        checkpoint = CommitLog.checkpoint_local_start
+
+        async def replaced(commit_log: CommitLog, key: PartitionKey, offset: int) -> None:
+            await log.log_dir.index.distrust("an entry was wrong")
+            await checkpoint(commit_log, key, offset)
+
+        monkeypatch.setattr(CommitLog, "checkpoint_local_start", replaced)
+        await broker.drop(2)
+        monkeypatch.undo()
+        await broker.fill(8, COUNT)
+    await check_known(broker)
+
+
+async def test_an_index_that_breaks_while_it_is_secured_is_told_again() -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        broker.tier.upload(broker.filesystem, log)
+        await trio.sleep(3)
+        broker.filesystem.faults.append(Fault("write", errno.ENOSPC, "index/batches"))
+        await move_local_start(log.log_dir, log, log.log.segments[3].base_offset)
+        assert broker.problems
+        await broker.fill(8, COUNT)
+    await check_known(broker)
+
+
+async def test_an_index_that_always_breaks_keeps_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        broker.tier.upload(broker.filesystem, log)
+        index = log.log_dir.index
+        write = type(index).write_pending
+
+        async def breaks(one: keeper.IndexKeeper, *, sync: bool = False) -> None:
+            await write(one, sync=sync)
+            await one.distrust("wrong")
+
+        monkeypatch.setattr(keeper.IndexKeeper, "write_pending", breaks)
+        with pytest.raises(StorageError, match="again and again"):
+            await move_local_start(log.log_dir, log, log.log.segments[3].base_offset)
+        monkeypatch.undo()
+        assert broker.files()[0] == 0
+
+
+async def test_more_than_may_be_pending_is_no_reason_to_leave_a_summary_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        broker.tier.upload(broker.filesystem, log)
+        index = log.log_dir.index
+        await index.distrust("wrong")
+        monkeypatch.setattr(keeper, "PENDING_MAX", 10)
+        index._pending += [(b"zzz%d" % number, b"") for number in range(20)]
+        await move_local_start(log.log_dir, log, log.log.segments[3].base_offset)
+    await check_known(broker)
+
+
+async def test_an_empty_active_segment_does_not_hide_what_a_new_index_lacks() -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        await broker.drop(3)
+        assert await roll(log.log_dir, log, COUNT)
+        await log.log_dir.index.distrust("wrong")
+    await check_known(broker)
+
+
+async def test_a_new_index_is_told_of_cold_segments_though_nobody_appends() -> None:
+    broker, _ = await lived()
+    async with broker.life(is_clean=False) as log:
+        await broker.drop(3)
+        await log.log_dir.index.distrust("wrong")
+        await trio.sleep(60)
+    await check_known(broker)
+
+
+async def test_what_the_tier_has_told_is_stored() -> None:
+    broker, _ = await lived()
+    async with broker.life():
+        await broker.drop(3)
+    broker.lose_index()
+    async with broker.life() as log:
+        assert log.log.cold.know(broker.tier.summaries_of(ORDERS), 0, log.log.epochs.epoch_of)
+        await broker.fill(8, COUNT)
+    await check_known(broker)
+
+
+async def test_the_key_index_goes_on_when_what_it_reads_becomes_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        index, reader = log.log_dir.index, log._reader
+        await index.distrust("nothing is covered")
+        run, dropped = LogReader.run, trio.Event()
+
+        async def disturbed(one: LogReader, *given: object) -> object:
+            found = await run(one, *given)  # type: ignore[arg-type, func-returns-value]
+            if "collect_keys" in repr(given) and not dropped.is_set():
+                dropped.set()
+                await broker.drop(2)
+            return found
+
+        monkeypatch.setattr(LogReader, "run", disturbed)
+        log._index_keys()
+        await trio.sleep(10)
+        assert dropped.is_set()
+        covered_to = await index.keys_to(reader.index_key)
+        assert covered_to is not None
+        assert covered_to >= log.log.active.base_offset
+
+
+# Others that change a log
+
+
+async def test_a_reset_forgets_what_was_passed_over_and_lets_go_of_cold_files() -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        await broker.drop(3)
+        cold = list(log.log.cold.segments)
+        await read_all(log)
+        await log.delete_records(cold[1].base_offset)
+        await broker.store.reset_partition(ORDERS, 2)
+        assert not any(one.file for one in cold)
+        broker.tier.segments.clear()
+        broker.tier.summaries.clear()
+        for _ in range(20):
+            await append(log, b"v" * 60)
+        await broker.drop(2)
+        values = await read_all(log)
+    async with broker.life() as log:
+        assert await read_all(log) == values
+
+
+async def test_what_compaction_rewrites_is_not_what_the_tier_has() -> None:
+    policy = frozenset({CleanupPolicy.COMPACT})
+    broker = Broker(replace(ROLLING, cleanup_policy=policy, min_cleanable_dirty_ratio=0.01))
+    async with broker.life() as log:
+        await broker.fill()
+        broker.tier.upload(broker.filesystem, log)
+        await trio.sleep(100)
+        values = await read_all(log)
+        assert log.log.compacted_to > 0
+        assert log.log.tiered_to == 0
+        with pytest.raises(OffsetOutOfRange):
+            await move_local_start(log.log_dir, log, log.log.active.base_offset)
+        assert await read_all(log) == values
+
+
+async def test_what_is_not_finished_is_in_no_tier() -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        with pytest.raises(OffsetOutOfRange):
+            note_tiered(log.log_dir, log, log.log.active.base_offset + 1)
+        note_tiered(log.log_dir, log, log.log.active.base_offset)
+
+
+async def test_with_all_files_lost_the_tier_is_served_and_repair_goes_on_behind_it() -> None:
+    broker, _ = await lived()
+    async with broker.life():
+        offset = await broker.drop(3)
+    for base in broker.files():
+        broker.filesystem.unlink(f"{DIRECTORY}/{segment_name(base)}")
+    async with broker.life(is_clean=False) as log:
+        assert log.log.damaged_from == offset
+        await read(log, 0)
+        with pytest.raises(CorruptMessage):
+            await read(log, offset)
+    assert repair(broker.filesystem, "/data", accept_loss=True).left == []
+    async with broker.life() as log:
+        assert (log.log_start_offset, log.log_end_offset) == (0, offset)
+        assert max(await read_all(log)) == offset - 1
+        await broker.fill(2, offset)
+    await check_known(broker)
+
+
+# A full disk
+
+
+async def make_room(broker: Broker, wanted_bytes: int) -> None:
+    filesystem, log_dir = broker.filesystem, broker.log.log_dir
+    used_bytes = filesystem.usage("/data").used_bytes
+    filesystem.capacity_bytes = used_bytes
+    options = RetentionOptions(disk_max_used_ratio=1 - wanted_bytes / used_bytes)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(RetentionKeeper(log_dir, options, lambda: NOW_MS).watch_space)
+        await trio.sleep(120)  # what was set aside before is deleted first
+        nursery.cancel_scope.cancel()
+
+
+async def filled_other(broker: Broker) -> Partition:
+    """Of segments that are younger."""
+    other = await broker.store.open_partition(OTHERS, LogConfig(segment_size_bytes=400), 0)
+    for _ in range(40):
+        later = Record(b"k", b"v" * 60, NOW_MS + 1_000_000)
+        await other.append(memoryview(build_batch([later])), acks=-1).wait()
+    return other
+
+
+async def test_a_log_whose_files_must_stay_keeps_no_other_from_giving_room() -> None:
+    broker, _ = await lived()
+    async with broker.life():
+        offset = await broker.drop(-2)
+        broker.rot_snapshots()
+        other = await filled_other(broker)
+        segments = len(other.log.segments)
+        await make_room(broker, 300)
+        assert len(other.log.segments) < segments
+        assert broker.files()[0] == offset
+        assert sum("files stay" in one for one in broker.problems) == 1
+        assert any("removed before their time" in one for one in broker.problems)
+
+
+async def test_files_that_the_tier_has_go_first_if_they_are_older() -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        full = await everything_of(log)
+        other = await filled_other(broker)
+        broker.tier.upload(broker.filesystem, log)
+        segments = len(other.log.segments)
+        await make_room(broker, 300)
+        assert len(other.log.segments) == segments
+        assert log.log.local_start_offset > 0
+        assert await everything_of(log) == full
+        assert any("left to the remote tier before their time" in one for one in broker.problems)

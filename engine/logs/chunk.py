@@ -1,0 +1,33 @@
+"""What an append puts into one segment."""
+
+from dataclasses import dataclass, field
+
+from engine.api import NO_TIMESTAMP_MS
+from engine.batches.batch import BatchHeader
+from engine.files.filesystem import File
+from engine.logs.producer_state import ProducerTable
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Consecutive batches for one segment, with their final base offsets and epochs in the buffers and headers alike.
+
+    `file` is None while the segment is still to be created, or opened.
+    """
+
+    base_offset: int
+    file: File | None
+    position: int
+    batches: list[memoryview] = field(default_factory=list)
+    headers: list[BatchHeader] = field(default_factory=list)
+    size_bytes: int = 0
+    rolls: bool = False
+    begun_ms: int = NO_TIMESTAMP_MS
+    producers: ProducerTable | None = None  # as they were before a chunk that rolls
+    allocate_bytes: int = 0  # for a new segment
+    unallocated: str | None = None  # why it was not
+
+    def add(self, batch: memoryview, header: BatchHeader) -> None:
+        self.batches.append(batch)
+        self.headers.append(header)
+        self.size_bytes += len(batch)

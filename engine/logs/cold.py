@@ -1,0 +1,97 @@
+"""The segments of a log that have no file in its log dir any more: a remote tier has them, below the local start.
+
+They are known without gaps, or not at all: an index that was lost has taken what was stored of them, and only the tier
+can tell. Until it does nobody may take them for missing, or leave them out of an answer.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+from engine.errors import StorageError
+from engine.logs.segment import Segment
+from engine.logs.sparse_index import Summary
+
+
+class ColdSegments:
+    """`segments`, the oldest first, end at `local_start_offset`; none: there are none, or they are not known."""
+
+    __slots__ = ("_bases", "local_start_offset", "segments")
+
+    def __init__(self, local_start_offset: int = 0) -> None:
+        self.local_start_offset = local_start_offset
+        self.segments: list[Segment] = []
+        self._bases: list[int] = []
+
+    def of(self, offset: int) -> Segment:
+        """The one that holds `offset`, which lies below the local start. Raises StorageError."""
+        number = bisect_right(self._bases, offset) - 1
+        if number < 0:
+            raise StorageError(f"what the remote tier has of offset {offset} is not known (yet)")
+        return self.segments[number]
+
+    def all_from(self, start_offset: int) -> Sequence[Segment]:
+        """Those of a log that starts there. Raises StorageError."""
+        if start_offset < self.local_start_offset:
+            self.of(start_offset)
+        return self.segments
+
+    def know(
+        self,
+        summaries: Mapping[int, Summary],
+        start_offset: int,
+        epoch_of: Callable[[int], int],
+        *,
+        are_stored: bool = False,
+    ) -> bool:
+        """Learn what they are, by base offset, if that fits to a log that starts there; whether it does."""
+        bases = sorted(base for base in summaries if base < self.local_start_offset)
+        found = [
+            _cold(base, summaries[base], is_stored=are_stored)
+            for base in bases
+            if summaries[base].end_offset > start_offset
+        ]
+        if not found or found[0].base_offset > start_offset or found[-1].end_offset != self.local_start_offset:
+            return False
+        if any(one.end_offset != following.base_offset for one, following in pairwise(found)):
+            return False
+        if any(summaries[one.base_offset].leader_epoch != epoch_of(one.end_offset - 1) for one in found):
+            return False
+        self.segments, self._bases = found, [one.base_offset for one in found]
+        return True
+
+    def take(self, gone: Sequence[tuple[Segment, Summary]], start_offset: int) -> None:
+        """The first local segments have no files any more. What came before them must be known for them to be."""
+        was_known = self.segments or start_offset >= self.local_start_offset
+        self.local_start_offset = gone[-1][0].end_offset
+        if was_known:
+            self.segments += [
+                _cold(one.base_offset, summary, is_stored=one.summarised_size_bytes == one.size_bytes)
+                for one, summary in gone
+            ]
+            self._bases += [one.base_offset for one, _ in gone]
+
+    def has(self, segment: Segment) -> bool:
+        number = bisect_right(self._bases, segment.base_offset) - 1
+        return number >= 0 and self.segments[number] is segment
+
+    def drop_below(self, offset: int) -> list[Segment]:
+        """Those that end there or before are no part of the log any more."""
+        count = sum(one.end_offset <= offset for one in self.segments)
+        gone = self.segments[:count]
+        del self.segments[:count], self._bases[:count]
+        return gone
+
+    def let_go(self) -> None:
+        """The log was deleted."""
+        self.segments.clear()
+        self._bases.clear()
+
+
+def _cold(base_offset: int, summary: Summary, *, is_stored: bool) -> Segment:
+    segment = Segment(base_offset)
+    segment.believe(summary)
+    if not is_stored:
+        segment.summarised_size_bytes = 0
+    segment.is_cold = segment.is_sealed = True
+    return segment

@@ -1,0 +1,158 @@
+"""What is left of a log that is made shorter: all that has to be read for it, before anybody stands still.
+
+What lies below the place where a log is to end does not change while it is appended to. For a worker.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from engine.api import NO_OFFSET, NO_TIMESTAMP_MS
+from engine.batches.batch import BatchHeader
+from engine.errors import CorruptMessage, OffsetOutOfRange
+from engine.files.filesystem import File, FileSystem, Unreadable
+from engine.logs.producer_snapshot import ASIDE_TEMPORARY, newest_sound, put_snapshot
+from engine.logs.producer_state import ProducerTable, rebuilt
+from engine.logs.segment import Cut, Segment, segment_name, unlink_behind, walk_headers
+from engine.logs.sparse_index import Entry, SparseIndex
+
+
+class Extent(NamedTuple):
+    """A segment as the loop knows it; open, or not."""
+
+    base_offset: int
+    size_bytes: int
+    file: File | None
+    first_timestamp_ms: int = NO_TIMESTAMP_MS
+
+    @classmethod
+    def of(cls, segment: Segment) -> "Extent":
+        return cls(segment.base_offset, segment.size_bytes, segment.file, segment.first_timestamp_ms)
+
+
+class Longer(NamedTuple):
+    """A log as it is: its segments up to the one that is to be cut, what is known of that below, and its producers."""
+
+    directory: str
+    start_offset: int
+    segments: Sequence[Extent]
+    known: tuple[SparseIndex, Entry] | None
+    producers: ProducerTable
+
+
+class Shorter(NamedTuple):
+    """What it is to become: it ends with `segment`, whose `file` is longer still; `producers` are those then."""
+
+    directory: str
+    segment: Segment
+    file: File
+    producers: ProducerTable
+
+    @property
+    def cut(self) -> Cut:
+        """Where in which file it ends."""
+        return Cut(self.segment.end_offset, self.segment.base_offset, self.segment.size_bytes)
+
+
+def shorten(filesystem: FileSystem, log: Longer, offset: int) -> Shorter:
+    """Without the batch that holds `offset`, which lies in the last of the segments or behind it, and all behind that.
+
+    Raises OffsetOutOfRange when that batch begins below the log start, CorruptMessage when nothing there holds the
+    offset; OSError as files do.
+    """
+    last = log.segments[-1]
+    file = last.file or filesystem.open(f"{log.directory}/{segment_name(last.base_offset)}")
+    segment = _left(file, last, log.known, offset) or _left(file, last, None, offset)
+    if segment is None:
+        raise CorruptMessage(f"no batch holds offset {offset} of segment {segment_name(last.base_offset)}")
+    if segment.end_offset < log.start_offset:
+        raise OffsetOutOfRange(f"offset {offset} is not behind a batch that begins above {log.start_offset}")
+    segment.checked_from = segment.size_bytes
+    producers, others = log.producers.below(offset)
+    if others:
+        kept = [*log.segments[:-1], Extent(last.base_offset, segment.size_bytes, file)]
+        producers = producers.joined(_earlier(filesystem, log.directory, kept, segment.end_offset, others))
+    return Shorter(log.directory, segment, file, producers)
+
+
+def _left(file: File, extent: Extent, known: tuple[SparseIndex, Entry] | None, offset: int) -> Segment | None:
+    """The segment before the batch that holds `offset`, by its headers; None: it, or what was known of it, is wrong."""
+    segment = Segment(extent.base_offset, file)
+    if known is not None:
+        segment.begin_at(*known, extent.first_timestamp_ms)
+    begins_at = segment.size_bytes
+    with suppress(CorruptMessage):
+        for at in walk_headers(file, begins_at, extent.size_bytes):
+            if at.header.next_offset > offset:
+                return segment
+            if known is not None and at.position == begins_at and at.header.base_offset != segment.end_offset:
+                return None
+            segment.add(at.header)
+    return None
+
+
+def secure_producers(
+    filesystem: FileSystem, directory: str, segments: Sequence[Extent], end_offset: int, needed_from: int
+) -> None:
+    """Have a snapshot, durably, of what producers did before `end_offset`, where the last of these segments ends: they
+    will not be there for long. An empty one says that there were none. What matters of it begins at `needed_from`.
+
+    Raises CorruptMessage when that cannot be told; OSError as files do.
+    """
+    table, from_offset = newest_sound(filesystem, directory, NO_OFFSET, end_offset) or (ProducerTable(), NO_OFFSET)
+    if from_offset == end_offset:
+        return
+    if max(from_offset, needed_from) < segments[0].base_offset:
+        raise CorruptMessage(f"no sound snapshot of offset {segments[0].base_offset} is left")
+    headers = _headers_of(filesystem, directory, segments, from_offset, end_offset)
+    put_snapshot(filesystem, directory, end_offset, rebuilt(table, headers), ASIDE_TEMPORARY)
+    filesystem.sync_dir(directory)
+
+
+def _earlier(
+    filesystem: FileSystem, directory: str, segments: Sequence[Extent], end_offset: int, wanted: set[int]
+) -> ProducerTable:
+    """What these producers did before, as far as it can be read: as when a log is opened."""
+    known, from_offset = newest_sound(filesystem, directory, NO_OFFSET, end_offset) or (ProducerTable(), NO_OFFSET)
+    table = ProducerTable(one for one in known if one[0] in wanted)
+    headers = _headers_of(filesystem, directory, segments, from_offset, end_offset, (CorruptMessage, Unreadable))
+    return rebuilt(table, (header for header in headers if header.producer_id in wanted))
+
+
+def _headers_of(
+    filesystem: FileSystem,
+    directory: str,
+    segments: Sequence[Extent],
+    from_offset: int,
+    end_offset: int,
+    passed_over: tuple[type[Exception], ...] = (),
+) -> Iterator[BatchHeader]:
+    """Of the batches between these; a segment is left where it has one of the errors to be `passed_over`."""
+    ends = [*(one.base_offset for one in segments[1:]), end_offset]
+    for (base_offset, size_bytes, known, _), end in zip(segments, ends, strict=True):
+        if end > from_offset:
+            file = known or filesystem.open(f"{directory}/{segment_name(base_offset)}")
+            with suppress(*passed_over):
+                for at in walk_headers(file, 0, size_bytes):
+                    if at.header.base_offset >= from_offset:
+                        yield at.header
+
+
+def cut_files(filesystem: FileSystem, shorter: Sequence[Shorter]) -> None:
+    """So that nothing is behind their ends. The files that are left are the caller's to sync; it may be done again."""
+    changed = [one.directory for one in shorter if unlink_behind(filesystem, one.directory, one.cut)]
+    for directory in changed:
+        filesystem.sync_dir(directory)
+    for one in shorter:
+        if one.file.size() > one.segment.size_bytes:
+            one.file.truncate(one.segment.size_bytes)
+
+
+def begin_anew(filesystem: FileSystem, directory: str, offset: int) -> File:
+    """So that there is one segment, an empty one that begins at `offset`; its file is the caller's to sync. It may be
+    done again, wherever a crash came between."""
+    unlink_behind(filesystem, directory, Cut(-1, -1, 0))
+    filesystem.sync_dir(directory)
+    file = filesystem.open(f"{directory}/{segment_name(offset)}", create=True)
+    filesystem.sync_dir(directory)
+    return file

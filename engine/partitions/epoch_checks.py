@@ -1,0 +1,35 @@
+"""What callers that know a leader epoch are told: older, newer, or that their log and this one have parted. Pure."""
+
+from engine.api import NO_EPOCH, EpochEnd
+from engine.errors import FencedLeaderEpoch, OffsetOutOfRange, UnknownLeaderEpoch
+from engine.logs.epochs import EpochHistory
+from engine.logs.log import Log
+
+
+def check_leader_epoch(asked: int, leader_epoch: int) -> None:
+    """Raises FencedLeaderEpoch, UnknownLeaderEpoch; who names no epoch does not care."""
+    if asked in (leader_epoch, NO_EPOCH):
+        return
+    message = f"leader epoch is {leader_epoch}, not {asked}"
+    if asked < leader_epoch:
+        raise FencedLeaderEpoch(message)
+    raise UnknownLeaderEpoch(message)
+
+
+def check_newer(asked: int, epochs: EpochHistory, leader_epoch: int, name: str) -> None:
+    """Whether a leader may begin in that epoch: an earlier incarnation had the others (RULES L3)."""
+    known = epochs.latest
+    if asked < known or (asked == known != leader_epoch):
+        raise FencedLeaderEpoch(f"epoch {asked} of {name} is not newer than {known}")
+
+
+def diverging_end(log: Log, end: EpochEnd, offset: int, last_epoch: int) -> EpochEnd | None:
+    """Where a follower's log, which ends at `offset` with a batch of `last_epoch`, parts from this one; None: nowhere.
+
+    `end` is what is known of that epoch (KIP-595's diverging epoch). Raises OffsetOutOfRange.
+    """
+    if end.leader_epoch == NO_EPOCH or offset < log.start_offset:
+        raise OffsetOutOfRange(
+            f"offset {offset} of epoch {last_epoch} is below {log.start_offset}, or of no epoch known here"
+        )
+    return None if end.leader_epoch == last_epoch and end.end_offset >= offset else end

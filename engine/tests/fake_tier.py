@@ -1,0 +1,133 @@
+"""A remote tier in memory, which no crash of the broker touches. See `engine.reading.tier`."""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn, TypeVar
+
+import trio
+
+from engine.api import TopicPartition
+from engine.errors import StorageError
+from engine.files.twin import MemoryFileSystem
+from engine.log_dirs.local_starts import note_tiered
+from engine.logs.sparse_index import Summary
+from engine.partitions.partition import Partition
+
+T = TypeVar("T")
+Key = tuple[bytes, int, int]  # topic id, partition, base offset
+
+
+class ColdFile:
+    """A segment in the tier: in memory is what was read of it."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._loaded: list[tuple[int, int]] = []
+        self.fails = False
+
+    def fileno(self) -> None:
+        return None
+
+    def size(self) -> int:
+        return len(self._content)
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        self._loaded.append((position, position + size_bytes))
+        return self._content[position : position + size_bytes]
+
+    def read_cached(self, position: int, size_bytes: int) -> bytes | None:
+        if self.fails:
+            raise OSError(errno.EIO, "injected")
+        return self._content[position : position + size_bytes] if self.is_cached(position, size_bytes) else None
+
+    def is_cached(self, position: int, size_bytes: int) -> bool:
+        end = min(position + size_bytes, len(self._content))
+        for start, stop in sorted(self._loaded):
+            if start <= position:
+                position = max(position, stop)
+        return position >= end
+
+    def forget(self) -> None:
+        self._loaded.clear()
+
+    def read_ahead(self, position: int, size_bytes: int) -> None: ...
+
+    def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> NoReturn:
+        raise OSError(errno.EBADF, "opened to be read")
+
+    def truncate(self, size_bytes: int) -> NoReturn:
+        raise OSError(errno.EBADF, "opened to be read")
+
+    def allocate(self, size_bytes: int) -> NoReturn:
+        raise OSError(errno.EBADF, "opened to be read")
+
+    def fdatasync(self) -> NoReturn:
+        raise OSError(errno.EBADF, "opened to be read")
+
+    def sync_and_forget(self) -> NoReturn:
+        raise OSError(errno.EBADF, "opened to be read")
+
+    def trim(self) -> NoReturn:
+        raise OSError(errno.EBADF, "opened to be read")
+
+
+@dataclass
+class FakeTier:
+    """Segments with the moments they were put there: `now` counts them, and a tier of then is this one up to then."""
+
+    segments: dict[Key, list[tuple[int, bytes]]] = field(default_factory=dict)
+    summaries: dict[Key, Summary] = field(default_factory=dict)
+    until: int = 2**63 - 1
+    is_unreachable: bool = False
+    opened: list[ColdFile] = field(default_factory=list)
+
+    def as_of(self, moment: int) -> FakeTier:
+        return FakeTier(self.segments, self.summaries, until=moment)
+
+    def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
+        versions = self.segments.get((partition.topic_id, partition.partition, base_offset), [])
+        number = bisect_right([moment for moment, _ in versions], self.until) - 1
+        if number < 0:
+            raise FileNotFoundError
+        self.opened.append(ColdFile(versions[number][1]))
+        return self.opened[-1]
+
+    def forget(self) -> None:
+        """What is in memory."""
+        for one in self.opened:
+            one.forget()
+
+    async def run(self, job: Callable[[], T]) -> T:
+        await trio.lowlevel.checkpoint()
+        if self.is_unreachable:
+            raise StorageError("the tier cannot be reached")
+        return job()
+
+    def upload(self, filesystem: MemoryFileSystem, one: Partition, *, moment: int = 0) -> int:
+        """All that is finished and confirmed; returns up to where the tier has it now."""
+        log, topic_id, number = one.log, one.partition.topic_id, one.partition.partition
+        tiered_to = log.tiered_to if log.tiered_to is not None else log.local_start_offset
+        for segment in log.segments[:-1]:
+            if tiered_to < segment.end_offset <= one.high_watermark:
+                key = topic_id, number, segment.base_offset
+                content = filesystem.content(log.path_of(segment.base_offset))[: segment.size_bytes]
+                self.segments.setdefault(key, []).append((moment, content))
+                self.summaries[key] = log.summary_of(segment)
+                tiered_to = segment.end_offset
+        note_tiered(one.log_dir, one, tiered_to)
+        return tiered_to
+
+    def summaries_of(self, partition: TopicPartition) -> dict[int, Summary]:
+        """By base offset; what a manifest tells."""
+        of_partition = partition.topic_id, partition.partition
+        return {key[2]: one for key, one in self.summaries.items() if key[:2] == of_partition}
+
+    def rot(self, partition: TopicPartition, base_offset: int, position: int) -> None:
+        versions = self.segments[partition.topic_id, partition.partition, base_offset]
+        content = bytearray(versions[-1][1])
+        content[position] ^= 1
+        versions[-1] = versions[-1][0], bytes(content)
