@@ -51,10 +51,6 @@ class ProduceLimits:
     timestamp_after_max_ms: int
     is_log_append_time: bool
 
-    @property
-    def batch_size_max_bytes(self) -> int:
-        return min(self.max_message_size_bytes, self.segment_size_bytes)
-
 
 def check_produced(
     records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool, origin: Origin = Origin.CLIENT
@@ -69,7 +65,7 @@ def check_produced(
 def _beyond_doubt(records: memoryview, limits: ProduceLimits, now_ms: int, codec_id_max: int) -> BatchHeader | None:
     """The header of a batch that stands all checks, in one look; None for one that has to take them one by one."""
     size_bytes = len(records)
-    if not HEADER_SIZE_BYTES <= size_bytes <= limits.batch_size_max_bytes:
+    if size_bytes < HEADER_SIZE_BYTES or size_bytes > limits.max_message_size_bytes:
         return None
     header = header_of(HEADER.unpack_from(records))
     base_offset, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, _, sequence, count = (
@@ -77,6 +73,7 @@ def _beyond_doubt(records: memoryview, limits: ProduceLimits, now_ms: int, codec
     )
     if (
         length + LENGTH_PREFIX_SIZE_BYTES != size_bytes
+        or size_bytes > limits.segment_size_bytes
         or base_offset
         or magic != MAGIC
         or not 0 <= attributes <= codec_id_max  # and nothing but a codec

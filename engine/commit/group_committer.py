@@ -6,7 +6,7 @@ whatever rounds that was, and then they are answered, in their order; if it fail
 first. The loop stays the only owner of every partition's state: a worker sees file operations and nothing else.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from engine.commit.syncer import Syncer
 from engine.commit.writer import Writer
 from engine.errors import StorageError
 from engine.files.disk import Disk
-from engine.logs.log import Log
 from engine.stats import CommitStatistics
 
 ROUND_MAX_BYTES = 16 * 1024 * 1024
@@ -77,7 +76,6 @@ class GroupCommitter:
         self._hurried = 0  # of those in the queue, appends that wait for no sync
         self._staged: Staged | None = None  # for the task that writes to go on with
         self._written: deque[Written] = deque()  # not durable yet, and no sync of them begun
-        self._unsynced: Counter[Log] = Counter()  # what they, and those of the sync in flight, are of
         self._is_syncing = False
         self._is_served = False
         # Held by who writes a round, or is between two; first come, first served. No lock, which only a task can give
@@ -112,6 +110,11 @@ class GroupCommitter:
         """While a sync is in flight: what is written one by one costs more than what is written together."""
         return not self._is_syncing or self._hurried > 0 or self._queued_bytes >= OVERLAP_MIN_BYTES
 
+    @property
+    def _has_unsynced(self) -> bool:
+        """Something that is written is not answered yet."""
+        return self._is_syncing or bool(self._written)
+
     def between_rounds(self) -> "BetweenRounds":
         """No round is in flight within the block (async with); appends queue up meanwhile."""
         return BetweenRounds(self)
@@ -120,7 +123,7 @@ class GroupCommitter:
         """Return when no round is in flight; none is begun until the turn is given back."""
         await self._take_turn()
         try:
-            while self._unsynced and self._is_served:
+            while self._has_unsynced and self._is_served:
                 await self._pause.park()
         except BaseException:
             self.give_turn()
@@ -128,7 +131,7 @@ class GroupCommitter:
 
     async def drained(self) -> None:
         """Return when everything submitted so far is answered."""
-        while self._queue or not self._turn.value or self._unsynced:
+        while self._queue or not self._turn.value or self._has_unsynced:
             await self._pause.park()
 
     async def settled(self, append: Append) -> None:
@@ -189,18 +192,19 @@ class GroupCommitter:
             return
         self._turn.acquire_nowait()
         staged = self._stage()
-        if not self._writer.is_quick(staged.parts, staged.size_bytes):
-            self._staged = staged
-            self._to_write.unpark()
-            return
         try:
-            self._writer.write_at_once(staged.parts)
+            is_written = self._writer.write_if_quick(staged.parts, staged.size_bytes, staged.begun_s)
         except OSError as error:
             self._failed(staged, error)
         else:
-            self._note_written(staged)
+            if is_written:
+                self._note_written(staged)
+            else:
+                self._staged = staged
+                self._to_write.unpark()
         finally:
-            self.give_turn()
+            if self._staged is None:  # otherwise the turn goes with it
+                self.give_turn()
 
     async def _take_turn(self) -> None:
         """At once if nobody waits for one: this is a step of many rounds."""
@@ -234,9 +238,6 @@ class GroupCommitter:
                 by_owner[append.owner] = [append]
         self._queued_bytes -= size_bytes
         parts = [part for owner, appends in by_owner.items() if (part := owner.stage(appends)) is not None]
-        if self._unsynced:
-            for part in parts:
-                part.must_sync |= part.log in self._unsynced  # it comes behind what is not durable yet
         return Staged(parts, count, size_bytes, begun_s)
 
     def _note_written(self, staged: Staged) -> None:
@@ -249,7 +250,6 @@ class GroupCommitter:
             part.owner.written(part)
             if part.must_sync:
                 waiting.append(part)
-                self._unsynced[part.log] += 1
         if waiting:
             self._written.append(Written(waiting, staged))
             self._to_sync.unpark()
@@ -284,7 +284,8 @@ class GroupCommitter:
 
     async def _sync_next(self) -> int:
         """All that is written by now becomes durable, and is answered; returns of how many appends."""
-        written, size_bytes = list[Written](), 0
+        written: list[Written] = []
+        size_bytes = 0
         while self._written and (not size_bytes or size_bytes + self._written[0].round.size_bytes <= ROUND_MAX_BYTES):
             written.append(self._written.popleft())
             size_bytes += written[-1].round.size_bytes
@@ -312,10 +313,6 @@ class GroupCommitter:
 
     def _synced(self, written: Sequence[Written]) -> None:
         for one in written:
-            for part in one.parts:
-                self._unsynced[part.log] -= 1
-                if not self._unsynced[part.log]:
-                    del self._unsynced[part.log]
             self._end(one.round)
         if self._pause:
             self._pause.unpark_all()

@@ -38,6 +38,7 @@ class JournalEntry(NamedTuple):
     end_offset: int
     segment_base_offset: int
     position: int
+    size_bytes: int
     batches: Sequence[memoryview]
 
 
@@ -133,7 +134,7 @@ def whole_pages(size_bytes: int) -> int:
 
 def frame_size(entries: Sequence[JournalEntry]) -> int:
     """Bytes the frame of a round takes, without what fills its last page."""
-    return _FRAME.size + sum(_ROW.size + sum(map(len, entry.batches)) for entry in entries)
+    return _FRAME.size + len(entries) * _ROW.size + sum([entry.size_bytes for entry in entries])
 
 
 def round_frame(slot_id: bytes, sequence: int, entries: Sequence[JournalEntry]) -> list[bytes | memoryview]:
@@ -143,10 +144,9 @@ def round_frame(slot_id: bytes, sequence: int, entries: Sequence[JournalEntry]) 
     body_size_bytes = 0
     at = _FRAME.size
     for entry in entries:
-        size_bytes = sum(map(len, entry.batches))
-        _ROW.pack_into(head, at, *entry[:7], size_bytes)
+        _ROW.pack_into(head, at, *entry[:8])
         buffers += entry.batches
-        body_size_bytes += size_bytes
+        body_size_bytes += entry.size_bytes
         at += _ROW.size
     buffers[0] = _sealed(head, slot_id, sequence, len(entries), _ROUND, body_size_bytes)
     return buffers

@@ -9,6 +9,7 @@ import trio
 
 from engine.commit.appends import PartitionRound
 from engine.commit.journal import Journal, JournalWrite
+from engine.commit.journal_format import JournalEntry
 from engine.commit.journaling import journal_entries, journalable, worth_the_journal
 from engine.commit.writer import Writer
 from engine.errors import StorageError
@@ -64,7 +65,11 @@ class Syncer:
         suited = worth_the_journal(journalable(parts))
         if not suited:
             return {}, None
-        write = self.journal.reserve([one for of_log in suited for part in of_log for one in journal_entries(part)])
+        entries: list[JournalEntry] = []
+        for of_log in suited:
+            for part in of_log:
+                entries += journal_entries(part)
+        write = self.journal.reserve(entries)
         if write is None:
             return {}, None
         ends = {of_log[-1].log: of_log[-1].end.offset for of_log in suited}

@@ -21,17 +21,16 @@ class Writer:
         self._disk = disk
         self._slow_until_s = 0.0
 
-    def is_quick(self, parts: Sequence[PartitionRound], size_bytes: int) -> bool:
-        """Nothing has to be opened or made for them, and the disk is not slow."""
-        if self._is_slow(size_bytes):
+    def write_if_quick(self, parts: Sequence[PartitionRound], size_bytes: int, now_s: float) -> bool:
+        """Unless something has to be opened or made for them, or the disk is slow; whether it did."""
+        if size_bytes > INLINE_MAX_BYTES or now_s < self._slow_until_s:
             return False
-        return not any(part.rolls or part.chunks[0].file is None for part in parts)
-
-    def write_at_once(self, parts: Sequence[PartitionRound]) -> None:
-        """What is quick."""
-        begun_s = trio.current_time()
+        for part in parts:
+            if part.rolls or part.chunks[0].file is None:
+                return False
         write_round(parts)
-        self._note(trio.current_time() - begun_s)
+        self._note(trio.current_time() - now_s)
+        return True
 
     async def write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
         """Anything; StorageError, too, when a sync of what it syncs has failed before."""
@@ -45,14 +44,11 @@ class Writer:
     async def perform(self, write: Callable[[], None], size_bytes: int, *, may_wait: bool = False) -> None:
         """`may_wait` for the disk: not by the loop."""
         begun_s = trio.current_time()
-        if may_wait or self._is_slow(size_bytes):
+        if may_wait or size_bytes > INLINE_MAX_BYTES or begun_s < self._slow_until_s:
             await self._disk.run_round(write)
         else:
             write()
         self._note(trio.current_time() - begun_s)
-
-    def _is_slow(self, size_bytes: int) -> bool:
-        return size_bytes > INLINE_MAX_BYTES or trio.current_time() < self._slow_until_s
 
     def _note(self, duration_s: float) -> None:
         """After one that took long, workers write for a while."""

@@ -4,8 +4,7 @@ One failed write or fsync takes it offline for good (RULES L4): nothing is retri
 page cache may call clean what never reached the disk. A read that fails is damage at that place and no more.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -37,6 +36,26 @@ class DiskLanes:
         first = number * (LANES + readers)
         rest = first + LANES
         return cls(first, first + 1, first + 2, first + 3, range(rest, rest + readers))
+
+
+class Syncing:
+    """See `Disk.syncing`. No generator: every round that is synced enters one."""
+
+    def __init__(self, disk: "Disk", claims: Claims[File], files: Collection[File]) -> None:
+        self._disk = disk
+        self._claims = claims
+        self._files = files
+
+    async def __aenter__(self) -> None:
+        if not self._claims.are_free(self._files):
+            with trio.CancelScope(shield=True):
+                while not self._claims.are_free(self._files):
+                    await self._claims.released.park()
+        self._disk.check_online()
+        self._claims.take(self._files)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._claims.release(self._files)
 
 
 class Disk:
@@ -86,22 +105,13 @@ class Disk:
         async with self.syncing(files):
             await self._guarded(lambda: self._pool.sync(self.lanes.rounds, files, is_urgent=True))
 
-    @asynccontextmanager
-    async def syncing(self, files: Collection[File]) -> AsyncIterator[None]:
+    def syncing(self, files: Collection[File]) -> "Syncing":
         """Nobody else syncs one of these within the block; StorageError when another's sync of one has failed before.
 
         That bytes did not reach the disk, the system tells one of those who sync a descriptor. Another one, at the same
         time, would take them for durable.
         """
-        with trio.CancelScope(shield=True):
-            while not self._syncing.are_free(files):
-                await self._syncing.released.park()
-        self.check_online()
-        self._syncing.take(files)
-        try:
-            yield
-        finally:
-            self._syncing.release(files)
+        return Syncing(self, self._syncing, files)
 
     def check_online(self) -> None:
         """Raises StorageError."""

@@ -255,6 +255,8 @@ class PosixFile:
                 written = os.pwrite(self._descriptor, view, position)
             except OSError as error:
                 raise classified(error, nothing_written=nothing_before) from error
+            if written == len(view):
+                return
             nothing_before = False
             position += written
             view = view[written:]

@@ -87,9 +87,10 @@ class KernelSync(trio.abc.Instrument):
             await self._sync_some(some, _Batch(len(some), is_urgent=is_urgent))
 
     async def _sync_some(self, descriptors: Sequence[int], batch: _Batch) -> None:
-        with trio.CancelScope(shield=True):
-            while self._in_flight + len(descriptors) > QUEUE_LENGTH:
-                await self._waiting_for_room.park()
+        if self._in_flight + len(descriptors) > QUEUE_LENGTH:
+            with trio.CancelScope(shield=True):
+                while self._in_flight + len(descriptors) > QUEUE_LENGTH:
+                    await self._waiting_for_room.park()
         self._submit(descriptors, batch)
         if batch.left:
             batch.task = trio.lowlevel.current_task()

@@ -16,7 +16,7 @@ from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
 from engine.logs.chunk import Chunk
 from engine.logs.cold import ColdSegments
 from engine.logs.epochs import EpochHistory
-from engine.logs.position import LogPosition
+from engine.logs.position import LogPosition, position_of
 from engine.logs.producer_snapshot import write_snapshot
 from engine.logs.producer_state import ProducerTable
 from engine.logs.roll_policy import SEGMENT_OFFSETS_MAX, RollPolicy
@@ -56,7 +56,7 @@ class Log:
         self.has_spare = False  # the active segment may have been given more space than it holds
         self._filesystem = filesystem
         self._bases = [segment.base_offset for segment in self.segments]
-        self._end = self._flushed = self._end_position(NO_TIMESTAMP_MS)
+        self.end = self._flushed = self._end_position(NO_TIMESTAMP_MS)  # behind the last batch that is committed
 
     @property
     def active(self) -> Segment:
@@ -71,11 +71,6 @@ class Log:
 
     def path_of(self, base_offset: int) -> str:
         return f"{self.directory}/{segment_name(base_offset)}"
-
-    @property
-    def end(self) -> LogPosition:
-        """Behind the last committed batch."""
-        return self._end
 
     @property
     def flushed_offset(self) -> int:
@@ -120,7 +115,7 @@ class Log:
     @property
     def unflushed_bytes(self) -> int:
         """How much of the active segment is not."""
-        flushed, end = self._flushed, self._end
+        flushed, end = self._flushed, self.end
         return end.position - (flushed.position if flushed.segment_base_offset == end.segment_base_offset else 0)
 
     def note_flushed(self, end: LogPosition) -> None:
@@ -140,12 +135,14 @@ class Log:
             active.begun_ms = now_ms
         end, size_bytes = active.size_bytes, sum(map(len, batches))
         if (
-            end + size_bytes <= policy.segment_size_bytes
-            and headers[-1].next_offset - active.base_offset <= SEGMENT_OFFSETS_MAX
-            and not (end and any(policy.is_old(active, header, now_ms, self.directory) for header in headers))
+            end + size_bytes > policy.segment_size_bytes
+            or headers[-1].next_offset - active.base_offset > SEGMENT_OFFSETS_MAX
         ):
-            return [Chunk(active.base_offset, active.file, end, batches, headers, size_bytes)]
-        return self._stage_rolling(batches, headers, policy, now_ms)
+            return self._stage_rolling(batches, headers, policy, now_ms)
+        for header in headers:
+            if policy.is_old(active, header, now_ms, self.directory):
+                return self._stage_rolling(batches, headers, policy, now_ms)
+        return [Chunk(active.base_offset, active.file, end, batches, headers, size_bytes)]
 
     def _stage_rolling(
         self, batches: Sequence[memoryview], headers: Sequence[BatchHeader], policy: RollPolicy, now_ms: int
@@ -168,7 +165,7 @@ class Log:
 
     def stage_roll(self, policy: RollPolicy) -> Chunk:
         """A segment behind the end that holds nothing yet."""
-        chunk = Chunk(self._end.offset, None, 0, rolls=True)
+        chunk = Chunk(self.end.offset, None, 0, rolls=True)
         chunk.allocate_bytes = policy.allocated_bytes
         return chunk
 
@@ -203,10 +200,10 @@ class Log:
         """
         first = self._bases.index(shorter.segment.base_offset)
         gone = self._end_with(first, shorter.segment, shorter.producers)
-        end_offset = self._end.offset
+        end_offset = self.end.offset
         self.epochs.drop_from(end_offset)
         self.unindexed = [one for one in self.unindexed if one[1].offset < end_offset]
-        self._flushed = min(self._flushed, self._end)
+        self._flushed = min(self._flushed, self.end)
         self.journaled_offset = min(self.journaled_offset, end_offset)
         self.journal_end_offset = min(self.journal_end_offset, end_offset)
         self.clean_to = min(self.clean_to, end_offset)
@@ -217,12 +214,12 @@ class Log:
     def reset(self, segment: Segment) -> list[Segment]:
         """Forget everything, and go on with that segment, which is empty; returns those that were there."""
         gone = [*self.cold.segments, *self._end_with(0, segment, ProducerTable())]
-        self.start_offset = self._end.offset
+        self.start_offset = self.end.offset
         self.cold = ColdSegments()
         self.tiered_to = None
         self.epochs = EpochHistory()
         self.unindexed = []
-        self._flushed = self._end
+        self._flushed = self.end
         self.journaled_offset = self.journal_end_offset = self.compacted_to = self.clean_to = 0
         return gone
 
@@ -230,7 +227,7 @@ class Log:
         gone = self.segments[first:]
         self.segments[first:] = [segment]
         self._bases[first:] = [segment.base_offset]
-        self._end = self._end_position(max(one.max_timestamp_ms for one in self.segments))
+        self.end = self._end_position(max(one.max_timestamp_ms for one in self.segments))
         self.producers = producers
         self.damaged_from = None  # what is left was served
         self.cuts += 1
@@ -287,7 +284,7 @@ class Log:
 
     def commit(self, chunks: Sequence[Chunk]) -> None:
         """The chunks are in their files: they belong to the log now."""
-        newest_ms = self._end.max_timestamp_ms
+        newest_ms = self.end.max_timestamp_ms
         for chunk in chunks:
             if chunk.rolls:
                 assert chunk.file is not None
@@ -307,21 +304,21 @@ class Log:
                 if header.leader_epoch != epoch:
                     epoch = header.leader_epoch
                     self.epochs.note(epoch, header.base_offset)
-                assert may_follow(header.base_offset, active.end_offset, self.compacted_to), (
-                    "only compaction leaves gaps"
-                )
+                follows = header.base_offset == active.end_offset
+                assert follows or may_follow(header.base_offset, active.end_offset, self.compacted_to)
                 entry = active.add(header)
                 if entry is not None:
                     self.unindexed.append((chunk.base_offset, entry))
                 if header.max_timestamp_ms > newest_ms:
                     newest_ms = header.max_timestamp_ms
-        self._end = self._end_position(newest_ms)
+        active = self.segments[-1]
+        self.end = position_of((active.end_offset, active.base_offset, active.size_bytes, newest_ms))
 
     def leave(self) -> None:
         """Write down the producers of now, unless there are none, and give back what space is left. For a worker;
         nothing is appended any more."""
         if self.producers:
-            write_snapshot(self._filesystem, self.directory, self._end.offset, self.producers, self._snapshots_from)
+            write_snapshot(self._filesystem, self.directory, self.end.offset, self.producers, self._snapshots_from)
         if self.has_spare:
             self._open(self.active.base_offset).trim()
 
@@ -339,12 +336,12 @@ class Log:
         self.segments.clear()
         self._bases.clear()
         self.cold.let_go()
-        self._flushed = self._end  # whoever was to flush it has nothing to do
+        self._flushed = self.end  # whoever was to flush it has nothing to do
 
     def recovered(self) -> None:
         """The segments were filled, or dropped, and synced by recovery: take stock of them."""
         self._bases = [segment.base_offset for segment in self.segments]
-        self._end = self._flushed = self._end_position(max(segment.max_timestamp_ms for segment in self.segments))
+        self.end = self._flushed = self._end_position(max(segment.max_timestamp_ms for segment in self.segments))
 
     def end_in(self, segment: Segment, limit: LogPosition) -> int:
         """Where the part of `segment` below `limit` ends."""
@@ -394,7 +391,7 @@ class Log:
 
     def close_file(self, segment: Segment) -> bool:
         """Unless something is not durable in it yet: an error of the disk must not get lost."""
-        if segment is self.segments[-1] and self._flushed.offset < self._end.offset:
+        if segment is self.segments[-1] and self._flushed.offset < self.end.offset:
             return False
         segment.file = None
         return True

@@ -52,7 +52,8 @@ class Follower:
 
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
         """What continues the log goes behind its end; the rest is refused."""
-        part, chunks, end_offset, epoch = PartitionRound(owner, log), list[Chunk](), log.end.offset, log.epochs.latest
+        part, end_offset, epoch = PartitionRound(owner, log), log.end.offset, log.epochs.latest
+        chunks: list[Chunk] = []
         for append in appends:
             assert isinstance(append, Replicated)
             error = self._why_not(append, end_offset, epoch, log.compacted_to)
@@ -97,7 +98,9 @@ class Follower:
 
 def _checked(records: memoryview) -> tuple[list[memoryview], list[BatchHeader]]:
     """The batches, each against its own CRC: a leader's disk may rot too (Kafka's followers check as well)."""
-    batches, headers, position = list[memoryview](), list[BatchHeader](), 0
+    batches: list[memoryview] = []
+    headers: list[BatchHeader] = []
+    position = 0
     while position < len(records):
         if len(records) - position < HEADER_SIZE_BYTES:
             raise CorruptMessage(f"{len(records) - position} bytes behind the last batch")

@@ -23,7 +23,7 @@ class Leader:
     """Of one partition, in one epoch."""
 
     __slots__ = (
-        "_hurries",
+        "_is_async",
         "_limits",
         "_now_ms",
         "_partition",
@@ -55,7 +55,7 @@ class Leader:
         """Go by this from now on."""
         self.config = config
         self._rolls = RollPolicy.of(config)
-        self._hurries = config.flush_policy is FlushPolicy.ASYNC
+        self._is_async = config.flush_policy is FlushPolicy.ASYNC
         sizes = config.max_message_size_bytes, config.segment_size_bytes
         times = config.timestamp_before_max_ms, config.timestamp_after_max_ms
         self._limits = ProduceLimits(*sizes, *times, config.timestamp_type is TimestampType.LOG_APPEND_TIME)
@@ -65,7 +65,7 @@ class Leader:
         """What needs no state is checked. Raises what is wrong with the batch."""
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd, origin=origin)
-        append = Append(owner, records, header, self, wants_all=acks < 0, hurries=self._hurries)
+        append = Append(owner, records, header, self, acks < 0, self._is_async)
         if self._record_rules is not None:
             append.examination = self._record_rules.examination(records, header, origin)
         return append
@@ -73,30 +73,32 @@ class Leader:
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
         """Those that go to the log, behind its end; the others are refused, or wait for their originals."""
         part = PartitionRound(owner, log)
-        batches, headers = list[memoryview](), list[BatchHeader]()
-        now_ms, offset = self._now_ms(), log.end.offset
+        batches: list[memoryview] = []  # `list[memoryview]()` is slow
+        headers: list[BatchHeader] = []
+        now_ms, offset = self._now_ms(), part.before_offset
         for append in appends:
             if append.role is not self:
                 append.settle(NotLeaderOrFollower("it was queued under another leader epoch"))
-            elif self._is_new(append, log):
-                header = append.header = self._stamp(append, offset, now_ms)
-                assert append.records is not None
-                part.appends.append(append)
-                batches.append(append.records)
-                headers.append(header)
-                offset = header.next_offset
-                if header.has_sequence:
-                    part.undo.append(Undo(header.base_offset, header.producer_id, log.producers.apply(header)))
+                continue
+            has_sequence = append.header.has_sequence  # only a coordinator's batches are of a producer without one
+            if has_sequence and not self._is_new(append, log):
+                continue
+            header = append.header = self._stamp(append, offset, now_ms)
+            assert append.records is not None
+            part.appends.append(append)
+            batches.append(append.records)
+            headers.append(header)
+            offset = header.next_offset
+            if has_sequence:
+                part.undo.append(Undo(header.base_offset, header.producer_id, log.producers.apply(header)))
         if not batches:
             return None
         part.stage(log.stage(batches, headers, self._rolls, now_ms), log.producers)
-        part.must_sync = self._must_sync(offset, log.durable_offset)
+        part.must_sync = self._must_sync(log, offset)
         return part
 
     def _is_new(self, append: Append, log: Log) -> bool:
-        """Whether it goes to the log. Only a coordinator's batches are of a producer without a sequence."""
-        if not append.header.has_sequence:
-            return True
+        """Whether it goes to the log. It has a sequence."""
         try:
             original = log.producers.check(append.header)
         except EngineError as error:
@@ -121,12 +123,12 @@ class Leader:
         stamp(append.records, base_offset, self.epoch)
         return header.placed(base_offset, self.epoch)
 
-    def _must_sync(self, end_offset: int, durable_offset: int) -> bool:
+    def _must_sync(self, log: Log, end_offset: int) -> bool:
         """Whether a round that takes the log to `end_offset` counts only once it is synced (as UnifiedLog.append)."""
-        if self.config.flush_policy is FlushPolicy.SYNC:
+        if not self._is_async:
             return True
         messages = self.config.flush_messages
-        return end_offset >= messages and end_offset - durable_offset >= messages
+        return end_offset >= messages and end_offset - log.durable_offset >= messages
 
 
 def _result_of_duplicate(original: ProducedBatch, log_start_offset: int) -> AppendResult:

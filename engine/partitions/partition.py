@@ -23,13 +23,7 @@ from engine.api import (
 )
 from engine.commit.appends import Append, PartitionRound
 from engine.commit.flusher import FLUSH_BEHIND_BYTES
-from engine.errors import (
-    CorruptMessage,
-    EngineError,
-    NotLeaderOrFollower,
-    OffsetOutOfRange,
-    StorageError,
-)
+from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from engine.log_dirs.log_dir import LogDir
 from engine.log_dirs.log_starts import Move, move_log_starts
 from engine.logs.checkpoints import key_of
@@ -320,7 +314,10 @@ class Partition(Watched):
                 self.log.producers.turn_away(append.header)
                 append.settle(self._why_closed())
             return None
-        return self._role.stage(self, self.log, appends)
+        part = self._role.stage(self, self.log, appends)
+        if part is not None and self.progress.durable.offset < part.before_offset:
+            part.must_sync = True  # it comes behind what waits for a sync
+        return part
 
     def written(self, part: PartitionRound) -> None:
         self._commit(part)

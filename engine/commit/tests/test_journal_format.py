@@ -36,7 +36,7 @@ def entry(base_offset: int, counts: list[int], *, epoch: int = 3, position: int 
         stamp(memoryview(batch), offset, epoch)
         batches.append(memoryview(batch))
         offset += count
-    return JournalEntry(TOPIC, 7, epoch, base_offset, offset, 0, position, batches)
+    return JournalEntry(TOPIC, 7, epoch, base_offset, offset, 0, position, sum(map(len, batches)), batches)
 
 
 def slot(*written: bytes) -> bytes:
