@@ -3,6 +3,10 @@
 The twin filesystem would measure itself, so files are real (`--dir`, best on tmpfs) and syncs run on the thread pool.
 A client keeps 1 to 100 appends going; CPU of the loop's thread is divided by the number of appends. The CRC is
 timed apart, because it grows with the bytes and nothing else here does.
+
+Then rounds, as the dispatcher begins them: a turn's appends to several partitions, held until all are there. With the
+log dirs on tmpfs what is left of a sync is what it costs the loop; two versions of the engine differ by a twentieth or
+more if they differ here (`PYTHONPATH` names the other one).
 """
 
 import argparse
@@ -16,7 +20,7 @@ from random import SystemRandom
 import trio
 from crc32c import crc32c
 
-from engine.api import Isolation, LogConfig, PendingAppend, TopicPartition
+from engine.api import FlushPolicy, Isolation, LogConfig, PartitionLog, PendingAppend, TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import ThreadPool
@@ -25,6 +29,11 @@ from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 
 TOY = ("--count", "20", "--repeats", "1")
+PARTITIONS = 50
+ROUNDS = [
+    (policy, partitions, each) for policy in FlushPolicy for partitions, each in ((1, 1), (20, 1), (1, 5), (4, 5))
+]
+WARM_UP_ROUNDS = 50
 
 
 def now_ms() -> int:
@@ -78,6 +87,42 @@ async def measure(directory: str, batch_size_bytes: int, count: int, in_flight: 
     }
 
 
+async def measure_rounds(directory: str, policy: FlushPolicy, partitions: int, each: int, count: int) -> float:
+    """CPU of the loop per append of 1 KiB, in microseconds, of rounds with `each` appends to each of `partitions`."""
+    plain = bytes(build_batch([Record(None, bytes(1024 - 80), now_ms())]))
+    pool = ThreadPool()
+    store = new_store(directory, pool)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        config = LogConfig(flush_policy=policy)
+        names = [TopicPartition(b"id of the topic ", "bench", number) for number in range(PARTITIONS)]
+        logs = deque[PartitionLog]([await store.open_partition(name, config, 0) for name in names])
+        buffers = [bytearray(plain) for _ in range(partitions * each)]
+        for rounds in (WARM_UP_ROUNDS, count // len(buffers)):
+            cpu_s = time.thread_time()
+            for _ in range(rounds):
+                await _one_round(store, logs, partitions, buffers)
+            cpu_s = time.thread_time() - cpu_s
+        await store.close()
+    pool.close()
+    return cpu_s / max(1, count // len(buffers)) / len(buffers) * 1e6
+
+
+async def _one_round(
+    store: SegmentStore, logs: deque[PartitionLog], partitions: int, buffers: Sequence[bytearray]
+) -> None:
+    """To the first ones of `logs`, which go to the end of it."""
+    pending = []
+    store.hold_rounds()
+    for number, buffer in enumerate(buffers):
+        buffer[:8] = bytes(8)
+        pending.append(logs[number % partitions].append(memoryview(buffer), acks=-1))
+    logs.rotate(-partitions)
+    store.write_rounds()
+    for one in pending:
+        await one.wait()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dir", default=None, help="where to put the log dirs (default: the system's temporary dir)")
@@ -96,6 +141,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(
             f"{size_bytes // 1024:4d} KiB, {in_flight:3d} in flight: loop {median['loop_us']:6.1f} us/append "
             f"(CRC alone {median['crc_us']:.1f}), {median['per_s']:8.0f} appends/s, read {median['read_us']:.1f} us",
+            flush=True,
+        )
+    for policy, partitions, each in ROUNDS:
+        us = []
+        for _ in range(options.repeats):
+            with tempfile.TemporaryDirectory(dir=options.dir) as directory:
+                us.append(
+                    trio.run(measure_rounds, f"{directory}/log", policy, partitions, each, max(options.count // 2, 100))
+                )
+        print(
+            f"   rounds, {policy.value}, {each} of 1 KiB to {partitions:2d} partitions: loop {min(us):6.1f} us/append",
             flush=True,
         )
 
