@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from coordinator.groups.api import NO_EPOCH, NO_EXPIRY_MS, CommittedOffset
+from coordinator.record_fields import FieldReader, FieldWriter, UnknownRecord, encode_string
 from coordinator.state_log import StateRecord
 
 OFFSET_TYPES: Final = (0, 1)
@@ -29,10 +30,6 @@ _PLAIN_OFFSET_3 = Struct(">hqihq")  # without metadata
 _TIMES = Struct(">qq")
 _OFFSET_TYPE = _INT16.pack(OFFSET_TYPES[-1])
 _GROUP_TYPE = _INT16.pack(GROUP_TYPE)
-
-
-class UnknownRecord(Exception):
-    """A type or version this broker does not know, or bytes that are not what they should be."""
 
 
 class OffsetKey(NamedTuple):
@@ -75,84 +72,15 @@ class GroupRecord:
 Value = CommittedOffset | GroupRecord
 
 
-def _string(value: str) -> bytes:
-    data = value.encode()
-    return _INT16.pack(len(data)) + data
-
-
-class _Writer:
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-
-    def int16(self, value: int) -> None:
-        self.parts.append(_INT16.pack(value))
-
-    def int32(self, value: int) -> None:
-        self.parts.append(_INT32.pack(value))
-
-    def int64(self, value: int) -> None:
-        self.parts.append(_INT64.pack(value))
-
-    def string(self, value: str | None) -> None:
-        if value is None:
-            self.int16(-1)
-        else:
-            self.parts.append(_string(value))
-
-    def blob(self, value: bytes) -> None:
-        self.int32(len(value))
-        self.parts.append(value)
-
-    def done(self) -> bytes:
-        return b"".join(self.parts)
-
-
-class _Reader:
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._at = 0
-
-    def _take(self, size_bytes: int) -> memoryview:
-        taken = self._data[self._at : self._at + size_bytes]
-        if size_bytes < 0 or len(taken) < size_bytes:
-            raise UnknownRecord(f"{size_bytes} bytes expected at {self._at} of {len(self._data)}")
-        self._at += size_bytes
-        return taken
-
-    def int16(self) -> int:
-        return int(_INT16.unpack(self._take(2))[0])
-
-    def int32(self) -> int:
-        return int(_INT32.unpack(self._take(4))[0])
-
-    def int64(self) -> int:
-        return int(_INT64.unpack(self._take(8))[0])
-
-    def nullable_string(self) -> str | None:
-        size_bytes = self.int16()
-        if size_bytes == -1:
-            return None
-        try:
-            return str(self._take(size_bytes), "utf-8")
-        except UnicodeDecodeError as error:
-            raise UnknownRecord(str(error)) from None
-
-    def string(self) -> str:
-        return self.nullable_string() or ""
-
-    def blob(self) -> bytes:
-        return bytes(self._take(self.int32()))
-
-
 def encode_key(key: Key) -> bytes:
     if isinstance(key, OffsetKey):
         return offset_key_prefix(key.group_id, key.topic) + _INT32.pack(key.partition)
-    return _GROUP_TYPE + _string(key.group_id)
+    return _GROUP_TYPE + encode_string(key.group_id)
 
 
 def offset_key_prefix(group_id: str, topic: str) -> bytes:
     """What the keys of a group's offsets of one topic begin with."""
-    return _OFFSET_TYPE + _string(group_id) + _string(topic)
+    return _OFFSET_TYPE + encode_string(group_id) + encode_string(topic)
 
 
 def encode_offset(prefix: bytes, partition: int, value: CommittedOffset) -> StateRecord:
@@ -166,7 +94,7 @@ def encode_offset(prefix: bytes, partition: int, value: CommittedOffset) -> Stat
 
 def decode_key(data: memoryview) -> Key:
     """Errors: UnknownRecord."""
-    reader = _Reader(data)
+    reader = FieldReader(data)
     kind = reader.int16()
     if kind in OFFSET_TYPES:
         return OffsetKey(reader.string(), reader.string(), reader.int32())
@@ -181,7 +109,7 @@ def encode_value(value: Value) -> bytes:
 
 def decode_value(key: Key, data: memoryview) -> Value:
     """Errors: UnknownRecord."""
-    reader = _Reader(data)
+    reader = FieldReader(data)
     version = reader.int16()
     if not 0 <= version <= 3:  # from 4 on both are flexible: Kafka writes those with features that we do not have
         raise UnknownRecord(f"value of version {version} for {key}")
@@ -189,7 +117,7 @@ def decode_value(key: Key, data: memoryview) -> Value:
 
 
 def _encode_offset(value: CommittedOffset) -> bytes:
-    metadata = _string(value.metadata)
+    metadata = encode_string(value.metadata)
     if value.expires_ms == NO_EXPIRY_MS:
         start = _OFFSET_3.pack(3, value.offset, value.leader_epoch)
         return b"".join((start, metadata, _INT64.pack(value.committed_ms)))
@@ -197,7 +125,7 @@ def _encode_offset(value: CommittedOffset) -> bytes:
     return b"".join((start, metadata, end))
 
 
-def _decode_offset(reader: _Reader, version: int) -> CommittedOffset:
+def _decode_offset(reader: FieldReader, version: int) -> CommittedOffset:
     offset = reader.int64()
     leader_epoch = reader.int32() if version >= 3 else NO_EPOCH
     metadata, committed_ms = reader.string(), reader.int64()
@@ -207,7 +135,7 @@ def _decode_offset(reader: _Reader, version: int) -> CommittedOffset:
 
 
 def _encode_group(value: GroupRecord) -> bytes:
-    writer = _Writer()
+    writer = FieldWriter()
     writer.int16(_GROUP_VALUE_VERSION)
     writer.string(value.protocol_type)
     writer.int32(value.generation_id)
@@ -227,7 +155,7 @@ def _encode_group(value: GroupRecord) -> bytes:
     return writer.done()
 
 
-def _decode_group(reader: _Reader, version: int) -> GroupRecord:
+def _decode_group(reader: FieldReader, version: int) -> GroupRecord:
     protocol_type, generation_id = reader.string(), reader.int32()
     protocol_name, leader_id = reader.nullable_string(), reader.nullable_string()
     changed_ms = reader.int64() if version >= 2 else -1
@@ -235,7 +163,7 @@ def _decode_group(reader: _Reader, version: int) -> GroupRecord:
     return GroupRecord(protocol_type, generation_id, protocol_name, leader_id, changed_ms, members)
 
 
-def _decode_member(reader: _Reader, version: int) -> MemberRecord:
+def _decode_member(reader: FieldReader, version: int) -> MemberRecord:
     member_id = reader.string()
     instance_id = reader.nullable_string() if version >= 3 else None
     client_id, client_host = reader.string(), reader.string()

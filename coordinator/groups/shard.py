@@ -19,9 +19,9 @@ from coordinator.errors import CoordinatorLoading, NotCoordinator
 from coordinator.groups.entry import Moment
 from coordinator.groups.members import NEVER_MS
 from coordinator.groups.pending import Answer
-from coordinator.groups.records import UnknownRecord
 from coordinator.groups.table import GroupTable
 from coordinator.groups.writer import Round
+from coordinator.record_fields import UnknownRecord
 from coordinator.state_log import StateLogFailed
 from coordinator.state_view import Checkpoint, PartitionChange
 

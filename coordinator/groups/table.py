@@ -40,7 +40,6 @@ from coordinator.groups.records import (
     GroupKey,
     GroupRecord,
     OffsetKey,
-    UnknownRecord,
     Value,
     decode_key,
     decode_value,
@@ -48,6 +47,7 @@ from coordinator.groups.records import (
     offset_key_prefix,
 )
 from coordinator.groups.turn import Turn
+from coordinator.record_fields import UnknownRecord
 from coordinator.state_log import StateRecord
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ HEADER_SIZE_BYTES = HEADER.size
 LENGTH_PREFIX_SIZE_BYTES = 12  # base offset and length: what batch_length does not count
 MAGIC = 2
 NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
 NO_TIMESTAMP_MS = -1
 RECORD_OVERHEAD_MAX_BYTES = 23  # of a record without headers in a batch with one timestamp: three bytes, four varints
 
@@ -33,8 +34,8 @@ _INT64 = struct.Struct(">q")
 CODEC_MASK = 0b111
 RECORD_SIZE_MIN_BYTES = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
 _LOG_APPEND_TIME_BIT = 1 << 3
-_TRANSACTIONAL_BIT = 1 << 4
-_CONTROL_BIT = 1 << 5
+TRANSACTIONAL_BIT = 1 << 4
+CONTROL_BIT = 1 << 5
 DELETE_HORIZON_BIT = 1 << 6
 
 
@@ -87,11 +88,11 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL_BIT)
+        return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & _CONTROL_BIT)
+        return bool(self.attributes & CONTROL_BIT)
 
     @property
     def has_sequence(self) -> bool:

@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from engine.api import NO_EPOCH, ReadableFile, TopicPartition
 from engine.batches.batch import has_right_crc
+from engine.batches.markers import Marker, Outcome, parse_marker
 from engine.errors import CorruptMessage, StorageError, StoreRefused
-from engine.files.filesystem import FileSystem, Unreadable, replace_small
+from engine.files.filesystem import FileSystem, Unreadable, read_small, replace_small
 from engine.log_dirs.layout import LOCK, META, is_partition_name, stored_topic_id
+from engine.logs.aborted import AbortedIndexDamaged, aborted_index_name, decode_aborted
 from engine.logs.checkpoints import PartitionCheckpoint, read_checkpoint
 from engine.logs.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
 from engine.logs.segment import BatchAt, may_follow, segment_bases, segment_name, walk_headers
@@ -45,6 +47,15 @@ class Verdict(NamedTuple):
     problem: str | None = None
     is_torn: bool = False
     is_unreadable: bool = False
+    aborts: Mapping[int, int] = {}  # the producers of markers that abort, by their offsets
+
+
+class FoundBatch(NamedTuple):
+    """A batch of a segment; `marker`: if it ends a transaction."""
+
+    at: BatchAt
+    is_right: bool
+    marker: Marker | None
 
 
 @contextmanager
@@ -93,11 +104,17 @@ def segment_files(filesystem: FileSystem, directory: str) -> list[SegmentFile]:
     return found
 
 
-def batches(filesystem: FileSystem, directory: str, base_offset: int) -> Iterator[tuple[BatchAt, bool]]:
+def batches(filesystem: FileSystem, directory: str, base_offset: int) -> Iterator[FoundBatch]:
     """Those of a segment, and whether the CRC of each is right. Raises CorruptMessage at what is no batch."""
     file = filesystem.open(f"{directory}/{segment_name(base_offset)}")
     for at in walk_headers(file, 0, file.size()):
-        yield at, _is_right(file, at)
+        is_right = _is_right(file, at)
+        yield FoundBatch(at, is_right, _marker(file, at) if is_right else None)
+
+
+def _marker(file: ReadableFile, at: BatchAt) -> Marker | None:
+    """Raises CorruptMessage."""
+    return parse_marker(at.header, file.read_at(at.position, at.header.size_bytes)) if at.header.is_control else None
 
 
 def verify(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile) -> Verdict:
@@ -121,10 +138,27 @@ def verify(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFi
     return examined
 
 
+def aborted_problem(
+    filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile, verdict: Verdict
+) -> str | None:
+    """What is wrong with the index of aborted transactions of a segment that is right, if it has one."""
+    name = aborted_index_name(segment.base_offset)
+    try:
+        content = read_small(filesystem, f"{partition.directory}/{name}")
+        end_offset = max(verdict.tally.last_offset + 1, segment.base_offset)
+        for one in decode_aborted(content or b"", segment.base_offset, end_offset):
+            if verdict.aborts.get(one.last_offset) != one.producer_id:
+                return f"{name}: nothing aborts producer {one.producer_id} at offset {one.last_offset}"
+    except (AbortedIndexDamaged, Unreadable) as damage:
+        return f"{name}: {damage}"
+    return None
+
+
 def _examine(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile) -> Verdict:
     file = filesystem.open(f"{partition.directory}/{segment_name(segment.base_offset)}")
     compacted_to = partition.checkpoint.compacted_to
     tally, next_offset, epoch = Tally(), segment.base_offset, NO_EPOCH
+    aborts: dict[int, int] = {}
     try:
         for at in walk_headers(file, 0, segment.size_bytes):
             header = at.header
@@ -133,10 +167,13 @@ def _examine(filesystem: FileSystem, partition: PartitionFiles, segment: Segment
             if header.leader_epoch < epoch or not _is_right(file, at):
                 raise CorruptMessage(f"the batch at position {at.position} is not what was written")
             tally.add(header)
+            marker = _marker(file, at)
+            if marker is not None and marker.outcome is Outcome.ABORT:
+                aborts[header.base_offset] = marker.producer_id
             next_offset, epoch = header.next_offset, header.leader_epoch
     except (CorruptMessage, Unreadable) as error:
         return Verdict(tally, str(error), is_unreadable=isinstance(error, Unreadable))
-    return Verdict(tally)
+    return Verdict(tally, aborts=aborts)
 
 
 def _is_right(file: ReadableFile, at: BatchAt) -> bool:

@@ -12,12 +12,14 @@ import click
 from kafkawire.cli.cluster_command import Report, output_option, printable, show, shown_time
 
 if TYPE_CHECKING:
+    from engine.batches.batch import BatchHeader
     from engine.files.filesystem import FileSystem
     from engine.offline.inspection import PartitionFiles, SegmentFile, Verdict
 
 _COLUMNS: Final = ("PARTITION", "BASE-OFFSET", "LAST-OFFSET", "BYTES", "BATCHES", "RECORDS", "MAX-TIMESTAMP", "STATE")
 _BATCH_COLUMNS: Final = (
-    "POSITION", "BASE-OFFSET", "LAST-OFFSET", "RECORDS", "BYTES", "EPOCH", "CODEC", "MAX-TIMESTAMP", "PRODUCER", "CRC",
+    "POSITION", "BASE-OFFSET", "LAST-OFFSET", "RECORDS", "BYTES", "EPOCH", "CODEC", "MAX-TIMESTAMP", "PRODUCER",
+    "KIND", "CRC",
 )  # fmt: skip
 Work = Callable[["FileSystem", str], Report]
 
@@ -70,7 +72,7 @@ def list_segments(names: tuple[str, ...]) -> Work:
 @_NAMES
 @log_dir_command
 def verify_segments(names: tuple[str, ...]) -> Work:
-    """Read segments, and compare them with their CRCs and footers. Nothing is changed."""
+    """Read segments, compare them with CRCs, footers and indexes of aborted transactions. Nothing is changed."""
 
     def work(filesystem: FileSystem, path: str) -> Report:
         return _report(filesystem, path, names, reads=True, seals=False)
@@ -110,12 +112,13 @@ def dump(name: str, base_offset: int) -> Work:
         with held(filesystem, path):
             [partition] = _chosen(filesystem, path, (name,))
             try:
-                for at, is_right in batches(filesystem, partition.directory, base_offset):
+                for at, is_right, marker in batches(filesystem, partition.directory, base_offset):
                     header, crc = at.header, "right" if is_right else "wrong"
                     offsets = header.base_offset, header.next_offset - 1
                     about = header.record_count, header.size_bytes, header.leader_epoch, header.codec_id
                     newest = shown_time(header.max_timestamp_ms)
-                    rows.append((at.position, *offsets, *about, newest, header.producer_id, crc))
+                    kind = marker.outcome.name.lower() if marker is not None else _kind(header)
+                    rows.append((at.position, *offsets, *about, newest, header.producer_id, kind, crc))
                     if not is_right:
                         problems.append(f"the batch at position {at.position} does not match its CRC")
             except CorruptMessage as error:
@@ -147,6 +150,13 @@ def repair(accept_loss: bool, drop_index: bool) -> Work:
     return work
 
 
+def _kind(header: BatchHeader) -> str:
+    """Of what is no marker."""
+    if header.is_control:
+        return "control"
+    return "transactional" if header.is_transactional else "plain"
+
+
 def _chosen(filesystem: FileSystem, path: str, names: tuple[str, ...]) -> list[PartitionFiles]:
     from engine.offline.inspection import partitions
 
@@ -158,7 +168,7 @@ def _chosen(filesystem: FileSystem, path: str, names: tuple[str, ...]) -> list[P
 
 
 def _report(filesystem: FileSystem, path: str, names: tuple[str, ...], *, reads: bool, seals: bool) -> Report:
-    from engine.offline.inspection import held, seal, segment_files, verify
+    from engine.offline.inspection import aborted_problem, held, seal, segment_files, verify
 
     report = Report(document=[], columns=_COLUMNS)
     rows, document = list[tuple[object, ...]](), list[dict[str, object]]()
@@ -171,6 +181,9 @@ def _report(filesystem: FileSystem, path: str, names: tuple[str, ...], *, reads:
                 if seals and is_to_seal and verdict is not None and verdict.problem is None:
                     footer = seal(filesystem, partition, segment, verdict)
                 _add(report, partition, segment, verdict)
+                if verdict is not None and verdict.problem is None:
+                    problem = aborted_problem(filesystem, partition, segment, verdict)
+                    report.problems += [] if problem is None else [f"{partition.directory}/{problem}"]
                 row, entry = _row(partition, segment._replace(footer=footer), verdict)
                 rows.append(row)
                 document.append(entry)

@@ -13,12 +13,12 @@ from coordinator.groups.records import (
     Key,
     MemberRecord,
     OffsetKey,
-    UnknownRecord,
     decode_key,
     decode_value,
     encode_key,
     encode_value,
 )
+from coordinator.record_fields import UnknownRecord
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

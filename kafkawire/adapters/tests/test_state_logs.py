@@ -160,7 +160,7 @@ async def test_control_batches_are_passed_over(monkeypatch: pytest.MonkeyPatch) 
         log = await state_log(store)
         await settled(log.append([A], NOW_MS))
         monkeypatch.setattr(
-            "engine.batches.batch._CONTROL_BIT", 1 << 9
+            "engine.batches.batch.CONTROL_BIT", 1 << 9
         )  # as for the engine's own, which no client may write
         await append_stored(store, build_batch([Record(b"\0\0\0\1", bytes(6), NOW_MS)], attributes=1 << 5))
         monkeypatch.undo()

@@ -12,9 +12,12 @@ import trio.testing
 from click.testing import CliRunner, Result
 
 from engine.api import LogConfig
+from engine.batches.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Record, build_batch, stamp
+from engine.batches.markers import Marker, Outcome, build_marker
 from engine.files.filesystem import PosixFileSystem
+from engine.logs.aborted import AbortedTransaction, aborted_index_name, encode_aborted
 from engine.offline.inspection import held
-from engine.tests.helpers import append, open_orders, options, running
+from engine.tests.helpers import NOW_MS, append, open_orders, options, running
 from kafkawire.cli import main
 
 
@@ -84,6 +87,54 @@ def test_dump_shows_batches(data: Path) -> None:
     [batch] = document(data, "dump", "orders-0", "4")
     assert (batch["base_offset"], batch["last_offset"], batch["records"], batch["crc"]) == (4, 5, 2, "right")
     assert run(data, "dump", "orders-0", "1").exit_code == 1
+
+
+def lay_transaction(data: Path, name: str = "orders-0") -> Path:
+    """Behind what is there, as Apache Kafka leaves it: a producer's batch, the marker that aborts it, and one more."""
+    directory = data / name
+    aborted = build_batch([Record(None, b"a", NOW_MS)], attributes=TRANSACTIONAL_BIT, producer=(4711, 0, 0))
+    markers = [build_marker(Marker(4711, 0, 3, outcome), NOW_MS) for outcome in (Outcome.ABORT, Outcome.COMMIT)]
+    segment = directory / f"{4:020d}.log"
+    content = bytearray(segment.read_bytes())
+    for offset, batch in zip((6, 7, 8, 9), [aborted, markers[0], aborted[:], markers[1]], strict=True):
+        stamp(memoryview(batch), offset, 0)
+        content += batch
+    segment.write_bytes(content)
+    index = directory / aborted_index_name(4)
+    index.write_bytes(encode_aborted([AbortedTransaction(4711, 6, 7, 8)]))
+    return index
+
+
+def test_transactions_are_told(data: Path) -> None:
+    lay_transaction(data)
+    kinds = [(one["base_offset"], one["kind"]) for one in document(data, "dump", "orders-0", "4")]
+    assert kinds == [(4, "plain"), (6, "transactional"), (7, "abort"), (8, "transactional"), (9, "commit")]
+    assert document(data, "verify", "orders-0")[-1]["batches"] == 5
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        (AbortedTransaction(4711, 8, 9, 10), "nothing aborts producer 4711 at offset 9"),
+        (AbortedTransaction(4712, 6, 7, 8), "nothing aborts producer 4712 at offset 7"),
+        (AbortedTransaction(4711, 6, 11, 12), "a marker at 11 is not behind 3 and below 10"),
+    ],
+)
+def test_verify_finds_a_wrong_index_of_aborted_transactions(
+    data: Path, entry: AbortedTransaction, problem: str
+) -> None:
+    lay_transaction(data).write_bytes(encode_aborted([entry]))
+    result = run(data, "verify")
+    assert result.exit_code == 1
+    assert f"00000000000000000004.txnindex: {problem}" in result.stderr
+
+
+def test_other_control_batches_are_told(data: Path) -> None:
+    segment = data / "orders-0" / f"{4:020d}.log"
+    batch = build_batch([Record(b"\0\0\0\2", bytes(6), NOW_MS)], attributes=CONTROL_BIT, producer=(-1, -1, -1))
+    stamp(memoryview(batch), 6, 0)
+    segment.write_bytes(segment.read_bytes() + batch)
+    assert document(data, "dump", "orders-0", "4")[-1]["kind"] == "control"
 
 
 def test_repair(data: Path) -> None:
