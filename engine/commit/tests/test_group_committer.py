@@ -266,6 +266,27 @@ async def test_what_comes_behind_something_that_is_not_durable_waits_for_it() ->
         assert offsets([waiting, behind]) == [0, 3]
 
 
+async def test_what_comes_behind_what_is_not_answered_waits_for_it_though_its_file_was_synced() -> None:
+    """By the flusher, which got there first: the round is in the journal, whose sync is in flight still."""
+    pool = SlowSyncs()
+    config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
+    async with running(MemoryFileSystem(), pool=pool) as store:
+        log = await open_orders(store, config)
+        assert isinstance(log, Partition)
+        pool.is_slow = True
+        waiting = log.append(memoryview(batch(b"a", b"b", b"c")), acks=-1)
+        await begun(pool, 1)
+        log.log.note_flushed(log.log.end)
+        behind = log.append(memoryview(batch(b"d")), acks=-1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not behind.is_settled
+        assert log.high_watermark == 0
+        pool.is_slow = False
+        pool.begun[0].tell()
+        await trio.testing.wait_all_tasks_blocked()
+        assert offsets([waiting, behind]) == [0, 3]
+
+
 async def test_if_a_sync_fails_what_was_written_since_is_undone_first() -> None:
     filesystem, pool = MemoryFileSystem(), SlowSyncs()
     async with running(filesystem, options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
