@@ -50,8 +50,13 @@ def new_store(directory: str, pool: ThreadPool) -> SegmentStore:
     return SegmentStore(StoreOptions((directory,), "bench", 1), world)
 
 
+def plain_batch(size_bytes: int) -> bytearray:
+    """Of one record."""
+    return build_batch([Record(None, bytes(size_bytes - 80), now_ms())])
+
+
 async def measure(directory: str, batch_size_bytes: int, count: int, in_flight: int, acks: int) -> dict[str, float]:
-    plain = bytes(build_batch([Record(None, bytes(batch_size_bytes - 80), now_ms())]))
+    plain = plain_batch(batch_size_bytes)
     pool = ThreadPool()
     store = new_store(directory, pool)
     async with trio.open_nursery() as nursery:
@@ -89,7 +94,7 @@ async def measure(directory: str, batch_size_bytes: int, count: int, in_flight: 
 
 async def measure_rounds(directory: str, policy: FlushPolicy, partitions: int, each: int, count: int) -> float:
     """CPU of the loop per append of 1 KiB, in microseconds, of rounds with `each` appends to each of `partitions`."""
-    plain = bytes(build_batch([Record(None, bytes(1024 - 80), now_ms())]))
+    plain = plain_batch(1024)
     pool = ThreadPool()
     store = new_store(directory, pool)
     async with trio.open_nursery() as nursery:
@@ -105,7 +110,7 @@ async def measure_rounds(directory: str, policy: FlushPolicy, partitions: int, e
             cpu_s = time.thread_time() - cpu_s
         await store.close()
     pool.close()
-    return cpu_s / max(1, count // len(buffers)) / len(buffers) * 1e6
+    return cpu_s / (rounds * len(buffers)) * 1e6
 
 
 async def _one_round(

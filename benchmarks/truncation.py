@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import trio
 
-from benchmarks.engine_append import new_store, now_ms
+from benchmarks.engine_append import new_store, plain_batch
 from engine.api import LogConfig, PartitionLog, TopicPartition
-from engine.batches.batch import Record, build_batch
 from engine.files.io_workers import ThreadPool
 from engine.store import SegmentStore
 
@@ -24,10 +23,6 @@ BEFORE_S = 3.0
 QUIET_S = 8.0  # so that nothing but the journal is behind
 
 
-def plain(size_bytes: int) -> bytearray:
-    return build_batch([Record(None, bytes(size_bytes - 80), now_ms())])
-
-
 def partition(number: int) -> TopicPartition:
     return TopicPartition(number.to_bytes(16, "big"), f"bench{number}", 0)
 
@@ -35,7 +30,7 @@ def partition(number: int) -> TopicPartition:
 async def fill(store: SegmentStore, partitions: int, batches: int) -> None:
     for number in range(partitions):
         log = await store.open_partition(partition(number), LogConfig(), 0)
-        pending = [log.append(memoryview(plain(BATCH_SIZE_BYTES)), acks=-1) for _ in range(batches)]
+        pending = [log.append(memoryview(plain_batch(BATCH_SIZE_BYTES)), acks=-1) for _ in range(batches)]
         for one in pending:
             await one.wait()
 
@@ -43,7 +38,7 @@ async def fill(store: SegmentStore, partitions: int, batches: int) -> None:
 async def append_for_ever(log: PartitionLog, latencies_ms: list[float]) -> None:
     while True:
         begun_s = time.perf_counter()
-        await log.append(memoryview(plain(1024)), acks=-1).wait()
+        await log.append(memoryview(plain_batch(1024)), acks=-1).wait()
         latencies_ms.append((time.perf_counter() - begun_s) * 1000)
 
 

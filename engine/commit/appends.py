@@ -204,7 +204,7 @@ class QueueBudget:
         if self.used_bytes and self.used_bytes + size_bytes > self._max_bytes:
             raise Overloaded(f"{self.used_bytes} bytes are waiting to be written")
         self.used_bytes += size_bytes
-        if self.used_bytes * 2 > self._max_bytes and self._full_since_s is None:
+        if self._full_since_s is None and not self.has_room:
             self._full_since_s = trio.current_time()
 
     def give_back(self, size_bytes: int) -> None:

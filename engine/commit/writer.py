@@ -23,7 +23,7 @@ class Writer:
 
     def write_if_quick(self, parts: Sequence[PartitionRound], size_bytes: int, now_s: float) -> bool:
         """Unless something has to be opened or made for them, or the disk is slow; whether it did."""
-        if size_bytes > INLINE_MAX_BYTES or now_s < self._slow_until_s:
+        if self._is_slow(size_bytes, now_s):
             return False
         for part in parts:
             if part.rolls or part.chunks[0].file is None:
@@ -44,11 +44,14 @@ class Writer:
     async def perform(self, write: Callable[[], None], size_bytes: int, *, may_wait: bool = False) -> None:
         """`may_wait` for the disk: not by the loop."""
         begun_s = trio.current_time()
-        if may_wait or size_bytes > INLINE_MAX_BYTES or begun_s < self._slow_until_s:
+        if may_wait or self._is_slow(size_bytes, begun_s):
             await self._disk.run_round(write)
         else:
             write()
         self._note(trio.current_time() - begun_s)
+
+    def _is_slow(self, size_bytes: int, now_s: float) -> bool:
+        return size_bytes > INLINE_MAX_BYTES or now_s < self._slow_until_s
 
     def _note(self, duration_s: float) -> None:
         """After one that took long, workers write for a while."""

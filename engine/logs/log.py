@@ -124,7 +124,7 @@ class Log:
 
     def _end_position(self, max_timestamp_ms: int) -> LogPosition:
         active = self.segments[-1]
-        return LogPosition(active.end_offset, active.base_offset, active.size_bytes, max_timestamp_ms)
+        return position_of((active.end_offset, active.base_offset, active.size_bytes, max_timestamp_ms))
 
     def stage(
         self, batches: list[memoryview], headers: list[BatchHeader], policy: RollPolicy, now_ms: int
@@ -311,8 +311,7 @@ class Log:
                     self.unindexed.append((chunk.base_offset, entry))
                 if header.max_timestamp_ms > newest_ms:
                     newest_ms = header.max_timestamp_ms
-        active = self.segments[-1]
-        self.end = position_of((active.end_offset, active.base_offset, active.size_bytes, newest_ms))
+        self.end = self._end_position(newest_ms)
 
     def leave(self) -> None:
         """Write down the producers of now, unless there are none, and give back what space is left. For a worker;

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.api import NO_EPOCH, ReadableFile, TopicPartition
+from engine.api import NO_EPOCH, TopicPartition
 from engine.batches.batch import has_right_crc
 from engine.batches.markers import Marker, Outcome, parse_marker
 from engine.errors import CorruptMessage, StorageError, StoreRefused
@@ -108,13 +108,14 @@ def batches(filesystem: FileSystem, directory: str, base_offset: int) -> Iterato
     """Those of a segment, and whether the CRC of each is right. Raises CorruptMessage at what is no batch."""
     file = filesystem.open(f"{directory}/{segment_name(base_offset)}")
     for at in walk_headers(file, 0, file.size()):
-        is_right = _is_right(file, at)
-        yield FoundBatch(at, is_right, _marker(file, at) if is_right else None)
+        stored = file.read_at(at.position, at.header.size_bytes)
+        is_right = _is_right(stored, at)
+        yield FoundBatch(at, is_right, _marker(stored, at) if is_right else None)
 
 
-def _marker(file: ReadableFile, at: BatchAt) -> Marker | None:
+def _marker(stored: bytes, at: BatchAt) -> Marker | None:
     """Raises CorruptMessage."""
-    return parse_marker(at.header, file.read_at(at.position, at.header.size_bytes)) if at.header.is_control else None
+    return parse_marker(at.header, stored) if at.header.is_control else None
 
 
 def verify(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile) -> Verdict:
@@ -164,10 +165,10 @@ def _examine(filesystem: FileSystem, partition: PartitionFiles, segment: Segment
             header = at.header
             if not may_follow(header.base_offset, next_offset, compacted_to):
                 raise CorruptMessage(f"offset {header.base_offset} follows {next_offset - 1} at position {at.position}")
-            if header.leader_epoch < epoch or not _is_right(file, at):
+            if header.leader_epoch < epoch or not _is_right(stored := file.read_at(at.position, header.size_bytes), at):
                 raise CorruptMessage(f"the batch at position {at.position} is not what was written")
             tally.add(header)
-            marker = _marker(file, at)
+            marker = _marker(stored, at)
             if marker is not None and marker.outcome is Outcome.ABORT:
                 aborts[header.base_offset] = marker.producer_id
             next_offset, epoch = header.next_offset, header.leader_epoch
@@ -176,9 +177,8 @@ def _examine(filesystem: FileSystem, partition: PartitionFiles, segment: Segment
     return Verdict(tally, aborts=aborts)
 
 
-def _is_right(file: ReadableFile, at: BatchAt) -> bool:
-    stored = memoryview(file.read_at(at.position, at.header.size_bytes))
-    return len(stored) == at.header.size_bytes and has_right_crc(stored, at.header)
+def _is_right(stored: bytes, at: BatchAt) -> bool:
+    return len(stored) == at.header.size_bytes and has_right_crc(memoryview(stored), at.header)
 
 
 def seal(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile, verdict: Verdict) -> Footer:

@@ -61,7 +61,7 @@ class Progress:
         """Whether the high watermark moved."""
         assert self.durable.offset <= end.offset <= self.written.offset, "durable is what was written, and stays"
         self.durable = end
-        return self._advance() if self._in_sync or self._is_held else self._move(end)
+        return self._advance()
 
     def cut(self, end: LogPosition) -> None:
         """The log ends there now; all of it is durable."""
@@ -131,11 +131,10 @@ class Progress:
     def _move(self, position: LogPosition) -> bool:
         if position.offset <= self.high_watermark.offset:
             return False
-        self.high_watermark = self.last_stable = position
+        self.high_watermark = position
         while self._ends and self._ends[0].offset <= position.offset:
             self._ends.popleft()
-        if self._unstable_from is not None:
-            self._note_stable()
+        self._note_stable()
         return True
 
     def _note_stable(self) -> None:

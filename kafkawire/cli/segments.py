@@ -183,7 +183,8 @@ def _report(filesystem: FileSystem, path: str, names: tuple[str, ...], *, reads:
                 _add(report, partition, segment, verdict)
                 if verdict is not None and verdict.problem is None:
                     problem = aborted_problem(filesystem, partition, segment, verdict)
-                    report.problems += [] if problem is None else [f"{partition.directory}/{problem}"]
+                    if problem is not None:
+                        report.problems.append(f"{partition.directory}/{problem}")
                 row, entry = _row(partition, segment._replace(footer=footer), verdict)
                 rows.append(row)
                 document.append(entry)

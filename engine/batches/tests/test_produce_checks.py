@@ -7,7 +7,7 @@ import pytest
 from crc32c import crc32c
 
 from engine.api import Origin
-from engine.batches.batch import BatchHeader, Codec
+from engine.batches.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, Codec
 from engine.batches.produce_checks import ProduceLimits, _beyond_doubt, _checked, check_produced
 from engine.errors import (
     CorruptMessage,
@@ -34,18 +34,15 @@ def check(batch: bytes | bytearray, *, limits: ProduceLimits = LIMITS, allow_zst
     return check_produced(memoryview(batch), limits, NOW_MS, allow_zstd=allow_zstd)
 
 
-CONTROL, TRANSACTIONAL = 1 << 5, 1 << 4
-
-
-@pytest.mark.parametrize("attributes", [CONTROL, TRANSACTIONAL, CONTROL | TRANSACTIONAL])
+@pytest.mark.parametrize("attributes", [CONTROL_BIT, TRANSACTIONAL_BIT, CONTROL_BIT | TRANSACTIONAL_BIT])
 def test_a_coordinator_may_mean_what_a_client_may_not(attributes: int) -> None:
     batch = one(attributes=attributes, producer_id=5, producer_epoch=0, base_sequence=-1)
     with pytest.raises((InvalidRecord, InvalidTxnState)):
         check(batch)
     header = check_produced(memoryview(batch), LIMITS, NOW_MS, allow_zstd=True, origin=Origin.COORDINATOR)
     assert (header.is_control, header.is_transactional) == (
-        bool(attributes & CONTROL),
-        bool(attributes & TRANSACTIONAL),
+        bool(attributes & CONTROL_BIT),
+        bool(attributes & TRANSACTIONAL_BIT),
     )
     broken = bytearray(batch)
     broken[-1] ^= 1
@@ -78,10 +75,10 @@ def test_a_valid_batch_passes() -> None:
         pytest.param(patched(65, ">b", 1), CorruptMessage, id="flipped record byte"),
         pytest.param(one(record_count=2), InvalidRecord, id="more records than the bytes can hold"),
         pytest.param(one(record_count=2, attributes=Codec.GZIP), None, id="a compressed batch's count is believed"),
-        pytest.param(one(attributes=1 << 4), InvalidTxnState, id="transactional without a transaction"),
+        pytest.param(one(attributes=TRANSACTIONAL_BIT), InvalidTxnState, id="transactional without a transaction"),
         pytest.param(one(record_count=0), InvalidRecord, id="no records"),
         pytest.param(one(record_count=-5), InvalidRecord, id="negative count"),
-        pytest.param(one(attributes=1 << 5), InvalidRecord, id="control batch"),
+        pytest.param(one(attributes=CONTROL_BIT), InvalidRecord, id="control batch"),
         pytest.param(one(attributes=5), InvalidRecord, id="unknown codec"),
         pytest.param(one(base_offset=1), InvalidRecord, id="base offset set"),
         pytest.param(one(producer_id=5, producer_epoch=0), InvalidRecord, id="producer without sequence"),

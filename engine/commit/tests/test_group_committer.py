@@ -178,6 +178,14 @@ async def begun(pool: SlowSyncs, count: int) -> None:
     assert len(pool.begun) == count
 
 
+async def in_flight(pool: SlowSyncs, log: PartitionLog) -> PendingAppend:
+    """One whose sync takes its time, as all do from now on."""
+    pool.is_slow = True
+    pending = log.append(memoryview(batch(b"x")), acks=-1)
+    await begun(pool, 1)
+    return pending
+
+
 async def test_much_is_written_while_a_sync_is_in_flight_and_answered_behind_it() -> None:
     filesystem, pool = MemoryFileSystem(), SlowSyncs()
     async with running(filesystem, pool=pool) as store:
@@ -202,9 +210,7 @@ async def test_little_is_written_together_behind_the_sync_in_flight() -> None:
     pool = SlowSyncs()
     async with running(MemoryFileSystem(), pool=pool) as store:
         log = await open_orders(store)
-        pool.is_slow = True
-        pending = [log.append(memoryview(batch(b"x")), acks=-1)]
-        await begun(pool, 1)
+        pending = [await in_flight(pool, log)]
         for _ in range(3):
             pending.append(log.append(memoryview(batch(b"x")), acks=-1))
             await trio.testing.wait_all_tasks_blocked()
@@ -221,9 +227,7 @@ async def test_whatever_came_while_one_sync_was_in_flight_is_durable_with_the_ne
     pool = SlowSyncs()
     async with running(MemoryFileSystem(), pool=pool) as store:
         log = await open_orders(store)
-        pool.is_slow = True
-        pending = [log.append(memoryview(batch(b"x")), acks=-1)]
-        await begun(pool, 1)
+        pending = [await in_flight(pool, log)]
         for value in (LARGE, b"little, behind what was written beside the sync"):
             pending.append(log.append(memoryview(batch(value)), acks=-1))
             await trio.testing.wait_all_tasks_blocked()
@@ -341,9 +345,7 @@ async def test_who_is_between_two_rounds_is_behind_all_that_is_written() -> None
     pool = SlowSyncs()
     async with running(MemoryFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store)
-        pool.is_slow = True
-        pending = [log.append(memoryview(batch(b"x")), acks=-1)]
-        await begun(pool, 1)
+        pending = [await in_flight(pool, log)]
         pending.append(log.append(memoryview(batch(LARGE)), acks=-1))
         await trio.testing.wait_all_tasks_blocked()
         seen = list[int]()
@@ -371,9 +373,7 @@ async def test_who_gives_up_waiting_for_a_sync_gives_the_turn_back() -> None:
     pool = SlowSyncs()
     async with running(MemoryFileSystem(), pool=pool) as store:
         log = await open_orders(store)
-        pool.is_slow = True
-        pending = [log.append(memoryview(batch(b"x")), acks=-1)]
-        await begun(pool, 1)
+        pending = [await in_flight(pool, log)]
         with trio.move_on_after(1):
             async with store._dirs[0].commit_log.committer.between_rounds():
                 raise AssertionError("a sync is in flight")

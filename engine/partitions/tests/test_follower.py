@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from engine.api import FlushPolicy, Leadership, LogConfig
-from engine.batches.batch import Record, build_batch, parse_header, stamp
+from engine.batches.batch import CONTROL_BIT, Record, build_batch, parse_header, stamp
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from engine.files.twin import MemoryFileSystem
 from engine.logs.checkpoints import key_of, read_checkpoint
@@ -28,7 +28,6 @@ from engine.tests.helpers import (
     running,
 )
 
-CONTROL = 1 << 5
 SMALL = LogConfig(segment_size_bytes=400)
 NOBODY = -1, -1, -1
 
@@ -117,7 +116,7 @@ async def test_control_batches_producers_and_several_epochs_in_one_fetch() -> No
     sent = [
         stamped(0, 0, b"a", producer=(7, 0, 0)),
         stamped(1, 2, b"b", b"c", producer=(7, 0, 1)),
-        stamped(3, 2, b"\0\0\0\1", attributes=CONTROL, producer=(7, 0, -1)),
+        stamped(3, 2, b"\0\0\0\1", attributes=CONTROL_BIT, producer=(7, 0, -1)),
         stamped(4, 5, b"d"),
     ]
     async with running(filesystem) as store:

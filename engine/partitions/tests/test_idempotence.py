@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from engine.api import CompressionType, FlushPolicy, LogConfig, Origin, PartitionLog, PendingAppend
-from engine.batches.batch import Record, build_batch
+from engine.batches.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Record, build_batch
 from engine.errors import InvalidRecord, InvalidTxnState, OutOfOrderSequence, Overloaded, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.logs.checkpoints import read_checkpoint
@@ -224,13 +224,12 @@ async def test_what_a_coordinator_writes_says_nothing_of_sequences(is_compacted:
     """A marker, and a batch of a producer that has no sequence there; neither a config nor a restart is in the way."""
     filesystem = MemoryFileSystem()
     config = LogConfig(requires_keys=is_compacted, compression_type=CompressionType.GZIP)
-    control, transactional = 1 << 5, 1 << 4
     async with running(filesystem) as store:
         log = await open_orders(store, config)
         assert isinstance(log, Partition)
         record = Record(b"key", b"0", NOW_MS)
         await log.append(memoryview(build_batch([record], producer=(9, 0, 0))), acks=-1).wait()
-        for attributes in (control | transactional, transactional):
+        for attributes in (CONTROL_BIT | TRANSACTIONAL_BIT, TRANSACTIONAL_BIT):
             marker = build_batch([Record(b"\0\0\0\1", b"marker", NOW_MS)], attributes=attributes, producer=(9, 0, -1))
             with pytest.raises((InvalidRecord, InvalidTxnState)):
                 log.append(memoryview(marker), acks=-1)
