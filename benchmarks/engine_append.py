@@ -20,11 +20,12 @@ from random import SystemRandom
 import trio
 from crc32c import crc32c
 
-from engine.api import FlushPolicy, Isolation, LogConfig, PartitionLog, PendingAppend, TopicPartition
+from engine.api import Isolation, PartitionLog, PendingAppend, TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import ThreadPool
 from engine.index.store import LevelDbStore
+from engine.log_config import FlushPolicy, LogConfig
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 

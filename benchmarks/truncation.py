@@ -13,8 +13,9 @@ from collections.abc import Sequence
 import trio
 
 from benchmarks.engine_append import new_store, plain_batch
-from engine.api import LogConfig, PartitionLog, TopicPartition
+from engine.api import PartitionLog, TopicPartition
 from engine.files.io_workers import ThreadPool
+from engine.log_config import LogConfig
 from engine.store import SegmentStore
 
 TOY = ("--partitions", "8", "--batches", "4")

@@ -10,7 +10,7 @@ from functools import partial
 
 import trio
 
-from engine.api import ActiveProducer, Leadership, LogConfig, LogDirDescription, ReadyWaiter, TopicPartition
+from engine.api import ActiveProducer, Leadership, LogDirDescription, ReadyWaiter, TopicPartition
 from engine.commit.appends import Attendance, QueueBudget, Room
 from engine.commit.commit_log import CommitLog
 from engine.commit.journal_format import SLOT_ID_SIZE_BYTES
@@ -26,6 +26,7 @@ from engine.errors import (
 )
 from engine.files.disk import Disk, DiskLanes
 from engine.index.keeper import IndexKeeper
+from engine.log_config import LogConfig
 from engine.log_dirs.changes import Changes
 from engine.log_dirs.homes import home_of, resolve_homes
 from engine.log_dirs.layout import INDEX, Identity, directory_name, prepare, remove_strays

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from engine.api import CompressionType, LogConfig, Origin, TopicPartition
+from engine.api import Origin, TopicPartition
 from engine.batches.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -29,6 +29,7 @@ from engine.errors import (
     RecordListTooLarge,
     RecordsRefused,
 )
+from engine.log_config import CompressionType, LogConfig
 
 ERRORS_MAX = 1000  # told of one batch
 ERRORS_SHOWN = 3  # in its message

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from engine.api import CleanupPolicy, TopicPartition
+from engine.api import TopicPartition
 from engine.compaction.cleaning_pass import CleanerOptions, Disturbed, Pass
 from engine.compaction.cleaning_plan import Work, work_on
 from engine.errors import CorruptMessage, StorageError
+from engine.log_config import CleanupPolicy
 from engine.partitions.partition import Partition
 from engine.stats import CleanerStats
 

@@ -6,7 +6,7 @@ As LogCleanerManager.cleanableOffsets, LogToClean and Cleaner.groupSegmentsBySiz
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.api import LogConfig
+from engine.log_config import LogConfig
 from engine.logs.roll_policy import INDEX_ENTRY_SIZE_BYTES, SEGMENT_OFFSETS_MAX
 from engine.logs.segment import Segment
 

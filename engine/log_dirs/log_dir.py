@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from engine.api import LogConfig, TopicPartition
+from engine.api import TopicPartition
 from engine.commit.appends import PartitionRound
 from engine.commit.commit_log import CommitLog
 from engine.commit.examination import Examiner
@@ -15,6 +15,7 @@ from engine.files.disk import Disk
 from engine.files.io_workers import WorkerPool
 from engine.index.keeper import IndexKeeper
 from engine.index.rows import partition_key
+from engine.log_config import LogConfig
 from engine.log_dirs.deleter import Deleter
 from engine.log_dirs.layout import Prepared, directory_name, write_clean_marker
 from engine.logs.checkpoints import key_of

@@ -3,8 +3,9 @@
 from typing import NamedTuple
 from zlib import crc32
 
-from engine.api import NO_TIMESTAMP_MS, CleanupPolicy, LogConfig
+from engine.api import NO_TIMESTAMP_MS
 from engine.batches.batch import BatchHeader
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.logs.segment import Segment, segment_name
 
 SEGMENT_OFFSETS_MAX = 2**31 - 1  # Kafka's tools keep offsets relative to the segment in 32 bits

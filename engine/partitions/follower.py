@@ -7,10 +7,11 @@ Where compaction may have left gaps they are expected, below an offset that the 
 
 from collections.abc import Sequence
 
-from engine.api import NO_TIMESTAMP_MS, AppendResult, FlushPolicy, LogConfig
+from engine.api import NO_TIMESTAMP_MS, AppendResult
 from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
 from engine.commit.appends import Append, Owner, PartitionRound, Undo
 from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange
+from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.chunk import Chunk
 from engine.logs.log import Log
 from engine.logs.roll_policy import RollPolicy

@@ -6,12 +6,13 @@ leader that he did not ask. On the loop, between rounds; the log is changed by t
 
 from collections.abc import Callable, Sequence
 
-from engine.api import AppendResult, FlushPolicy, LogConfig, Origin, TimestampType, TopicPartition
+from engine.api import AppendResult, Origin, TopicPartition
 from engine.batches.batch import BatchHeader, clear_log_append_time, stamp, stamp_log_append_time
 from engine.batches.produce_checks import ProduceLimits, check_produced
 from engine.batches.record_checks import RecordRules
 from engine.commit.appends import Append, Owner, PartitionRound, Undo
 from engine.errors import EngineError, NotLeaderOrFollower
+from engine.log_config import FlushPolicy, LogConfig, TimestampType
 from engine.logs.log import Log
 from engine.logs.producer_state import ProducedBatch
 from engine.logs.roll_policy import RollPolicy

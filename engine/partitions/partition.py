@@ -13,7 +13,6 @@ from engine.api import (
     EpochEnd,
     FoundRecords,
     Isolation,
-    LogConfig,
     OffsetAtTimestamp,
     Origin,
     PendingAppend,
@@ -24,6 +23,7 @@ from engine.api import (
 from engine.commit.appends import Append, PartitionRound
 from engine.commit.flusher import FLUSH_BEHIND_BYTES
 from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange, StorageError
+from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
 from engine.log_dirs.log_starts import Move, move_log_starts
 from engine.logs.checkpoints import key_of

@@ -12,7 +12,14 @@ from typing import TypeVar
 
 import trio
 
-from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, OffsetAtTimestamp, OffsetSpec, TopicPartition
+from engine.api import (
+    NO_EPOCH,
+    NO_OFFSET,
+    NO_TIMESTAMP_MS,
+    OffsetAtTimestamp,
+    OffsetSpec,
+    TopicPartition,
+)
 from engine.commit.commit_log import CommitLog
 from engine.errors import CorruptMessage, EngineError, StorageError, UnreadableMessage
 from engine.files.disk import Disk

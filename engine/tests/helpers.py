@@ -15,7 +15,6 @@ from engine.api import (
     FileRange,
     FoundRecord,
     Isolation,
-    LogConfig,
     PartitionLog,
     ReadResult,
     RecordFilter,
@@ -29,6 +28,7 @@ from engine.files.io_workers import LoopPool, WorkerPool, sync_all
 from engine.files.twin import MemoryFileSystem, TwinPool, begin_sync
 from engine.index.store import LevelDbStore
 from engine.index.twin import MemoryIndex
+from engine.log_config import LogConfig
 from engine.options import StoreOptions, StoreWorld
 from engine.reading.tier import NoTier, SegmentTier
 from engine.store import SegmentStore

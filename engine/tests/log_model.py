@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.api import EpochEnd, LogConfig
+from engine.api import EpochEnd
 from engine.batches.batch import Record, build_batch, stamp
 from engine.errors import EngineError, InvalidProducerEpoch, OutOfOrderSequence
+from engine.log_config import LogConfig
 from engine.logs.epochs import UNDEFINED
 from engine.logs.producer_state import BATCHES_KEPT, ProducedBatch, Producer
 from engine.tests.helpers import NOW_MS

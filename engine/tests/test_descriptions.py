@@ -4,9 +4,10 @@ import errno
 
 import pytest
 
-from engine.api import ActiveProducer, LogConfig, TopicPartition
+from engine.api import ActiveProducer, TopicPartition
 from engine.errors import StorageError, UnknownPartition
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import LogConfig
 from engine.partitions.tests.test_idempotence import send
 from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, options, running
 

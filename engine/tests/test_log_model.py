@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.api import FlushPolicy, Isolation, LogConfig, OffsetSpec, PendingAppend, ReadResult
+from engine.api import Isolation, OffsetSpec, PendingAppend, ReadResult
 from engine.batches.batch import parse_header
 from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import Isolation, LogConfig, TopicPartition
+from engine.api import Isolation, TopicPartition
 from engine.errors import (
     EngineError,
     FencedLeaderEpoch,
@@ -24,6 +24,7 @@ from engine.errors import (
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import LoopPool
 from engine.files.twin import Fault, MemoryFile, MemoryFileSystem
+from engine.log_config import LogConfig
 from engine.logs.segment import segment_name
 from engine.store import SegmentStore
 from engine.tests.helpers import (

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 import trio
 
-from engine.api import Isolation, LogConfig, OffsetSpec, PartitionLog, RecordFilter, TopicPartition
+from engine.api import Isolation, OffsetSpec, PartitionLog, RecordFilter, TopicPartition
 from engine.commit.journal_format import PAGE_SIZE_BYTES
 from engine.errors import CorruptMessage, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import LogConfig
 from engine.logs.log import Log
 from engine.logs.segment import segment_name
 from engine.partitions.partition import Partition

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from itertools import takewhile
 from typing import NamedTuple
 
-from engine.api import CleanupPolicy, LogConfig
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.stats import Reason
 
 

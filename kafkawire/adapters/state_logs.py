@@ -14,7 +14,15 @@ from typing import Final
 import trio
 
 from coordinator.state_log import StateLogFailed, StateRecord, StateSlice
-from engine.api import NO_EPOCH, Isolation, Origin, PartitionLog, PartitionStore, PendingAppend, TopicPartition
+from engine.api import (
+    NO_EPOCH,
+    Isolation,
+    Origin,
+    PartitionLog,
+    PartitionStore,
+    PendingAppend,
+    TopicPartition,
+)
 from engine.batches.batch import (
     HEADER_SIZE_BYTES,
     RECORD_OVERHEAD_MAX_BYTES,

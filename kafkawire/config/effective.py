@@ -17,7 +17,7 @@ import structlog
 
 from coordinator.api import CLUSTER_DEFAULT, INTERNAL_TOPICS
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicRequest
-from engine.api import CleanupPolicy, LogConfig
+from engine.log_config import CleanupPolicy, LogConfig
 from kafkawire.config.broker_config import BROKER_KEYS, OLDER_NAMES, Config, ConfigError, load, read_value
 from kafkawire.config.entries import ConfigEntry, ConfigSource
 from kafkawire.config.keys import Key, TopicKey, Update

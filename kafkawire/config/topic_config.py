@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from engine.api import CleanupPolicy, CompressionType, FlushPolicy, TimestampType
+from engine.log_config import CleanupPolicy, CompressionType, FlushPolicy, TimestampType
 from kafkawire.config.keys import Key, Source, TopicKey, Update
 from kafkawire.config.values import (
     LONG_MAX,

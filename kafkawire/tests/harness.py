@@ -19,10 +19,11 @@ from coordinator.api import BrokerEndpoint, ClusterImage, HostedPartition
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeValidator
-from engine.api import LogConfig, PartitionLog, TimestampType, TopicPartition
+from engine.api import PartitionLog, TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.files.twin import MemoryFileSystem, TwinPool
 from engine.index.twin import MemoryIndex
+from engine.log_config import LogConfig, TimestampType
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 from kafkawire.config.log_levels import LogLevels

@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 
-from engine.api import CompressionType, Isolation, LogConfig, Origin
+from engine.api import Isolation, Origin
 from engine.batches.batch import Codec, Record, build_batch, parse_header, seal_batch
 from engine.batches.record_checks import ERRORS_MAX, LOOKED_AT_ONCE_MAX
 from engine.errors import CorruptMessage, EngineError, InvalidRecord, RecordsRefused
 from engine.files.twin import MemoryFileSystem
+from engine.log_config import CompressionType, LogConfig
 from engine.tests.helpers import keyed_batch, open_orders, records_in, running
 
 KEYED = LogConfig(requires_keys=True)

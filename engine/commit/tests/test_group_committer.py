@@ -8,10 +8,11 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import AppendResult, FlushPolicy, LogConfig, PartitionLog, PendingAppend, TopicPartition
+from engine.api import AppendResult, PartitionLog, PendingAppend, TopicPartition
 from engine.commit.group_committer import OVERLAP_MIN_BYTES
 from engine.errors import StorageError
 from engine.files.twin import Fault, MemoryFile, MemoryFileSystem
+from engine.log_config import FlushPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.tests.helpers import (

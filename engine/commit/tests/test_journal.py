@@ -7,7 +7,7 @@ import pytest
 import trio
 from crc32c import crc32c
 
-from engine.api import FlushPolicy, Isolation, LogConfig, PartitionLog, TopicPartition
+from engine.api import Isolation, PartitionLog, TopicPartition
 from engine.commit.journal_format import (
     PAGE_SIZE_BYTES,
     SLOT_HEADER_SIZE_BYTES,
@@ -20,6 +20,7 @@ from engine.commit.journal_format import (
 from engine.errors import CorruptMessage, StorageError, StoreRefused
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.files.twin_loss import Operation
+from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.layout import Identity, prepare
 from engine.logs.checkpoints import read_checkpoint
 from engine.logs.segment import segment_name

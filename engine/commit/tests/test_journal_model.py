@@ -15,8 +15,9 @@ import trio.testing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.api import FlushPolicy, LogConfig, PartitionLog, TopicPartition
+from engine.api import PartitionLog, TopicPartition
 from engine.files.twin import MemoryFileSystem
+from engine.log_config import FlushPolicy, LogConfig
 from engine.store import SegmentStore
 from engine.tests.helpers import HeldPool, batch, options, read_all, running
 

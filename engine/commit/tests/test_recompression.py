@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import CompressionType, LogConfig, PartitionLog, TimestampType, TopicPartition
+from engine.api import PartitionLog, TopicPartition
 from engine.batches.batch import BatchHeader, Codec, Record, RecordHeader, build_batch, has_right_crc, seal_batch
 from engine.batches.codecs import compress
 from engine.commit.examination import JOB_MAX_BYTES
@@ -23,6 +23,7 @@ from engine.errors import (
     UnknownPartition,
 )
 from engine.files.twin import MemoryFileSystem
+from engine.log_config import CompressionType, LogConfig, TimestampType
 from engine.tests.helpers import (
     NOW_MS,
     ORDERS,

@@ -9,11 +9,12 @@ from typing import TypeVar
 import pytest
 import trio
 
-from engine.api import CleanupPolicy, Isolation, LogConfig, OffsetSpec, PartitionLog
+from engine.api import Isolation, OffsetSpec, PartitionLog
 from engine.batches.batch import Codec, parse_header
 from engine.compaction.cleaner import Cleaner
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.options import StoreOptions
 from engine.partitions.partition import Partition
 from engine.stats import CleanerStats

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from engine.api import CleanupPolicy, LogConfig
 from engine.compaction.cleaning_plan import groups, work_on
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.logs.segment import Segment
 from engine.tests.helpers import NOW_MS
 

@@ -20,10 +20,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.api import CleanupPolicy, Isolation, LogConfig, OffsetSpec, PendingAppend
+from engine.api import Isolation, OffsetSpec, PendingAppend
 from engine.batches.batch import Codec
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.files.twin import MemoryFileSystem
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.tests.helpers import (

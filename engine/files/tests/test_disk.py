@@ -7,12 +7,13 @@ from contextlib import suppress
 import pytest
 import trio
 
-from engine.api import FlushPolicy, LogConfig, PartitionLog, TopicPartition
+from engine.api import PartitionLog, TopicPartition
 from engine.commit.appends import HANGS_AFTER_S, QueueBudget, Room
 from engine.errors import Overloaded, StorageError
 from engine.files.disk import Disk, DiskLanes
 from engine.files.filesystem import File
 from engine.files.twin import Fault, MemoryFileSystem, TwinPool
+from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.changes import Changes
 from engine.logs.segment import segment_name
 from engine.partitions.partition import Partition

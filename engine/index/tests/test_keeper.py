@@ -11,7 +11,6 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.api import FlushPolicy, LogConfig
 from engine.batches.batch import Record, build_batch
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.index import jobs
@@ -28,6 +27,7 @@ from engine.index.rows import (
 from engine.index.rows import KEY as KEYS
 from engine.index.store import KeyValue
 from engine.index.twin import MemoryIndex
+from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.position import LogPosition
 from engine.tests.helpers import ORDERS, append, open_orders, read_all, running
 from engine.tests.index_checks import KEY, check_index_equals_walk, stored

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 import trio
 
-from engine.api import CleanupPolicy, Isolation, LogConfig, OffsetSpec, RecordFilter
+from engine.api import Isolation, OffsetSpec, RecordFilter
 from engine.batches.batch import Record, build_batch
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start, note_tiered
 from engine.logs.checkpoints import key_of, read_checkpoint
 from engine.logs.producer_snapshot import read_snapshot, snapshot_name, snapshot_offsets

@@ -9,13 +9,14 @@ from typing import TypeVar
 import pytest
 import trio
 
-from engine.api import CleanupPolicy, LogConfig, TopicPartition
+from engine.api import TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.commit.commit_log import CommitLog
 from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
 from engine.files.io_workers import LoopPool
 from engine.files.twin import Fault
 from engine.index import keeper
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start, note_tiered
 from engine.log_dirs.log_starts import roll
 from engine.log_dirs.tests.test_local_starts import COUNT, DIRECTORY, ROLLING, Broker, everything_of, lived

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 import trio
 
-from engine.api import FlushPolicy, Isolation, LogConfig, OffsetSpec, PartitionLog, TopicPartition
+from engine.api import Isolation, OffsetSpec, PartitionLog, TopicPartition
 from engine.errors import OffsetOutOfRange, StorageError
 from engine.files.disk import DiskLanes
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import FlushPolicy, LogConfig
 from engine.tests.helpers import (
     MAX_BYTES,
     NO_JOURNAL,

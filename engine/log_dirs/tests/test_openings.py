@@ -5,9 +5,10 @@ import random
 
 import trio
 
-from engine.api import Leadership, LogConfig, TopicPartition
+from engine.api import Leadership, TopicPartition
 from engine.errors import EngineError, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.tests.helpers import append, options, running

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import FlushPolicy, Isolation, LogConfig, TopicPartition
+from engine.api import Isolation, TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.commit.replay import end_by
@@ -22,6 +22,7 @@ from engine.errors import (
     UnreadableMessage,
 )
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.checkpoints import PartitionCheckpoint
 from engine.logs.epochs import EpochStart
 from engine.logs.segment import segment_name

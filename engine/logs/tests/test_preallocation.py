@@ -5,8 +5,8 @@ import errno
 
 import pytest
 
-from engine.api import LogConfig
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import LogConfig
 from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
 
 CONFIG = LogConfig(segment_size_bytes=400, preallocate=True)

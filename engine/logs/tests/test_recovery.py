@@ -8,10 +8,10 @@ from contextlib import suppress
 import pytest
 import trio
 
-from engine.api import LogConfig
 from engine.errors import CorruptMessage, EngineError, StorageError
 from engine.files.filesystem import FileSystem
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import LogConfig
 from engine.logs.checkpoints import PartitionCheckpoint
 from engine.logs.recovery import LastKnown, open_log
 from engine.tests.helpers import append, batch, open_orders, read, read_all, running

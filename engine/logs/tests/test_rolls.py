@@ -2,9 +2,10 @@
 
 import pytest
 
-from engine.api import LogConfig, PartitionLog
+from engine.api import PartitionLog
 from engine.batches.batch import NO_TIMESTAMP_MS, Record, build_batch
 from engine.files.twin import MemoryFileSystem
+from engine.log_config import LogConfig
 from engine.tests.helpers import NOW_MS, open_orders, running
 
 HOUR_MS = 3_600_000

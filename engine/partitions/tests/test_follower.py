@@ -7,10 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import FlushPolicy, Leadership, LogConfig
+from engine.api import Leadership
 from engine.batches.batch import CONTROL_BIT, Record, build_batch, parse_header, stamp
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from engine.files.twin import MemoryFileSystem
+from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.checkpoints import key_of, read_checkpoint
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore

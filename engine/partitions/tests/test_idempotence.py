@@ -7,10 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import CompressionType, FlushPolicy, LogConfig, Origin, PartitionLog, PendingAppend
+from engine.api import Origin, PartitionLog, PendingAppend
 from engine.batches.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Record, build_batch
 from engine.errors import InvalidRecord, InvalidTxnState, OutOfOrderSequence, Overloaded, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import CompressionType, FlushPolicy, LogConfig
 from engine.logs.checkpoints import read_checkpoint
 from engine.logs.producer_recovery import recover_producers
 from engine.logs.producer_snapshot import snapshot_offsets

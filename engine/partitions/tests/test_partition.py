@@ -7,15 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import (
-    FlushPolicy,
-    Isolation,
-    LogConfig,
-    OffsetAtTimestamp,
-    OffsetSpec,
-    TimestampType,
-    TopicPartition,
-)
+from engine.api import Isolation, OffsetAtTimestamp, OffsetSpec, TopicPartition
 from engine.batches.batch import Codec, Record, has_right_crc
 from engine.errors import (
     EngineError,
@@ -28,6 +20,7 @@ from engine.errors import (
     UnknownLeaderEpoch,
 )
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import FlushPolicy, LogConfig, TimestampType
 from engine.tests.helpers import (
     MAX_BYTES,
     NO_JOURNAL,

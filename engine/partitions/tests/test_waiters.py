@@ -6,9 +6,10 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import LogConfig, TopicPartition
+from engine.api import TopicPartition
 from engine.errors import UnknownPartition
 from engine.files.twin import MemoryFileSystem
+from engine.log_config import LogConfig
 from engine.partitions.waiters import Waiter, Watched
 from engine.tests.helpers import append, open_orders, running
 

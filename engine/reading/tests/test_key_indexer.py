@@ -10,7 +10,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.api import FlushPolicy, LogConfig, PartitionLog
+from engine.api import PartitionLog
 from engine.batches.batch import Codec, Record, build_batch, seal_batch
 from engine.errors import CorruptMessage, UnknownPartition
 from engine.files.twin import MemoryFileSystem
@@ -18,6 +18,7 @@ from engine.index import keys
 from engine.index.keys import hash_of
 from engine.index.rows import KEY, KEYS_TO, following, partition_key, read_offset
 from engine.index.twin import MemoryIndex
+from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.loading import Part
 from engine.logs.position import LogPosition
 from engine.logs.segment import Segment

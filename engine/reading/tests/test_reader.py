@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.api import Isolation, Leadership, LogConfig, TopicPartition
+from engine.api import Isolation, Leadership, TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import CorruptMessage, NotLoaded, OffsetOutOfRange
 from engine.files.filesystem import PosixFileSystem
@@ -18,6 +18,7 @@ from engine.files.twin import Fault, MemoryFileSystem
 from engine.index.keeper import IndexKeeper
 from engine.index.rows import ENTRY, entry_pair, following, partition_key, read_entry
 from engine.index.twin import MemoryIndex
+from engine.log_config import LogConfig
 from engine.logs.log import FRESH_BYTES
 from engine.logs.sparse_index import Entry
 from engine.partitions.partition import Partition

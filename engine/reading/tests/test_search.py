@@ -9,10 +9,11 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.api import FoundRecord, LogConfig, PartitionLog, RecordFilter
+from engine.api import FoundRecord, PartitionLog, RecordFilter
 from engine.batches.batch import HEADER_SIZE_BYTES, Record, RecordHeader, build_batch, parse_header, walk_records
 from engine.errors import CorruptMessage, UnknownPartition
 from engine.files.twin import MemoryFileSystem
+from engine.log_config import LogConfig
 from engine.reading import search
 from engine.tests.helpers import NOW_MS, ORDERS, found, open_orders, running
 

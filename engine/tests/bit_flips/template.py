@@ -10,9 +10,10 @@ from random import Random
 
 import trio
 
-from engine.api import LogConfig, PartitionLog, TopicPartition
+from engine.api import PartitionLog, TopicPartition
 from engine.batches.batch import Record, build_batch, parse_header
 from engine.files.filesystem import PosixFileSystem
+from engine.log_config import LogConfig
 from engine.tests.helpers import NOW_MS, bytes_of, options, read, running
 
 CONFIG = LogConfig(segment_size_bytes=2500, file_delete_delay_ms=1000)

@@ -13,12 +13,13 @@ import trio.testing
 import engine.commit.group_committer
 import engine.logs.segment
 import engine.logs.sparse_index
-from engine.api import CleanupPolicy, FlushPolicy, Leadership, LogConfig, PartitionLog, PendingAppend
+from engine.api import Leadership, PartitionLog, PendingAppend
 from engine.batches.batch import Record, build_batch
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.errors import EngineError
 from engine.files.twin import TwinPool
 from engine.index.twin import MemoryIndex
+from engine.log_config import CleanupPolicy, FlushPolicy, LogConfig
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 from engine.tests.crash_states.timeline import Batch, Event, RecordingFileSystem, Timeline

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.api import CleanupPolicy, LogConfig
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.stats import Reason
 from engine.upkeep.retention import OldSegment, doomed, may_make_room, to_make_room
 

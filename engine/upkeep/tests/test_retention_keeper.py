@@ -10,11 +10,12 @@ from typing import TypeVar
 import pytest
 import trio
 
-from engine.api import CleanupPolicy, Isolation, LogConfig, OffsetSpec, PartitionLog, TopicPartition
+from engine.api import Isolation, OffsetSpec, PartitionLog, TopicPartition
 from engine.errors import StorageError, UnknownPartition
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import LoopPool
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs import log_starts
 from engine.log_dirs.log_dir import LogDir
 from engine.options import StoreOptions

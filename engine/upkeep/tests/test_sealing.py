@@ -6,10 +6,11 @@ import random
 import pytest
 import trio
 
-from engine.api import LogConfig, PartitionLog
+from engine.api import PartitionLog
 from engine.errors import CorruptMessage
 from engine.files.filesystem import replace_small
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import LogConfig
 from engine.logs.footer import Footer, encode, footer_name, read_footer
 from engine.offline.inspection import SegmentFile, partitions, segment_files, verify
 from engine.options import StoreOptions

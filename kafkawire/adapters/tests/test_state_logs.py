@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from coordinator.state_log import PendingWrite, StateLog, StateLogFailed, StateLogs, StateRecord
-from engine.api import CleanupPolicy, LogConfig
 from engine.batches.batch import Codec, Record, RecordHeader, build_batch, seal_batch
 from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.store import SegmentStore
 from engine.tests.helpers import NOW_MS, ORDERS, HeldPool, compressed_batch, open_orders, options, running
 from kafkawire.adapters.state_logs import EngineStateLogs

@@ -10,8 +10,8 @@ import pytest
 import trio
 from click.testing import CliRunner
 
-from engine.api import LogConfig
 from engine.files.filesystem import PosixFileSystem
+from engine.log_config import LogConfig
 from engine.tests.helpers import append, open_orders, options, running
 from kafkawire.cli.doctor import command
 

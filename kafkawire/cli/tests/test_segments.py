@@ -11,10 +11,10 @@ import trio
 import trio.testing
 from click.testing import CliRunner, Result
 
-from engine.api import LogConfig
 from engine.batches.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Record, build_batch, stamp
 from engine.batches.markers import Marker, Outcome, build_marker
 from engine.files.filesystem import PosixFileSystem
+from engine.log_config import LogConfig
 from engine.logs.aborted import AbortedTransaction, aborted_index_name, encode_aborted
 from engine.offline.inspection import held
 from engine.tests.helpers import NOW_MS, append, open_orders, options, running

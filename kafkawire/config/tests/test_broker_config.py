@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import CleanupPolicy
+from engine.log_config import CleanupPolicy
 from kafkawire.config.broker_config import BROKER_KEYS, KNOWN_KEYS, Config, ConfigError, Listener, load
 from kafkawire.config.effective import COMPACTION, EffectiveConfigs
 from kafkawire.config.properties import parse

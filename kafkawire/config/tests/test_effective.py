@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from coordinator.errors import InvalidConfig, InvalidTopicRequest
-from engine.api import CompressionType, FlushPolicy, LogConfig
+from engine.log_config import CompressionType, FlushPolicy, LogConfig
 from kafkawire.config.broker_config import BROKER_KEYS, load
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.entries import ConfigEntry, ConfigSource

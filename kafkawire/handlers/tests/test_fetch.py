@@ -11,7 +11,8 @@ import trio
 
 from coordinator.api import PartitionState, TopicInfo
 from engine import errors as log_errors
-from engine.api import LogConfig, TopicPartition
+from engine.api import TopicPartition
+from engine.log_config import LogConfig
 from kafkawire.fetching import sessions as fetch_sessions
 from kafkawire.fetching.work import TARGETS_PER_TURN
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState

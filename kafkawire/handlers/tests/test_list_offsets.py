@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.api import LogConfig
+from engine.log_config import LogConfig
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
