@@ -91,7 +91,7 @@ class Reading:
             self._ended_s = time.perf_counter()
             self._latencies_s.append(self._ended_s - asked_s)
         for batch in batches:
-            if not batch.header.is_control:
+            if not batch.header.is_control and not batch.is_aborted:
                 self._progress.add(batch.header.record_count, len(batch.data))
 
 

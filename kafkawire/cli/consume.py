@@ -17,6 +17,10 @@ from kafkawire.cli.produce import FORMATS
 @click.option("--from-beginning", is_flag=True, help="The same as --offset start.")
 @click.option("-n", "--max-messages", "count_max", type=click.IntRange(min=1), help="End after so many.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="End where the partitions end now.")
+@click.option(
+    "--isolation-level", "isolation", type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed", show_default=True, help="Whether records of open and aborted transactions are left out.",
+)  # fmt: skip
 @click.option("-K", "--key-separator", metavar="SEPARATOR", help="Write the key and this before the value.")
 @click.option("--key-format", type=FORMATS, default="text", show_default=True, help="Of keys.")
 @click.option("--value-format", type=FORMATS, default="text", show_default=True, help="Of values.")

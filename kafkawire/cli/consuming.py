@@ -15,6 +15,7 @@ from typing import Final
 
 import click
 
+from engine.api import Isolation
 from kafkawire.cli.cluster_command import printable
 from kafkawire.cli.data_formats import dump_json, encode_document, encode_text
 from kafkawire.cli.offset_reset import parse_datetime_ms
@@ -103,12 +104,19 @@ class Consumption:
         self._timeout_s = timeout_s
 
     async def run(
-        self, topic: str, partitions: Collection[int], start: Start, *, count_max: int | None, exit_at_end: bool
+        self,
+        topic: str,
+        partitions: Collection[int],
+        start: Start,
+        isolation: Isolation,
+        *,
+        count_max: int | None,
+        exit_at_end: bool,
     ) -> None:
         """Raises ClientError, BrokenPipeError."""
-        begin = partial(_begin, self._cluster, topic, partitions, start)
+        begin = partial(_begin, self._cluster, topic, partitions, start, isolation)
         positions, ends = await self._cluster.within(self._timeout_s, begin)
-        consumer = Consumer(self._cluster, positions, remark)
+        consumer = Consumer(self._cluster, positions, remark, isolation)
         while self._progress.records != count_max:
             if exit_at_end:
                 consumer.leave_read(ends)
@@ -147,7 +155,7 @@ class Consumption:
 
 
 async def _begin(
-    cluster: Cluster, topic: str, only: Collection[int], start: Start
+    cluster: Cluster, topic: str, only: Collection[int], start: Start, isolation: Isolation
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Where to begin, and where the partitions end."""
     found = await known_partitions(cluster, topic)
@@ -156,9 +164,9 @@ async def _begin(
         if one not in found:
             raise ClientError(f"topic {topic} has no partition {one.partition}")
     starts = await known_offsets(cluster, wanted, EARLIEST)
-    ends = await known_offsets(cluster, wanted, LATEST)
+    ends = await known_offsets(cluster, wanted, LATEST, isolation)
     if start.time_ms is not None:
-        at_time = await known_offsets(cluster, wanted, start.time_ms)
+        at_time = await known_offsets(cluster, wanted, start.time_ms, isolation)
         return {one: ends[one] if at_time[one] == NO_OFFSET else at_time[one] for one in wanted}, ends
     assert start.offset is not None
     return {one: _bounded(one, start.offset, starts[one], ends[one]) for one in wanted}, ends
@@ -186,6 +194,7 @@ def consume(
     offset: str,
     count_max: int | None,
     exit_at_end: bool,
+    isolation: str,
     key_separator: str | None,
     key_format: str,
     value_format: str,
@@ -204,7 +213,8 @@ def consume(
     async def work(written: Output) -> None:
         async with Cluster(parse_bootstrap(bootstrap), connect or connect_tcp) as cluster:
             run = Consumption(cluster, written, writing, shown, timeout_s)
-            await run.run(topic, partitions, start, count_max=count_max, exit_at_end=exit_at_end)
+            level = Isolation[isolation.upper()]
+            await run.run(topic, partitions, start, level, count_max=count_max, exit_at_end=exit_at_end)
 
     try:
         written = Output()

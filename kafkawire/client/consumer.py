@@ -1,4 +1,4 @@
-"""Records of partitions from given offsets on, as their leaders have them, transactions or not.
+"""Records of partitions from given offsets on, as their leaders have them; by default those of committed transactions.
 
 It reads without a group and remembers how far it is. It refuses bytes that do not match their CRC, and records that
 grow beyond a bound when they are decompressed.
@@ -6,11 +6,12 @@ grow beyond a bound when they are decompressed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
+from engine.api import Isolation, Outcome
 from engine.batches.batch import (
     HEADER_SIZE_BYTES,
     MAGIC,
@@ -22,13 +23,14 @@ from engine.batches.batch import (
     walk_records,
 )
 from engine.batches.codecs import decompress
+from engine.batches.markers import parse_marker
 from engine.errors import CorruptMessage
 from kafkawire.client.cluster import LEADER_COMES, Cluster
 from kafkawire.client.connection import Connection
 from kafkawire.client.errors import ClientError, Refusal, refusal
 from kafkawire.client.offsets import EARLIEST, LATEST, offsets_at
 from kafkawire.client.partitions import TopicPartition, by_topic
-from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kafkawire.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafkawire.requests.errors import ErrorCode
 
 WAIT_MAX_MS: Final = 500
@@ -58,17 +60,18 @@ class ConsumedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """As it came; only offsets from `first_offset` on were asked for."""
+    """As it came; only offsets from `first_offset` on were asked for. One that was taken back has no records."""
 
     partition: TopicPartition
     first_offset: int
     header: BatchHeader
     data: memoryview
+    is_aborted: bool = False
 
     def records(self) -> Iterator[ConsumedRecord]:
         """Raises ClientError."""
         header = self.header
-        if header.is_control:
+        if header.is_control or self.is_aborted:
             return
         try:
             if header.codec_id > Codec.ZSTD:
@@ -89,15 +92,27 @@ class Batch:
             raise ClientError(f"{self.partition}: the batch at offset {header.base_offset}: {error}") from error
 
 
+class _Fetched(NamedTuple):
+    """Of a partition; `aborted` are those that may touch it."""
+
+    records: memoryview
+    aborted: Sequence[AbortedTransaction]
+
+
 class Consumer:
     """`positions` are the offsets to be read next. A log that lost what is there is told to `remark`."""
 
     def __init__(
-        self, cluster: Cluster, positions: Mapping[TopicPartition, int], remark: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, int],
+        remark: Callable[[str], None],
+        isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> None:
         self.positions = dict(positions)
         self._cluster = cluster
         self._remark = remark
+        self._isolation = isolation
         self._wait_ms = 0
 
     def leave_read(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -113,7 +128,7 @@ class Consumer:
         batches: list[Batch] = []
         for one, outcome in outcomes.items():
             if not isinstance(outcome, Refusal):
-                batches += _batches(one, self.positions[one], outcome)
+                batches += _without_aborted(_batches(one, self.positions[one], outcome.records), outcome.aborted)
             elif outcome.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._come_back(one)
             else:
@@ -126,7 +141,7 @@ class Consumer:
 
     async def _fetch(
         self, connection: Connection, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, memoryview | Refusal]:
+    ) -> dict[TopicPartition, _Fetched | Refusal]:
         topics = [
             FetchTopic(
                 topic=topic,
@@ -141,14 +156,20 @@ class Consumer:
             )
             for topic, some in by_topic(partitions)
         ]
-        request = FetchRequest(max_wait_ms=self._wait_ms, min_bytes=1, max_bytes=REPLY_MAX_BYTES, topics=topics)
+        request = FetchRequest(
+            max_wait_ms=self._wait_ms,
+            min_bytes=1,
+            max_bytes=REPLY_MAX_BYTES,
+            isolation_level=self._isolation,
+            topics=topics,
+        )
         answer = await connection.call(request, FetchResponse, at_most=_BY_NAME_AT_MOST)
         if answer.error_code:
             raise ClientError(f"{connection.address}: {refusal(answer.error_code)}")
         return {
             TopicPartition(topic.topic, row.partition_index): refusal(row.error_code)
             if row.error_code
-            else memoryview(row.records or b"")  # type: ignore[arg-type]
+            else _Fetched(memoryview(row.records or b""), row.aborted_transactions or ())  # type: ignore[arg-type]
             for topic in answer.responses
             for row in topic.partitions
         }
@@ -157,13 +178,35 @@ class Consumer:
         """Into the log, which lost its beginning or, after an unclean election, its end."""
         position = self.positions[one]
         starts = await offsets_at(self._cluster, [one], EARLIEST)
-        ends = await offsets_at(self._cluster, [one], LATEST)
+        ends = await offsets_at(self._cluster, [one], LATEST, self._isolation)
         start, end = starts[one], ends[one]
         if isinstance(start, Refusal) or isinstance(end, Refusal):
             raise ClientError(f"{one}: {start if isinstance(start, Refusal) else end}")
         self.positions[one] = min(max(position, start), end)
         if self.positions[one] != position:
             self._remark(f"{one} has no offset {position} any more: {self.positions[one]} is taken")
+
+
+def _without_aborted(batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]) -> Iterator[Batch]:
+    """A transaction's batches are taken back from its first offset on, until a marker says so (Kafka's CompletedFetch).
+
+    Raises ClientError.
+    """
+    to_come = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+    taken_back: set[int] = set()
+    for batch in batches:
+        header = batch.header
+        while to_come and to_come[-1].first_offset < header.next_offset:
+            taken_back.add(to_come.pop().producer_id)
+        if header.is_control:
+            try:
+                marker = parse_marker(header, batch.data)
+            except CorruptMessage as error:
+                raise ClientError(f"{batch.partition}: the batch at offset {header.base_offset}: {error}") from error
+            if marker is not None and marker.outcome is Outcome.ABORT:
+                taken_back.discard(header.producer_id)
+        is_aborted = header.is_transactional and header.producer_id in taken_back
+        yield replace(batch, is_aborted=True) if is_aborted else batch
 
 
 def _batches(one: TopicPartition, position: int, data: memoryview) -> Iterator[Batch]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from engine.api import Isolation
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Connection
 from kafkawire.client.errors import ClientError, Refusal, refusal
@@ -24,7 +25,10 @@ _CONSUMER_REPLICA_ID: Final = -1
 
 
 async def offsets_at(
-    cluster: Cluster, partitions: Iterable[TopicPartition], timestamp_ms: int
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    timestamp_ms: int,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int | Refusal]:
     """The first offset with that timestamp or a later one; LATEST and EARLIEST are the ends of what consumers read."""
 
@@ -38,7 +42,7 @@ async def offsets_at(
             )
             for topic, some in by_topic(theirs)
         ]
-        request = ListOffsetsRequest(replica_id=_CONSUMER_REPLICA_ID, topics=topics)
+        request = ListOffsetsRequest(replica_id=_CONSUMER_REPLICA_ID, isolation_level=isolation, topics=topics)
         answer = await connection.call(request, ListOffsetsResponse)
         return {
             TopicPartition(topic.name, row.partition_index): refusal(row.error_code) if row.error_code else row.offset
@@ -68,11 +72,14 @@ async def known_partitions(cluster: Cluster, topic: str) -> list[TopicPartition]
 
 
 async def known_offsets(
-    cluster: Cluster, partitions: Iterable[TopicPartition], timestamp_ms: int
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    timestamp_ms: int,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
     """As `offsets_at`, of partitions that must be there. Raises ClientError."""
     known = {}
-    for one, offset in (await offsets_at(cluster, partitions, timestamp_ms)).items():
+    for one, offset in (await offsets_at(cluster, partitions, timestamp_ms, isolation)).items():
         if isinstance(offset, Refusal):
             raise ClientError(f"{one}: {offset}")
         known[one] = offset
