@@ -35,7 +35,7 @@ class Isolation(IntEnum):
 
 class Origin(Enum):
     """Who made a batch (Kafka's AppendOrigin). What a coordinator writes has a key in every record, and may be a
-    control batch, or of a producer without a sequence. What replicas have comes in another way."""
+    control batch; the sequences of producers it writes for mean nothing. What replicas have comes in another way."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -82,18 +82,40 @@ class FileRange:
         return self.size_bytes
 
 
+class Outcome(IntEnum):
+    """How a transaction ended, as the type of its control record."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction; `coordinator_epoch` is that of who said so."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    outcome: Outcome
+
+
 class AbortedTransaction(NamedTuple):
-    """A range of an aborted transaction that a read_committed reader must skip."""
+    """From the first batch of a producer's transaction to the marker that aborts it, which is at `last_offset`: what a
+    read_committed reader must skip.
+
+    `last_stable_offset`: how far the log was stable behind it. No transaction that ended later begins below that.
+    """
 
     producer_id: int
     first_offset: int
+    last_offset: int
+    last_stable_offset: int
 
 
 class ReadResult(NamedTuple):
     """One partition's part of a fetch.
 
     As Kafka does, `records` is cut by bytes: the last batch may be incomplete, the first never is.
-    `aborted` is None for READ_UNCOMMITTED.
+    `aborted` are those that may touch these records; None for READ_UNCOMMITTED.
     """
 
     records: list[FileRange]
@@ -151,7 +173,7 @@ class FoundRecord(NamedTuple):
 
 
 class FoundRecords(NamedTuple):
-    """What one step of a search found, ascending, and the offset to go on from: the high watermark when it is over."""
+    """What one step of a search found, ascending, and the offset to go on from: the last stable one when it is over."""
 
     records: list[FoundRecord]
     next_offset: int
@@ -165,12 +187,14 @@ class EpochEnd(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """An idempotent producer that a partition knows, by its last batch."""
+    """An idempotent producer that a partition knows, by what came from it last; each -1 if there is none."""
 
     producer_id: int
     epoch: int
     last_sequence: int
     last_timestamp_ms: int
+    coordinator_epoch: int = NO_EPOCH  # of its last marker
+    transaction_from: int = NO_OFFSET  # the first offset of its open transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +268,13 @@ class PartitionLog(Protocol):
         `allow_zstd` is False for Produce below version 7 (KIP-110).
         """
 
+    def end_transaction(self, marker: Marker) -> PendingAppend:
+        """Append a marker, for a coordinator; it is durable, and on all replicas in sync, when `wait` returns.
+
+        Raises as `append` does, then or now: InvalidProducerEpoch for an older epoch of the producer,
+        TransactionCoordinatorFenced for one of the coordinator.
+        """
+
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
         """Records from the batch that holds `offset`, never beyond the high watermark (LSO for READ_COMMITTED).
 
@@ -253,7 +284,7 @@ class PartitionLog(Protocol):
         allows for any records: then await `load` and read again.
         """
 
-    async def load(self, offset: int, max_size_bytes: int) -> None:
+    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> None:
         """Bring what `read` needs into memory, and check what a disk may have damaged. Raises as `read` does."""
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
@@ -279,8 +310,9 @@ class PartitionLog(Protocol):
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         """One step of a search, from `offset` or the log start on: at most so many records, of a few MiB read.
 
-        Exact, whatever is indexed: the records that a scan would find, in the order of their offsets. Found by key
-        quickly only with the topic's `index.keys`. Raises CorruptMessage, NotLeaderOrFollower, StorageError.
+        Committed ones only. Exact, whatever is indexed: the records that a scan would find, in the order of their
+        offsets. Found by key quickly only with the topic's `index.keys`. Raises CorruptMessage, NotLeaderOrFollower,
+        StorageError.
         """
 
 

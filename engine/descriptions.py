@@ -27,9 +27,16 @@ async def describe_log_dir(log_dir: LogDir) -> LogDirDescription:
 
 
 def describe_producers(producers: Iterable[tuple[int, Producer]]) -> list[ActiveProducer]:
-    """In the order of their last batch."""
+    """In the order of what came from them last."""
     return [
-        ActiveProducer(producer_id, known.epoch, known.batches[-1].last_sequence, known.batches[-1].timestamp_ms)
+        ActiveProducer(
+            producer_id,
+            known.epoch,
+            known.last_sequence,
+            known.timestamp_ms,
+            known.coordinator_epoch,
+            known.transaction_from,
+        )
         for producer_id, known in producers
     ]
 

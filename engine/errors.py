@@ -49,7 +49,7 @@ class InvalidTimestamp(EngineError):
 
 
 class InvalidTxnState(EngineError):
-    """A transactional batch although no transaction of that producer is open here."""
+    """A batch outside of the transaction that its producer has open, or one that may not begin a transaction."""
 
 
 class OutOfOrderSequence(EngineError):
@@ -58,6 +58,10 @@ class OutOfOrderSequence(EngineError):
 
 class InvalidProducerEpoch(EngineError):
     """The producer has a newer epoch."""
+
+
+class TransactionCoordinatorFenced(EngineError):
+    """The end of a transaction, said by a coordinator after a newer one had spoken."""
 
 
 class MessageTooLarge(EngineError):

@@ -6,9 +6,8 @@ MemoryRecords.withEndTransactionMarker.
 """
 
 import struct
-from enum import IntEnum
-from typing import NamedTuple
 
+from engine.api import Marker, Outcome
 from engine.batches.batch import (
     CONTROL_BIT,
     HEADER_SIZE_BYTES,
@@ -26,22 +25,6 @@ _VALUE = struct.Struct(">hi")  # version, coordinator epoch
 _VERSION = 0
 
 
-class Outcome(IntEnum):
-    """How a transaction ended, as the type of its control record."""
-
-    ABORT = 0
-    COMMIT = 1
-
-
-class Marker(NamedTuple):
-    """The end of a producer's transaction; `coordinator_epoch` is that of who said so."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    outcome: Outcome
-
-
 def build_marker(marker: Marker, now_ms: int) -> bytearray:
     """Its batch, still without a place in a log."""
     producer_id, producer_epoch, coordinator_epoch, outcome = marker
@@ -54,10 +37,13 @@ def build_marker(marker: Marker, now_ms: int) -> bytearray:
 
 
 def parse_marker(header: BatchHeader, batch: bytes | bytearray | memoryview) -> Marker | None:
-    """What a control batch says; None: it ends no transaction, but is of another kind (Kafka's own logs have such).
+    """What a control batch says; None: it ends no transaction (any more), for compaction has left nothing of what it
+    ended, or it is of another kind (Kafka's own logs have such).
 
     Newer versions only append fields. Raises CorruptMessage.
     """
+    if not header.record_count:
+        return None
     record = next(iter(walk_records(header, memoryview(batch)[HEADER_SIZE_BYTES:])), None)
     if record is None or record.key is None or len(record.key) < _KEY.size:
         raise CorruptMessage("a control batch without a type")

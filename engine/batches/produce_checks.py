@@ -106,8 +106,7 @@ def _checked(
     if len(records) > limits.segment_size_bytes:
         raise RecordListTooLarge(f"batch of {len(records)} bytes in segments of {limits.segment_size_bytes}")
     _check_counts(header)
-    if is_client:
-        _check_meaning(header)
+    _check_meaning(header, is_client=is_client)
     _check_timestamps(header, limits, now_ms)
     return header
 
@@ -149,14 +148,15 @@ def _check_counts(header: BatchHeader) -> None:
         raise InvalidRecord(f"{header.record_count} records do not fit into a batch of {header.size_bytes} bytes")
 
 
-def _check_meaning(header: BatchHeader) -> None:
-    """What only the broker may mean."""
+def _check_meaning(header: BatchHeader, *, is_client: bool) -> None:
     if header.is_control:
-        raise InvalidRecord("control batches are written by the broker alone")
+        if is_client:
+            raise InvalidRecord("control batches are written by the broker alone")
+        return
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise InvalidRecord(f"sequence {header.base_sequence} of producer {header.producer_id}")
-    if header.is_transactional:
-        raise InvalidTxnState(f"producer {header.producer_id} has no transaction open")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidTxnState("a transactional batch without a producer")
 
 
 def _check_timestamps(header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:

@@ -6,14 +6,15 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from engine.api import NO_TIMESTAMP_MS, AppendResult, TopicPartition
-from engine.batches.batch import BatchHeader
+from engine.api import NO_TIMESTAMP_MS, AbortedTransaction, AppendResult, Marker, Outcome, TopicPartition
+from engine.batches.batch import TRANSACTIONAL_BIT, BatchHeader
 from engine.batches.record_checks import Examination
 from engine.errors import EngineError, Overloaded
 from engine.logs.chunk import Chunk
 from engine.logs.log import Log
 from engine.logs.position import LogPosition
-from engine.logs.producer_state import Producer, ProducerTable
+from engine.logs.producer_snapshot import Snapshot
+from engine.logs.producer_state import EndedTransaction, Producer, ProducerTable
 
 HANGS_AFTER_S = 2.0
 _result_of: Callable[[tuple[int, int, int, int]], AppendResult] = partial(tuple.__new__, AppendResult)  # spares a call
@@ -112,13 +113,17 @@ class Undo(NamedTuple):
 
 class PartitionRound:
     """One partition's share of a round. `must_sync`: it counts only when it is durable. `rolls`: a segment begins.
-    `end` is where the log ends behind it, once it is written."""
+    `end` is where the log ends behind it, once it is written. `begun`: the producers of transactions that begin in it,
+    by their first offsets; `ended`: those that end in it."""
 
     __slots__ = (
         "appends",
         "before_offset",
+        "begun",
         "chunks",
         "end",
+        "ended",
+        "has_marker",
         "log",
         "must_sync",
         "owner",
@@ -138,6 +143,9 @@ class PartitionRound:
         self.before_offset = end.offset
         self.end: LogPosition = end
         self.undo: list[Undo] = []
+        self.begun: dict[int, int] = {}
+        self.ended: list[EndedTransaction] = []
+        self.has_marker = False
         self.must_sync = True
         self.rolls = False
         self.rejected = False  # the disk was full before anything of it was written
@@ -146,18 +154,50 @@ class PartitionRound:
         """Where its batches go; `producers` are those behind it."""
         self.chunks = chunks
         self.rolls = chunks[-1].rolls
+        closing = self.log.active.base_offset
         for chunk in chunks:
             self.size_bytes += chunk.size_bytes
             if chunk.rolls:
-                chunk.producers = self._producers_before(chunk.base_offset, producers)
+                chunk.snapshot = self._snapshot(closing, chunk.base_offset, producers)
+                closing = chunk.base_offset
 
-    def _producers_before(self, offset: int, producers: ProducerTable) -> ProducerTable:
-        """As they were before the batches from `offset` on."""
+    def _snapshot(self, closing: int, offset: int, producers: ProducerTable) -> Snapshot:
+        """As it was before the batches from `offset` on; the segment that ends there begins at `closing`."""
         before = ProducerTable(producers)
         for base_offset, producer_id, one in reversed(self.undo):
             if base_offset >= offset:
                 before.restore(producer_id, one)
-        return before
+        aborted = [*self.log.aborted.active, *self.aborted]
+        return Snapshot(offset, before, closing, [one for one in aborted if closing <= one.last_offset < offset])
+
+    def apply(self, header: BatchHeader, producers: ProducerTable) -> None:
+        """Note a batch that goes to the log, of a producer with a sequence."""
+        producer_id = header.producer_id
+        before = producers.apply(header)
+        self.undo.append(Undo(header.base_offset, producer_id, before))
+        if header.attributes & TRANSACTIONAL_BIT and (before is None or before.transaction_from < 0):
+            self.begun[header.base_offset] = producer_id
+
+    def end_transaction(self, header: BatchHeader, marker: Marker, producers: ProducerTable) -> None:
+        """Note a marker that goes to the log."""
+        self.has_marker = True
+        before, ended = producers.end(header, marker)
+        self.undo.append(Undo(header.base_offset, marker.producer_id, before))
+        if ended is not None:
+            self.ended.append(ended)
+
+    @property
+    def aborted(self) -> list[AbortedTransaction]:
+        """Of those that end in it."""
+        return [one.aborted() for one in self.ended if one.outcome is Outcome.ABORT]
+
+    def places(self) -> Iterator[LogPosition]:
+        """Where its batches are; how late the log was before is not told."""
+        for chunk in self.chunks:
+            position = chunk.position
+            for header in chunk.headers:
+                yield LogPosition(header.base_offset, chunk.base_offset, position, NO_TIMESTAMP_MS)
+                position += header.size_bytes
 
     def batch_ends(self, newest_ms: int) -> Iterator[LogPosition]:
         """Ascending; the last is the end of the log. `newest_ms` is the greatest timestamp before it."""

@@ -234,6 +234,7 @@ class CommitLog:
                 recovery_point = max(before.recovery_point, log.flushed_offset)
                 epochs = log.epochs.below(recovery_point)
                 producers_from = log.producers.needed_from(recovery_point, before.producers_from)
+                producers_from = min([producers_from, *(one.first_offset for one in log.aborted.active)])
                 self.points[key] = before._replace(
                     recovery_point=recovery_point,
                     log_start_offset=log.start_offset,

@@ -99,7 +99,7 @@ class Cleaner:
             one.config,
             log.start_offset,
             log.clean_to,
-            one.progress.high_watermark.segment_base_offset,
+            one.progress.last_stable.segment_base_offset,
             self._now_ms(),
         )
 

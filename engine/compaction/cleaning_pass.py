@@ -11,12 +11,14 @@ from functools import partial
 
 import trio
 
+from engine.api import AbortedTransaction
 from engine.compaction.cleaning import Target, begin_target, clean_slice, read_keys
 from engine.compaction.cleaning_plan import Work, groups
 from engine.compaction.rules import NewestOffsets, Rules
 from engine.errors import StorageError
 from engine.files.filesystem import File, FileSystem
 from engine.log_dirs.log_dir import index_key
+from engine.logs.producer_state import Producer
 from engine.logs.segment import Segment
 from engine.logs.swap import drop_cleaned, swap_in
 from engine.partitions.partition import Partition
@@ -71,7 +73,7 @@ class Pass:
         for segment in work.segments:
             if segment.end_offset > work.first_dirty_offset and not newest.is_full:
                 await self._read(segment, newest)
-        last_offsets = {producer_id: one.batches[-1].last_offset for producer_id, one in self._log.producers}
+        last_offsets = {producer_id: _last_offset(one) for producer_id, one in self._log.producers}
         rules = Rules(newest, self._now_ms, self._one.config.delete_retention_ms, last_offsets)
         known = [one for one in work.segments if one.base_offset < newest.end_offset]
         for group in groups(known, self._one.config):
@@ -84,6 +86,7 @@ class Pass:
         return self._stats
 
     async def _read(self, segment: Segment, newest: NewestOffsets) -> None:
+        newest.transactions.expect(await self._one.aborted_in(segment))
         file, position, end = await self._opened(segment), 0, segment.size_bytes
         while position < end and not newest.is_full:
             before, begun_s = position, trio.current_time()
@@ -93,6 +96,7 @@ class Pass:
     async def _clean(self, group: Sequence[Segment], rules: Rules) -> None:
         """Make one segment of a group; it is not wanted if it is what was there."""
         await self._check_room(sum(one.size_bytes for one in group))
+        rules.kept.clear()
         base_offset = group[0].base_offset
         async with self._log_dir.commit_log.replacing():
             self._check_undisturbed()
@@ -103,12 +107,13 @@ class Pass:
                 await self._copy(segment, rules, target)
             if target.is_changed or len(group) > 1:
                 await self._log_dir.disk.sync([target.file])
-                await self._swap(group, target)
+                await self._swap(group, target, rules.kept)
         finally:
             with suppress(Disturbed, StorageError):
                 await self._drop(base_offset)
 
     async def _copy(self, segment: Segment, rules: Rules, target: Target) -> None:
+        rules.transactions.expect(await self._one.aborted_in(segment))
         file, position, end = await self._opened(segment), 0, segment.size_bytes
         synced_bytes = target.segment.size_bytes
         while position < end:
@@ -133,7 +138,7 @@ class Pass:
             raise Disturbed
         return file
 
-    async def _swap(self, group: Sequence[Segment], target: Target) -> None:
+    async def _swap(self, group: Sequence[Segment], target: Target, aborted: Sequence[AbortedTransaction]) -> None:
         one, log, log_dir, key = self._one, self._log, self._log_dir, index_key(self._one.partition)
         base_offsets = [segment.base_offset for segment in group]
         async with log_dir.commit_log.replacing():
@@ -147,8 +152,9 @@ class Pass:
             log.compacted_to = max(log.compacted_to, target.end_offset)
             await log_dir.index.give_up(key, base_offsets)
             await log_dir.commit_log.checkpoint_alone()
-            paths = await log_dir.disk.run(partial(swap_in, self._filesystem, log.directory, base_offsets))
-            log.replace(group, target.segment)
+            job = partial(swap_in, self._filesystem, log.directory, base_offsets, aborted)
+            paths = await log_dir.disk.run(job)
+            log.replace(group, target.segment, has_aborted=bool(aborted))
             log_dir.caches.forget(group)
             sizes_bytes = [segment.size_bytes for segment in group]
             log_dir.deleter.add(zip(paths, sizes_bytes, strict=True), one.config.file_delete_delay_ms)
@@ -172,6 +178,11 @@ class Pass:
         one = self._one
         if self._log_dir.partitions.get(one.partition) is not one or self._log.cuts != self._cuts:
             raise Disturbed
+
+
+def _last_offset(known: Producer) -> int:
+    """Of its last batch, which tells its sequence; of its last marker, if that alone tells its epoch."""
+    return known.batches[-1].last_offset if known.batches else known.last_offset
 
 
 def _open_if_there(filesystem: FileSystem, path: str) -> File | None:

@@ -24,7 +24,7 @@ class Work:
 def work_on(
     segments: Sequence[Segment], config: LogConfig, start_offset: int, clean_to: int, below: int, now_ms: int
 ) -> Work:
-    """Of the segments that begin below `below`: in the one that begins there the high watermark lies."""
+    """Of the segments that begin below `below`: in the one that begins there the last stable offset lies."""
     first_dirty_offset = clean_to if start_offset <= clean_to <= segments[-1].end_offset else start_offset
     young_ms = now_ms - config.min_compaction_lag_ms
     touchable: list[Segment] = []

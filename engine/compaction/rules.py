@@ -1,5 +1,8 @@
 """What compaction keeps, batch by batch: the newest record of every key, and what else must not be lost. Pure.
 
+Records that were taken back do not count, and go. The marker of a transaction stays until nothing else of it is left,
+and then for as long as a tombstone would, so that whoever has read the beginning meets the end.
+
 Semantics of Kafka's Cleaner, SkimpyOffsetMap and MemoryRecords.filterTo (KIP-534); what is written is told in
 docs/formats/compaction.md. It knows neither files nor segments.
 """
@@ -8,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from engine.api import AbortedTransaction
 from engine.batches.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -19,6 +23,8 @@ from engine.batches.batch import (
 )
 from engine.batches.codecs import compress
 from engine.batches.keyed import Keyed, records_of_batch, resealed
+from engine.batches.markers import parse_marker
+from engine.compaction.transactions import PassedTransactions
 
 KEY_MAX_BYTES = 32  # longer ones are known by a digest of this size, which no key below it can be
 ENTRY_SIZE_BYTES = 160  # what a key takes in memory: its bytes, an offset, and their part of the table
@@ -35,6 +41,7 @@ class NewestOffsets:
 
     size_max_bytes: float
     first_dirty_offset: int
+    transactions: PassedTransactions = field(default_factory=PassedTransactions)
     offsets: dict[bytes, int] = field(default_factory=dict)
     end_offset: int = 0
 
@@ -50,7 +57,13 @@ class NewestOffsets:
     def note(self, batch: memoryview, header: BatchHeader) -> None:
         """A batch behind those before. CorruptMessage."""
         first, base_offset, offsets = self.first_dirty_offset, header.base_offset, self.offsets
-        if header.next_offset > first and header.record_count and not header.is_control:
+        if header.is_control:
+            marker = parse_marker(header, batch)
+            if marker is not None:
+                self.transactions.end(header, marker)
+        elif self.transactions.has_aborted(header):
+            pass
+        elif header.next_offset > first and header.record_count:
             for delta, key, _, _, _ in records_of_batch(batch, header)[1]:
                 if key is not None and base_offset + delta >= first:
                     offsets[key if len(key) < KEY_MAX_BYTES else short(key)] = base_offset + delta
@@ -59,22 +72,30 @@ class NewestOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for one pass over a log. `last_offsets`: of each known producer, where its last batch ends."""
+    """What holds for one pass over a log. `last_offsets`: of each known producer, where its last batch ends, or its
+    last marker is. `kept`: what is left of aborted indexes since it was taken."""
 
     newest: NewestOffsets
     now_ms: int
     delete_retention_ms: int
     last_offsets: Mapping[int, int]
+    transactions: PassedTransactions = field(default_factory=PassedTransactions)
+    kept: list[AbortedTransaction] = field(default_factory=list)
 
     def cleaned(self, batch: memoryview, header: BatchHeader, end_offset: int) -> memoryview | bytearray | None:
         """What is left of a batch in a segment that is to end at `end_offset`; itself, if nothing changes.
 
         CorruptMessage.
         """
-        if header.is_control or header.base_offset >= self.newest.end_offset:
+        if header.is_control:
+            return self._cleaned_marker(batch, header, end_offset)
+        is_aborted = self.transactions.has_aborted(header)
+        if header.base_offset >= self.newest.end_offset:
             return batch
         if not header.record_count:
             return batch if self._must_stay(header, end_offset) else None
+        if is_aborted:
+            return _emptied(header) if self._must_stay(header, end_offset) else None
         body, records = records_of_batch(batch, header)
         kept = self._kept(records, header)
         if not kept:
@@ -82,6 +103,25 @@ class Rules:
         if header.delete_horizon_ms is None and not all(has_value for _, _, has_value, _, _ in kept):
             return _rewritten(body, header, kept, self.now_ms + self.delete_retention_ms)
         return batch if len(kept) == len(records) else _rewritten(body, header, kept, header.delete_horizon_ms)
+
+    def _cleaned_marker(self, batch: memoryview, header: BatchHeader, end_offset: int) -> memoryview | bytearray | None:
+        """It gets a delete horizon when nothing is left that it ends, and goes when that is past (Cleaner)."""
+        marker = parse_marker(header, batch)
+        if marker is None:
+            is_empty = not header.record_count and header.base_offset < self.newest.end_offset
+            return None if is_empty and not self._must_stay(header, end_offset) else batch
+        ends_nothing, entry = self.transactions.end(header, marker)
+        if not ends_nothing or header.base_offset >= self.newest.end_offset:
+            if entry is not None:
+                self.kept.append(entry)
+            return batch
+        horizon_ms = header.delete_horizon_ms
+        if horizon_ms is None:
+            body, records = records_of_batch(batch, header)
+            return _rewritten(body, header, records, self.now_ms + self.delete_retention_ms)
+        if horizon_ms > self.now_ms or self._is_last_of_producer(header):
+            return batch
+        return _emptied(header) if self._must_stay(header, end_offset) else None
 
     def _kept(self, records: Sequence[Keyed], header: BatchHeader) -> list[Keyed]:
         base_offset, end_offset = header.base_offset, self.newest.end_offset
@@ -102,8 +142,10 @@ class Rules:
 
     def _must_stay(self, header: BatchHeader, end_offset: int) -> bool:
         """Without records: the last of a producer tells its sequence, the last of a segment where that ends."""
-        last_offset = header.next_offset - 1
-        return last_offset == end_offset - 1 or self.last_offsets.get(header.producer_id) == last_offset
+        return header.next_offset == end_offset or self._is_last_of_producer(header)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        return self.last_offsets.get(header.producer_id) == header.next_offset - 1
 
 
 def _emptied(header: BatchHeader) -> bytearray:

@@ -14,9 +14,10 @@ from engine.log_dirs.layout import INDEX
 from engine.log_dirs.log_dir import LogDir, Resident, index_key
 from engine.logs.checkpoints import PartitionCheckpoint, key_of
 from engine.logs.log import Log
+from engine.logs.producer_walk import Extent
 from engine.logs.segment import Segment
 from engine.logs.set_aside import set_aside
-from engine.logs.shortening import Extent, secure_producers
+from engine.logs.shortening import secure_producers
 
 
 async def move_local_start(log_dir: LogDir, resident: Resident, offset: int) -> None:
@@ -47,12 +48,12 @@ async def move_local_start(log_dir: LogDir, resident: Resident, offset: int) -> 
 
 
 def note_tiered(log_dir: LogDir, resident: Resident, offset: int) -> None:
-    """The remote tier has all finished segments below `offset`; or will: then that is where the log begins.
+    """The remote tier has all finished segments below `offset`, all stable; or will: then that is where the log begins.
 
     Raises OffsetOutOfRange.
     """
     log = resident.log
-    finished_to = min(log.active.base_offset, resident.high_watermark)
+    finished_to = min(log.active.base_offset, resident.last_stable_offset)
     if not log.cold.local_start_offset <= offset <= max(log.start_offset, finished_to):
         raise OffsetOutOfRange(f"{log.directory} cannot be in a remote tier up to offset {offset}")
     log.tiered_to = offset

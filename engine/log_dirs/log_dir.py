@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from engine.api import TopicPartition
+from engine.api import AbortedTransaction, TopicPartition
 from engine.commit.appends import PartitionRound
 from engine.commit.commit_log import CommitLog
 from engine.commit.examination import Examiner
@@ -40,8 +40,13 @@ class Resident(Protocol):
     @property
     def high_watermark(self) -> int: ...
     @property
+    def last_stable_offset(self) -> int: ...
+    @property
     def is_sound(self) -> bool:
         """Whether it is served, and nothing of it is known to be damaged."""
+
+    async def aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
+        """Those that touch a segment all of which is stable. Raises CorruptMessage, StorageError."""
 
     def close(self, error: Callable[[], EngineError]) -> None: ...
     def announce_change(self) -> None:

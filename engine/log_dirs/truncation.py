@@ -11,14 +11,17 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
+from engine.api import AbortedTransaction
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError, UnreadableMessage
 from engine.files.filesystem import FileSystem, Unreadable
 from engine.log_dirs.log_dir import LogDir, Resident, index_key
 from engine.logs.checkpoints import key_of
+from engine.logs.log import Log
 from engine.logs.producer_state import ProducerTable
+from engine.logs.producer_walk import Extent
 from engine.logs.segment import Segment
-from engine.logs.shortening import Extent, Longer, Shorter, begin_anew, cut_files, shorten
+from engine.logs.shortening import Longer, Shorter, begin_anew, cut_files, shorten
 
 TOGETHER_MAX = 16  # logs, a job of a worker: more would keep the disk, and the core, from others
 
@@ -98,7 +101,22 @@ def _longer(one: Truncation) -> Longer:
     last = log.segment_of(one.offset)
     segments = [segment for segment in log.segments if segment.base_offset <= last.base_offset]
     known = None if last.index is None else last.index.below(one.offset)
-    return Longer(log.directory, log.start_offset, [*map(Extent.of, segments)], known, ProducerTable(log.producers))
+    return Longer(
+        log.directory,
+        log.start_offset,
+        [*map(Extent.of, segments)],
+        known,
+        ProducerTable(log.producers),
+        _aborted(log, last),
+        last.end_offset,
+        log.compacted_to,
+    )
+
+
+def _aborted(log: Log, last: Segment) -> Sequence[AbortedTransaction] | None:
+    if last is log.active:
+        return [*log.aborted.active]
+    return None if last.base_offset in log.aborted.bases else ()
 
 
 def _shorten_all(

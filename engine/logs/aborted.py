@@ -4,25 +4,14 @@ Pure; docs/formats/aborted-index.md. Kafka's TransactionIndex and AbortedTxn: an
 the segment of the marker. An entry too many is harmless, one that is missing shows records that were taken back.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from struct import Struct
-from typing import NamedTuple
+
+from engine.api import AbortedTransaction
 
 SUFFIX = ".txnindex"
 _ENTRY = Struct(">hqqqq")  # version, producer id, first, last, last stable offset
 _VERSION = 0
-
-
-class AbortedTransaction(NamedTuple):
-    """From the first batch of a producer's transaction to the marker that aborts it, which is at `last_offset`.
-
-    `last_stable_offset`: how far the log was stable behind it. No transaction that ended later begins below that.
-    """
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
 
 
 class AbortedIndexDamaged(Exception):
@@ -37,6 +26,11 @@ def aborted_index_name(base_offset: int) -> str:
 def encode_aborted(aborted: Iterable[AbortedTransaction]) -> bytes:
     """In the order of their markers."""
     return b"".join([_ENTRY.pack(_VERSION, *one) for one in aborted])
+
+
+def aborted_below(aborted: Iterable[AbortedTransaction], end_offset: int) -> list[AbortedTransaction]:
+    """What is left of them where the log is cut."""
+    return [one for one in aborted if one.last_offset < end_offset]
 
 
 def decode_aborted(content: bytes, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -59,23 +53,3 @@ def decode_aborted(content: bytes, base_offset: int, end_offset: int) -> list[Ab
         found.append(one)
         before = one.last_offset
     return found
-
-
-def overlapping(
-    segments: Iterable[Sequence[AbortedTransaction]], fetch_offset: int, upper_offset: int
-) -> list[AbortedTransaction]:
-    """Those with anything from one offset on and below another. `segments` are those of the segment that holds the
-    first, and of all behind it: as many are looked at as are needed."""
-    found = []
-    for aborted in segments:
-        for one in aborted:
-            if one.last_offset >= fetch_offset and one.first_offset < upper_offset:
-                found.append(one)
-            if one.last_stable_offset >= upper_offset:
-                return found
-    return found
-
-
-def aborted_below(aborted: Sequence[AbortedTransaction], end_offset: int) -> list[AbortedTransaction]:
-    """What is left of them where the log is cut."""
-    return [one for one in aborted if one.last_offset < end_offset]

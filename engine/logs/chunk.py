@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from engine.api import NO_TIMESTAMP_MS
 from engine.batches.batch import BatchHeader
 from engine.files.filesystem import File
-from engine.logs.producer_state import ProducerTable
+from engine.logs.producer_snapshot import Snapshot
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Chunk:
     size_bytes: int = 0
     rolls: bool = False
     begun_ms: int = NO_TIMESTAMP_MS
-    producers: ProducerTable | None = None  # as they were before a chunk that rolls
+    snapshot: Snapshot | None = None  # of what was before a chunk that rolls
     allocate_bytes: int = 0  # for a new segment
     unallocated: str | None = None  # why it was not
 

@@ -5,6 +5,7 @@ segments with the same digest hold the same batches (RULES S2).
 """
 
 from binascii import crc32
+from collections.abc import Sequence
 from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
@@ -68,7 +69,14 @@ class Tally:
             self.max_timestamp_ms = header.max_timestamp_ms
         self._digest.update(_START.pack(*header[:5]))
 
-    def footer(self, partition: TopicPartition, base_offset: int, size_bytes: int, generation: int = 0) -> "Footer":
+    def footer(
+        self,
+        partition: TopicPartition,
+        base_offset: int,
+        size_bytes: int,
+        generation: int = 0,
+        aborted: Sequence[tuple[int, int, int]] = (),
+    ) -> "Footer":
         """For a segment of which these were all batches."""
         return Footer(
             partition.topic_id,
@@ -83,11 +91,13 @@ class Tally:
             self.first_timestamp_ms,
             self.max_timestamp_ms,
             self._digest.digest(),
+            tuple(aborted),
         )
 
 
 class Footer(NamedTuple):
-    """The fields in the order of the file; no transaction can be aborted yet."""
+    """The fields in the order of the file; `aborted`: producer id, first and last offset of each transaction that was
+    aborted and touches the segment, in the order of their ends."""
 
     topic_id: bytes
     partition: int
@@ -101,6 +111,7 @@ class Footer(NamedTuple):
     first_timestamp_ms: int
     max_timestamp_ms: int
     digest: bytes
+    aborted: tuple[tuple[int, int, int], ...] = ()
 
 
 def footer_name(base_offset: int) -> str:
@@ -116,7 +127,7 @@ def encode(footer: Footer) -> bytes:
         f"base.offset={footer.base_offset}",
         *(f"{name}={getattr(footer, field)}" for field, name in _INTEGERS),
         f"digest={footer.digest.hex()}",
-        f"aborted={_NONE}",
+        "aborted=" + (",".join([":".join(map(str, one)) for one in footer.aborted]) or _NONE),
     ]
     body = "\n".join(lines).encode() + b"\n"
     return body + b"crc32=%08x\n" % crc32(body)
@@ -133,7 +144,9 @@ def decode(content: bytes, path: str) -> Footer:
     values = dict(line.split("=", 1) for line in lines)
     owner = bytes.fromhex(values["topic.id"]), int(values["partition"]), int(values["base.offset"])
     numbers = [int(values[name]) for _, name in _INTEGERS]
-    return Footer._make([*owner, *numbers, bytes.fromhex(values["digest"])])
+    listed = [] if values["aborted"] == _NONE else values["aborted"].split(",")
+    aborted = [tuple(map(int, one.split(":"))) for one in listed]
+    return Footer._make([*owner, *numbers, bytes.fromhex(values["digest"]), tuple(aborted)])
 
 
 def read_footer(filesystem: FileSystem, directory: str, base_offset: int) -> Footer:

@@ -7,23 +7,25 @@ readers' isolation: its partition passes the position up to which a reader may s
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from engine.api import NO_EPOCH, NO_TIMESTAMP_MS, FileRange
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader
 from engine.errors import CorruptMessage, NotLoaded
 from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
+from engine.logs.aborted_indexes import AbortedIndexes
 from engine.logs.chunk import Chunk
 from engine.logs.cold import ColdSegments
 from engine.logs.epochs import EpochHistory
 from engine.logs.position import LogPosition, position_of
-from engine.logs.producer_snapshot import write_snapshot
+from engine.logs.producer_snapshot import Snapshot, write_snapshot
 from engine.logs.producer_state import ProducerTable
 from engine.logs.roll_policy import SEGMENT_OFFSETS_MAX, RollPolicy
 from engine.logs.rolling import begin_segment, withdraw
 from engine.logs.segment import Segment, find_batch, in_memory, may_follow, segment_name
 from engine.logs.shortening import Shorter
 from engine.logs.sparse_index import Entry, Summary
+from engine.logs.staging import stage_rolling
 
 GLANCES_MAX = 512  # headers the loop looks at to find a batch: some 0.2 ms
 FRESH_BYTES = 8 * 1024 * 1024  # what was written last is in memory
@@ -50,6 +52,8 @@ class Log:
         self.journaled_offset = 0  # the journal has appends up to here, durably
         self.journal_end_offset = 0  # the journal has, or is about to have, appends up to here
         self.producers = ProducerTable()
+        self.aborted = AbortedIndexes()
+        self.unstable: dict[int, LogPosition] = {}  # when it was opened: where open transactions begin, by offset
         self.unconfirmed: list[LogPosition] = []  # when it was opened: the high watermark, and ends of batches above it
         self.problems: list[str] = []  # found when it was opened, for the operator
         self.unindexed: list[tuple[int, Entry]] = []  # with the base offset of its segment
@@ -137,6 +141,7 @@ class Log:
         if (
             end + size_bytes > policy.segment_size_bytes
             or headers[-1].next_offset - active.base_offset > SEGMENT_OFFSETS_MAX
+            or self.aborted.is_full
         ):
             return self._stage_rolling(batches, headers, policy, now_ms)
         for header in headers:
@@ -147,27 +152,12 @@ class Log:
     def _stage_rolling(
         self, batches: Sequence[memoryview], headers: Sequence[BatchHeader], policy: RollPolicy, now_ms: int
     ) -> list[Chunk]:
-        active = self.segments[-1]
-        chunk = Chunk(active.base_offset, active.file, active.size_bytes)
-        chunks = [chunk]
-        for batch, header in zip(batches, headers, strict=True):
-            end = chunk.position + chunk.size_bytes
-            if end and (
-                end + len(batch) > policy.segment_size_bytes
-                or header.next_offset - chunk.base_offset > SEGMENT_OFFSETS_MAX
-                or (chunk.base_offset == active.base_offset and policy.is_old(active, header, now_ms, self.directory))
-            ):
-                chunk = Chunk(header.base_offset, None, 0, rolls=True, begun_ms=now_ms)
-                chunk.allocate_bytes = policy.allocated_bytes
-                chunks.append(chunk)
-            chunk.add(batch, header)
-        return chunks if chunks[0].batches else chunks[1:]
+        active, is_full = self.segments[-1], self.aborted.is_full
 
-    def stage_roll(self, policy: RollPolicy) -> Chunk:
-        """A segment behind the end that holds nothing yet."""
-        chunk = Chunk(self.end.offset, None, 0, rolls=True)
-        chunk.allocate_bytes = policy.allocated_bytes
-        return chunk
+        def is_over(header: BatchHeader) -> bool:
+            return is_full or policy.is_old(active, header, now_ms, self.directory)
+
+        return stage_rolling(active, batches, headers, is_over, policy, now_ms)
 
     def finished_below(self, offset: int) -> list[Segment]:
         """The first ones that have files, as far as they end at `offset` or before."""
@@ -184,6 +174,13 @@ class Log:
     def forget_older_epochs(self) -> None:
         """Batches below the log start share a segment with it; of cold ones nobody looks at those."""
         self.epochs = self.epochs.since(min(self._bases[0], self.start_offset))
+        self.aborted.drop_below(self.cold.segments[0].base_offset if self.cold.segments else self._bases[0])
+
+    def know_cold(self, summaries: Mapping[int, Summary], *, are_stored: bool = False) -> bool:
+        """Learn what the cold segments are, by base offset, if that fits; whether it does."""
+        fits = self.cold.know(summaries, self.start_offset, self.epochs.epoch_of, are_stored=are_stored)
+        self.aborted.know(one.base_offset for one in self.cold.segments)  # for all that is known here
+        return fits
 
     def drop_local_below(self, offset: int) -> list[Segment]:
         """Have no files below `offset`, where a segment begins; returns the segments that had, now cold ones."""
@@ -200,6 +197,7 @@ class Log:
         """
         first = self._bases.index(shorter.segment.base_offset)
         gone = self._end_with(first, shorter.segment, shorter.producers)
+        self.aborted.cut(shorter.segment.base_offset, shorter.aborted)
         end_offset = self.end.offset
         self.epochs.drop_from(end_offset)
         self.unindexed = [one for one in self.unindexed if one[1].offset < end_offset]
@@ -216,6 +214,7 @@ class Log:
         gone = [*self.cold.segments, *self._end_with(0, segment, ProducerTable())]
         self.start_offset = self.end.offset
         self.cold = ColdSegments()
+        self.aborted = AbortedIndexes()
         self.tiered_to = None
         self.epochs = EpochHistory()
         self.unindexed = []
@@ -234,13 +233,14 @@ class Log:
         self.replacements += 1
         return gone
 
-    def replace(self, gone: Sequence[Segment], fresh: Segment) -> None:
+    def replace(self, gone: Sequence[Segment], fresh: Segment, *, has_aborted: bool = False) -> None:
         """`fresh` takes the place of these consecutive segments, from the base of the first to the end of the last."""
         first = self.segments.index(gone[0])
         assert self.segments[first : first + len(gone)] == list(gone)
         assert (fresh.base_offset, fresh.end_offset) == (gone[0].base_offset, gone[-1].end_offset)
         self.segments[first : first + len(gone)] = [fresh]
         self._bases[first : first + len(gone)] = [fresh.base_offset]
+        self.aborted.replace([one.base_offset for one in gone], has_any=has_aborted)
         self.replacements += 1
 
     def perform(self, chunks: Sequence[Chunk]) -> None:
@@ -288,6 +288,7 @@ class Log:
         for chunk in chunks:
             if chunk.rolls:
                 assert chunk.file is not None
+                self.aborted.finish(self.segments[-1].base_offset, chunk.base_offset)
                 self.segments.append(Segment(chunk.base_offset, chunk.file))
                 self._bases.append(chunk.base_offset)
                 self.note_flushed(self._end_position(newest_ms))  # a segment begins when all before it is durable
@@ -316,8 +317,9 @@ class Log:
     def leave(self) -> None:
         """Write down the producers of now, unless there are none, and give back what space is left. For a worker;
         nothing is appended any more."""
-        if self.producers:
-            write_snapshot(self._filesystem, self.directory, self.end.offset, self.producers, self._snapshots_from)
+        snapshot = Snapshot(self.end.offset, self.producers, self.active.base_offset, self.aborted.active)
+        if snapshot:
+            write_snapshot(self._filesystem, self.directory, snapshot, self._snapshots_from)
         if self.has_spare:
             self._open(self.active.base_offset).trim()
 

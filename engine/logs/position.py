@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class LogPosition(NamedTuple):
-    """A place between two batches, and the greatest timestamp of the log before it."""
+    """A place between two batches, and the greatest timestamp of the log before it; -1: nobody looked."""
 
     offset: int
     segment_base_offset: int

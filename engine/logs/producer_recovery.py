@@ -1,34 +1,56 @@
 """Finding out, when a log is opened, what its producers last wrote: from the newest sound snapshot and the log itself.
 
 Runs on a worker, on a log that nobody uses yet. Snapshots are believed only up to their CRC; batches are in the log or
-they are not, so what a crash took away from the log is gone from the state as well.
+they are not, so what a crash took away from the log is gone from the state as well. Which transactions are open, and
+which ended in the active segment, follows from the same walk.
 """
 
-from collections.abc import Iterator
-
-from engine.batches.batch import BatchHeader
+from engine.api import AbortedTransaction, Outcome
 from engine.errors import CorruptMessage
-from engine.files.filesystem import FileSystem, Unreadable
+from engine.files.filesystem import FileSystem
+from engine.logs.aborted_files import aborted_bases
 from engine.logs.log import Log
-from engine.logs.producer_snapshot import newest_sound, snapshot_name, snapshot_offsets
-from engine.logs.producer_state import ProducerTable, rebuilt
-from engine.logs.segment import walk_headers
-from engine.logs.sparse_index import START
+from engine.logs.producer_snapshot import Snapshot, newest_sound, snapshot_name, snapshot_offsets
+from engine.logs.producer_state import EndedTransaction, ProducerTable, rebuilt
+from engine.logs.producer_walk import Extent, places_of, produced
 
 
 def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> None:
-    """Fill `log.producers`. No batch below `producers_from` matters. What was found damaged goes to `log.problems`."""
-    end_offset = log.end.offset
+    """Fill `log.producers`, and what is known of transactions. No batch below `producers_from` matters. What was found
+    damaged goes to `log.problems`."""
+    end_offset, active_base = log.end.offset, log.active.base_offset
     _remove_above(filesystem, log.directory, end_offset)
 
     def on_damage(problem: str) -> None:
         log.problems.append(f"{problem}: the state of producers is read from the log")
 
-    found = newest_sound(filesystem, log.directory, producers_from, end_offset, on_damage)
-    table, from_offset = found or (ProducerTable(), producers_from)
-    if max(from_offset, log.start_offset) < log.local_start_offset:
+    found = newest_sound(filesystem, log.directory, producers_from, end_offset, on_damage, active_base)
+    known = found or Snapshot(producers_from, ProducerTable(), producers_from)
+    if max(known.offset, log.start_offset) < log.local_start_offset:
         log.problems.append(f"{log.directory}: what producers did below offset {log.local_start_offset} is not known")
-    log.producers = rebuilt(table, _headers_from(filesystem, log, from_offset))
+
+    def on_unreadable(segment: Extent, damage: Exception) -> None:
+        log.problems.append(f"{log.path_of(segment.base_offset)}: {damage}: producers are known in part only")
+
+    extents = [Extent.of(one)._replace(start=one.start_for_offset(known.offset) or (-1, 0)) for one in log.segments]
+    batches = produced(filesystem, log.directory, extents, known.offset, end_offset, on_unreadable)
+    log.producers, ended = rebuilt(known.producers, batches)
+    log.aborted.know(base for base in aborted_bases(filesystem, log.directory) if base < active_base)
+    log.aborted.active = aborted_since(active_base, known, ended)
+    try:
+        log.unstable = places_of(
+            filesystem, log.directory, extents, log.producers.open_transactions.values(), log.compacted_to
+        )
+    except CorruptMessage as damage:
+        log.problems.append(f"{log.directory}: where open transactions begin cannot be read: {damage}")
+        log.damaged_from = log.end.offset if log.damaged_from is None else log.damaged_from
+
+
+def aborted_since(base_offset: int, known: Snapshot, ended: list[EndedTransaction]) -> list[AbortedTransaction]:
+    """The aborted transactions with a marker from there on: those that a snapshot knows, and those that ended later."""
+    before = [one for one in known.aborted if one.last_offset >= base_offset]
+    later = [one for one in ended if one.outcome is Outcome.ABORT and one.last_offset >= base_offset]
+    return [*before, *map(EndedTransaction.aborted, later)]
 
 
 def _remove_above(filesystem: FileSystem, directory: str, end: int) -> None:
@@ -38,16 +60,3 @@ def _remove_above(filesystem: FileSystem, directory: str, end: int) -> None:
         filesystem.unlink(f"{directory}/{snapshot_name(offset)}")
     if above:
         filesystem.sync_dir(directory)
-
-
-def _headers_from(filesystem: FileSystem, log: Log, offset: int) -> Iterator[BatchHeader]:
-    for segment in log.segments:
-        if segment.end_offset > offset:
-            start = segment.start_for_offset(offset) or START  # known where the segment was walked just now
-            file = filesystem.open(log.path_of(segment.base_offset))
-            try:
-                for at in walk_headers(file, start[1], segment.size_bytes):
-                    if at.header.base_offset >= offset:
-                        yield at.header
-            except (CorruptMessage, Unreadable) as damage:
-                log.problems.append(f"{log.path_of(segment.base_offset)}: {damage}: producers are known in part only")

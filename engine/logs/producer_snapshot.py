@@ -1,16 +1,18 @@
 """The file form of a partition's producers: docs/formats/producer-snapshot.md.
 
 Written at each roll and at a clean stop, so that a start need not read the log from its beginning; where none is sound,
-the batches of the log tell the same. The first part is Kafka's ProducerSnapshot, which `kafka-dump-log` prints; what
-Kafka forgets, the batches before the last one of each producer, follows under the same CRC, so that retries of five
-requests in flight are recognised after a restart too.
+the batches of the log tell the same. The first part is Kafka's ProducerSnapshot, which `kafka-dump-log` prints. Under
+the same CRC follows what Kafka forgets: the batches before the last one of each producer, so that retries of five
+requests in flight are recognised after a restart too, and what is in the aborted index of the segment that ends there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct, error
+from typing import NamedTuple
 
 from crc32c import crc32c
 
+from engine.api import AbortedTransaction
 from engine.files.filesystem import FileSystem, Unreadable, read_small
 from engine.logs.producer_state import ProducedBatch, Producer, ProducerTable, recent
 
@@ -23,13 +25,28 @@ _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")  # id, epoch, last sequence, last offset, delta, timestamp, coordinator epoch, transaction
 _OLDER = Struct(">qb")  # id, number of older batches
 _BATCH = Struct(">iqiq")
+_LATER = Struct(">qq")  # id, offset of its last marker
+_ABORTED_FROM = Struct(">q")
+_ABORTED = Struct(">qqqq")
 _VERSION = 1
-_NO_COORDINATOR_EPOCH = -1
-_NO_TRANSACTION = -1
+_NO_BATCH = ProducedBatch(-1, -1, 0, -1)  # as Kafka has it
 
 
 class SnapshotDamaged(Exception):
     """Not what was written, or of another version: the state must come from the log."""
+
+
+class Snapshot(NamedTuple):
+    """What is known before `offset`: producers, and aborted transactions whose markers lie from `aborted_from` on."""
+
+    offset: int
+    producers: ProducerTable
+    aborted_from: int
+    aborted: Sequence[AbortedTransaction] = ()
+
+    def __bool__(self) -> bool:
+        """Whether it tells anything."""
+        return bool(self.producers or self.aborted)
 
 
 def snapshot_name(offset: int) -> str:
@@ -37,20 +54,27 @@ def snapshot_name(offset: int) -> str:
     return f"{offset:020d}{SUFFIX}"
 
 
-def encode_snapshot(table: ProducerTable) -> bytes:
-    body = bytearray(_COUNT.pack(len(table)))
-    older = bytearray()
-    for producer_id, producer in table:
-        last = producer.batches[-1]
-        body += _ENTRY.pack(producer_id, producer.epoch, *last, _NO_COORDINATOR_EPOCH, _NO_TRANSACTION)
-        older += _OLDER.pack(producer_id, len(producer.batches) - 1)
-        for batch in producer.batches[:-1]:
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    body = bytearray(_COUNT.pack(len(snapshot.producers)))
+    older, later = bytearray(), bytearray()
+    for producer_id, producer in snapshot.producers:
+        last_sequence, last_offset, delta, _ = producer.batches[-1] if producer.batches else _NO_BATCH
+        last = last_sequence, last_offset, delta, producer.timestamp_ms
+        body += _ENTRY.pack(producer_id, producer.epoch, *last, producer.coordinator_epoch, producer.transaction_from)
+        before = producer.batches[:-1]
+        older += _OLDER.pack(producer_id, len(before))
+        for batch in before:
             older += _BATCH.pack(*batch)
+        if producer.last_offset != last_offset:
+            later += _LATER.pack(producer_id, producer.last_offset)
     body += older
+    body += _COUNT.pack(len(later) // _LATER.size) + later
+    body += _ABORTED_FROM.pack(snapshot.aborted_from)
+    body += b"".join([_ABORTED.pack(*one) for one in snapshot.aborted])
     return _HEAD.pack(_VERSION, crc32c(body)) + bytes(body)
 
 
-def decode_snapshot(content: bytes) -> ProducerTable:
+def decode_snapshot(content: bytes, offset: int) -> Snapshot:
     """Raises SnapshotDamaged."""
     if len(content) < _HEAD.size + _COUNT.size:
         raise SnapshotDamaged(f"{len(content)} bytes")
@@ -60,27 +84,49 @@ def decode_snapshot(content: bytes) -> ProducerTable:
     if crc != crc32c(content[_HEAD.size :]):
         raise SnapshotDamaged("its CRC does not match")
     try:
-        return ProducerTable(_producers(content).items())
+        producers, position = _producers(content)
+        if position == len(content):  # as it was before there were transactions
+            return Snapshot(offset, ProducerTable(producers.items()), aborted_from=offset)
+        position = _note_later(producers, content, position)
+        [aborted_from] = _ABORTED_FROM.unpack_from(content, position)
+        rows = _ABORTED.iter_unpack(content[position + _ABORTED_FROM.size :])
+        aborted = [AbortedTransaction(*one) for one in rows]
+        return Snapshot(offset, ProducerTable(producers.items()), aborted_from, aborted)
     except (error, KeyError) as problem:
         raise SnapshotDamaged(str(problem)) from problem
 
 
-def _producers(content: bytes) -> dict[int, Producer]:
+def _producers(content: bytes) -> tuple[dict[int, Producer], int]:
     [count] = _COUNT.unpack_from(content, _HEAD.size)
     position = _HEAD.size + _COUNT.size
     found = {}
     for _ in range(count):
-        producer_id, epoch, *last, _, _ = _ENTRY.unpack_from(content, position)
-        found[producer_id] = Producer(epoch, (ProducedBatch(*last),))
+        producer_id, epoch, *last, coordinator_epoch, transaction_from = _ENTRY.unpack_from(content, position)
+        batch = ProducedBatch(*last)
+        batches = (batch,) if batch.last_offset >= 0 else ()
+        found[producer_id] = Producer(
+            epoch, batches, batch.last_offset, batch.timestamp_ms, coordinator_epoch, transaction_from
+        )
         position += _ENTRY.size
-    while position < len(content):
+    for _ in range(count):
         producer_id, number = _OLDER.unpack_from(content, position)
         position += _OLDER.size
         older = [ProducedBatch(*_BATCH.unpack_from(content, position + n * _BATCH.size)) for n in range(number)]
         position += number * _BATCH.size
         producer = found[producer_id]
         found[producer_id] = producer._replace(batches=recent((*older, *producer.batches)))
-    return found
+    return found, position
+
+
+def _note_later(producers: dict[int, Producer], content: bytes, position: int) -> int:
+    """Markers behind the last batches of producers; returns where the next section begins."""
+    [count] = _COUNT.unpack_from(content, position)
+    position += _COUNT.size
+    for _ in range(count):
+        producer_id, last_offset = _LATER.unpack_from(content, position)
+        position += _LATER.size
+        producers[producer_id] = producers[producer_id]._replace(last_offset=last_offset)
+    return position
 
 
 def snapshot_offsets(filesystem: FileSystem, directory: str) -> list[int]:
@@ -89,27 +135,23 @@ def snapshot_offsets(filesystem: FileSystem, directory: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def write_snapshot(
-    filesystem: FileSystem, directory: str, offset: int, table: ProducerTable, keep_from: int | None = None
-) -> None:
+def write_snapshot(filesystem: FileSystem, directory: str, snapshot: Snapshot, keep_from: int | None = None) -> None:
     """Replace what there may be of that offset, and remove older ones, but for those from `keep_from` on. The names are
     the caller's to sync, or not."""
-    put_snapshot(filesystem, directory, offset, table)
+    put_snapshot(filesystem, directory, snapshot)
     for older in snapshot_offsets(filesystem, directory)[:-SNAPSHOTS_KEPT]:
         if keep_from is None or older < keep_from:
             filesystem.unlink(f"{directory}/{snapshot_name(older)}")
 
 
-def put_snapshot(
-    filesystem: FileSystem, directory: str, offset: int, table: ProducerTable, temporary_name: str = TEMPORARY
-) -> None:
+def put_snapshot(filesystem: FileSystem, directory: str, snapshot: Snapshot, temporary_name: str = TEMPORARY) -> None:
     """The same, beside others."""
     temporary = f"{directory}/{temporary_name}"
     file = filesystem.open(temporary, create=True)
     file.truncate(0)
-    file.write_at([encode_snapshot(table)], 0)
+    file.write_at([encode_snapshot(snapshot)], 0)
     file.fdatasync()
-    filesystem.rename(temporary, f"{directory}/{snapshot_name(offset)}")
+    filesystem.rename(temporary, f"{directory}/{snapshot_name(snapshot.offset)}")
 
 
 def newest_sound(
@@ -118,21 +160,26 @@ def newest_sound(
     above: int,
     up_to: int,
     on_damage: Callable[[str], None] = lambda _problem: None,
-) -> tuple[ProducerTable, int] | None:
-    """The newest snapshot above one offset, up to another, and its own offset; `on_damage` is told of damaged ones."""
+    aborted_from: int = 2**63 - 1,
+) -> Snapshot | None:
+    """The newest snapshot above one offset, up to another, that is at or below `aborted_from` or knows what was aborted
+    from there on; `on_damage` is told of damaged ones."""
     for offset in reversed(snapshot_offsets(filesystem, directory)):
         if above < offset <= up_to:
             try:
-                return read_snapshot(filesystem, directory, offset), offset
+                found = read_snapshot(filesystem, directory, offset)
             except SnapshotDamaged as damage:
                 on_damage(f"{directory}/{snapshot_name(offset)} is damaged ({damage})")
+                continue
+            if found.aborted_from <= aborted_from:
+                return found
     return None
 
 
-def read_snapshot(filesystem: FileSystem, directory: str, offset: int) -> ProducerTable:
+def read_snapshot(filesystem: FileSystem, directory: str, offset: int) -> Snapshot:
     """Raises SnapshotDamaged."""
     try:
         content = read_small(filesystem, f"{directory}/{snapshot_name(offset)}")
     except Unreadable as problem:
         raise SnapshotDamaged(str(problem)) from problem
-    return decode_snapshot(content or b"")
+    return decode_snapshot(content or b"", offset)

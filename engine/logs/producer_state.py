@@ -1,19 +1,28 @@
-"""What a partition knows of its idempotent producers: epoch, and the last five batches of each (KIP-98, KIP-360).
+"""What a partition knows of its producers: epoch, last five batches, open transaction (KIP-98, KIP-360).
 
-Pure. `check` looks and changes nothing, `apply` notes a batch that goes to the log. The rules are those of Kafka's
-ProducerStateManager and ProducerAppendInfo for producers without a transaction. It refuses to know what is durable:
-its partition decides when a duplicate may be answered.
+Pure. `check` and `check_marker` look and change nothing, `apply` and `end` note what goes to the log. The rules are
+those of Kafka's ProducerStateManager and ProducerAppendInfo. It refuses to know what is durable: its partition decides
+when a duplicate may be answered.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
-from engine.batches.batch import BatchHeader
-from engine.errors import InvalidProducerEpoch, OutOfOrderSequence
+from engine.api import NO_EPOCH, NO_OFFSET, AbortedTransaction, Marker, Outcome
+from engine.batches.batch import TRANSACTIONAL_BIT, BatchHeader
+from engine.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 
 BATCHES_KEPT = 5  # a client has at most five requests in flight (max.in.flight.requests.per.connection)
 PRODUCERS_MAX = 100_000  # of one partition; beyond it the one that was silent longest is forgotten
+OPEN_MAX = 100_000  # transactions; none of them can be forgotten, so that no more may begin
 SEQUENCE_MAX = 2**31 - 1
 
 
@@ -36,10 +45,46 @@ class ProducedBatch(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """One producer: its epoch and its last batches, the oldest first."""
+    """One producer: its epoch and its last batches, the oldest first; none, if a marker brought that epoch.
+
+    `last_offset` and `timestamp_ms` are of what came last, be it a batch or a marker.
+    """
 
     epoch: int
     batches: tuple[ProducedBatch, ...]
+    last_offset: int
+    timestamp_ms: int
+    coordinator_epoch: int = NO_EPOCH  # of the last marker
+    transaction_from: int = NO_OFFSET  # the first offset of the open transaction
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    @property
+    def first_offset(self) -> int:
+        """Where what is known of it begins."""
+        first = self.batches[0].first_offset if self.batches else self.last_offset
+        return first if self.transaction_from < 0 else min(first, self.transaction_from)
+
+
+_producer_of: Callable[[tuple[int, tuple[ProducedBatch, ...], int, int, int, int]], Producer] = partial(
+    tuple.__new__, Producer
+)  # spares a call
+
+
+class EndedTransaction(NamedTuple):
+    """From its first batch to its marker, at `last_offset`; how far the log was stable behind it."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    outcome: Outcome
+
+    def aborted(self) -> AbortedTransaction:
+        """As an index of aborted transactions has it."""
+        return AbortedTransaction(*self[:4])
 
 
 def last_sequence_of(header: BatchHeader) -> int:
@@ -48,12 +93,14 @@ def last_sequence_of(header: BatchHeader) -> int:
 
 
 class ProducerTable:
-    """The producers of one partition by id, in the order of their last batch."""
+    """The producers of one partition by id, in the order of what came from them last."""
 
-    __slots__ = ("_producers", "_turned_away")
+    __slots__ = ("_open", "_producers", "_turned_away")
 
     def __init__(self, producers: Iterable[tuple[int, Producer]] = ()) -> None:
         self._producers = dict(producers)
+        self._open: dict[int, int] = {}  # first offsets of transactions by producer, the oldest first
+        self._note_open()
         self._turned_away: dict[int, tuple[int, int]] = {}  # epoch and sequence with which an unknown one is to begin
 
     def __len__(self) -> int:
@@ -68,11 +115,13 @@ class ProducerTable:
     def check(self, header: BatchHeader) -> ProducedBatch | None:
         """The batch of which this one is a duplicate, None when it continues the producer's sequence.
 
-        Raises InvalidProducerEpoch for an older epoch, OutOfOrderSequence for a gap. A producer that is not known may
-        begin with any sequence: its state may be gone with its records.
+        Raises InvalidProducerEpoch for an older epoch, OutOfOrderSequence for a gap, InvalidTxnState for a batch
+        outside of the transaction that is open. A producer that is not known may begin with any sequence: its state may
+        be gone with its records.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
+            self._check_begins(header)
             epoch, sequence = self._turned_away.get(header.producer_id, (header.producer_epoch, SEQUENCE_MAX))
             if header.producer_epoch == epoch and header.base_sequence > sequence:
                 raise OutOfOrderSequence(
@@ -88,37 +137,106 @@ class ProducerTable:
                 raise OutOfOrderSequence(
                     f"producer {header.producer_id} begins epoch {header.producer_epoch} with {header.base_sequence}"
                 )
+            self._check_transaction(header, producer)
             return None
         last_sequence = last_sequence_of(header)
         for batch in producer.batches:
             if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
                 return batch
-        expected = (producer.batches[-1].last_sequence + 1) & SEQUENCE_MAX
+        expected = (producer.last_sequence + 1) & SEQUENCE_MAX
         if header.base_sequence != expected:
             raise OutOfOrderSequence(
                 f"sequence {header.base_sequence} of producer {header.producer_id} where {expected} is expected"
             )
+        self._check_transaction(header, producer)
         return None
+
+    def check_written_for(self, header: BatchHeader) -> None:
+        """A coordinator's batch for a producer, of which the sequence means nothing; raises as `check`."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            self._check_begins(header)
+            return
+        _check_epoch(header.producer_id, header.producer_epoch, producer)
+        self._check_transaction(header, producer)
+
+    def _check_transaction(self, header: BatchHeader, producer: Producer) -> None:
+        if producer.transaction_from < 0:
+            self._check_begins(header)
+        elif not header.is_transactional:
+            raise InvalidTxnState(
+                f"a plain batch of producer {header.producer_id}, whose transaction is open from "
+                f"offset {producer.transaction_from} on"
+            )
+
+    def _check_begins(self, header: BatchHeader) -> None:
+        if len(self._open) >= OPEN_MAX and header.is_transactional:
+            raise InvalidTxnState(f"{len(self._open)} transactions are open in this partition")
+
+    def check_marker(self, marker: Marker) -> None:
+        """Raises InvalidProducerEpoch, TransactionCoordinatorFenced."""
+        producer = self._producers.get(marker.producer_id)
+        if producer is None:
+            return
+        _check_epoch(marker.producer_id, marker.producer_epoch, producer)
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"epoch {marker.coordinator_epoch} of the coordinator of producer {marker.producer_id} is older "
+                f"than {producer.coordinator_epoch}"
+            )
 
     def apply(self, header: BatchHeader) -> Producer | None:
         """Note a batch with its final base offset; returns what was known before, for `restore`."""
         producer_id = header.producer_id
         before = self._producers.pop(producer_id, None)  # and it comes back as the last
         self._turned_away.pop(producer_id, None)
-        batch = ProducedBatch(
-            last_sequence_of(header), header.next_offset - 1, header.last_offset_delta, header.max_timestamp_ms
-        )
-        if before is None or before.epoch != header.producer_epoch:
-            self._producers[producer_id] = Producer(header.producer_epoch, (batch,))
+        epoch, last_offset, timestamp_ms = header.producer_epoch, header.next_offset - 1, header.max_timestamp_ms
+        batch = ProducedBatch(last_sequence_of(header), last_offset, header.last_offset_delta, timestamp_ms)
+        if before is None:
+            batches: tuple[ProducedBatch, ...] = (batch,)
+            coordinator_epoch, transaction_from = NO_EPOCH, NO_OFFSET
         else:
-            self._producers[producer_id] = Producer(before.epoch, (*before.batches[1 - BATCHES_KEPT :], batch))
+            batches = (*before.batches[1 - BATCHES_KEPT :], batch) if before.epoch == epoch else (batch,)
+            coordinator_epoch, transaction_from = before.coordinator_epoch, before.transaction_from
+        if header.attributes & TRANSACTIONAL_BIT and transaction_from < 0:
+            transaction_from = self._open[producer_id] = header.base_offset
+        known = epoch, batches, last_offset, timestamp_ms, coordinator_epoch, transaction_from
+        self._producers[producer_id] = _producer_of(known)
         return before
+
+    def end(self, header: BatchHeader, marker: Marker) -> tuple[Producer | None, EndedTransaction | None]:
+        """Note a marker with its final offset; returns what was known before, and the transaction it ends, if one is
+        open (ProducerAppendInfo.appendEndTxnMarker)."""
+        producer_id, epoch, offset = marker.producer_id, marker.producer_epoch, header.base_offset
+        before = self._producers.pop(producer_id, None)
+        batches = () if before is None or before.epoch != epoch else before.batches
+        known = epoch, batches, offset, header.max_timestamp_ms, marker.coordinator_epoch, NO_OFFSET
+        self._producers[producer_id] = _producer_of(known)
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is None:
+            return before, None
+        stable_offset = next(iter(self._open.values()), offset + 1)
+        return before, EndedTransaction(producer_id, first_offset, offset, stable_offset, marker.outcome)
 
     def restore(self, producer_id: int, before: Producer | None) -> None:
         """As if nothing had been applied since."""
         self._producers.pop(producer_id, None)
         if before is not None:
             self._producers[producer_id] = before
+        first_offset = NO_OFFSET if before is None else before.transaction_from
+        if first_offset < 0:
+            self._open.pop(producer_id, None)
+        elif self._open.get(producer_id) != first_offset:
+            self._note_open()
+
+    def _note_open(self) -> None:
+        found = [(one.transaction_from, producer_id) for producer_id, one in self if one.transaction_from >= 0]
+        self._open = {producer_id: first_offset for first_offset, producer_id in sorted(found)}
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """Their first offsets by producer, the oldest first."""
+        return self._open
 
     def turn_away(self, header: BatchHeader) -> None:
         """A batch that nothing is wrong with was not stored, and will be sent again.
@@ -127,19 +245,25 @@ class ProducerTable:
         (KAFKA-14359): it has to wait for it.
         """
         producer_id, this = header.producer_id, (header.producer_epoch, header.base_sequence)
-        if producer_id >= 0 and producer_id not in self._producers:
+        if header.has_sequence and producer_id not in self._producers:
             other = self._turned_away.get(producer_id, this)
             self._turned_away[producer_id] = max(this, other, key=lambda one: (one[0], -one[1]))
-            _keep(self._turned_away, PRODUCERS_MAX)
+            if len(self._turned_away) > PRODUCERS_MAX:
+                del self._turned_away[next(iter(self._turned_away))]
 
     def trim(self) -> None:
-        """Forget those that were silent longest while there are too many."""
-        _keep(self._producers, PRODUCERS_MAX)
+        """Forget those that were silent longest while there are too many, but for those with an open transaction."""
+        surplus = len(self._producers) - PRODUCERS_MAX
+        if surplus > 0:
+            idle = (one for one in self._producers if one not in self._open)
+            for producer_id in list(islice(idle, surplus)):
+                del self._producers[producer_id]
 
     def expire(self, before_ms: int) -> None:
-        """Forget those whose last record is older (producer.id.expiration.ms)."""
+        """Forget those from which nothing came since (producer.id.expiration.ms), but for those with an open
+        transaction."""
         self._turned_away.clear()
-        for producer_id in [one for one, known in self if known.batches[-1].timestamp_ms <= before_ms]:
+        for producer_id in [one for one, known in self if known.timestamp_ms <= before_ms and one not in self._open]:
             del self._producers[producer_id]
 
     def needed_from(self, durable_offset: int, before: int) -> int:
@@ -147,34 +271,39 @@ class ProducerTable:
 
         `before` was the answer when all was durable last: what newer batches made old counts again without them.
         """
-        if any(one.batches[-1].last_offset >= durable_offset for _, one in self):
+        if any(one.last_offset >= durable_offset for _, one in self):
             return before
-        return min((one.batches[0].first_offset for _, one in self), default=durable_offset)
+        return min((one.first_offset for _, one in self), default=durable_offset)
 
     def below(self, offset: int) -> tuple["ProducerTable", set[int]]:
-        """Those whose batches all end at or below `offset`; and who the others are."""
-        kept = [(producer_id, one) for producer_id, one in self if one.batches[-1].last_offset < offset]
+        """Those from which all that came ends at or below `offset`; and who the others are."""
+        kept = [(producer_id, one) for producer_id, one in self if one.last_offset < offset]
         return ProducerTable(kept), set(self._producers).difference(producer_id for producer_id, _ in kept)
 
     def joined(self, others: "ProducerTable") -> "ProducerTable":
-        """Both, in the order of their last batches."""
-        both = sorted([*self, *others], key=lambda one: one[1].batches[-1].last_offset)
-        return ProducerTable(both)
+        """Both, in the order of what came last."""
+        return ProducerTable(sorted([*self, *others], key=lambda one: one[1].last_offset))
 
 
-def _keep(table: dict[int, Any], size_max: int) -> None:
-    """The youngest."""
-    while len(table) > size_max:
-        del table[next(iter(table))]
+def _check_epoch(producer_id: int, epoch: int, known: Producer) -> None:
+    if epoch < known.epoch:
+        raise InvalidProducerEpoch(f"epoch {epoch} of producer {producer_id} is older than {known.epoch}")
 
 
-def rebuilt(table: ProducerTable, headers: Iterable[BatchHeader]) -> ProducerTable:
-    """`table` after batches that are in the log: they were checked when they came."""
-    for header in headers:
-        if header.has_sequence:
+def rebuilt(
+    table: ProducerTable, batches: Iterable[tuple[BatchHeader, Marker | None]]
+) -> tuple[ProducerTable, list[EndedTransaction]]:
+    """`table` after batches that are in the log, which were checked when they came; and the transactions they ended."""
+    ended = []
+    for header, marker in batches:
+        if marker is not None:
+            _, one = table.end(header, marker)
+            if one is not None:
+                ended.append(one)
+        elif header.has_sequence:
             table.apply(header)
             table.trim()
-    return table
+    return table, ended
 
 
 def recent(batches: Iterable[ProducedBatch]) -> tuple[ProducedBatch, ...]:

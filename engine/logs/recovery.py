@@ -14,6 +14,7 @@ from typing import NamedTuple
 from engine.batches.batch import BatchHeader, has_right_crc
 from engine.errors import CorruptMessage
 from engine.files.filesystem import ASIDE_SUFFIX, File, FileSystem, Unreadable
+from engine.logs.aborted import SUFFIX as ABORTED_SUFFIX
 from engine.logs.checkpoints import PartitionCheckpoint
 from engine.logs.footer import SUFFIX as FOOTER_SUFFIX
 from engine.logs.footer import FooterDamaged, footer_name, read_footer
@@ -94,7 +95,7 @@ def _known_log(filesystem: FileSystem, directory: str, bases: Sequence[int], las
     for one in checkpoint.epochs:
         if one.start_offset < max(log.compacted_to, local_start_offset):  # their first batches may be gone
             log.epochs.note(*one)
-    log.cold.know(last_known.stored.summaries, start_offset, log.epochs.epoch_of, are_stored=True)
+    log.know_cold(last_known.stored.summaries, are_stored=True)
     return log
 
 
@@ -128,8 +129,9 @@ def _tidied(filesystem: FileSystem, directory: str, bases: list[int], first_offs
 
 
 def _note_footers(filesystem: FileSystem, log: Log, bases: Sequence[int], *, is_damaged: bool) -> bool:
-    """Note what is sealed; True when something is missing of it. What is appended to has no footer (any more)."""
-    names = [name for name in filesystem.list_dir(log.directory) if FOOTER_SUFFIX in name]
+    """Note what is sealed; True when something is missing of it. What is appended to has no footer (any more). Footers
+    and aborted indexes without their segments go."""
+    names = [name for name in filesystem.list_dir(log.directory) if FOOTER_SUFFIX in name or ABORTED_SUFFIX in name]
     sealed = {int(name.partition(".")[0]) for name in names if name.endswith(FOOTER_SUFFIX)}
     gone = [name for name in names if name.endswith(ASIDE_SUFFIX) or int(name.partition(".")[0]) not in bases]
     for segment in log.segments:

@@ -19,6 +19,7 @@ from engine.batches.batch import (
 )
 from engine.errors import CorruptMessage, NotLoaded
 from engine.files.filesystem import File, FileSystem
+from engine.logs.aborted import SUFFIX as ABORTED_SUFFIX
 from engine.logs.footer import SUFFIX as FOOTER_SUFFIX
 from engine.logs.footer import Tally
 from engine.logs.sparse_index import INTERVAL_BYTES, INTERVAL_RECORDS, Entry, SparseIndex, Summary
@@ -78,7 +79,7 @@ def unlink_behind(filesystem: FileSystem, directory: str, cut: Cut) -> bool:
     The last one first, so that a crash leaves no gap. The segment of `cut` is finished no longer.
     """
     base_offset, found = cut.segment_base_offset, False
-    first_gone = {SUFFIX: base_offset + 1, FOOTER_SUFFIX: base_offset}
+    first_gone = {SUFFIX: base_offset + 1, FOOTER_SUFFIX: base_offset, ABORTED_SUFFIX: base_offset}
     for name in reversed(filesystem.list_dir(directory)):
         offset, _, suffix = name.partition(".")
         is_gone = offset.isdigit() and int(offset) >= first_gone.get(f".{suffix}", cut.offset + 1)

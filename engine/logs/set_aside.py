@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from engine.files.filesystem import FileSystem
+from engine.logs.aborted import aborted_index_name
 from engine.logs.footer import footer_name
 from engine.logs.segment import DELETED_SUFFIX, segment_name
 
@@ -15,7 +16,7 @@ from engine.logs.segment import DELETED_SUFFIX, segment_name
 def set_aside(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> list[str]:
     """Rename segments, the oldest first, so that nobody opens them any more; returns what they are called now.
 
-    Their footers go behind them. Their partition may be deleted meanwhile: then they are gone already.
+    Their footers and aborted indexes go behind them. Their partition may be deleted meanwhile: then they are gone.
     """
     paths = []
     with suppress(FileNotFoundError):
@@ -23,8 +24,9 @@ def set_aside(filesystem: FileSystem, directory: str, base_offsets: Sequence[int
             path = f"{directory}/{segment_name(base_offset)}"
             filesystem.rename(path, path + DELETED_SUFFIX)
             paths.append(path + DELETED_SUFFIX)
-            with suppress(FileNotFoundError):
-                filesystem.unlink(f"{directory}/{footer_name(base_offset)}")
+            for beside in (footer_name(base_offset), aborted_index_name(base_offset)):
+                with suppress(FileNotFoundError):
+                    filesystem.unlink(f"{directory}/{beside}")
         filesystem.sync_dir(directory)
     return paths
 

@@ -3,50 +3,49 @@
 What lies below the place where a log is to end does not change while it is appended to. For a worker.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from engine.api import NO_OFFSET, NO_TIMESTAMP_MS
-from engine.batches.batch import BatchHeader
+from engine.api import NO_OFFSET, AbortedTransaction
 from engine.errors import CorruptMessage, OffsetOutOfRange
-from engine.files.filesystem import File, FileSystem, Unreadable
-from engine.logs.producer_snapshot import ASIDE_TEMPORARY, newest_sound, put_snapshot
+from engine.files.filesystem import File, FileSystem
+from engine.logs.aborted import aborted_below
+from engine.logs.aborted_files import aborted_of
+from engine.logs.position import LogPosition
+from engine.logs.producer_snapshot import ASIDE_TEMPORARY, Snapshot, newest_sound, put_snapshot
 from engine.logs.producer_state import ProducerTable, rebuilt
+from engine.logs.producer_walk import Extent, places_of, produced
 from engine.logs.segment import Cut, Segment, segment_name, unlink_behind, walk_headers
 from engine.logs.sparse_index import Entry, SparseIndex
 
 
-class Extent(NamedTuple):
-    """A segment as the loop knows it; open, or not."""
-
-    base_offset: int
-    size_bytes: int
-    file: File | None
-    first_timestamp_ms: int = NO_TIMESTAMP_MS
-
-    @classmethod
-    def of(cls, segment: Segment) -> "Extent":
-        return cls(segment.base_offset, segment.size_bytes, segment.file, segment.first_timestamp_ms)
-
-
 class Longer(NamedTuple):
-    """A log as it is: its segments up to the one that is to be cut, what is known of that below, and its producers."""
+    """A log as it is: its segments up to the one that is to be cut, what is known of that below, and its producers.
+
+    `aborted` is what is in the aborted index of that one, which ends at `end_offset`; None: its file tells.
+    """
 
     directory: str
     start_offset: int
     segments: Sequence[Extent]
     known: tuple[SparseIndex, Entry] | None
     producers: ProducerTable
+    aborted: Sequence[AbortedTransaction] | None
+    end_offset: int
+    compacted_to: int
 
 
 class Shorter(NamedTuple):
-    """What it is to become: it ends with `segment`, whose `file` is longer still; `producers` are those then."""
+    """What it is to become: it ends with `segment`, whose `file` is longer still; `producers` are those then,
+    `unstable` where their open transactions begin, by offset, `aborted` what is in the aborted index of `segment`."""
 
     directory: str
     segment: Segment
     file: File
     producers: ProducerTable
+    unstable: Mapping[int, LogPosition]
+    aborted: Sequence[AbortedTransaction]
 
     @property
     def cut(self) -> Cut:
@@ -69,10 +68,20 @@ def shorten(filesystem: FileSystem, log: Longer, offset: int) -> Shorter:
         raise OffsetOutOfRange(f"offset {offset} is not behind a batch that begins above {log.start_offset}")
     segment.checked_from = segment.size_bytes
     producers, others = log.producers.below(offset)
+    kept = [*log.segments[:-1], Extent(last.base_offset, segment.size_bytes, file)]
     if others:
-        kept = [*log.segments[:-1], Extent(last.base_offset, segment.size_bytes, file)]
         producers = producers.joined(_earlier(filesystem, log.directory, kept, segment.end_offset, others))
-    return Shorter(log.directory, segment, file, producers)
+    begun = producers.open_transactions.values()
+    unstable = places_of(filesystem, log.directory, kept, begun, log.compacted_to)
+    return Shorter(log.directory, segment, file, producers, unstable, _still_aborted(filesystem, log, segment))
+
+
+def _still_aborted(filesystem: FileSystem, log: Longer, segment: Segment) -> list[AbortedTransaction]:
+    """Raises CorruptMessage: what is missing would show records that were taken back."""
+    aborted = log.aborted
+    if aborted is None:
+        aborted = aborted_of(filesystem, log.directory, segment.base_offset, log.end_offset)
+    return aborted_below(aborted, segment.end_offset)
 
 
 def _left(file: File, extent: Extent, known: tuple[SparseIndex, Entry] | None, offset: int) -> Segment | None:
@@ -99,43 +108,38 @@ def secure_producers(
 
     Raises CorruptMessage when that cannot be told; OSError as files do.
     """
-    table, from_offset = newest_sound(filesystem, directory, NO_OFFSET, end_offset) or (ProducerTable(), NO_OFFSET)
-    if from_offset == end_offset:
+    known = newest_sound(filesystem, directory, NO_OFFSET, end_offset) or _nothing_known()
+    if known.offset == end_offset:
         return
-    if max(from_offset, needed_from) < segments[0].base_offset:
+    if max(known.offset, needed_from) < segments[0].base_offset:
         raise CorruptMessage(f"no sound snapshot of offset {segments[0].base_offset} is left")
-    headers = _headers_of(filesystem, directory, segments, from_offset, end_offset)
-    put_snapshot(filesystem, directory, end_offset, rebuilt(table, headers), ASIDE_TEMPORARY)
+    table, _ = rebuilt(
+        known.producers, produced(filesystem, directory, segments, known.offset, end_offset, _raise_damage)
+    )
+    put_snapshot(filesystem, directory, Snapshot(end_offset, table, aborted_from=end_offset), ASIDE_TEMPORARY)
     filesystem.sync_dir(directory)
+
+
+def _nothing_known() -> Snapshot:
+    return Snapshot(NO_OFFSET, ProducerTable(), NO_OFFSET)
+
+
+def _raise_damage(_segment: Extent, damage: Exception) -> None:
+    raise damage
+
+
+def _pass_over(_segment: Extent, _damage: Exception) -> None:
+    """What can be read counts, as when a log is opened."""
 
 
 def _earlier(
     filesystem: FileSystem, directory: str, segments: Sequence[Extent], end_offset: int, wanted: set[int]
 ) -> ProducerTable:
     """What these producers did before, as far as it can be read: as when a log is opened."""
-    known, from_offset = newest_sound(filesystem, directory, NO_OFFSET, end_offset) or (ProducerTable(), NO_OFFSET)
-    table = ProducerTable(one for one in known if one[0] in wanted)
-    headers = _headers_of(filesystem, directory, segments, from_offset, end_offset, (CorruptMessage, Unreadable))
-    return rebuilt(table, (header for header in headers if header.producer_id in wanted))
-
-
-def _headers_of(
-    filesystem: FileSystem,
-    directory: str,
-    segments: Sequence[Extent],
-    from_offset: int,
-    end_offset: int,
-    passed_over: tuple[type[Exception], ...] = (),
-) -> Iterator[BatchHeader]:
-    """Of the batches between these; a segment is left where it has one of the errors to be `passed_over`."""
-    ends = [*(one.base_offset for one in segments[1:]), end_offset]
-    for (base_offset, size_bytes, known, _), end in zip(segments, ends, strict=True):
-        if end > from_offset:
-            file = known or filesystem.open(f"{directory}/{segment_name(base_offset)}")
-            with suppress(*passed_over):
-                for at in walk_headers(file, 0, size_bytes):
-                    if at.header.base_offset >= from_offset:
-                        yield at.header
+    known = newest_sound(filesystem, directory, NO_OFFSET, end_offset) or _nothing_known()
+    table = ProducerTable(one for one in known.producers if one[0] in wanted)
+    batches = produced(filesystem, directory, segments, known.offset, end_offset, _pass_over)
+    return rebuilt(table, (one for one in batches if one[0].producer_id in wanted))[0]
 
 
 def cut_files(filesystem: FileSystem, shorter: Sequence[Shorter]) -> None:

@@ -126,6 +126,11 @@ class SparseIndex:
         entry = bisect_left(self._max_timestamps_ms, timestamp_ms) - 1
         return self._at(entry)
 
+    def offset_behind(self, position: int) -> int | None:
+        """Of the first known batch that begins at or behind a position; None: none is known."""
+        entry = bisect_left(self._positions, position)
+        return self._offsets[entry] if entry < len(self._offsets) else None
+
     def _at(self, entry: int) -> tuple[int, int] | None:
         if entry >= 0:
             return self._offsets[entry], self._positions[entry]

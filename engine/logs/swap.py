@@ -8,8 +8,11 @@ caller's to see to (RULES J2).
 from collections.abc import Sequence
 from contextlib import suppress
 
+from engine.api import AbortedTransaction
 from engine.errors import CorruptMessage
-from engine.files.filesystem import FileSystem, Unreadable
+from engine.files.filesystem import FileSystem, Unreadable, replace_small
+from engine.logs.aborted import SUFFIX as ABORTED_SUFFIX
+from engine.logs.aborted import aborted_index_name, encode_aborted
 from engine.logs.footer import footer_name
 from engine.logs.segment import SUFFIX, segment_bases, segment_name, walk_headers
 from engine.logs.set_aside import set_aside
@@ -30,9 +33,17 @@ def drop_cleaned(filesystem: FileSystem, directory: str, base_offset: int) -> No
         filesystem.unlink(path)
 
 
-def swap_in(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> list[str]:
-    """The cleaned segment, which is synced, replaces these; returns what they are called now."""
+def swap_in(
+    filesystem: FileSystem, directory: str, base_offsets: Sequence[int], aborted: Sequence[AbortedTransaction] = ()
+) -> list[str]:
+    """The cleaned segment, which is synced, replaces these; returns what they are called now. `aborted` is what is in
+    its aborted index, which counts when it does: an entry goes with its marker."""
     name = segment_name(base_offsets[0])
+    indexed = [base for base in base_offsets if filesystem.exists(f"{directory}/{aborted_index_name(base)}")]
+    if indexed or aborted:
+        replace_small(
+            filesystem, directory, aborted_index_name(base_offsets[0]) + CLEANED_SUFFIX, encode_aborted(aborted)
+        )
     filesystem.rename(cleaned_path(directory, base_offsets[0]), f"{directory}/{name}{SWAP_SUFFIX}")
     filesystem.sync_dir(directory)
     return _finish(filesystem, directory, base_offsets)
@@ -46,6 +57,10 @@ def _finish(filesystem: FileSystem, directory: str, base_offsets: Sequence[int])
     with suppress(FileNotFoundError):  # it would be taken for that of the new one
         filesystem.unlink(f"{directory}/{footer_name(base_offsets[0])}")
     names = set_aside(filesystem, directory, old)
+    index_path = f"{directory}/{aborted_index_name(base_offsets[0])}"
+    if filesystem.exists(index_path + CLEANED_SUFFIX):
+        filesystem.rename(index_path + CLEANED_SUFFIX, index_path)
+        filesystem.sync_dir(directory)
     filesystem.rename(f"{path}{SWAP_SUFFIX}", path)
     filesystem.sync_dir(directory)
     return names
@@ -54,8 +69,10 @@ def _finish(filesystem: FileSystem, directory: str, base_offsets: Sequence[int])
 def finish_swaps(filesystem: FileSystem, directory: str) -> None:
     """What a crash has left of compaction: half made segments go, those that count take their place."""
     names = filesystem.list_dir(directory)
+    swapped = {name.partition(".")[0] for name in names if name.endswith(SUFFIX + SWAP_SUFFIX)}
     for name in names:
-        if name.endswith(SUFFIX + CLEANED_SUFFIX):
+        is_index = name.endswith(ABORTED_SUFFIX + CLEANED_SUFFIX) and name.partition(".")[0] not in swapped
+        if name.endswith(SUFFIX + CLEANED_SUFFIX) or is_index:
             filesystem.unlink(f"{directory}/{name}")
     for name in names:
         if name.endswith(SUFFIX + SWAP_SUFFIX):

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.api import NO_EPOCH, TopicPartition
+from engine.api import NO_EPOCH, Marker, Outcome, TopicPartition
 from engine.batches.batch import has_right_crc
-from engine.batches.markers import Marker, Outcome, parse_marker
+from engine.batches.markers import parse_marker
 from engine.errors import CorruptMessage, StorageError, StoreRefused
 from engine.files.filesystem import FileSystem, Unreadable, read_small, replace_small
 from engine.log_dirs.layout import LOCK, META, is_partition_name, stored_topic_id
@@ -19,6 +19,7 @@ from engine.logs.aborted import AbortedIndexDamaged, aborted_index_name, decode_
 from engine.logs.checkpoints import PartitionCheckpoint, read_checkpoint
 from engine.logs.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
 from engine.logs.segment import BatchAt, may_follow, segment_bases, segment_name, walk_headers
+from engine.offline.transactions import LogTransactions
 
 
 class PartitionFiles(NamedTuple):
@@ -127,11 +128,11 @@ def verify(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFi
         is_torn = is_last and end_offset >= partition.checkpoint.recovery_point
         return examined._replace(is_torn=is_torn)
     end_offset = max(examined.tally.last_offset + 1, segment.base_offset)
-    generation = 0 if segment.footer is None else segment.footer.generation
+    beside = (0, ()) if segment.footer is None else (segment.footer.generation, segment.footer.aborted)
     if segment.next_base_offset is not None and end_offset != segment.next_base_offset:
         problem = f"it ends with offset {end_offset - 1}, the next segment begins with {segment.next_base_offset}"
         return examined._replace(problem=problem)
-    footer = examined.tally.footer(partition.identity, segment.base_offset, segment.size_bytes, generation)
+    footer = examined.tally.footer(partition.identity, segment.base_offset, segment.size_bytes, *beside)
     if segment.footer is not None and segment.footer != footer:
         return examined._replace(problem="it is not what was sealed")
     if segment.footer_problem is not None:
@@ -140,18 +141,29 @@ def verify(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFi
 
 
 def aborted_problem(
-    filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile, verdict: Verdict
+    filesystem: FileSystem,
+    partition: PartitionFiles,
+    segment: SegmentFile,
+    verdict: Verdict,
+    transactions: LogTransactions,
 ) -> str | None:
-    """What is wrong with the index of aborted transactions of a segment that is right, if it has one."""
+    """What is wrong with the aborted index of a segment that is right. One that is appended to need not have any."""
     name = aborted_index_name(segment.base_offset)
+    end_offset = max(verdict.tally.last_offset + 1, segment.base_offset)
     try:
         content = read_small(filesystem, f"{partition.directory}/{name}")
-        end_offset = max(verdict.tally.last_offset + 1, segment.base_offset)
-        for one in decode_aborted(content or b"", segment.base_offset, end_offset):
-            if verdict.aborts.get(one.last_offset) != one.producer_id:
-                return f"{name}: nothing aborts producer {one.producer_id} at offset {one.last_offset}"
+        listed = decode_aborted(content or b"", segment.base_offset, end_offset)
     except (AbortedIndexDamaged, Unreadable) as damage:
         return f"{name}: {damage}"
+    for one in listed:
+        if verdict.aborts.get(one.last_offset) != one.producer_id:
+            return f"{name}: nothing aborts producer {one.producer_id} at offset {one.last_offset}"
+    if segment.next_base_offset is not None:
+        known = {(one.producer_id, one.last_offset): one.first_offset for one in listed}
+        for one in transactions.ended_in(segment.base_offset, end_offset):
+            if known.get((one.producer_id, one.last_offset), end_offset) > one.first_offset:
+                what = f"producer {one.producer_id} aborted offsets {one.first_offset} to {one.last_offset}"
+                return f"{name}: it does not say that {what}"
     return None
 
 
@@ -181,10 +193,18 @@ def _is_right(stored: bytes, at: BatchAt) -> bool:
     return len(stored) == at.header.size_bytes and has_right_crc(memoryview(stored), at.header)
 
 
-def seal(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile, verdict: Verdict) -> Footer:
-    """Write the footer of a finished segment that was found to be right."""
+def seal(
+    filesystem: FileSystem,
+    partition: PartitionFiles,
+    segment: SegmentFile,
+    verdict: Verdict,
+    transactions: LogTransactions,
+) -> Footer:
+    """Write the footer of a finished segment that was found to be right, and in which no transaction is open."""
     filesystem.open(f"{partition.directory}/{segment_name(segment.base_offset)}").fdatasync()
     generation = int(segment.base_offset < partition.checkpoint.compacted_to)
-    footer = verdict.tally.footer(partition.identity, segment.base_offset, segment.size_bytes, generation)
+    end_offset = segment.base_offset if segment.next_base_offset is None else segment.next_base_offset
+    aborted = [one[:3] for one in transactions.touching(segment.base_offset, end_offset)]
+    footer = verdict.tally.footer(partition.identity, segment.base_offset, segment.size_bytes, generation, aborted)
     replace_small(filesystem, partition.directory, footer_name(segment.base_offset), encode(footer))
     return footer

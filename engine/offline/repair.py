@@ -14,12 +14,23 @@ from engine.commit.replay import end_by
 from engine.errors import StorageError
 from engine.files.filesystem import FileSystem
 from engine.log_dirs.layout import INDEX, identity_of, prepare, write_clean_marker
+from engine.logs.aborted import aborted_index_name
+from engine.logs.aborted_files import write_aborted
 from engine.logs.checkpoints import PartitionCheckpoint, PartitionKey, key_of, write_checkpoint
 from engine.logs.footer import footer_name
 from engine.logs.log import Log
 from engine.logs.recovery import LastKnown, open_log
 from engine.logs.segment import QUARANTINED_SUFFIX, Cut, cut_off, segment_bases, segment_name
-from engine.offline.inspection import PartitionFiles, SegmentFile, partitions, seal, segment_files, verify
+from engine.offline.inspection import (
+    PartitionFiles,
+    SegmentFile,
+    aborted_problem,
+    partitions,
+    seal,
+    segment_files,
+    verify,
+)
+from engine.offline.transactions import LogTransactions, transactions_of
 
 COPIED_AT_ONCE_BYTES = 1024 * 1024
 
@@ -89,8 +100,9 @@ class _Repair:
         if log.damaged_from is not None:
             self.left.append(f"{directory} is damaged from offset {log.damaged_from} on: it takes no appends")
             return
+        transactions = transactions_of(self._filesystem, directory)
         for segment in segment_files(self._filesystem, directory):
-            self._look(segment)
+            self._look(segment, transactions)
 
     @property
     def _point(self) -> PartitionCheckpoint:
@@ -102,21 +114,36 @@ class _Repair:
         self.done += log.problems
         return log
 
-    def _look(self, segment: SegmentFile) -> None:
-        """Its footer follows from the segment, if that is right."""
-        directory, is_finished = self._partition.directory, segment.next_base_offset is not None
+    def _look(self, segment: SegmentFile, transactions: LogTransactions) -> None:
+        """Its footer and its aborted index follow from the log, if the segment is right."""
+        directory = self._partition.directory
         verdict = verify(self._filesystem, self._partition, segment._replace(footer=None, footer_problem=None))
         if verdict.problem is not None:
             self.left.append(f"{directory}/{segment_name(segment.base_offset)}: {verdict.problem}")
             return
-        generation = 0 if segment.footer is None else segment.footer.generation
-        footer = verdict.tally.footer(self._partition.identity, segment.base_offset, segment.size_bytes, generation)
+        if aborted_problem(self._filesystem, self._partition, segment, verdict, transactions) is not None:
+            self._index_aborted(segment, transactions)
+        beside = (0, ()) if segment.footer is None else (segment.footer.generation, segment.footer.aborted)
+        footer = verdict.tally.footer(self._partition.identity, segment.base_offset, segment.size_bytes, *beside)
         name = f"{directory}/{footer_name(segment.base_offset)}"
         if segment.footer not in (None, footer) and not self._accept_loss:
             self.left.append(f"{directory}/{segment_name(segment.base_offset)}: it is not what was sealed")
-        elif is_finished and segment.footer != footer:
-            seal(self._filesystem, self._partition, segment, verdict)
+        elif segment.next_base_offset is None or not transactions.is_stable(segment.next_base_offset):
+            return
+        elif segment.footer != footer:
+            seal(self._filesystem, self._partition, segment, verdict, transactions)
             self.done.append(f"{name} was written" + (" anew" if segment.footer or segment.footer_problem else ""))
+
+    def _index_aborted(self, segment: SegmentFile, transactions: LogTransactions) -> None:
+        directory, base_offset = self._partition.directory, segment.base_offset
+        path = f"{directory}/{aborted_index_name(base_offset)}"
+        if segment.next_base_offset is None:  # a start has it from the log
+            self._filesystem.unlink(path)
+            self.done.append(f"{path} was removed")
+        else:
+            aborted = transactions.ended_in(base_offset, segment.next_base_offset)
+            write_aborted(self._filesystem, directory, base_offset, aborted)
+            self.done.append(f"{path} was written anew")
 
     def _give_up(self, log: Log, offset: int) -> None:
         """What is missing is missing: the log ends before it, or begins behind it."""

@@ -7,25 +7,28 @@ Where compaction may have left gaps they are expected, below an offset that the 
 
 from collections.abc import Sequence
 
-from engine.api import NO_TIMESTAMP_MS, AppendResult
+from engine.api import NO_TIMESTAMP_MS, AppendResult, Marker
 from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
-from engine.commit.appends import Append, Owner, PartitionRound, Undo
+from engine.batches.markers import parse_marker
+from engine.commit.appends import Append, Owner, PartitionRound
 from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.chunk import Chunk
 from engine.logs.log import Log
 from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import may_follow
+from engine.logs.staging import empty_chunk
 
 
 class Replicated(Append):
     """Batches of a leader, one behind the other; `begins_segment`: the first of them does."""
 
-    __slots__ = ("batches", "begins_segment", "headers")
+    __slots__ = ("batches", "begins_segment", "headers", "markers")
 
     def __init__(self, owner: Owner, records: memoryview, role: object, *, begins_segment: bool) -> None:
         self.batches, self.headers = _checked(records)
         self.begins_segment = begins_segment
+        self.markers = _markers(self.batches, self.headers)
         super().__init__(owner, records, self.headers[0], role, wants_all=False)
 
     def result(self, log_start_offset: int) -> AppendResult:
@@ -65,12 +68,14 @@ class Follower:
             part.appends.append(append)
             end_offset, epoch = append.headers[-1].next_offset, append.headers[-1].leader_epoch
             for header in append.headers:
-                if header.has_sequence:
-                    part.undo.append(Undo(header.base_offset, header.producer_id, log.producers.apply(header)))
+                if header.base_offset in append.markers:
+                    part.end_transaction(header, append.markers[header.base_offset], log.producers)
+                elif header.has_sequence:
+                    part.apply(header, log.producers)
         if not part.appends:
             return None
         part.stage(chunks, log.producers)
-        part.must_sync = self.config.flush_policy is FlushPolicy.SYNC
+        part.must_sync = part.has_marker or self.config.flush_policy is FlushPolicy.SYNC
         return part
 
     def _why_not(self, append: Replicated, end_offset: int, epoch: int, compacted_to: int) -> EngineError | None:
@@ -88,13 +93,20 @@ class Follower:
 
     def _place(self, append: Replicated, log: Log, chunks: list[Chunk], end_offset: int) -> None:
         if append.begins_segment and (chunks or log.active.size_bytes):
-            chunk = Chunk(end_offset, None, 0, rolls=True)  # though compaction may have left a gap there
-            chunk.allocate_bytes = RollPolicy.of(self.config).allocated_bytes
-            chunks.append(chunk)
+            chunks.append(empty_chunk(end_offset, RollPolicy.of(self.config)))  # though compaction may have left a gap
         elif not chunks:
             chunks.append(Chunk(log.active.base_offset, log.active.file, log.active.size_bytes))
         for batch, header in zip(append.batches, append.headers, strict=True):
             chunks[-1].add(batch, header)
+
+
+def _markers(batches: Sequence[memoryview], headers: Sequence[BatchHeader]) -> dict[int, Marker]:
+    """By their offsets."""
+    found = {}
+    for batch, header in zip(batches, headers, strict=True):
+        if header.is_control and (marker := parse_marker(header, batch)) is not None:
+            found[header.base_offset] = marker
+    return found
 
 
 def _checked(records: memoryview) -> tuple[list[memoryview], list[BatchHeader]]:

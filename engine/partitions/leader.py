@@ -8,16 +8,49 @@ from collections.abc import Callable, Sequence
 
 from engine.api import AppendResult, Origin, TopicPartition
 from engine.batches.batch import BatchHeader, clear_log_append_time, stamp, stamp_log_append_time
+from engine.batches.markers import parse_marker
 from engine.batches.produce_checks import ProduceLimits, check_produced
 from engine.batches.record_checks import RecordRules
-from engine.commit.appends import Append, Owner, PartitionRound, Undo
+from engine.commit.appends import Append, Owner, PartitionRound
 from engine.errors import EngineError, NotLeaderOrFollower
 from engine.log_config import FlushPolicy, LogConfig, TimestampType
 from engine.logs.log import Log
-from engine.logs.producer_state import ProducedBatch
+from engine.logs.producer_state import ProducedBatch, ProducerTable
 from engine.logs.roll_policy import RollPolicy
 from engine.partitions.pending_acks import PendingAcks, acked_to
 from engine.partitions.progress import Progress
+
+
+class Written(Append):
+    """What a coordinator writes; `marker`: if it ends a transaction. Its sequence means nothing: it is no duplicate."""
+
+    __slots__ = ("marker",)
+
+    def __init__(
+        self,
+        owner: Owner,
+        records: memoryview,
+        header: BatchHeader,
+        role: object,
+        wants_all: bool,
+        hurries: bool = False,
+    ) -> None:
+        self.marker = parse_marker(header, records) if header.is_control else None
+        super().__init__(owner, records, header, role, wants_all, hurries and self.marker is None)
+
+    def check(self, producers: ProducerTable) -> None:
+        """Raises what is wrong with it."""
+        if self.marker is not None:
+            producers.check_marker(self.marker)
+        elif self.header.has_sequence:
+            producers.check_written_for(self.header)
+
+    def note(self, part: PartitionRound, producers: ProducerTable) -> None:
+        """It goes to the log."""
+        if self.marker is not None:
+            part.end_transaction(self.header, self.marker, producers)
+        elif self.header.has_sequence:
+            part.apply(self.header, producers)
 
 
 class Leader:
@@ -66,7 +99,10 @@ class Leader:
         """What needs no state is checked. Raises what is wrong with the batch."""
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd, origin=origin)
-        append = Append(owner, records, header, self, acks < 0, self._is_async)
+        if origin is Origin.CLIENT:
+            append = Append(owner, records, header, self, acks < 0, self._is_async)
+        else:
+            append = Written(owner, records, header, self, acks < 0, self._is_async)
         if self._record_rules is not None:
             append.examination = self._record_rules.examination(records, header, origin)
         return append
@@ -81,8 +117,8 @@ class Leader:
             if append.role is not self:
                 append.settle(NotLeaderOrFollower("it was queued under another leader epoch"))
                 continue
-            has_sequence = append.header.has_sequence  # only a coordinator's batches are of a producer without one
-            if has_sequence and not self._is_new(append, log):
+            is_produced = append.header.producer_id >= 0
+            if is_produced and not self._is_new(append, log):
                 continue
             header = append.header = self._stamp(append, offset, now_ms)
             assert append.records is not None
@@ -90,17 +126,22 @@ class Leader:
             batches.append(append.records)
             headers.append(header)
             offset = header.next_offset
-            if has_sequence:
-                part.undo.append(Undo(header.base_offset, header.producer_id, log.producers.apply(header)))
+            if isinstance(append, Written):
+                append.note(part, log.producers)
+            elif is_produced:
+                part.apply(header, log.producers)
         if not batches:
             return None
         part.stage(log.stage(batches, headers, self._rolls, now_ms), log.producers)
-        part.must_sync = self._must_sync(log, offset)
+        part.must_sync = part.has_marker or self._must_sync(log, offset)
         return part
 
     def _is_new(self, append: Append, log: Log) -> bool:
-        """Whether it goes to the log. It has a sequence."""
+        """Whether it goes to the log. It is of a producer."""
         try:
+            if isinstance(append, Written):
+                append.check(log.producers)
+                return True
             original = log.producers.check(append.header)
         except EngineError as error:
             append.settle(error)

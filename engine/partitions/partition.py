@@ -4,15 +4,17 @@ Owned by the loop: every method runs there, so offset assignment, epochs and the
 L2). `append` does what needs no state and queues; `stage`, called at the start of a round, does the rest in one step.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import trio
 
 from engine.api import (
     NO_EPOCH,
+    AbortedTransaction,
     EpochEnd,
     FoundRecords,
     Isolation,
+    Marker,
     OffsetAtTimestamp,
     Origin,
     PendingAppend,
@@ -20,9 +22,10 @@ from engine.api import (
     RecordFilter,
     TopicPartition,
 )
+from engine.batches.markers import build_marker
 from engine.commit.appends import Append, PartitionRound
 from engine.commit.flusher import FLUSH_BEHIND_BYTES
-from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange, StorageError
+from engine.errors import EngineError, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
 from engine.log_dirs.log_starts import Move, move_log_starts
@@ -31,15 +34,16 @@ from engine.logs.log import Log
 from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment
 from engine.logs.shortening import Shorter
-from engine.partitions.epoch_checks import check_leader_epoch, check_newer, diverging_end
+from engine.logs.staging import empty_chunk
+from engine.partitions.epoch_checks import check_leader_epoch, check_newer
 from engine.partitions.follower import Follower
 from engine.partitions.leader import Leader
 from engine.partitions.pending_acks import PendingAcks
 from engine.partitions.progress import Progress
+from engine.partitions.reads import Reads
 from engine.partitions.waiters import Watched
 from engine.reading.key_indexer import outgrows_tail
 from engine.reading.reader import LogReader
-from engine.reading.search import find_records
 
 UP_TO_HIGH_WATERMARK = -1  # of DeleteRecords
 NEVER_MS = 2**63 - 1  # flush.ms as Kafka defaults it
@@ -54,6 +58,7 @@ class Partition(Watched):
         "_now_ms",
         "_pending",
         "_reader",
+        "_reads",
         "_role",
         "config",
         "log",
@@ -69,12 +74,13 @@ class Partition(Watched):
         self.log_dir = log_dir
         self.config = LogConfig()
         confirmed, *ends = log.unconfirmed or [log.end]
-        self.progress = Progress(log.end, confirmed, ends, has_others=bool(log.unconfirmed))
-        log.unconfirmed = []
+        self.progress = Progress(log.end, confirmed, ends, has_others=bool(log.unconfirmed), unstable=log.unstable)
+        log.unconfirmed, log.unstable = [], {}
         self._pending = PendingAcks()
         self._role: Leader | Follower | None = None
         self._now_ms = now_ms
         self._reader = LogReader(partition, log, log_dir.reading)
+        self._reads = Reads(log, log_dir, self.progress, self._reader)
         self._closed: Callable[[], EngineError] | None = None
         self._is_being_cut = False
 
@@ -117,7 +123,7 @@ class Partition(Watched):
 
     def cut(self, shorter: Shorter) -> list[Segment]:
         gone = self.log.cut(shorter)
-        self.progress.cut(self.log.end)
+        self.progress.cut(self.log.end, shorter.unstable)
         self._was_cut()
         return gone
 
@@ -166,7 +172,7 @@ class Partition(Watched):
 
     @property
     def last_stable_offset(self) -> int:
-        return self.progress.last_stable.offset
+        return self._reads.last_stable_offset
 
     @property
     def has_key_index(self) -> bool:
@@ -179,6 +185,9 @@ class Partition(Watched):
     @property
     def is_sound(self) -> bool:
         return self._closed is None and self.log.damaged_from is None
+
+    async def aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
+        return await self._reader.aborted_between(segment, segment.base_offset, segment.end_offset)
 
     def check_open(self) -> None:
         if self._closed is not None:
@@ -194,6 +203,10 @@ class Partition(Watched):
         if not isinstance(role, Leader) or self._takes_no_appends:
             raise self._why_closed()
         return self._queued(role.admit(self, records, acks=acks, allow_zstd=allow_zstd, origin=origin))
+
+    def end_transaction(self, marker: Marker) -> PendingAppend:
+        records = memoryview(build_marker(marker, self._now_ms()))
+        return self.append(records, acks=-1, origin=Origin.COORDINATOR)
 
     @property
     def _takes_no_appends(self) -> bool:
@@ -245,46 +258,20 @@ class Partition(Watched):
         return StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
-        self._check_readable(offset)
-        progress = self.progress
-        try:
-            found = self.log.read(offset, max_size_bytes, progress.high_watermark, at_least_one=at_least_one)
-        except OSError as error:
-            if offset >= self.log.local_start_offset:  # below it nothing is on the disk
-                self.log_dir.disk.fail(error)
-            raise StorageError(f"offset {offset} cannot be read: {error}") from error
-        return ReadResult(
-            records=[] if found is None else [found],
-            size_bytes=0 if found is None else found.size_bytes,
-            high_watermark=progress.high_watermark.offset,
-            last_stable_offset=progress.last_stable.offset,
-            log_start_offset=self.log.start_offset,
-            aborted=[] if isolation == Isolation.READ_COMMITTED else None,
-        )
+        if self._closed is not None:
+            raise self._closed()
+        return self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one)
 
-    def _check_readable(self, offset: int) -> None:
+    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> None:
         self.check_open()
-        start_offset, damaged_from = self.log.start_offset, self.log.damaged_from
-        end_offset = self.progress.high_watermark.offset
-        if damaged_from is not None and offset >= damaged_from:
-            raise CorruptMessage(f"the log is damaged from offset {damaged_from} on")
-        if not start_offset <= offset <= end_offset:
-            raise OffsetOutOfRange(f"offset {offset} is not within [{start_offset}, {end_offset}]")
-
-    async def load(self, offset: int, max_size_bytes: int) -> None:
-        self._check_readable(offset)
-        if offset < self.progress.high_watermark.offset:
-            await self._reader.load(offset, max_size_bytes, self.progress.high_watermark)
+        await self._reads.load(offset, max_size_bytes, isolation)
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         self.check_open()
-        return await self._reader.offset_for_timestamp(timestamp_ms, self.progress.high_watermark)
+        return await self._reads.offset_for_timestamp(timestamp_ms, isolation)
 
     def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
-        end = diverging_end(self.log, self.end_offset_for_epoch(last_epoch), offset, last_epoch)
-        if end is None:
-            return None
-        return self.read(self.log.start_offset, 0, isolation, at_least_one=False)._replace(diverging=end)
+        return self._reads.read_behind(self.end_offset_for_epoch(last_epoch), offset, last_epoch, isolation)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
         self.check_open()
@@ -303,8 +290,7 @@ class Partition(Watched):
 
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         self.check_open()
-        limit = self.progress.high_watermark
-        return await find_records(self.log_dir.index, self._reader, wanted, offset, count_max, limit)
+        return await self._reads.find_records(wanted, offset, count_max)
 
     # What the group committer calls
 
@@ -328,9 +314,13 @@ class Partition(Watched):
             self._flush_later()
 
     def _commit(self, part: PartitionRound) -> None:
+        progress = self.progress
+        if part.begun or part.ended:
+            self.log.aborted.active += part.aborted
+            begun = [at for at in part.places() if at.offset in part.begun]
+            progress.note_transactions(begun, [(one.first_offset, one.last_offset) for one in part.ended])
         self.log.commit(part.chunks)
         part.end = self.log.end
-        progress = self.progress
         ends = part.batch_ends(progress.written.max_timestamp_ms) if progress.has_others else ()
         progress.note_written(part.end, ends)
 
@@ -341,13 +331,14 @@ class Partition(Watched):
 
     def _advance(self, part: PartitionRound) -> None:
         """`part` is durable; with it the high watermark may move."""
-        before = self.progress.high_watermark
+        before, stable_in = self.progress.high_watermark, self.progress.last_stable.segment_base_offset
         has_moved = self.progress.note_durable(part.end)
         if self.config.index_keys and outgrows_tail(before, self.progress.high_watermark):
             self._index_keys()
         if part.rolls:
             self.log_dir.note_unallocated(part.chunks[-1].unallocated)
             self.log_dir.commit_log.want_checkpoint()
+        if part.rolls or self.progress.last_stable.segment_base_offset != stable_in:
             self.log_dir.want_seal(self)
         if self.log.unindexed:
             self.log_dir.index_later(self, part.end.offset)
@@ -357,7 +348,7 @@ class Partition(Watched):
 
     def stage_roll(self) -> PartitionRound:
         part = PartitionRound(self, self.log)
-        part.stage([self.log.stage_roll(RollPolicy.of(self.config))], self.log.producers)
+        part.stage([empty_chunk(self.log.end.offset, RollPolicy.of(self.config))], self.log.producers)
         return part
 
     def rolled(self, part: PartitionRound) -> None:

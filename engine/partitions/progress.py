@@ -7,16 +7,19 @@ leader learns from the others how far they are; its high watermark is where the 
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from engine.logs.position import LogPosition
+from engine.partitions.unstable import Unstable
 
 
 class Progress:
     """Of one replica. With no others in sync the high watermark is the durable end.
 
     `has_others`: there are other replicas, in sync or not, so that the high watermark may come to lie between any two
-    batches. `ends` are those of the batches above `high_watermark`, where that is not the end of the log.
+    batches. `ends` are those of the batches above `high_watermark`, where that is not the end of the log. `unstable`:
+    where the transactions begin that are open, by offset.
     """
 
     __slots__ = (
@@ -24,7 +27,7 @@ class Progress:
         "_ends_of_others",
         "_in_sync",
         "_is_held",
-        "_unstable_from",
+        "_unstable",
         "durable",
         "has_others",
         "high_watermark",
@@ -39,6 +42,7 @@ class Progress:
         ends: Iterable[LogPosition] = (),
         *,
         has_others: bool = False,
+        unstable: Mapping[int, LogPosition] = MappingProxyType({}),
     ) -> None:
         self.has_others = has_others
         self.written = self.durable = end
@@ -47,7 +51,8 @@ class Progress:
         self._ends_of_others: dict[int, int] = {}  # by replica, as they said in this epoch
         self._in_sync: Collection[int] = ()  # of the others
         self._is_held = False
-        self._unstable_from: LogPosition | None = None
+        self._unstable = Unstable(unstable)
+        self._note_stable()
 
     # What the log does
 
@@ -57,32 +62,34 @@ class Progress:
         if self.has_others:
             self._ends.extend(batch_ends)
 
+    def note_transactions(self, begun: Iterable[LogPosition], ended: Iterable[tuple[int, int]]) -> None:
+        """Of what was written just now: where transactions begin, ascending, and first and last offsets of those that
+        end. Nothing from where one begins on is stable until the high watermark has passed its end."""
+        for position in begun:
+            self._unstable.begin(position)
+        for first_offset, last_offset in ended:
+            self._unstable.end(first_offset, last_offset)
+
     def note_durable(self, end: LogPosition) -> bool:
         """Whether the high watermark moved."""
         assert self.durable.offset <= end.offset <= self.written.offset, "durable is what was written, and stays"
         self.durable = end
         return self._advance()
 
-    def cut(self, end: LogPosition) -> None:
-        """The log ends there now; all of it is durable."""
+    def cut(self, end: LogPosition, unstable: Mapping[int, LogPosition] = MappingProxyType({})) -> None:
+        """The log ends there now; all of it is durable. `unstable`: where transactions begin that are open then."""
         self.written = self.durable = end
         self.high_watermark = min(self.high_watermark, end)
-        self.last_stable = min(self.last_stable, end)
         while self._ends and self._ends[-1].offset > end.offset:
             self._ends.pop()
-        if self._unstable_from is not None and self._unstable_from.offset >= end.offset:
-            self._unstable_from = None
+        self._unstable.cut(end.offset, unstable)
+        self._note_stable()
 
     def reset(self, position: LogPosition) -> None:
         """The log begins and ends there now: nothing of it can be missing anywhere."""
         self.written = self.durable = self.high_watermark = self.last_stable = position
         self._ends.clear()
-        self._unstable_from = None
-
-    def hold_stable(self, first_unstable: LogPosition | None) -> None:
-        """The first batch of a transaction that is not over, if there is one: nothing from there on is stable."""
-        self._unstable_from = first_unstable
-        self._note_stable()
+        self._unstable = Unstable({})
 
     # What others do
 
@@ -138,8 +145,9 @@ class Progress:
         return True
 
     def _note_stable(self) -> None:
-        unstable_from = self._unstable_from
-        self.last_stable = self.high_watermark if unstable_from is None else min(unstable_from, self.high_watermark)
+        high_watermark = self.high_watermark
+        first = self._unstable.first(high_watermark.offset) if self._unstable else None
+        self.last_stable = high_watermark if first is None else min(first, high_watermark)
 
     def _position_at(self, offset: int) -> LogPosition:
         """The last known place at or below `offset`."""

@@ -6,6 +6,7 @@ and the caller's next look says so.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -16,15 +17,18 @@ from engine.api import (
     NO_EPOCH,
     NO_OFFSET,
     NO_TIMESTAMP_MS,
+    AbortedTransaction,
     OffsetAtTimestamp,
     OffsetSpec,
     TopicPartition,
 )
 from engine.commit.commit_log import CommitLog
-from engine.errors import CorruptMessage, EngineError, StorageError, UnreadableMessage
+from engine.errors import CorruptMessage, EngineError, NotLoaded, StorageError, UnreadableMessage
 from engine.files.disk import Disk
 from engine.index.keeper import IndexKeeper
 from engine.index.rows import partition_key
+from engine.logs.aborted_files import aborted_of
+from engine.logs.aborted_indexes import overlapping
 from engine.logs.chunk import Chunk
 from engine.logs.loading import Loaded, Part, TimestampFound, greatest_timestamp, load, search_timestamp
 from engine.logs.log import Log
@@ -140,6 +144,34 @@ class LogReader:
             index = self._parts.index
             index.note_entries(self.index_key, segment.base_offset, loaded.walked)
             self._complete(segment, loaded.walked)
+
+    async def aborted_between(self, segment: Segment, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """Those that touch these offsets, of which the first is in that segment and all are stable; the log remembers.
+
+        CorruptMessage: what is in an index is not known.
+        """
+        log = self.log
+        with suppress(NotLoaded):
+            return log.aborted.overlapping(segment.base_offset, from_offset, to_offset)
+        found: list[AbortedTransaction] = []
+        base, is_complete = log.aborted.next_base(segment.base_offset), False
+        while base is not None and not is_complete:
+            some, is_complete = overlapping(await self._aborted_of(log.segment_of(base)), from_offset, to_offset)
+            found += some
+            base = log.aborted.next_base(base + 1)
+        if not is_complete:
+            found += overlapping(log.aborted.active, from_offset, to_offset)[0]
+        log.aborted.remember(from_offset, to_offset, found)
+        return found
+
+    async def _aborted_of(self, segment: Segment) -> Sequence[AbortedTransaction]:
+        job: Callable[[], Sequence[AbortedTransaction]]
+        if segment.is_cold:
+            job = partial(self._parts.tier.aborted, self._partition, segment.base_offset)
+        else:
+            where = self._disk.filesystem, self.log.directory
+            job = partial(aborted_of, *where, segment.base_offset, segment.end_offset)
+        return await self.run(segment, job) or ()
 
     async def offset_for_timestamp(self, timestamp_ms: int, limit: LogPosition) -> OffsetAtTimestamp:
         """See `engine.api.PartitionLog`; CorruptMessage as below."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from engine.api import FoundRecord, FoundRecords, ReadableFile, RecordFilter
+from engine.api import AbortedTransaction, FoundRecord, FoundRecords, ReadableFile, RecordFilter
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader, Record, decode_record, get_varint, parse_header, varint
 from engine.errors import CorruptMessage
 from engine.index.keeper import IndexKeeper
@@ -25,12 +25,23 @@ PLACES_MAX = 256  # of one key, verified in one step
 
 
 class _Ask(NamedTuple):
-    """What a worker is to look for in one segment: records from `offset` on; all is seen at `end_offset`."""
+    """What a worker is to look for in one segment: records from `offset` on; all is seen at `end_offset`. Those of
+    `aborted` transactions are none."""
 
     wanted: RecordFilter
     offset: int
     count_max: int
     end_offset: int
+    aborted: Sequence[AbortedTransaction] = ()
+
+    def has_aborted(self, header: BatchHeader) -> bool:
+        """Whether a batch is of one of these."""
+        if not header.is_transactional:
+            return False
+        producer_id, offset = header.producer_id, header.base_offset
+        return any(
+            one.producer_id == producer_id and one.first_offset <= offset < one.last_offset for one in self.aborted
+        )
 
 
 class _IndexIsWrong(Exception):
@@ -40,7 +51,8 @@ class _IndexIsWrong(Exception):
 async def find_records(
     index: IndexKeeper, reader: LogReader, wanted: RecordFilter, offset: int, count_max: int, limit: LogPosition
 ) -> FoundRecords:
-    """One step from `offset` on, below `limit`. CorruptMessage: what would have to be read is damaged."""
+    """One step from `offset` on, below `limit`, where all is stable. CorruptMessage: what would have to be read is
+    damaged."""
     log = reader.log
     if log.damaged_from is not None:
         raise CorruptMessage(f"the log is damaged from offset {log.damaged_from} on")
@@ -48,7 +60,9 @@ async def find_records(
     for segment in log.may_hold(wanted.from_ms, limit):
         end_offset = min(segment.end_offset, limit.offset)
         if end_offset > offset:
-            ask = _Ask(wanted, max(offset, segment.base_offset), count_max, end_offset)
+            from_offset = max(offset, segment.base_offset)
+            aborted = await reader.aborted_between(segment, from_offset, end_offset)
+            ask = _Ask(wanted, from_offset, count_max, end_offset, aborted)
             return await _find_in(index, reader, segment, ask, limit)
     return FoundRecords([], max(offset, limit.offset))
 
@@ -120,7 +134,8 @@ def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> Found
     for at in batches:
         header = at.header
         read_bytes += HEADER_SIZE_BYTES
-        if header.next_offset > ask.offset and header.max_timestamp_ms >= ask.wanted.from_ms and not header.is_control:
+        is_wanted = header.next_offset > ask.offset and header.max_timestamp_ms >= ask.wanted.from_ms
+        if is_wanted and not header.is_control and not ask.has_aborted(header):
             read_bytes += header.size_bytes
             for record in _records(file, at, ask.wanted.key):
                 if record.offset >= ask.offset and ask.wanted.fits(record):

@@ -10,10 +10,11 @@ from typing import NoReturn, TypeVar
 
 import trio
 
-from engine.api import TopicPartition
+from engine.api import AbortedTransaction, TopicPartition
 from engine.errors import StorageError
 from engine.files.twin import MemoryFileSystem
 from engine.log_dirs.local_starts import note_tiered
+from engine.logs.aborted_files import aborted_of
 from engine.logs.sparse_index import Summary
 from engine.partitions.partition import Partition
 
@@ -81,12 +82,13 @@ class FakeTier:
 
     segments: dict[Key, list[tuple[int, bytes]]] = field(default_factory=dict)
     summaries: dict[Key, Summary] = field(default_factory=dict)
+    indexes: dict[Key, Sequence[AbortedTransaction]] = field(default_factory=dict)  # of aborted transactions
     until: int = 2**63 - 1
     is_unreachable: bool = False
     opened: list[ColdFile] = field(default_factory=list)
 
     def as_of(self, moment: int) -> FakeTier:
-        return FakeTier(self.segments, self.summaries, until=moment)
+        return FakeTier(self.segments, self.summaries, self.indexes, until=moment)
 
     def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
         versions = self.segments.get((partition.topic_id, partition.partition, base_offset), [])
@@ -95,6 +97,9 @@ class FakeTier:
             raise FileNotFoundError
         self.opened.append(ColdFile(versions[number][1]))
         return self.opened[-1]
+
+    def aborted(self, partition: TopicPartition, base_offset: int) -> Sequence[AbortedTransaction]:
+        return self.indexes.get((partition.topic_id, partition.partition, base_offset), ())
 
     def forget(self) -> None:
         """What is in memory."""
@@ -112,11 +117,14 @@ class FakeTier:
         log, topic_id, number = one.log, one.partition.topic_id, one.partition.partition
         tiered_to = log.tiered_to if log.tiered_to is not None else log.local_start_offset
         for segment in log.segments[:-1]:
-            if tiered_to < segment.end_offset <= one.high_watermark:
+            if tiered_to < segment.end_offset <= one.last_stable_offset:
                 key = topic_id, number, segment.base_offset
                 content = filesystem.content(log.path_of(segment.base_offset))[: segment.size_bytes]
                 self.segments.setdefault(key, []).append((moment, content))
                 self.summaries[key] = log.summary_of(segment)
+                if segment.base_offset in log.aborted.bases:
+                    index = aborted_of(filesystem, log.directory, segment.base_offset, segment.end_offset)
+                    self.indexes[key] = index
                 tiered_to = segment.end_offset
         note_tiered(one.log_dir, one, tiered_to)
         return tiered_to

@@ -64,6 +64,27 @@ class HeldPool:
         self.inner.close()
 
 
+class Dead(BaseException):
+    """What a job of a dead process comes to: a swap that has begun is not cancelled."""
+
+
+class MortalPool(HeldPool):
+    """When it is dead, nothing that was held back will be done."""
+
+    is_dead = False
+
+    async def run(self, lane: int, job: Callable[[], T]) -> T:
+        if self.is_holding:
+            await self.release.wait()
+        if self.is_dead:
+            raise Dead
+        return await self.inner.run(lane, job)
+
+    def die(self) -> None:
+        self.is_dead = True
+        self.release.set()
+
+
 class Begun:
     """A sync that ends, and of which somebody is told, when a test says so."""
 
@@ -243,6 +264,33 @@ async def read(log: PartitionLog, offset: int, max_size_bytes: int = MAX_BYTES) 
             await log.load(offset, max_size_bytes)
 
 
+async def read_committed(log: PartitionLog, offset: int, max_size_bytes: int = MAX_BYTES) -> dict[int, Record]:
+    """By offset, what Kafka's consumer makes of fetches from one offset on (CompletedFetch); it ends where all that is
+    stable is read."""
+    found: dict[int, Record] = {}
+    while True:
+        try:
+            result = log.read(offset, max_size_bytes, Isolation.READ_COMMITTED, at_least_one=True)
+        except NotLoaded:
+            await log.load(offset, max_size_bytes, Isolation.READ_COMMITTED)
+            continue
+        batches = batches_in(bytes_of(result.records))
+        if not batches:
+            assert offset == max(offset, result.last_stable_offset), "a consumer would wait for ever"
+            return found
+        assert result.aborted is not None
+        to_come, aborted = sorted(result.aborted, key=lambda one: one.first_offset), set[int]()
+        for header, records in batches:
+            while to_come and to_come[0].first_offset < header.next_offset:
+                aborted.add(to_come.pop(0).producer_id)
+            if header.is_control:
+                if records and records[0].key == b"\0\0\0\0":
+                    aborted.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborted):
+                found |= {header.base_offset + one.offset_delta: one for one in records}
+            offset = header.next_offset
+
+
 async def read_all(log: PartitionLog, values: dict[int, bytes | None] | None = None) -> dict[int, bytes | None]:
     """Offset to value of everything a consumer can read; `values` has what was read should the end be an error."""
     values = {} if values is None else values
@@ -278,7 +326,7 @@ async def found(log: PartitionLog, wanted: RecordFilter, count_max: int = 1000) 
     """What a search finds, step after step."""
     records: list[FoundRecord] = []
     offset = 0
-    while offset < log.high_watermark and len(records) < count_max:
+    while offset < log.last_stable_offset and len(records) < count_max:
         step = await log.find_records(wanted, offset, count_max - len(records))
         records += step.records
         offset = step.next_offset

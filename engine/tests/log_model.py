@@ -102,7 +102,9 @@ class Model:
             producer_id, epoch, _ = batch.producer
             before = table.get(producer_id)
             older = before.batches if before is not None and before.epoch == epoch else ()
-            table[producer_id] = Producer(epoch, (*older, batch.produced)[-BATCHES_KEPT:])
+            produced = batch.produced
+            kept = (*older, produced)[-BATCHES_KEPT:]
+            table[producer_id] = Producer(epoch, kept, produced.last_offset, produced.timestamp_ms)
         table.pop(-1, None)
         return table
 

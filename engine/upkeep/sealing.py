@@ -62,7 +62,7 @@ class Sealer:
                 resident = next(iter(self._wanting))
                 del self._wanting[resident]
                 for segment in resident.log.segments[:-1]:
-                    if _is_to_seal(segment) and segment.end_offset <= resident.high_watermark and resident.is_sound:
+                    if _is_to_seal(segment) and segment.end_offset <= resident.last_stable_offset and resident.is_sound:
                         with suppress(_Gone, StorageError):  # no space: when the next segment is finished
                             await self._seal(resident, segment)
 
@@ -86,7 +86,13 @@ class Sealer:
         if tally is None:
             return
         generation = int(segment.base_offset < resident.log.compacted_to)
-        footer = tally.footer(resident.partition, segment.base_offset, segment.size_bytes, generation)
+        try:
+            found = await resident.aborted_in(segment)
+        except CorruptMessage as error:
+            self._tell(f"{resident.log.path_of(segment.base_offset)} is not sealed: {error}")
+            return
+        aborted = [one[:3] for one in found]
+        footer = tally.footer(resident.partition, segment.base_offset, segment.size_bytes, generation, aborted)
         async with self._log_dir.commit_log.between_checkpoints():
             self._check_there(resident, segment)
             assert resident.log.flushed_offset >= segment.end_offset, "a footer comes after its segment is durable"
@@ -107,8 +113,8 @@ class Sealer:
         tally = await self._read(resident, segment)
         if tally is None:
             return
-        generation = footer.generation
-        if tally.footer(resident.partition, segment.base_offset, segment.size_bytes, generation) != footer:
+        beside = footer.generation, footer.aborted  # what does not follow from the segment alone
+        if tally.footer(resident.partition, segment.base_offset, segment.size_bytes, *beside) != footer:
             segment.is_condemned = True
             self._damaged(resident, segment, "it is not what was sealed")
 

@@ -169,20 +169,23 @@ def _chosen(filesystem: FileSystem, path: str, names: tuple[str, ...]) -> list[P
 
 def _report(filesystem: FileSystem, path: str, names: tuple[str, ...], *, reads: bool, seals: bool) -> Report:
     from engine.offline.inspection import aborted_problem, held, seal, segment_files, verify
+    from engine.offline.transactions import LogTransactions, transactions_of
 
     report = Report(document=[], columns=_COLUMNS)
     rows, document = list[tuple[object, ...]](), list[dict[str, object]]()
     with held(filesystem, path):
         for partition in _chosen(filesystem, path, names):
+            transactions = transactions_of(filesystem, partition.directory) if reads else LogTransactions([], None)
             for segment in segment_files(filesystem, partition.directory):
                 verdict = verify(filesystem, partition, segment) if reads else None
-                is_to_seal = segment.next_base_offset is not None and segment.footer is None
+                next_base = segment.next_base_offset
+                is_to_seal = next_base is not None and segment.footer is None and transactions.is_stable(next_base)
                 footer = segment.footer
                 if seals and is_to_seal and verdict is not None and verdict.problem is None:
-                    footer = seal(filesystem, partition, segment, verdict)
+                    footer = seal(filesystem, partition, segment, verdict, transactions)
                 _add(report, partition, segment, verdict)
                 if verdict is not None and verdict.problem is None:
-                    problem = aborted_problem(filesystem, partition, segment, verdict)
+                    problem = aborted_problem(filesystem, partition, segment, verdict, transactions)
                     if problem is not None:
                         report.problems.append(f"{partition.directory}/{problem}")
                 row, entry = _row(partition, segment._replace(footer=footer), verdict)

@@ -98,7 +98,7 @@ class FetchReader:
                 log = target.log
                 try:
                     if log is not None:
-                        await log.load(target.fetch_offset, max(0, target.max_size_bytes))
+                        await log.load(target.fetch_offset, max(0, target.max_size_bytes), self._isolation)
                 except EngineError as error:
                     self._settle(target, None, error_code_of(error))
                 else:

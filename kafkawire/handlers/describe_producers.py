@@ -3,7 +3,7 @@
 Behavior:
 - Each partition is answered by itself. A name that no topic can have is INVALID_TOPIC_EXCEPTION, before the right to
   read is asked for. A partition that is led elsewhere is NOT_LEADER_OR_FOLLOWER.
-- No transaction can be open yet, so none tells where it starts or who coordinates it. After
+- Who has a transaction open tells where it begins, and who has ended one in which epoch of its coordinator. After
   KafkaApis.handleDescribeProducersRequest.
 """
 
@@ -28,7 +28,6 @@ from kafkawire.requests.topic_lookup import find_topic, is_legal_topic_name
 if TYPE_CHECKING:
     from coordinator.api import TopicInfo
 
-NO_TRANSACTION: Final = -1
 TEXTS: Final = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "The request attempted to perform an operation on an invalid topic.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -84,8 +83,8 @@ def _describe(context: RequestContext, topic: TopicInfo | ErrorCode, partition: 
                     producer_epoch=one.epoch,
                     last_sequence=one.last_sequence,
                     last_timestamp=one.last_timestamp_ms,
-                    coordinator_epoch=NO_TRANSACTION,
-                    current_txn_start_offset=NO_TRANSACTION,
+                    coordinator_epoch=one.coordinator_epoch,
+                    current_txn_start_offset=one.transaction_from,
                 )
                 for one in found
             ]

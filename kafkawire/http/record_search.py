@@ -120,7 +120,7 @@ class RecordSearch:
         last = len(topic.partitions) - 1 if query.partition is None else query.partition
         while partition <= last:
             log = self._log(topic, partition, query)
-            while offset < log.high_watermark:
+            while offset < log.last_stable_offset:
                 if len(found) >= query.count_max or size_bytes >= ANSWER_BYTES or trio.current_time() >= deadline:
                     return _answer(topic, found, f"{partition}:{offset}")
                 step = await log.find_records(query.wanted, offset, query.count_max - len(found))

@@ -162,6 +162,7 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     log.InvalidTxnState: ErrorCode.INVALID_TXN_STATE,
     log.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     log.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    log.TransactionCoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     log.MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     log.RecordListTooLarge: ErrorCode.RECORD_LIST_TOO_LARGE,
     log.UnsupportedCompressionType: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.api import Marker, Outcome
 from engine.batches.batch import (
     CONTROL_BIT,
     NO_SEQUENCE,
@@ -13,7 +14,7 @@ from engine.batches.batch import (
     has_right_crc,
     parse_header,
 )
-from engine.batches.markers import Marker, Outcome, build_marker, parse_marker
+from engine.batches.markers import build_marker, parse_marker
 from engine.errors import CorruptMessage
 from engine.tests.single_batches import NOW_MS
 
@@ -88,8 +89,13 @@ def test_damaged_ones_are_told(key: bytes | None, value: bytes | None) -> None:
         parse_marker(parse_header(batch), batch)
 
 
-def test_one_without_a_record_is_damaged() -> None:
+def test_one_that_compaction_has_emptied_ends_nothing() -> None:
     batch = control(b"\0\0\0\1", b"\0\0\0\0\0\5")
     header = parse_header(batch)._replace(record_count=0)
+    assert parse_marker(header, batch[:61]) is None
+
+
+def test_one_without_a_record_is_damaged() -> None:
+    batch = control(b"\0\0\0\1", b"\0\0\0\0\0\5")
     with pytest.raises(CorruptMessage):
-        parse_marker(header, batch[:61])
+        parse_marker(parse_header(batch), batch[:61])

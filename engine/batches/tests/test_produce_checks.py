@@ -34,10 +34,10 @@ def check(batch: bytes | bytearray, *, limits: ProduceLimits = LIMITS, allow_zst
     return check_produced(memoryview(batch), limits, NOW_MS, allow_zstd=allow_zstd)
 
 
-@pytest.mark.parametrize("attributes", [CONTROL_BIT, TRANSACTIONAL_BIT, CONTROL_BIT | TRANSACTIONAL_BIT])
+@pytest.mark.parametrize("attributes", [CONTROL_BIT, CONTROL_BIT | TRANSACTIONAL_BIT])
 def test_a_coordinator_may_mean_what_a_client_may_not(attributes: int) -> None:
     batch = one(attributes=attributes, producer_id=5, producer_epoch=0, base_sequence=-1)
-    with pytest.raises((InvalidRecord, InvalidTxnState)):
+    with pytest.raises(InvalidRecord):
         check(batch)
     header = check_produced(memoryview(batch), LIMITS, NOW_MS, allow_zstd=True, origin=Origin.COORDINATOR)
     assert (header.is_control, header.is_transactional) == (
@@ -50,8 +50,16 @@ def test_a_coordinator_may_mean_what_a_client_may_not(attributes: int) -> None:
         check_produced(memoryview(broken), LIMITS, NOW_MS, allow_zstd=True, origin=Origin.COORDINATOR)
 
 
+def test_nobody_writes_for_a_producer_without_a_sequence() -> None:
+    batch = one(attributes=TRANSACTIONAL_BIT, producer_id=5, producer_epoch=0, base_sequence=-1)
+    for origin in Origin:
+        with pytest.raises(InvalidRecord):
+            check_produced(memoryview(batch), LIMITS, NOW_MS, allow_zstd=True, origin=origin)
+
+
 def test_a_valid_batch_passes() -> None:
     assert check(one()).record_count == 1
+    assert check(one(attributes=TRANSACTIONAL_BIT, producer_id=5, producer_epoch=0, base_sequence=0)).is_transactional
     assert check(one(producer_id=5, producer_epoch=0, base_sequence=0)).producer_id == 5
 
 
@@ -75,7 +83,7 @@ def test_a_valid_batch_passes() -> None:
         pytest.param(patched(65, ">b", 1), CorruptMessage, id="flipped record byte"),
         pytest.param(one(record_count=2), InvalidRecord, id="more records than the bytes can hold"),
         pytest.param(one(record_count=2, attributes=Codec.GZIP), None, id="a compressed batch's count is believed"),
-        pytest.param(one(attributes=TRANSACTIONAL_BIT), InvalidTxnState, id="transactional without a transaction"),
+        pytest.param(one(attributes=TRANSACTIONAL_BIT), InvalidTxnState, id="transactional without a producer"),
         pytest.param(one(record_count=0), InvalidRecord, id="no records"),
         pytest.param(one(record_count=-5), InvalidRecord, id="negative count"),
         pytest.param(one(attributes=CONTROL_BIT), InvalidRecord, id="control batch"),

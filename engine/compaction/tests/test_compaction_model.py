@@ -8,11 +8,11 @@ The newest record of every key is there, and nothing that was never sent, or onl
 import dataclasses
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import trio
 import trio.testing
@@ -30,7 +30,8 @@ from engine.store import SegmentStore
 from engine.tests.helpers import (
     NO_JOURNAL,
     NOW_MS,
-    HeldPool,
+    Dead,
+    MortalPool,
     keyed_batch,
     offsets_for_key,
     open_orders,
@@ -39,8 +40,6 @@ from engine.tests.helpers import (
     running,
 )
 from engine.tests.stepwise import Stepwise
-
-T = TypeVar("T")
 
 EXAMPLES = int(os.environ.get("KAFKAWIRE_LOG_MODEL_EXAMPLES", "25"))
 EVERYTHING = Isolation.READ_UNCOMMITTED
@@ -63,27 +62,6 @@ batches = st.lists(
     min_size=1,
     max_size=5,
 )
-
-
-class Dead(BaseException):
-    """What a job of a dead process comes to: a swap that has begun is not cancelled."""
-
-
-class MortalPool(HeldPool):
-    """When it is dead, nothing that was held back will be done."""
-
-    is_dead = False
-
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
-        if self.is_holding:
-            await self.release.wait()
-        if self.is_dead:
-            raise Dead
-        return await self.inner.run(lane, job)
-
-    def die(self) -> None:
-        self.is_dead = True
-        self.release.set()
 
 
 class CompactedLog(RuleBasedStateMachine):

@@ -161,8 +161,8 @@ async def test_what_an_index_that_is_lost_had_of_them_the_tier_tells() -> None:
         without_first = {base: one for base, one in summaries.items() if base}
         of_others = {**summaries, 0: summaries[0]._replace(leader_epoch=5)}
         for wrong in ({}, without_first, of_others):
-            assert not log.log.cold.know(wrong, 0, log.log.epochs.epoch_of)
-        assert log.log.cold.know(summaries, 0, log.log.epochs.epoch_of)
+            assert not log.log.know_cold(wrong)
+        assert log.log.know_cold(summaries)
         assert await everything_of(log) == full
 
 
@@ -181,7 +181,7 @@ async def test_a_move_with_cold_segments_not_known_leaves_them_so() -> None:
     async with broker.life() as log:
         await broker.drop(1)
         assert log.log.cold.segments == []
-        assert log.log.cold.know(broker.tier.summaries_of(ORDERS), 0, log.log.epochs.epoch_of)
+        assert log.log.know_cold(broker.tier.summaries_of(ORDERS))
         assert await everything_of(log) == full
 
 
@@ -330,7 +330,7 @@ async def test_a_snapshot_is_made_from_the_log_where_there_is_none() -> None:
             "only the last ones are kept without a tier"
         )
         await broker.drop(2)
-        table = dict(read_snapshot(broker.filesystem, DIRECTORY, offset))
+        table = dict(read_snapshot(broker.filesystem, DIRECTORY, offset).producers)
         assert {one.batches[-1].last_offset for one in table.values()} == {offset - 1, offset - 2}
 
 
@@ -509,7 +509,7 @@ async def test_repair_gives_no_tier_up(is_tiered: bool) -> None:
         if is_tiered:
             assert outcome.left == []
             assert log.log.local_start_offset == after
-            assert log.log.cold.know(broker.tier.summaries_of(ORDERS), 0, log.log.epochs.epoch_of)
+            assert log.log.know_cold(broker.tier.summaries_of(ORDERS))
             assert await everything_of(log) == full
         else:
             assert any("the remote tier ends before it" in one for one in outcome.left)

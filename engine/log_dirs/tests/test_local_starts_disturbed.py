@@ -172,7 +172,7 @@ async def test_what_the_tier_has_told_is_stored() -> None:
         await broker.drop(3)
     broker.lose_index()
     async with broker.life() as log:
-        assert log.log.cold.know(broker.tier.summaries_of(ORDERS), 0, log.log.epochs.epoch_of)
+        assert log.log.know_cold(broker.tier.summaries_of(ORDERS))
         await broker.fill(8, COUNT)
     await check_known(broker)
 

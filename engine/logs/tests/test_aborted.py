@@ -6,15 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.api import AbortedTransaction
+from engine.errors import NotLoaded
 from engine.logs.aborted import (
     AbortedIndexDamaged,
-    AbortedTransaction,
     aborted_below,
     aborted_index_name,
     decode_aborted,
     encode_aborted,
-    overlapping,
 )
+from engine.logs.aborted_indexes import ANSWERS_MAX, AbortedIndexes, overlapping, touches
 
 SOME = [AbortedTransaction(4711, 10, 20, 15), AbortedTransaction(4712, 15, 31, 32)]
 # Apache Kafka 4.3.1: what TransactionIndex.append makes of the same.
@@ -62,21 +63,67 @@ def test_what_is_written_is_read_back(history: History) -> None:
 def test_all_that_overlaps_is_found_wherever_segments_begin(history: History, data: st.DataObject) -> None:
     offsets = st.integers(0, history.end_offset)
     bases = sorted({0, *data.draw(st.lists(offsets, max_size=4))})
-    fetch_offset, upper_offset = data.draw(offsets), data.draw(offsets)
+    from_offset, to_offset = data.draw(offsets), data.draw(offsets)
     ends = [*bases[1:], history.end_offset + 1]
-    segments = [
-        [one for one in history.aborted if base <= one.last_offset < end]
-        for base, end in zip(bases, ends, strict=True)
-        if end > fetch_offset
-    ]
-    naive = [one for one in history.aborted if one.first_offset < upper_offset and one.last_offset >= fetch_offset]
-    assert overlapping(segments, fetch_offset, upper_offset) == naive
+    found, is_complete = list[AbortedTransaction](), False
+    for base, end in zip(bases, ends, strict=True):
+        if end > from_offset and not is_complete:
+            listed = [one for one in history.aborted if base <= one.last_offset < end]
+            some, is_complete = overlapping(listed, from_offset, to_offset)
+            found += some
+    assert found == [one for one in history.aborted if touches(one, from_offset, to_offset)]
 
 
-def test_no_more_segments_are_looked_at_than_needed() -> None:
-    segments = iter([SOME, SOME])
-    assert overlapping(segments, 0, 32) == SOME
-    assert list(segments) == [SOME]
+def test_behind_what_was_stable_nothing_is_looked_for() -> None:
+    assert overlapping(SOME, 0, 15) == (SOME[:1], True)
+    assert overlapping(SOME, 0, 32) == (SOME, True)
+    assert overlapping(SOME, 21, 40) == (SOME[1:], False)
+    assert overlapping([], 0, 1) == ([], False)
+
+
+def test_a_log_knows_which_segments_have_one_and_what_it_found_in_them() -> None:
+    indexes = AbortedIndexes()
+    assert not indexes
+    indexes.active = [*SOME]
+    assert indexes.overlapping(0, 0, 40) == SOME
+    indexes.finish(0, 21)
+    indexes.finish(21, 30)
+    assert (indexes.bases, indexes.active) == ([0], SOME[1:])
+    assert indexes.overlapping(21, 21, 40) == SOME[1:]
+    with pytest.raises(NotLoaded):
+        indexes.overlapping(0, 5, 40)
+    indexes.remember(5, 40, SOME)
+    assert indexes.overlapping(0, 5, 15) == SOME[:1]
+    assert indexes.overlapping(0, 21, 40) == SOME[1:]
+    for from_offset, to_offset in ((4, 40), (5, 41)):
+        with pytest.raises(NotLoaded):
+            indexes.overlapping(0, from_offset, to_offset)
+    for offset in range(ANSWERS_MAX):
+        indexes.remember(offset, offset, [])
+    with pytest.raises(NotLoaded):
+        indexes.overlapping(0, 5, 40)
+
+
+def test_what_becomes_of_segments_becomes_of_their_indexes() -> None:
+    indexes = AbortedIndexes()
+    indexes.know([30, 10, 20])
+    assert [indexes.next_base(base) for base in (0, 10, 11, 30, 31)] == [10, 10, 20, 30, None]
+    indexes.remember(10, 40, SOME)
+    indexes.replace([10, 15, 20], has_any=True)
+    assert indexes.bases == [10, 30]
+    with pytest.raises(NotLoaded):
+        indexes.overlapping(10, 10, 40)
+    indexes.replace([10, 25], has_any=False)
+    assert indexes.bases == [30]
+    indexes.know([10])
+    indexes.drop_below(30)
+    assert indexes.bases == [30]
+    indexes.remember(30, 40, SOME)
+    indexes.cut(30, SOME[:1])
+    assert (indexes.bases, indexes.active) == ([], SOME[:1])
+    indexes.know([30])
+    with pytest.raises(NotLoaded):
+        indexes.overlapping(30, 30, 40)
 
 
 @given(histories(), st.data())

@@ -56,5 +56,5 @@ def test_a_tally_counts_and_its_digest_depends_on_every_batch_and_their_order() 
     for header in headers:
         tally.add(header)
     footer = tally.footer(ORDERS, 10, 150)
-    assert footer[:-1] == (ORDERS.topic_id, 0, 10, 0, 150, 2, 3, 10, 12, NOW_MS + 5, NOW_MS + 5)
+    assert footer[:-2] == (ORDERS.topic_id, 0, 10, 0, 150, 2, 3, 10, 12, NOW_MS + 5, NOW_MS + 5)
     assert footer_name(10) == "00000000000000000010.footer"

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.api import AbortedTransaction
 from engine.batches.batch import BatchHeader
 from engine.errors import EngineError, InvalidProducerEpoch, OutOfOrderSequence
 from engine.files.twin import MemoryFileSystem
 from engine.logs import producer_state
 from engine.logs.producer_snapshot import (
+    Snapshot,
     SnapshotDamaged,
     decode_snapshot,
     encode_snapshot,
@@ -22,6 +24,11 @@ from engine.logs.producer_state import SEQUENCE_MAX, ProducerTable, rebuilt
 
 def header(producer_id: int, epoch: int, sequence: int, count: int, base_offset: int = 0) -> BatchHeader:
     return BatchHeader(base_offset, 100, 0, 2, 0, 0, count - 1, 1000, 1000, producer_id, epoch, sequence, count)
+
+
+def told(headers: list[BatchHeader]) -> ProducerTable:
+    """By these batches."""
+    return rebuilt(ProducerTable(), [(one, None) for one in headers])[0]
 
 
 def test_a_producer_goes_on_where_it_was() -> None:
@@ -157,32 +164,33 @@ def test_table_equals_model_and_survives_a_snapshot_and_a_rebuild(sent: list[tup
             table.apply(new)
             model.accepted.append(new)
             offset += count
-    assert list(decode_snapshot(encode_snapshot(table))) == list(table)
-    assert list(rebuilt(ProducerTable(), model.accepted)) == list(table)
+    snapshot = decode_snapshot(encode_snapshot(Snapshot(offset, table, 0)), offset)
+    assert list(snapshot.producers) == list(table)
+    assert list(told(model.accepted)) == list(table)
 
 
 @given(st.data())
 def test_a_snapshot_with_a_flipped_bit_is_not_believed(data: st.DataObject) -> None:
-    table = rebuilt(ProducerTable(), [header(1, 0, n, 1, n) for n in range(7)] + [header(2, 1, 0, 1, 7)])
-    content = bytearray(encode_snapshot(table))
+    table = told([header(1, 0, n, 1, n) for n in range(7)] + [header(2, 1, 0, 1, 7)])
+    content = bytearray(encode_snapshot(Snapshot(8, table, 0, [AbortedTransaction(1, 2, 3, 4)])))
     bit = data.draw(st.integers(0, len(content) * 8 - 1))
     content[bit // 8] ^= 1 << bit % 8
     with pytest.raises(SnapshotDamaged):
-        decode_snapshot(bytes(content))
+        decode_snapshot(bytes(content), 8)
 
 
 @given(st.integers(0, 200))
 def test_a_torn_snapshot_is_not_believed(size_bytes: int) -> None:
-    content = encode_snapshot(rebuilt(ProducerTable(), [header(1, 0, n, 1, n) for n in range(7)]))
+    content = encode_snapshot(Snapshot(7, told([header(1, 0, n, 1, n) for n in range(7)]), 0))
     with pytest.raises(SnapshotDamaged):
-        decode_snapshot(content[: min(size_bytes, len(content) - 1)])
+        decode_snapshot(content[: min(size_bytes, len(content) - 1)], 7)
 
 
 def test_what_a_crash_left_of_a_snapshot_is_gone_with_the_next() -> None:
     filesystem = MemoryFileSystem()
     filesystem.make_dir("/orders-0")
     filesystem.open("/orders-0/snapshot.tmp", create=True).write_at([bytes(10_000)], 0)
-    table = rebuilt(ProducerTable(), [header(1, 0, n, 1, n) for n in range(7)])
-    write_snapshot(filesystem, "/orders-0", 7, table)
+    table = told([header(1, 0, n, 1, n) for n in range(7)])
+    write_snapshot(filesystem, "/orders-0", Snapshot(7, table, 0))
     assert filesystem.list_dir("/orders-0") == ["00000000000000000007.snapshot"]
-    assert list(read_snapshot(filesystem, "/orders-0", 7)) == list(table)
+    assert list(read_snapshot(filesystem, "/orders-0", 7).producers) == list(table)

@@ -7,8 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import Leadership
-from engine.batches.batch import CONTROL_BIT, Record, build_batch, parse_header, stamp
+from engine.api import AbortedTransaction, Leadership, Marker, Outcome
+from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch, parse_header, stamp
+from engine.batches.markers import build_marker
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import FlushPolicy, LogConfig
@@ -112,30 +113,44 @@ async def test_its_bytes_are_its_leaders_over_crashes_of_either(seed: int) -> No
     assert segments_of(ours) == segments_of(theirs)
 
 
+def marker_at(offset: int, epoch: int, marker: Marker) -> bytes:
+    batch = build_marker(marker, NOW_MS)
+    stamp(memoryview(batch), offset, epoch)
+    return bytes(batch)
+
+
 async def test_control_batches_producers_and_several_epochs_in_one_fetch() -> None:
     filesystem = MemoryFileSystem()
     sent = [
         stamped(0, 0, b"a", producer=(7, 0, 0)),
         stamped(1, 2, b"b", b"c", producer=(7, 0, 1)),
-        stamped(3, 2, b"\0\0\0\1", attributes=CONTROL_BIT, producer=(7, 0, -1)),
+        stamped(3, 2, b"e", attributes=TRANSACTIONAL_BIT, producer=(7, 0, 3)),
         stamped(4, 5, b"d"),
+        marker_at(5, 5, Marker(7, 0, 1, Outcome.ABORT)),
     ]
     async with running(filesystem) as store:
         follower = await following(store, epoch=5)
         await follower.replicate(memoryview(bytearray(b"".join(sent)))).wait()
-        assert (follower.log_end_offset, follower.high_watermark) == (5, 0)
+        assert (follower.log_end_offset, follower.high_watermark) == (6, 0)
         follower.note_leader(4)
-        assert follower.high_watermark == 4
+        assert (follower.high_watermark, follower.last_stable_offset) == (4, 3)
+        follower.note_leader(5)
+        assert (follower.high_watermark, follower.last_stable_offset) == (5, 3), "its end is not confirmed"
+        follower.note_leader(6)
+        assert (follower.high_watermark, follower.last_stable_offset) == (6, 6)
+        assert follower.log.aborted.active == [AbortedTransaction(7, 3, 5, 6)]
         assert list(follower.log.epochs.below(9)) == [(0, 0), (2, 1), (5, 4)]
         known = follower.log.producers.get(7)
         assert known is not None
-        assert known.batches[-1].last_sequence == 2
+        assert (known.last_sequence, known.coordinator_epoch, known.transaction_from) == (3, 1, -1)
         assert segments_of(filesystem) == {"/data/orders-0/00000000000000000000.log": b"".join(sent)}
     filesystem.crash()
     async with running(filesystem) as store:
         log = await open_orders(store, leader_epoch=6)
-        assert log.high_watermark == 5
-        assert len(await read_all(log)) == 5
+        assert isinstance(log, Partition)
+        assert (log.high_watermark, log.last_stable_offset) == (6, 6)
+        assert log.log.aborted.active == [AbortedTransaction(7, 3, 5, 6)]
+        assert len(await read_all(log)) == 6
 
 
 async def test_what_does_not_continue_the_log_is_refused() -> None:

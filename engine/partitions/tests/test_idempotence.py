@@ -7,9 +7,10 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import Origin, PartitionLog, PendingAppend
-from engine.batches.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Record, build_batch
-from engine.errors import InvalidRecord, InvalidTxnState, OutOfOrderSequence, Overloaded, StorageError
+from engine.api import Marker, Origin, Outcome, PartitionLog, PendingAppend
+from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
+from engine.batches.markers import build_marker
+from engine.errors import InvalidRecord, OutOfOrderSequence, Overloaded, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.log_config import CompressionType, FlushPolicy, LogConfig
 from engine.logs.checkpoints import read_checkpoint
@@ -222,7 +223,7 @@ async def test_a_checkpoint_of_what_is_not_durable_loses_no_producer() -> None:
 
 @pytest.mark.parametrize("is_compacted", [False, True])
 async def test_what_a_coordinator_writes_says_nothing_of_sequences(is_compacted: bool) -> None:
-    """A marker, and a batch of a producer that has no sequence there; neither a config nor a restart is in the way."""
+    """A marker, and batches it writes for a producer; neither a config nor a restart is in the way."""
     filesystem = MemoryFileSystem()
     config = LogConfig(requires_keys=is_compacted, compression_type=CompressionType.GZIP)
     async with running(filesystem) as store:
@@ -230,18 +231,20 @@ async def test_what_a_coordinator_writes_says_nothing_of_sequences(is_compacted:
         assert isinstance(log, Partition)
         record = Record(b"key", b"0", NOW_MS)
         await log.append(memoryview(build_batch([record], producer=(9, 0, 0))), acks=-1).wait()
-        for attributes in (CONTROL_BIT | TRANSACTIONAL_BIT, TRANSACTIONAL_BIT):
-            marker = build_batch([Record(b"\0\0\0\1", b"marker", NOW_MS)], attributes=attributes, producer=(9, 0, -1))
-            with pytest.raises((InvalidRecord, InvalidTxnState)):
-                log.append(memoryview(marker), acks=-1)
-            written = await log.append(memoryview(marker), acks=-1, origin=Origin.COORDINATOR).wait()
-            assert written.base_offset == log.log_end_offset - 1
         again = build_batch([record], producer=(9, 0, 0))
         assert (await log.append(memoryview(again), acks=-1).wait()).base_offset == 0
+        for _ in range(2):
+            pending = build_batch([record], attributes=TRANSACTIONAL_BIT, producer=(9, 0, 0))
+            written = await log.append(memoryview(pending), acks=-1, origin=Origin.COORDINATOR).wait()
+            assert written.base_offset == log.log_end_offset - 1, "no duplicate"
+        marker = Marker(9, 0, 3, Outcome.COMMIT)
+        with pytest.raises(InvalidRecord):
+            log.append(memoryview(build_marker(marker, NOW_MS)), acks=-1)
+        assert (await log.end_transaction(marker).wait()).base_offset == 3
         known = dict(log.log.producers)
     filesystem.crash()
     async with running(filesystem) as store:
         log = await open_orders(store, config, leader_epoch=1)
         assert isinstance(log, Partition)
-        assert log.log_end_offset == 3
+        assert log.log_end_offset == 4
         assert dict(log.log.producers) == known

@@ -44,7 +44,8 @@ class ProgressMachine(RuleBasedStateMachine):
         self.claimed: dict[int, int] = {}  # by replica, in this epoch
         self.in_sync = in_sync
         self.is_enough = True
-        self.unstable: int | None = None
+        self.open: list[int] = []  # first offsets
+        self.ended: dict[int, int] = {}  # where their markers are
         self.progress.lead(in_sync)
 
     def expect(self, has_moved: bool) -> None:
@@ -62,6 +63,22 @@ class ProgressMachine(RuleBasedStateMachine):
         ends = ends_of(counts, self.ends[-1])
         self.ends += [end.offset for end in ends]
         self.progress.note_written(ends[-1], ends)
+
+    @rule(begins=st.booleans(), ends_which=st.none() | st.integers(0, 3))
+    def write_transactions(self, begins: bool, ends_which: int | None) -> None:
+        """A batch with which a transaction begins, a marker that ends one, or both."""
+        begun, ended, offset = list[LogPosition](), list[tuple[int, int]](), self.ends[-1]
+        if begins:
+            begun.append(at(offset) if offset else START)
+            self.open.append(offset)
+            self.ends.append(offset + 1)
+        if ends_which is not None and self.open:
+            first_offset, marker = self.open.pop(ends_which % len(self.open)), self.ends[-1]
+            ended.append((first_offset, marker))
+            self.ended[first_offset] = marker
+            self.ends.append(marker + 1)
+        self.progress.note_transactions(begun, ended)
+        self.progress.note_written(at(self.ends[-1]), [at(one) for one in self.ends if one > offset])
 
     @rule(data=st.data())
     def sync(self, data: st.DataObject) -> None:
@@ -101,23 +118,19 @@ class ProgressMachine(RuleBasedStateMachine):
         self.durable = self.ends[-1]
         self.high_watermark = min(self.high_watermark, self.durable)
         self.claimed = {one: min(end, self.durable) for one, end in self.claimed.items()}
-        self.progress.cut(at(self.durable))
+        reopened = [first for first, marker in self.ended.items() if marker >= self.durable]
+        self.ended = {first: marker for first, marker in self.ended.items() if marker < self.durable}
+        self.open = sorted(one for one in [*self.open, *reopened] if one < self.durable)
+        self.progress.cut(at(self.durable), {one: at(one) if one else START for one in self.open})
         for one, end in self.claimed.items():
             self.progress.note_replica(one, end)
         self.high_watermark = max(self.high_watermark, self.progress.high_watermark.offset)
-        if self.unstable is not None and self.unstable >= self.durable:
-            self.unstable = None
 
     @rule(leader_high_watermark=st.integers(0, 100))
     def follow(self, leader_high_watermark: int) -> None:
         sure = max(end for end in self.ends if end <= max(0, min(leader_high_watermark, self.durable)))
         assert self.progress.follow(leader_high_watermark) == (sure > self.high_watermark)
         self.high_watermark = max(self.high_watermark, sure)
-
-    @rule(data=st.data())
-    def open_or_end_transactions(self, data: st.DataObject) -> None:
-        self.unstable = data.draw(st.none() | st.sampled_from(self.ends))
-        self.progress.hold_stable(None if self.unstable is None else at(self.unstable))
 
     @invariant()
     def all_is_as_the_model_has_it(self) -> None:
@@ -127,8 +140,10 @@ class ProgressMachine(RuleBasedStateMachine):
         assert progress.high_watermark.offset == self.high_watermark
         if self.high_watermark:
             assert progress.high_watermark == at(self.high_watermark)
-        stable = self.high_watermark if self.unstable is None else min(self.unstable, self.high_watermark)
-        assert progress.last_stable.offset == stable
+        undecided = [first for first, marker in self.ended.items() if marker >= self.high_watermark]
+        assert progress.last_stable.offset == min([self.high_watermark, *self.open, *undecided])
+        if progress.last_stable.offset:
+            assert progress.last_stable == at(progress.last_stable.offset)
         assert progress.last_stable.offset <= progress.high_watermark.offset <= progress.durable.offset
         assert progress.durable.offset <= progress.written.offset
 

@@ -25,8 +25,9 @@ from engine.offline.inspection import PartitionFiles, segment_files, verify
 from engine.partitions.partition import Partition
 from engine.tests.crash_states.life import NOW_MS, OPTIONS, Life, living, next_sequence, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Batch, Content, Legal, RecordingFileSystem, Timeline
+from engine.tests.crash_states.transactions import decided
 from engine.tests.fake_tier import FakeTier
-from engine.tests.helpers import bytes_of, read
+from engine.tests.helpers import bytes_of, read, read_committed
 
 EVERYTHING = Isolation.READ_UNCOMMITTED
 EPOCH_POSITION = 12
@@ -77,6 +78,7 @@ async def _examine(done: Examination, asked: Sequence[Asked], leader_epoch: int,
             _check_index(life, timeline)
             _check_footers(life, timeline)
             await _check_answers(life, timeline)
+            await _check_committed(life, timeline)
             await _check_producers(life, timeline)
         await _leave(life, done.timelines)
     serious = [problem for problem in problems if HARMLESS not in problem]
@@ -100,6 +102,8 @@ async def _check_opened(life: Life, asked: Asked) -> Timeline:
         ends = [content[-1].next_offset if content else 0 for content in legal.contents]
         shown = f"{len(stored)} batches from {log.log_start_offset} to {log.high_watermark} of {log.log_end_offset}"
         raise Anomaly(f"{where}: {shown}; legal are {counts} up to {ends}")
+    if log.last_stable_offset < legal.stable_offset:
+        raise Anomaly(f"{where}: stable to {log.last_stable_offset}, but was to {legal.stable_offset}")
     timeline.content, timeline.start = content, log.log_start_offset
     timeline.opened_at = life.now
     life.filesystem.timelines.append(timeline)
@@ -132,7 +136,8 @@ def _is_compaction_of(stored: Sequence[bytes], content: Content, log: PartitionL
         for number, one in enumerate(batch.keyed)
         if batch.base_offset + number >= start
     }
-    newest = {key: offset for offset, (key, _) in sent.items()}
+    committed = decided(content, end).offsets
+    newest = {key: offset for offset, (key, _) in sent.items() if offset in committed}
     needed = {*newest.values(), *(offset for offset in sent if offset >= compacted_to)}
     return log.high_watermark == log.log_end_offset == end and found.items() <= sent.items() and needed <= found.keys()
 
@@ -141,6 +146,7 @@ def _records(stored: Sequence[bytes]) -> dict[int, tuple[bytes, bytes | None]]:
     return {
         parse_header(batch).base_offset + one.offset_delta: (one.key or b"", one.value)
         for batch in stored
+        if not parse_header(batch).is_control
         for one in walk_records(parse_header(batch), batch[HEADER_SIZE_BYTES:])
     }
 
@@ -220,7 +226,8 @@ async def _check_answers(life: Life, timeline: Timeline) -> None:
     ]
     if timeline.is_compacted:
         there = _records(await _read_all(log))
-        records = [(offset, time) for offset, time in records if offset in there]
+        markers = {batch.base_offset for batch in timeline.content if batch.outcome is not None}
+        records = [(offset, time) for offset, time in records if offset in there or offset in markers]
     for timestamp_ms in (NOW_MS, NOW_MS + life.rng.randrange(1000), NOW_MS + 1000):
         answer = await log.offset_for_timestamp(timestamp_ms, EVERYTHING)
         expected = next((offset for offset, time in records if time >= timestamp_ms), -1)
@@ -233,12 +240,44 @@ async def _check_answers(life: Life, timeline: Timeline) -> None:
             raise Anomaly(f"asked for offset {offset}, got the batch at {header.base_offset}")
 
 
+async def _check_committed(life: Life, timeline: Timeline) -> None:
+    """Readers of committed records see those that are decided, and none that was taken back."""
+    log = life.logs[timeline]
+    committed, stable_offset = decided(timeline.content, log.high_watermark)
+    left = tuple(batch for batch in timeline.content if batch.next_offset > timeline.start)
+    if log.last_stable_offset != max(stable_offset, timeline.start):  # one may be forgotten if nothing of it is left
+        committed, stable_offset = decided(left, log.high_watermark)
+    begun = resident_of(log).log.producers.open_transactions.values()
+    if log.last_stable_offset == timeline.start and any(offset < timeline.start for offset in begun):
+        committed = frozenset()  # what was lost of an async log is known to have been open
+    elif log.last_stable_offset != max(stable_offset, timeline.start):
+        where = f"{timeline.partition.topic}-{timeline.partition.partition}"
+        raise Anomaly(f"{where}: stable to {log.last_stable_offset}, not to {stable_offset}")
+    expected = {offset for offset in committed if offset >= timeline.start}
+    for size_bytes in (1, 1 << 20):
+        seen = {one for one in await read_committed(log, timeline.start, size_bytes) if one >= timeline.start}
+        gone = expected - seen
+        if timeline.is_compacted:
+            gone -= _replaced(timeline, expected, resident_of(log).log.compacted_to)
+        if gone or seen - expected:
+            raise Anomaly(f"of what is committed {sorted(gone)} are missing, and {sorted(seen - expected)} are not")
+
+
+def _replaced(timeline: Timeline, committed: set[int], compacted_to: int) -> set[int]:
+    """Offsets that compaction may have taken: there is a newer record of the key."""
+    keys = {
+        batch.base_offset + number: key for batch in timeline.content for number, (key, _) in enumerate(batch.keyed)
+    }
+    newest = {keys[offset]: offset for offset in sorted(committed)}
+    return {offset for offset in committed if offset < compacted_to and newest[keys[offset]] > offset}
+
+
 async def _check_producers(life: Life, timeline: Timeline) -> None:
     """Retries are recognised, a gap is refused, the next is taken; and so is an append of nobody in particular."""
     log = life.logs[timeline]
     last: dict[int, list[Batch]] = {}
     for batch in timeline.content:
-        if batch.producer_id >= 0 and batch.base_offset >= timeline.start:
+        if batch.producer_id >= 0 and batch.base_offset >= timeline.start and batch.outcome is None:
             last.setdefault(batch.producer_id, []).append(batch)
     for producer_id, batches in last.items():
         batch = life.rng.choice(batches[-5:])

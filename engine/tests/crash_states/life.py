@@ -13,8 +13,9 @@ import trio.testing
 import engine.commit.group_committer
 import engine.logs.segment
 import engine.logs.sparse_index
-from engine.api import Leadership, PartitionLog, PendingAppend
-from engine.batches.batch import Record, build_batch
+from engine.api import Leadership, Marker, Outcome, PartitionLog, PendingAppend
+from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
+from engine.batches.markers import build_marker
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.errors import EngineError
 from engine.files.twin import TwinPool
@@ -23,6 +24,7 @@ from engine.log_config import CleanupPolicy, FlushPolicy, LogConfig
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 from engine.tests.crash_states.timeline import Batch, Event, RecordingFileSystem, Timeline
+from engine.tests.crash_states.transactions import PRODUCERS
 from engine.tests.fake_tier import FakeTier
 
 NOW_MS = 1_700_000_000_000
@@ -124,6 +126,15 @@ class Life:
         timeline.events.append(Event((*timeline.latest, batch), self.now, pending=[pending]))
         return pending
 
+    def end_transaction(self, timeline: Timeline, producer_id: int, outcome: Outcome) -> PendingAppend:
+        """Append a marker; perhaps nothing is open that it ends."""
+        marker = Marker(producer_id, 0, 0, outcome)
+        sent = bytes(build_marker(marker, NOW_MS))
+        batch = Batch(timeline.end_offset, (NOW_MS,), sent, self.leader_epoch, producer_id, outcome=outcome)
+        pending = self.logs[timeline].end_transaction(marker)
+        timeline.events.append(Event((*timeline.latest, batch), self.now, pending=[pending]))
+        return pending
+
     def next_batch(self, timeline: Timeline, producer_id: int = -1) -> Batch:
         """With its place behind what the log has."""
         count = self.rng.choice((1, 1, 2, 5))
@@ -132,7 +143,9 @@ class Life:
         records = [Record(None, self.rng.randbytes(self.rng.choice((3, 40, 150))), time) for time in times]
         if timeline.is_compacted:
             records = [self._keyed(one) for one in records]
-        sent = build_batch(records, producer=(producer_id, 0 if producer_id >= 0 else -1, sequence))
+        producer = producer_id, 0 if producer_id >= 0 else -1, sequence
+        attributes = TRANSACTIONAL_BIT if producer_id in PRODUCERS else 0
+        sent = build_batch(records, attributes=attributes, producer=producer)
         keyed = tuple((one.key or b"", one.value) for one in records)
         return Batch(timeline.end_offset, times, bytes(sent), self.leader_epoch, producer_id, sequence, keyed)
 
@@ -144,7 +157,7 @@ class Life:
 
 def next_sequence(timeline: Timeline, producer_id: int) -> int:
     for batch in reversed(timeline.latest):
-        if batch.producer_id == producer_id:
+        if batch.producer_id == producer_id and batch.outcome is None:
             return batch.sequence + len(batch.timestamps_ms)
     return 0
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from engine.api import PendingAppend, TopicPartition
+from engine.api import Outcome, PendingAppend, TopicPartition
 from engine.commit.journal import DIRECTORY as JOURNAL
 from engine.commit.journal_format import PAGE_SIZE_BYTES, SLOT_ID_SIZE_BYTES, Barrier, BarrierKind, frames
 from engine.files.twin import MemoryFileSystem
@@ -30,6 +30,7 @@ class Batch(NamedTuple):
     producer_id: int = -1
     sequence: int = -1
     keyed: tuple[tuple[bytes, bytes | None], ...] = ()  # in a compacted topic
+    outcome: Outcome | None = None  # of a marker
 
     @property
     def next_offset(self) -> int:
@@ -40,10 +41,12 @@ Content = tuple[Batch, ...]
 
 
 class Legal(NamedTuple):
-    """What may be found: one of these contents, and a log start from the first to the last of these."""
+    """What may be found: one of these contents, and a log start from the first to the last of these. Below
+    `stable_offset` all was shown as decided."""
 
     contents: Sequence[Content]
     starts: Sequence[int]
+    stable_offset: int = 0
 
 
 NOTHING = Legal([()], [0])
@@ -54,6 +57,8 @@ class SeenLog(Protocol):
 
     @property
     def high_watermark(self) -> int: ...
+    @property
+    def last_stable_offset(self) -> int: ...
     @property
     def log_start_offset(self) -> int: ...
 
@@ -82,6 +87,7 @@ class Timeline:
     before: Legal = NOTHING
     events: list[Event] = field(default_factory=list)
     starts: list[tuple[int, int, int]] = field(default_factory=list)  # offset, when asked for, when answered
+    stable: list[tuple[int, int]] = field(default_factory=list)  # when, up to which offset
     delete_asked_at: int = NEVER
     delete_answered_at: int = NEVER
     log: SeenLog | None = None
@@ -105,6 +111,8 @@ class Timeline:
         if self.log is None or self.delete_asked_at < NEVER:
             return
         shown = self.log.high_watermark
+        if not self.stable or self.stable[-1][1] != self.log.last_stable_offset:
+            self.stable.append((now, self.log.last_stable_offset))
         for event in reversed(self.events):
             if min(event.answered_at, event.decided_at) < NEVER:
                 break
@@ -146,7 +154,9 @@ class Timeline:
                 starts.clear()
             if asked_at <= now:
                 starts.append(offset)
-        return Legal(contents, starts)
+        was_cut = any(event.is_cut and event.asked_at <= now for event in self.events)
+        stable = [offset for at, offset in self.stable if at <= now]
+        return Legal(contents, starts, stable[-1] if stable and promises_all and not was_cut else 0)
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """A seeded run of the engine without any crash; all that it does to the disk is recorded, to be crashed afterwards.
 
-Several partitions, of sync topics and of an async one, idempotent producers with retries in flight, rolls, journal and
-file-sync rounds, checkpoints, snapshots, the index, DeleteRecords, retention, compaction, truncations, resets,
-deletions, clean stops and kills.
+Several partitions, of sync topics and of an async one, idempotent producers with retries in flight, transactions,
+rolls, journal and file-sync rounds, checkpoints, snapshots, the index, DeleteRecords, retention, compaction,
+truncations, resets, deletions, clean stops and kills.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from random import Random
 
 import trio
 
-from engine.api import PendingAppend, TopicPartition
+from engine.api import Outcome, PendingAppend, TopicPartition
 from engine.log_dirs.local_starts import move_local_start
 from engine.partitions.partition import Partition
 from engine.tests.crash_states.life import NOW_MS, RETENTION_MS, Life, living, run_seeded
 from engine.tests.crash_states.timeline import NEVER, Content, Event, RecordingFileSystem, Timeline
+from engine.tests.crash_states.transactions import PRODUCERS
 from engine.tests.fake_tier import FakeTier
 from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
 
@@ -103,7 +104,14 @@ class _Steps:
         rng, pending = self._rng, list[tuple[PendingAppend, int]]()
         for _ in range(rng.randint(1, 6)):
             timeline = self._draw()
-            batch = self._life.next_batch(timeline, rng.choice((-1, 7, 8)))
+            producer_id = rng.choice((-1, 7, 8, *PRODUCERS, *PRODUCERS))
+            ends = 0.6 if timeline.is_compacted else 0.4  # what is open is not compacted
+            if producer_id in PRODUCERS and rng.random() < ends:
+                end_offset = timeline.end_offset
+                outcome = rng.choice((Outcome.ABORT, Outcome.ABORT, Outcome.COMMIT))
+                pending.append((self._life.end_transaction(timeline, producer_id, outcome), end_offset))
+                continue
+            batch = self._life.next_batch(timeline, producer_id)
             pending.append((self._life.send(timeline, batch, acks=rng.choice((-1, 1))), batch.base_offset))
             if batch.producer_id >= 0 and rng.random() < 0.3:
                 pending.append((self._retry(timeline), batch.base_offset))

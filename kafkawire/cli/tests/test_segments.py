@@ -11,11 +11,12 @@ import trio
 import trio.testing
 from click.testing import CliRunner, Result
 
+from engine.api import AbortedTransaction, Marker, Outcome
 from engine.batches.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Record, build_batch, stamp
-from engine.batches.markers import Marker, Outcome, build_marker
+from engine.batches.markers import build_marker
 from engine.files.filesystem import PosixFileSystem
 from engine.log_config import LogConfig
-from engine.logs.aborted import AbortedTransaction, aborted_index_name, encode_aborted
+from engine.logs.aborted import aborted_index_name, encode_aborted
 from engine.offline.inspection import held
 from engine.tests.helpers import NOW_MS, append, open_orders, options, running
 from kafkawire.cli import main

@@ -1,0 +1,83 @@
+"""What the batches of a log tell of its producers: walked from file to file. For a worker."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from engine.api import NO_TIMESTAMP_MS, Marker
+from engine.batches.batch import BatchHeader
+from engine.batches.markers import parse_marker
+from engine.errors import CorruptMessage
+from engine.files.filesystem import File, FileSystem, Unreadable
+from engine.logs.position import LogPosition
+from engine.logs.segment import BatchAt, Segment, find_batch, segment_name, walk_headers
+from engine.logs.sparse_index import START
+
+
+class Extent(NamedTuple):
+    """A segment as the loop knows it; open, or not. `start`: a batch to start from, as `Segment.start_for_offset`."""
+
+    base_offset: int
+    size_bytes: int
+    file: File | None
+    first_timestamp_ms: int = NO_TIMESTAMP_MS
+    start: tuple[int, int] = START
+
+    @classmethod
+    def of(cls, segment: Segment) -> "Extent":
+        return cls(segment.base_offset, segment.size_bytes, segment.file, segment.first_timestamp_ms)
+
+    def opened(self, filesystem: FileSystem, directory: str) -> File:
+        return self.file or filesystem.open(f"{directory}/{segment_name(self.base_offset)}")
+
+
+def produced(
+    filesystem: FileSystem,
+    directory: str,
+    segments: Sequence[Extent],
+    from_offset: int,
+    end_offset: int,
+    on_damage: Callable[[Extent, Exception], None],
+) -> Iterator[tuple[BatchHeader, Marker | None]]:
+    """The batches from one offset on, of segments that end at another; each marker with what it says.
+
+    `on_damage` is told of segments that can be read in part only, and may raise.
+    """
+    ends = [*(one.base_offset for one in segments[1:]), end_offset]
+    for segment, end in zip(segments, ends, strict=True):
+        if end <= from_offset:
+            continue
+        file = segment.opened(filesystem, directory)
+        try:
+            for at in walk_headers(file, segment.start[1], segment.size_bytes):
+                if at.header.base_offset >= from_offset:
+                    yield at.header, marker_at(file, at)
+        except (CorruptMessage, Unreadable) as damage:
+            on_damage(segment, damage)
+
+
+def marker_at(file: File, at: BatchAt) -> Marker | None:
+    """What a batch says of the end of a transaction, if anything. CorruptMessage."""
+    if not at.header.is_control:
+        return None
+    stored = file.read_at(at.position, at.header.size_bytes)
+    if len(stored) < at.header.size_bytes:
+        raise CorruptMessage(f"the batch at position {at.position} is cut off")
+    return parse_marker(at.header, stored)
+
+
+def places_of(
+    filesystem: FileSystem, directory: str, segments: Sequence[Extent], offsets: Iterable[int], compacted_to: int
+) -> dict[int, LogPosition]:
+    """Where the batches with these offsets begin; what lies before the first segment begins with it. How late the log
+    was before is not told. Raises CorruptMessage; OSError as files do."""
+    found = {}
+    for offset in offsets:
+        holds = [one for one in segments if one.base_offset <= offset]
+        if holds:
+            file = holds[-1].opened(filesystem, directory)
+            position = find_batch(file.read_at, START, holds[-1].size_bytes, offset, compacted_to).position
+            found[offset] = LogPosition(offset, holds[-1].base_offset, position, NO_TIMESTAMP_MS)
+        else:
+            base_offset = segments[0].base_offset
+            found[offset] = LogPosition(base_offset, base_offset, 0, NO_TIMESTAMP_MS)
+    return found

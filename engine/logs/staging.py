@@ -1,0 +1,40 @@
+"""Where batches go that do not all fit into the active segment. Pure."""
+
+from collections.abc import Callable, Sequence
+
+from engine.batches.batch import BatchHeader
+from engine.logs.chunk import Chunk
+from engine.logs.roll_policy import SEGMENT_OFFSETS_MAX, RollPolicy
+from engine.logs.segment import Segment
+
+
+def empty_chunk(offset: int, policy: RollPolicy) -> Chunk:
+    """A segment that begins there and holds nothing yet."""
+    chunk = Chunk(offset, None, 0, rolls=True)
+    chunk.allocate_bytes = policy.allocated_bytes
+    return chunk
+
+
+def stage_rolling(
+    active: Segment,
+    batches: Sequence[memoryview],
+    headers: Sequence[BatchHeader],
+    is_over: Callable[[BatchHeader], bool],
+    policy: RollPolicy,
+    now_ms: int,
+) -> list[Chunk]:
+    """Batches that continue a log; a segment begins before each that fits no more, or with which `active` `is_over`."""
+    chunk = Chunk(active.base_offset, active.file, active.size_bytes)
+    chunks = [chunk]
+    for batch, header in zip(batches, headers, strict=True):
+        end = chunk.position + chunk.size_bytes
+        if end and (
+            end + len(batch) > policy.segment_size_bytes
+            or header.next_offset - chunk.base_offset > SEGMENT_OFFSETS_MAX
+            or (chunk.base_offset == active.base_offset and is_over(header))
+        ):
+            chunk = empty_chunk(header.base_offset, policy)
+            chunk.begun_ms = now_ms
+            chunks.append(chunk)
+        chunk.add(batch, header)
+    return chunks if chunks[0].batches else chunks[1:]

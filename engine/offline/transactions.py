@@ -1,0 +1,47 @@
+"""The transactions of a log that no broker has open: read from all its batches, whatever indexes and snapshots say."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.api import AbortedTransaction, Outcome
+from engine.files.filesystem import FileSystem
+from engine.logs.aborted_indexes import touches
+from engine.logs.producer_snapshot import SnapshotDamaged, read_snapshot
+from engine.logs.producer_state import ProducerTable, rebuilt
+from engine.logs.producer_walk import Extent, produced
+from engine.logs.segment import segment_bases, segment_name
+
+
+class LogTransactions(NamedTuple):
+    """Those that were aborted, by their markers, and where the first one begins that is open; None: none is."""
+
+    aborted: Sequence[AbortedTransaction]
+    open_from: int | None
+
+    def touching(self, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Of the aborted ones, those that have anything in a segment."""
+        return [one for one in self.aborted if touches(one, base_offset, end_offset)]
+
+    def ended_in(self, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """What the aborted index of a segment is to have."""
+        return [one for one in self.aborted if base_offset <= one.last_offset < end_offset]
+
+    def is_stable(self, end_offset: int) -> bool:
+        """Whether all that touch what lies below are over."""
+        return self.open_from is None or end_offset <= self.open_from
+
+
+def transactions_of(filesystem: FileSystem, directory: str) -> LogTransactions:
+    """As far as the log can be read. A transaction that began before its first segment is known if a snapshot tells."""
+    bases = segment_bases(filesystem, directory)
+    if not bases:
+        return LogTransactions([], None)
+    try:
+        table = read_snapshot(filesystem, directory, bases[0]).producers
+    except SnapshotDamaged:
+        table = ProducerTable()
+    extents = [Extent(base, filesystem.size(f"{directory}/{segment_name(base)}"), None) for base in bases]
+    batches = produced(filesystem, directory, extents, bases[0], 2**63 - 1, lambda _segment, _damage: None)
+    table, ended = rebuilt(table, batches)
+    aborted = [one.aborted() for one in ended if one.outcome is Outcome.ABORT]
+    return LogTransactions(aborted, next(iter(table.open_transactions.values()), None))

@@ -1,0 +1,113 @@
+"""What is read of a partition: how far who may see it, and what a reader of committed records has to leave out."""
+
+from functools import partial
+
+from engine.api import (
+    AbortedTransaction,
+    EpochEnd,
+    FileRange,
+    FoundRecords,
+    Isolation,
+    OffsetAtTimestamp,
+    OffsetSpec,
+    ReadResult,
+    RecordFilter,
+)
+from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
+from engine.log_dirs.log_dir import LogDir
+from engine.logs.log import Log
+from engine.logs.position import LogPosition
+from engine.partitions.epoch_checks import diverging_end
+from engine.partitions.progress import Progress
+from engine.reading.reader import NOT_FOUND, LogReader
+from engine.reading.search import find_records
+
+
+class Reads:
+    """Of one partition that is open. Errors as `engine.api.PartitionLog` has them."""
+
+    __slots__ = ("_log", "_log_dir", "_progress", "_reader")
+
+    def __init__(self, log: Log, log_dir: LogDir, progress: Progress, reader: LogReader) -> None:
+        self._log = log
+        self._log_dir = log_dir
+        self._progress = progress
+        self._reader = reader
+
+    @property
+    def last_stable_offset(self) -> int:
+        """A transaction may be open from before the log start on (UnifiedLog.maybeIncrementFirstUnstableOffset)."""
+        return max(self._progress.last_stable.offset, self._log.start_offset)
+
+    def _limit(self, isolation: Isolation) -> LogPosition:
+        progress = self._progress
+        return progress.last_stable if isolation is Isolation.READ_COMMITTED else progress.high_watermark
+
+    def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
+        self._check_readable(offset)
+        log, limit = self._log, self._limit(isolation)
+        aborted = None
+        try:
+            found = log.read(offset, max_size_bytes, limit, at_least_one=at_least_one)
+        except OSError as error:
+            if offset >= log.local_start_offset:  # below it nothing is on the disk
+                self._log_dir.disk.fail(error)
+            raise StorageError(f"offset {offset} cannot be read: {error}") from error
+        if isolation is Isolation.READ_COMMITTED:
+            aborted = [] if found is None or not log.aborted else self._aborted_in(offset, found, limit)
+        return ReadResult(
+            records=[] if found is None else [found],
+            size_bytes=0 if found is None else found.size_bytes,
+            high_watermark=self._progress.high_watermark.offset,
+            last_stable_offset=self.last_stable_offset,
+            log_start_offset=log.start_offset,
+            aborted=aborted,
+        )
+
+    def _aborted_in(self, offset: int, found: FileRange, limit: LogPosition) -> list[AbortedTransaction]:
+        """Those that touch what was found from `offset` on; perhaps more, as far as the next entry of the index of its
+        segment (LogSegment.fetchUpperBoundOffset). Raises NotLoaded."""
+        segment = self._log.segment_of(offset)
+        behind = None if segment.index is None else segment.index.offset_behind(found.position + found.size_bytes)
+        to_offset = min(limit.offset, segment.end_offset if behind is None else behind)
+        return self._log.aborted.overlapping(segment.base_offset, offset, to_offset)
+
+    def _check_readable(self, offset: int) -> None:
+        start_offset, damaged_from = self._log.start_offset, self._log.damaged_from
+        end_offset = self._progress.high_watermark.offset
+        if damaged_from is not None and offset >= damaged_from:
+            raise CorruptMessage(f"the log is damaged from offset {damaged_from} on")
+        if not start_offset <= offset <= end_offset:
+            raise OffsetOutOfRange(f"offset {offset} is not within [{start_offset}, {end_offset}]")
+
+    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation) -> None:
+        self._check_readable(offset)
+        limit = self._limit(isolation)
+        if offset >= limit.offset:
+            return
+        await self._reader.load(offset, max_size_bytes, limit)
+        if isolation is Isolation.READ_COMMITTED and self._log.aborted and offset >= self._log.start_offset:
+            segment = self._log.segment_of(offset)
+            await self._reader.aborted_between(segment, offset, min(segment.end_offset, limit.offset))
+
+    async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
+        """As Kafka has it, the latest of all records is looked for, and not told if it is not stable."""
+        limit = self._limit(isolation)
+        if timestamp_ms == OffsetSpec.LATEST:
+            limit = limit._replace(offset=max(limit.offset, self._log.start_offset))
+        if timestamp_ms != OffsetSpec.MAX_TIMESTAMP:
+            return await self._reader.offset_for_timestamp(timestamp_ms, limit)
+        found = await self._reader.offset_for_timestamp(timestamp_ms, self._progress.high_watermark)
+        return found if found.offset < limit.offset else NOT_FOUND
+
+    def read_behind(self, end: EpochEnd, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
+        """`end` is what is known of the end of that epoch."""
+        diverging = diverging_end(self._log, end, offset, last_epoch)
+        if diverging is None:
+            return None
+        read = partial(self.read, self._log.start_offset, 0, isolation, at_least_one=False)
+        return read()._replace(diverging=diverging)
+
+    async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
+        limit = self._limit(Isolation.READ_COMMITTED)
+        return await find_records(self._log_dir.index, self._reader, wanted, offset, count_max, limit)

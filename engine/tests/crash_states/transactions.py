@@ -1,0 +1,37 @@
+"""What the transactions of a partition come to, by a look at all its batches."""
+
+from typing import NamedTuple
+
+from engine.api import Outcome
+from engine.tests.crash_states.timeline import Content
+
+PRODUCERS = (10, 11)  # all of what they send is in transactions
+
+
+class Decided(NamedTuple):
+    """Offsets of records that readers of committed ones see, all below where the first transaction is open."""
+
+    offsets: frozenset[int]
+    stable_offset: int
+
+
+def decided(content: Content, end_offset: int) -> Decided:
+    """Of a log that ends there."""
+    begun: dict[int, int] = {}
+    aborted = []
+    for batch in content:
+        if batch.outcome is not None:
+            first_offset = begun.pop(batch.producer_id, None)
+            if first_offset is not None and batch.outcome is Outcome.ABORT:
+                aborted.append((batch.producer_id, first_offset, batch.base_offset))
+        elif batch.producer_id in PRODUCERS:
+            begun.setdefault(batch.producer_id, batch.base_offset)
+    stable_offset = min([end_offset, *begun.values()])
+    offsets = [
+        offset
+        for batch in content
+        if batch.outcome is None and batch.next_offset <= stable_offset
+        for offset in range(batch.base_offset, batch.next_offset)
+        if not any(who == batch.producer_id and first <= offset < last for who, first, last in aborted)
+    ]
+    return Decided(frozenset(offsets), stable_offset)
