@@ -153,3 +153,26 @@ class CoordinatorLoading(GroupError):
 
 class CoordinatorNotAvailable(GroupError):
     """__consumer_offsets cannot be written, or does not exist yet."""
+
+
+# Transactions.
+
+
+class TransactionError(CoordinatorError):
+    """Base of what the coordinator of a transactional id refuses."""
+
+
+class InvalidProducerIdMapping(TransactionError):
+    """Nothing is known of the transactional id, or another producer id belongs to it."""
+
+
+class ProducerFenced(TransactionError):
+    """Another producer began with the same transactional id later, or the transaction took too long."""
+
+
+class ConcurrentTransactions(TransactionError):
+    """The transaction before is decided, but not over: the client tries again."""
+
+
+class InvalidTransactionState(TransactionError):
+    """There is no transaction that could end so."""

@@ -21,7 +21,8 @@ def errors_of(module: ModuleType, base: type[Exception]) -> set[type[Exception]]
     }
 
 
-DOMAIN_ERRORS = (errors_of(log, log.EngineError) | errors_of(control, control.CoordinatorError)) - {control.GroupError}
+BASES = {control.GroupError, control.TransactionError}
+DOMAIN_ERRORS = (errors_of(log, log.EngineError) | errors_of(control, control.CoordinatorError)) - BASES
 
 
 def test_codes_are_kafkas() -> None:

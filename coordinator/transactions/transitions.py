@@ -1,0 +1,266 @@
+"""What becomes of a transactional id when somebody asks for something: one transition after the other. Pure.
+
+As Kafka's TransactionMetadata and the first protocol of TransactionCoordinator (before KIP-890) have it. A function
+takes what is known and returns what is to be known next, which counts once it is durable; or it raises why nothing
+changes. Who waits for whom, and that a transition is written before it is told, is the caller's part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from coordinator.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTransactionState,
+    ProducerFenced,
+)
+from coordinator.transactions.records import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIME_MS,
+    TransactionRecord,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+EPOCH_MAX: Final = 2**15 - 1
+# The greatest epoch that a client is given: there is always one more to fence it with.
+EPOCH_EXHAUSTED: Final = EPOCH_MAX - 1
+
+_PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+_COMPLETE: Final = {
+    TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
+}
+
+
+class ProducerIdentity(NamedTuple):
+    """What a producer stamps its batches with."""
+
+    producer_id: int
+    epoch: int
+
+
+class Partition(NamedTuple):
+    """One that a transaction has written to, or is about to."""
+
+    topic: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What is known of a transactional id. `last_epoch`: the one that the producer of now had before, if it may ask for
+    the next one again."""
+
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: TransactionState
+    changed_ms: int
+    partitions: frozenset[Partition] = frozenset()
+    started_ms: int = NO_TIME_MS
+    last_epoch: int = NO_PRODUCER_EPOCH
+    previous_producer_id: int = NO_PRODUCER_ID
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.epoch)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is decided, and markers are on their way."""
+        return self.state in _PREPARED
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the next producer needs another id."""
+        return self.epoch >= EPOCH_EXHAUSTED
+
+    def record(self) -> TransactionRecord:
+        """As it is written; what is not is gone after a restart."""
+        topics: dict[str, list[int]] = {}
+        for one in sorted(self.partitions):
+            topics.setdefault(one.topic, []).append(one.number)
+        return TransactionRecord(
+            self.producer_id,
+            self.epoch,
+            self.timeout_ms,
+            self.state,
+            tuple((topic, tuple(numbers)) for topic, numbers in topics.items()),
+            self.changed_ms,
+            self.started_ms,
+            self.previous_producer_id,
+        )
+
+    @classmethod
+    def of(cls, record: TransactionRecord) -> Transaction:
+        """As it was written."""
+        return cls(
+            record.producer_id,
+            record.producer_epoch,
+            record.timeout_ms,
+            record.state,
+            record.changed_ms,
+            frozenset(Partition(topic, number) for topic, numbers in record.partitions for number in numbers),
+            record.started_ms,
+            previous_producer_id=record.previous_producer_id,
+        )
+
+
+# InitProducerId
+
+
+def needs_producer_id(known: Transaction | None, expected: ProducerIdentity | None) -> bool:
+    """Whether `initialised` is to be given a producer id that nobody had."""
+    if known is None:
+        return True
+    is_current = expected is None or expected.epoch == known.epoch
+    return known.is_exhausted and is_current and known.state is not TransactionState.ONGOING and not known.is_prepared
+
+
+def initialised(
+    known: Transaction | None,
+    expected: ProducerIdentity | None,
+    timeout_ms: int,
+    now_ms: int,
+    new_producer_id: int | None,
+) -> Transaction:
+    """A producer begins, and whoever was there before is fenced. `expected`: what it takes itself for (KIP-360).
+
+    With a transaction open that is aborted first, in an epoch that nobody is given: the state is PREPARE_ABORT then,
+    and the producer has to come again. Raises ProducerFenced, ConcurrentTransactions.
+    """
+    if known is None:
+        assert new_producer_id is not None
+        empty = TransactionState.EMPTY
+        return Transaction(new_producer_id, 0, timeout_ms, empty, now_ms, previous_producer_id=new_producer_id)
+    if expected is not None and not _may_be(known, expected):
+        raise ProducerFenced(f"producer {expected.producer_id} is not {known.producer_id}")
+    if known.is_prepared:
+        raise ConcurrentTransactions("the transaction before is not over")
+    if known.state is TransactionState.ONGOING:
+        return fenced(known, now_ms)
+    begun = replace(
+        known,
+        timeout_ms=timeout_ms,
+        state=TransactionState.EMPTY,
+        changed_ms=now_ms,
+        partitions=frozenset(),
+        started_ms=NO_TIME_MS,
+        previous_producer_id=known.producer_id,
+    )
+    if needs_producer_id(known, expected):
+        assert new_producer_id is not None
+        last_epoch = NO_PRODUCER_EPOCH if expected is None else known.epoch
+        return replace(begun, producer_id=new_producer_id, epoch=0, last_epoch=last_epoch)
+    if expected is None:
+        return replace(begun, epoch=known.epoch + 1, last_epoch=NO_PRODUCER_EPOCH)
+    if expected.epoch == known.epoch:
+        return replace(begun, epoch=known.epoch + 1, last_epoch=known.epoch)
+    if expected.epoch == known.last_epoch:
+        return begun  # it was told so before, and did not hear it
+    raise ProducerFenced(f"epoch {expected.epoch} is neither {known.epoch} nor {known.last_epoch}")
+
+
+def _may_be(known: Transaction, expected: ProducerIdentity) -> bool:
+    """Its epoch is looked at later. It may have the id before this one, if it did not hear of the change."""
+    if expected.producer_id == known.producer_id:
+        return True
+    return expected.producer_id == known.previous_producer_id and expected.epoch >= EPOCH_EXHAUSTED
+
+
+def fenced(known: Transaction, now_ms: int) -> Transaction:
+    """An open transaction is aborted in an epoch that its producer does not have."""
+    epoch = min(known.epoch + 1, EPOCH_MAX)
+    return replace(
+        known,
+        epoch=epoch,
+        last_epoch=NO_PRODUCER_EPOCH,
+        state=TransactionState.PREPARE_ABORT,
+        changed_ms=now_ms,
+        previous_producer_id=known.producer_id,
+    )
+
+
+# AddPartitionsToTxn, AddOffsetsToTxn
+
+
+def with_partitions(
+    known: Transaction | None, asking: ProducerIdentity, partitions: Iterable[Partition], now_ms: int
+) -> Transaction:
+    """The transaction has these as well, and begins with them if need be; itself, if it has them.
+
+    Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
+    """
+    known = _of_its_producer(known, asking)
+    if known.is_prepared:
+        raise ConcurrentTransactions("the transaction before is not over")
+    is_open = known.state is TransactionState.ONGOING
+    wanted = known.partitions.union(partitions) if is_open else frozenset(partitions)
+    if is_open and wanted == known.partitions:
+        return known
+    return replace(
+        known,
+        state=TransactionState.ONGOING,
+        partitions=wanted,
+        started_ms=known.started_ms if is_open else now_ms,
+        changed_ms=now_ms,
+        previous_producer_id=known.producer_id,
+    )
+
+
+def _of_its_producer(known: Transaction | None, asking: ProducerIdentity) -> Transaction:
+    if known is None or known.producer_id != asking.producer_id:
+        raise InvalidProducerIdMapping(f"producer id {asking.producer_id} is not of this transactional id")
+    if known.epoch != asking.epoch:
+        raise ProducerFenced(f"epoch {asking.epoch} of producer {asking.producer_id} is not {known.epoch}")
+    return known
+
+
+# EndTxn, in versions up to 4
+
+
+def ended(known: Transaction | None, asking: ProducerIdentity, *, commits: bool, now_ms: int) -> Transaction:
+    """It is decided; itself, if that had been decided so and is over.
+
+    Raises InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState, ConcurrentTransactions.
+    """
+    known = _of_its_producer(known, asking)
+    wanted = TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT
+    if known.state is TransactionState.ONGOING:
+        return replace(known, state=wanted, changed_ms=now_ms, previous_producer_id=known.producer_id)
+    if known.state is _COMPLETE[wanted]:
+        return known
+    if known.state is wanted:
+        raise ConcurrentTransactions("its markers are being written")
+    raise InvalidTransactionState(f"what is {known.state.name} cannot be {wanted.name}")
+
+
+def completed(known: Transaction, now_ms: int) -> Transaction:
+    """All markers are written."""
+    return replace(
+        known,
+        state=_COMPLETE[known.state],
+        partitions=frozenset(),
+        changed_ms=now_ms,
+        previous_producer_id=known.producer_id,
+    )
+
+
+# Time
+
+
+def has_timed_out(known: Transaction, now_ms: int) -> bool:
+    """Whether an open transaction has to be aborted (`fenced`)."""
+    return known.state is TransactionState.ONGOING and known.started_ms + known.timeout_ms < now_ms
+
+
+def has_expired(known: Transaction, now_ms: int, expiration_ms: int) -> bool:
+    """Whether nobody has used the id for so long that it may be forgotten."""
+    is_idle = known.state is not TransactionState.ONGOING and not known.is_prepared
+    return is_idle and known.changed_ms + expiration_ms <= now_ms
