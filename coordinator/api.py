@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+T_co = TypeVar("T_co", covariant=True)
 
 NO_LEADER = -1
 NO_CONTROLLER = -1
@@ -269,3 +271,17 @@ class ConfigValidator(Protocol):
     def list_value(self, key: str) -> str | None:
         """What a list that was not set has, between commas; None for a key that is no list."""
         ...
+
+
+class Pending(Protocol[T_co]):
+    """An answer on its way."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is a result."""
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once, when an answer that is not settled is; there can be one callback."""
+
+    def result(self) -> T_co:
+        """Of a settled answer. Raises CoordinatorError."""

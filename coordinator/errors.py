@@ -139,20 +139,12 @@ class OffsetMetadataTooLarge(GroupError):
     """A committed offset carries more text than offset.metadata.max.bytes."""
 
 
+class UnstableOffset(GroupError):
+    """A transaction that is open has an offset for the partition: which one counts is not decided (KIP-447)."""
+
+
 class GroupTooLarge(GroupError):
     """What the group's members say of themselves does not fit into a record (Kafka: UNKNOWN_SERVER_ERROR)."""
-
-
-class NotCoordinator(GroupError):
-    """This broker does not lead the group's partition of __consumer_offsets, or has just lost it."""
-
-
-class CoordinatorLoading(GroupError):
-    """The group's partition is being read after a start: the client tries again."""
-
-
-class CoordinatorNotAvailable(GroupError):
-    """__consumer_offsets cannot be written, or does not exist yet."""
 
 
 # Transactions.
@@ -176,3 +168,33 @@ class ConcurrentTransactions(TransactionError):
 
 class InvalidTransactionState(TransactionError):
     """There is no transaction that could end so."""
+
+
+class InvalidTransactionTimeout(TransactionError):
+    """It is not positive, or longer than transaction.max.timeout.ms."""
+
+
+# What is written in a transaction, or ends it.
+
+
+class StaleProducerEpoch(TransactionError):
+    """The partition knows a newer epoch of the producer."""
+
+
+class TransactionCoordinatorFenced(TransactionError):
+    """The partition knows a newer epoch of the producer's coordinator."""
+
+
+# Of coordinators of both.
+
+
+class NotCoordinator(GroupError, TransactionError):
+    """This broker does not lead the partition of the internal topic, or has just lost it."""
+
+
+class CoordinatorLoading(GroupError, TransactionError):
+    """The partition is being read after a start: the client tries again."""
+
+
+class CoordinatorNotAvailable(GroupError, TransactionError):
+    """The internal topic cannot be written, or does not exist yet."""

@@ -1,7 +1,8 @@
 """What the control plane's state is kept in: an internal topic's partition as a log of keys and values.
 
 `broker.py` supplies it on top of the engine. A record without a value is a tombstone. What was appended is durable
-when the high watermark passed it, and only then is it read (RULES C1).
+when the high watermark passed it, and only then is it read (RULES C1). What was written in a producer's transaction
+counts when a marker commits it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,33 @@ class StateRecord(NamedTuple):
     value: bytes | None
 
 
-class StateSlice(NamedTuple):
-    """Records in the order of the log, where to read on, and in which epoch the last of what was read was written."""
+class StateProducer(NamedTuple):
+    """Who has a transaction."""
+
+    producer_id: int
+    epoch: int
+
+
+class StateMarker(NamedTuple):
+    """The end of a producer's transaction, as the coordinator of that epoch has it."""
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+
+
+class StateBatch(NamedTuple):
+    """Records that count at once, or, with a producer, when a marker says so."""
 
     records: Sequence[StateRecord]
+    producer: StateProducer | None = None
+
+
+class StateSlice(NamedTuple):
+    """What the log has, in its order, where to read on, and in which epoch the last of what was read was written."""
+
+    batches: Sequence[StateBatch | StateMarker]
     next_offset: int
     leader_epoch: int
 
@@ -55,6 +79,10 @@ class StateLog(Protocol):
         """The high watermark: what is below it is durable and can be read."""
 
     @property
+    def stable_offset(self) -> int:
+        """At most `end_offset`: of what is below it, it is decided whether it counts."""
+
+    @property
     def batch_size_max_bytes(self) -> int:
         """What `append` takes at once, all overhead included."""
 
@@ -66,8 +94,16 @@ class StateLog(Protocol):
     async def wait_for_room(self) -> None:
         """Return when a batch may be appended: the disk may be busy with others'."""
 
-    def append(self, records: Sequence[StateRecord], now_ms: int) -> PendingWrite:
+    def append(
+        self, records: Sequence[StateRecord], now_ms: int, producer: StateProducer | None = None
+    ) -> PendingWrite:
         """One batch, at least one record. Batches are in the log in the order of the calls. Raises StateLogFailed."""
+
+    def end_transaction(self, marker: StateMarker) -> PendingWrite:
+        """One offset, like a batch of one record. Raises StateLogFailed."""
+
+    def check(self, transaction: StateProducer | StateMarker) -> None:
+        """Raises a TransactionError if what was appended by now forbids to go on with it, or to end it so."""
 
     async def read(self, offset: int) -> StateSlice:
         """From `offset`, below `end_offset`, on: about a MiB, never beyond it. Raises StateLogFailed."""

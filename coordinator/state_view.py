@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(NamedTuple):
-    """The view holds the partition's records below `next_offset`, the last of which was written in `leader_epoch`."""
+    """The view holds the partition's records below `next_offset`, the last of which was written in `leader_epoch`.
+
+    Those of transactions that were open then are not in it, and not before `replay_offset` in the log.
+    """
 
     topic_id: bytes
     leader_epoch: int
     next_offset: int
+    replay_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from coordinator.errors import InvalidConfig
+from coordinator.errors import InvalidConfig, StaleProducerEpoch
 from coordinator.metadata.fake import FakeEnsemble, FakeStore, Faults, Loss
-from coordinator.state_log import StateLogFailed, StateRecord, StateSlice
+from coordinator.state_log import StateBatch, StateLogFailed, StateMarker, StateProducer, StateRecord, StateSlice
 from coordinator.testing_view import FakeViews
 
 if TYPE_CHECKING:
@@ -93,12 +93,27 @@ class FakeValidator:
 class FakeWrite:
     """A `PendingWrite` that the test settles by `FakeStateLog.sync` or `fail`."""
 
-    def __init__(self, records: Sequence[StateRecord], end_offset: int) -> None:
-        self.records = records
+    def __init__(self, what: StateBatch | StateMarker, end_offset: int) -> None:
+        self.what = what
         self.end_offset = end_offset
         self.error: StateLogFailed | None = None
         self.is_settled = False
         self._callback: Callable[[], None] | None = None
+
+    @property
+    def records(self) -> Sequence[StateRecord]:
+        """None of a marker."""
+        return self.what.records if isinstance(self.what, StateBatch) else ()
+
+    @property
+    def transaction(self) -> StateProducer | StateMarker | None:
+        """That it is part of, or ends."""
+        return self.what if isinstance(self.what, StateMarker) else self.what.producer
+
+    @property
+    def offset_count(self) -> int:
+        """How much of the log it takes."""
+        return len(self.what.records) if isinstance(self.what, StateBatch) else 1
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         """See `PendingWrite`."""
@@ -136,12 +151,27 @@ class FakeStateLog:
     @property
     def records(self) -> list[StateRecord]:
         """What is durable."""
-        return [record for batch in self.batches if batch.is_settled and not batch.error for record in batch.records]
+        return [record for batch in self._durable for record in batch.records]
 
     @property
     def end_offset(self) -> int:
         """See `StateLog`."""
-        return len(self.records)
+        return sum(batch.offset_count for batch in self._durable)
+
+    @property
+    def _durable(self) -> list[FakeWrite]:
+        return [batch for batch in self.batches if batch.is_settled and not batch.error]
+
+    @property
+    def stable_offset(self) -> int:
+        """See `StateLog`."""
+        begun: dict[int, int] = {}
+        for batch in self._durable:
+            if isinstance(batch.what, StateMarker):
+                begun.pop(batch.what.producer_id, None)
+            elif batch.what.producer is not None:
+                begun.setdefault(batch.what.producer.producer_id, batch.end_offset - batch.offset_count)
+        return min([*begun.values(), self.end_offset])
 
     async def get(self, topic_id: bytes, topic: str, partition: int) -> FakeStateLog:
         """See `StateLogs`."""
@@ -158,16 +188,31 @@ class FakeStateLog:
         """See `StateLog`."""
         await trio.lowlevel.checkpoint()
 
-    def append(self, records: Sequence[StateRecord], now_ms: int) -> FakeWrite:
+    def append(self, records: Sequence[StateRecord], now_ms: int, producer: StateProducer | None = None) -> FakeWrite:
         """See `StateLog`."""
+        return self._append(StateBatch(list(records), producer))
+
+    def end_transaction(self, marker: StateMarker) -> FakeWrite:
+        """See `StateLog`."""
+        return self._append(marker)
+
+    def _append(self, what: StateBatch | StateMarker) -> FakeWrite:
         if self.is_broken:
             raise StateLogFailed("broken")
-        write = FakeWrite(list(records), sum(len(batch.records) for batch in self.batches) + len(records))
+        write = FakeWrite(what, 0)
+        write.end_offset = sum(batch.offset_count for batch in [*self.batches, write])
         self.batches.append(write)
-        self.epochs += [self.leader_epoch] * len(records)
+        self.epochs += [self.leader_epoch] * write.offset_count
         if not self.is_slow:
             write.settle()
         return write
+
+    def check(self, transaction: StateProducer | StateMarker) -> None:
+        """See `StateLog`."""
+        known = [one for batch in self.batches if (one := batch.transaction) is not None]
+        mine = [one.epoch for one in known if one.producer_id == transaction.producer_id]
+        if transaction.epoch < max(mine, default=-1):
+            raise StaleProducerEpoch(f"producer {transaction.producer_id}")
 
     def sync(self) -> None:
         """All that was appended is durable."""
@@ -184,13 +229,18 @@ class FakeStateLog:
             batch.settle(StateLogFailed("lost"))
 
     async def read(self, offset: int) -> StateSlice:
-        """See `StateLog`: three records at a time."""
+        """See `StateLog`: three records at a time, or a marker."""
         await trio.lowlevel.checkpoint()
         if self.is_broken:
             raise StateLogFailed("broken")
         self.reads.append(offset)
-        end = min(offset + 3, self.end_offset)
-        return StateSlice(self.records[offset:end], end, self.epochs[end - 1])
+        first = next(one for one in self._durable if one.end_offset > offset)
+        if isinstance(first.what, StateMarker):
+            return StateSlice([first.what], first.end_offset, self.epochs[first.end_offset - 1])
+        at = offset - (first.end_offset - first.offset_count)
+        records = first.what.records[at : at + 3]
+        end = offset + len(records)
+        return StateSlice([StateBatch(records, first.what.producer)], end, self.epochs[end - 1])
 
     def holds(self, leader_epoch: int, end_offset: int) -> bool:
         """See `StateLog`."""

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FORMAT_KEY: Final = b"format"  # behind all other keys
-FORMAT: Final = b"1"
+FORMAT: Final = b"2"
 SLOTS: Final = 1 << 15  # more than there are batches in two write buffers
 WRITE_BUFFER_BYTES: Final = 1 << 20
 CACHE_BYTES: Final = 1 << 20
 OPEN_FILES_MAX: Final = 64
-_CHECKPOINT: Final = struct.Struct(">16siq")
+_CHECKPOINT: Final = struct.Struct(">16siqq")
 
 _log = structlog.get_logger(__name__)
 

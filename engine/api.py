@@ -343,6 +343,9 @@ class PartitionStore(Protocol):
         """Raises UnknownPartition, NotLeaderOrFollower or StorageError (log dir offline)."""
 
     def new_waiter(self) -> ReadyWaiter: ...
+    def find_producer(self, partition: TopicPartition, producer_id: int) -> ActiveProducer | None:
+        """What the partition knows of it, by what was appended. Raises UnknownPartition, StorageError."""
+
     def active_producers(self, partition: TopicPartition) -> Sequence[ActiveProducer]:
         """The producers it remembers the sequences of. Raises as `get` does."""
 

@@ -3,7 +3,6 @@
 Looks only, and keeps nothing.
 """
 
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -26,19 +25,15 @@ async def describe_log_dir(log_dir: LogDir) -> LogDirDescription:
     return LogDirDescription(disk.path, False)
 
 
-def describe_producers(producers: Iterable[tuple[int, Producer]]) -> list[ActiveProducer]:
-    """In the order of what came from them last."""
-    return [
-        ActiveProducer(
-            producer_id,
-            known.epoch,
-            known.last_sequence,
-            known.timestamp_ms,
-            known.coordinator_epoch,
-            known.transaction_from,
-        )
-        for producer_id, known in producers
-    ]
+def describe_producer(producer_id: int, known: Producer) -> ActiveProducer:
+    return ActiveProducer(
+        producer_id,
+        known.epoch,
+        known.last_sequence,
+        known.timestamp_ms,
+        known.coordinator_epoch,
+        known.transaction_from,
+    )
 
 
 def log_dir_statistics(log_dir: LogDir) -> LogDirStatistics:

@@ -15,7 +15,7 @@ from engine.commit.appends import Attendance, QueueBudget, Room
 from engine.commit.commit_log import CommitLog
 from engine.commit.journal_format import SLOT_ID_SIZE_BYTES
 from engine.compaction.cleaner import Cleaner
-from engine.descriptions import describe_log_dir, describe_producers, log_dir_statistics, partition_statistics
+from engine.descriptions import describe_log_dir, describe_producer, log_dir_statistics, partition_statistics
 from engine.errors import (
     EngineError,
     NotLeaderOrFollower,
@@ -153,8 +153,12 @@ class SegmentStore:
     def new_waiter(self) -> ReadyWaiter:
         return Waiter()
 
+    def find_producer(self, partition: TopicPartition, producer_id: int) -> ActiveProducer | None:
+        known = self.get(partition).log.producers.get(producer_id)
+        return None if known is None else describe_producer(producer_id, known)
+
     def active_producers(self, partition: TopicPartition) -> list[ActiveProducer]:
-        return describe_producers(self.get(partition).log.producers)
+        return [describe_producer(*one) for one in self.get(partition).log.producers]
 
     async def describe_log_dirs(self) -> list[LogDirDescription]:
         return [await describe_log_dir(log_dir) for log_dir in self._dirs]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from coordinator.api import Pending
     from coordinator.errors import GroupError
-
-T_co = TypeVar("T_co", covariant=True)
 
 NO_GENERATION = -1
 NO_EPOCH = -1
@@ -106,9 +105,11 @@ class CommittedOffset(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
+    """GroupError: UnstableOffset, for those that were asked to be stable."""
+
     topic: str
     partition: int
-    committed: CommittedOffset
+    committed: CommittedOffset | GroupError
 
 
 class MemberDescription(NamedTuple):
@@ -135,20 +136,6 @@ class GroupListing(NamedTuple):
     protocol_type: str
     state: GroupState
     group_type: str = CLASSIC
-
-
-class Pending(Protocol[T_co]):
-    """An answer on its way."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether there is a result."""
-
-    def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once, when an answer that is not settled is; there can be one callback."""
-
-    def result(self) -> T_co:
-        """Of a settled answer. Raises GroupError."""
 
 
 class GroupService(Protocol):
@@ -199,15 +186,28 @@ class GroupService(Protocol):
         """
 
     def fetch_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]]
-    ) -> Pending[list[CommittedOffset | None]]:
+        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
+    ) -> Pending[list[CommittedOffset | GroupError | None]]:
         """OffsetFetch, of these partitions of topics: one after the other, None where nothing was committed.
 
-        A group that there is not has committed nothing.
+        A group that there is not has committed nothing. `require_stable`: UnstableOffset where a transaction that is
+        open has an offset.
         """
 
-    def fetch_all_offsets(self, group_id: str) -> Pending[list[FetchedOffset]]:
+    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Pending[list[FetchedOffset]]:
         """OffsetFetch, of all that the group has committed."""
+
+    def commit_in_transaction(
+        self, group_id: str, claim: Claim, producer_id: int, epoch: int, offsets: Sequence[OffsetToCommit]
+    ) -> Pending[list[GroupError | None]]:
+        """TxnOffsetCommit, with what it comes to for each: OffsetMetadataTooLarge. It counts when the transaction of
+        that producer is committed.
+
+        For all: InvalidGroupId, IllegalGeneration, UnknownMember, FencedInstance, StaleProducerEpoch.
+        """
+
+    def partition_of(self, group_id: str) -> int:
+        """That of __consumer_offsets, whether the topic is there or not."""
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
         """OffsetDelete, with what it comes to for each: SubscribedToTopic.

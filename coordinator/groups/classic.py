@@ -28,8 +28,9 @@ from coordinator.errors import (
 from coordinator.groups.api import NO_GENERATION, Claim, GroupState, Join, Synced
 from coordinator.groups.descriptions import joined_as
 from coordinator.groups.gathering import Gathering
-from coordinator.groups.members import NEVER_MS, AskerT, Expected, Member, Members, name_in_id
+from coordinator.groups.members import Expected, Member, Members, name_in_id
 from coordinator.groups.turn import GroupSettings, Turn
+from coordinator.shards.table import NEVER_MS, AskerT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -360,19 +361,20 @@ class ClassicGroup(Generic[AskerT]):
         if self.state is GroupState.PREPARING_REBALANCE:
             self._complete_join_if_all_are_there(turn)
 
-    def check_commit(self, now_ms: int, claim: Claim) -> None:
+    def check_commit(self, now_ms: int, claim: Claim, *, in_transaction: bool = False) -> None:
         """Whether these may commit offsets; a member that does is alive (ClassicGroup.validateOffsetCommit)."""
         if claim.generation_id == NO_GENERATION and not claim.member_id and claim.instance_id is None:
-            if self.state is not GroupState.EMPTY:
+            if self.state is not GroupState.EMPTY and not in_transaction:
                 raise UnknownMember(claim.member_id)
             return
         if claim.generation_id < 0 and self.state is GroupState.EMPTY:
             return
         member = self.members.find(claim)
         self._check_generation(claim)
-        if self.state is GroupState.COMPLETING_REBALANCE:
-            raise RebalanceInProgress(self.group_id)
-        self._hear_of(now_ms, member)
+        if not in_transaction:
+            if self.state is GroupState.COMPLETING_REBALANCE:
+                raise RebalanceInProgress(self.group_id)
+            self._hear_of(now_ms, member)
 
     def reject_assignment(self, turn: Turn[AskerT], error: GroupError) -> None:
         """What the leader said cannot be kept: nobody is told, and all join again."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import TYPE_CHECKING, Generic
 
-from coordinator.groups.members import NEVER_MS, AskerT
 from coordinator.groups.offsets import GroupOffsets
 from coordinator.groups.records import Key, Value, encode_key, encode_value
+from coordinator.shards.table import NEVER_MS, AskerT
 from coordinator.state_log import StateRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from coordinator.groups.classic import ClassicGroup
 
 
@@ -26,7 +24,7 @@ class OffsetSettings:
 
 
 class Entry(Generic[AskerT]):
-    """All that is known under one group id. `mark` is the shell's: what has to be durable before it is spoken of."""
+    """All that is known under one group id; a `coordinator.shards.table.Entry`."""
 
     __slots__ = ("due_ms", "group", "is_recorded", "mark", "offsets")
 
@@ -36,22 +34,6 @@ class Entry(Generic[AskerT]):
         self.due_ms = NEVER_MS
         self.is_recorded = False
         self.mark: object = None
-
-
-class Effects(NamedTuple, Generic[AskerT]):
-    """Of one command. No entry: there is no such group."""
-
-    entry: Entry[AskerT] | None
-    answers: list[tuple[AskerT, object]]
-    records: list[StateRecord]
-
-
-class Moment(NamedTuple):
-    """When a command comes, and chance."""
-
-    now_ms: int
-    wall_ms: int
-    new_id: Callable[[], str]
 
 
 def record_of_value(key: Key, value: Value) -> StateRecord:

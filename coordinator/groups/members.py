@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from coordinator.errors import FencedInstance, UnknownMember
+from coordinator.shards.table import NEVER_MS, AskerT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coordinator.groups.api import Claim, Join, MemberProtocol
 
-AskerT = TypeVar("AskerT")
-NEVER_MS = 2**63 - 1
 CLIENT_ID_IN_ID_MAX = 255  # of a client's name so much is kept: ids that nobody comes back with are kept too
 INSTANCE_ID_IN_ID_MAX = 2**15 - 38  # so that the id is no longer than a string of the protocol may be
 

@@ -8,9 +8,13 @@ of topics that a group of consumers does not read any more after their commit as
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coordinator.groups.api import NO_EXPIRY_MS, CommittedOffset, TopicPartition
+from coordinator.groups import descriptions
+from coordinator.groups.api import NO_EXPIRY_MS, CommittedOffset, GroupState, TopicPartition
+
+if TYPE_CHECKING:
+    from coordinator.groups.classic import ClassicGroup
 
 
 class Retention(NamedTuple):
@@ -19,6 +23,17 @@ class Retention(NamedTuple):
     retention_ms: int
     empty_since_ms: int | None = None  # count from then on, not from the commit
     kept_topics: Collection[str] | None = frozenset()  # None: all
+
+
+def retention_of(group: ClassicGroup[Any], retention_ms: int) -> Retention:
+    """As ClassicGroup.offsetExpirationCondition."""
+    if not group.protocol_type:
+        return Retention(retention_ms)
+    if group.state is GroupState.EMPTY:
+        return Retention(retention_ms, group.changed_ms if group.changed_ms >= 0 else None)
+    if group.state is GroupState.STABLE and group.protocol_type == descriptions.CONSUMER_PROTOCOL:
+        return Retention(retention_ms, kept_topics=descriptions.subscribed_topics(group))
+    return Retention(retention_ms, kept_topics=None)
 
 
 class GroupOffsets:

@@ -20,6 +20,7 @@ from coordinator.state_log import StateRecord
 OFFSET_TYPES: Final = (0, 1)
 GROUP_TYPE: Final = 2
 _GROUP_VALUE_VERSION: Final = 3
+_FLEXIBLE_OFFSET: Final = 4  # version of a value
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -111,7 +112,10 @@ def decode_value(key: Key, data: memoryview) -> Value:
     """Errors: UnknownRecord."""
     reader = FieldReader(data)
     version = reader.int16()
-    if not 0 <= version <= 3:  # from 4 on both are flexible: Kafka writes those with features that we do not have
+    # From 4 on both are flexible; Kafka writes offsets so, but groups only with features that we do not have.
+    if isinstance(key, OffsetKey) and version == _FLEXIBLE_OFFSET:
+        return _decode_flexible_offset(reader)
+    if not 0 <= version <= 3:
         raise UnknownRecord(f"value of version {version} for {key}")
     return _decode_offset(reader, version) if isinstance(key, OffsetKey) else _decode_group(reader, version)
 
@@ -132,6 +136,14 @@ def _decode_offset(reader: FieldReader, version: int) -> CommittedOffset:
     return CommittedOffset(
         offset, leader_epoch, metadata, committed_ms, reader.int64() if version == 1 else NO_EXPIRY_MS
     )
+
+
+def _decode_flexible_offset(reader: FieldReader) -> CommittedOffset:
+    """Its topic's id is passed over: a topic that is deleted takes its offsets with it."""
+    offset, leader_epoch, metadata = reader.int64(), reader.int32(), reader.compact_string()
+    committed = CommittedOffset(offset, leader_epoch, metadata, reader.int64())
+    reader.tagged()
+    return committed
 
 
 def _encode_group(value: GroupRecord) -> bytes:

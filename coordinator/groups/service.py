@@ -1,39 +1,30 @@
-"""The group coordinators of one broker: which partition a group belongs to, and one shard for each that is led here.
+"""The group coordinators of one broker: one shard for each partition of `__consumer_offsets` that is led here.
 
-It follows the cluster's image: shards come and go with the leadership of `__consumer_offsets`, and what was committed
-to a deleted topic goes with it. It decides nothing about groups.
+What was committed to a deleted topic goes with it. It decides nothing about groups.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
-import structlog
 import trio
 
-from coordinator.api import NO_LEADER
-from coordinator.errors import (
-    CoordinatorError,
-    CoordinatorLoading,
-    CoordinatorNotAvailable,
-    InvalidGroupId,
-    NotCoordinator,
-    TopicExists,
-)
+from coordinator.errors import CoordinatorLoading, InvalidGroupId, NotCoordinator
 from coordinator.groups.api import DEFAULT_RETENTION_MS, GroupCounters
-from coordinator.groups.pending import after_all, settled
-from coordinator.groups.shard import Shard, ShardWorld, Table
 from coordinator.groups.table import GroupTable
-from coordinator.groups.writer import RoundWriter, ViewMode
+from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
+from coordinator.shards.pending import after_all, settled
+from coordinator.shards.shard import Asker
+from coordinator.shards.writer import ViewMode
+from coordinator.state_log import StateMarker, StateProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from random import Random
 
-    from coordinator.api import ClusterImage, ClusterService, TopicInfo
+    from coordinator.api import ClusterImage, ClusterService, Pending
     from coordinator.errors import GroupError
     from coordinator.groups.api import (
         Claim,
@@ -45,20 +36,18 @@ if TYPE_CHECKING:
         Join,
         Joined,
         OffsetToCommit,
-        Pending,
         Synced,
         TopicPartition,
     )
-    from coordinator.groups.entry import Effects, Moment, OffsetSettings
-    from coordinator.groups.shard import Asker
+    from coordinator.groups.entry import OffsetSettings
     from coordinator.groups.turn import GroupSettings
+    from coordinator.shards.table import Effects, Moment
     from coordinator.state_log import StateLogs
     from coordinator.state_view import StateView
 
-log = structlog.get_logger(__name__)
-
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-CACHED_ID_MAX_LENGTH: Final = 249
+
+Table = GroupTable[Asker]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +63,21 @@ class GroupOptions:
     retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
     view_mode: ViewMode = ViewMode.CACHED
     view_flush_interval_ms: int = 100  # offsets.view.flush.interval.ms
+
+    def shard_options(self) -> ShardOptions:
+        """Those of the shards."""
+        topic = InternalTopic(
+            name=OFFSETS_TOPIC,
+            partition_count=self.partition_count,
+            replication_factor=self.replication_factor,
+            configs=self.topic_configs,
+        )
+        return ShardOptions(
+            broker_id=self.broker_id,
+            topic=topic,
+            view_mode=self.view_mode,
+            view_flush_interval_ms=self.view_flush_interval_ms,
+        )
 
 
 class GroupCoordinators:
@@ -92,18 +96,13 @@ class GroupCoordinators:
         wall_ms: Callable[[], int],
     ) -> None:
         self._cluster = cluster
-        self._view = view
         self._options = options
-        self._shards: dict[int, Shard] = {}
-        self._scopes: dict[int, trio.CancelScope] = {}
+        self._wall_ms = wall_ms
         self.counters = GroupCounters()
-        self._is_stopping = False
-        self._unsaved = trio.Event()
-        self._world = ShardWorld(
-            logs=logs,
-            view=view,
-            writer=RoundWriter(view, options.view_mode),
-            on_unsaved=self._note_unsaved,
+        self._shards: LedShards[Table] = LedShards(
+            cluster,
+            StateKeeping(logs=logs, view=view),
+            options.shard_options(),
             new_table=lambda: GroupTable(options.groups, options.offsets, self.counters),
             wall_ms=wall_ms,
             new_id=lambda: str(UUID(int=random.getrandbits(128), version=4)),
@@ -114,102 +113,57 @@ class GroupCoordinators:
     async def run(self) -> None:
         """Leads shards, flushes the view and lets offsets expire, for as long as the broker lives."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._world.writer.run)
-            if self._options.view_mode is ViewMode.CACHED:
-                nursery.start_soon(self._save_now_and_then)
+            nursery.start_soon(self._shards.run)
             nursery.start_soon(self._sweep_now_and_then)
-            before: ClusterImage | None = None
-            while True:
-                image = self._cluster.image
-                self._follow(before, image, nursery)
-                before = image
-                await self._cluster.wait_for_image_after(image.version)
+            await self._follow_deletions(nursery)
 
     def stop(self) -> None:
         """Takes no more commands and sends away who waits for others; what is on its way to the disk is answered."""
-        self._is_stopping = True
-        for shard in self._shards.values():
-            shard.stop()
+        self._shards.stop()
 
     async def close(self) -> None:
         """Brings the view up to date. Nothing is asked any more."""
-        await self._save()
-        await self._view.close()
+        await self._shards.close()
 
-    def _follow(self, before: ClusterImage | None, image: ClusterImage, nursery: trio.Nursery) -> None:
-        led = _led(image.topics.get(OFFSETS_TOPIC), self._options.broker_id)
-        for partition, shard in list(self._shards.items()):
-            if led.get(partition) != (shard.topic_id, shard.leader_epoch):
-                self._scopes.pop(partition).cancel()
-                del self._shards[partition]
-        for partition, (topic_id, leader_epoch) in led.items():
-            if partition not in self._shards and not self._is_stopping:
-                shard = Shard(topic_id, OFFSETS_TOPIC, partition, leader_epoch, self._world)
-                scope = trio.CancelScope()
-                self._shards[partition], self._scopes[partition] = shard, scope
-                nursery.start_soon(_run_in, scope, shard)
-        if before is not None:
-            gone = {topic.name for topic_id, topic in before.topics_by_id.items() if topic_id not in image.topics_by_id}
-            if gone:
-                nursery.start_soon(self._forget_topics, gone, self._world.wall_ms())
+    async def _follow_deletions(self, nursery: trio.Nursery) -> None:
+        before: ClusterImage | None = None
+        while True:
+            image = self._cluster.image
+            if before is not None:
+                topics = before.topics_by_id.items()
+                gone = {topic.name for topic_id, topic in topics if topic_id not in image.topics_by_id}
+                if gone:
+                    nursery.start_soon(self._forget_topics, gone, self._wall_ms())
+            before = image
+            await self._cluster.wait_for_image_after(image.version)
 
     async def _forget_topics(self, topics: Collection[str], deleted_ms: int) -> None:
-        for shard in list(self._shards.values()):
-            await shard.forget_topics(topics, deleted_ms)
-
-    def _note_unsaved(self) -> None:
-        self._unsaved.set()
-
-    async def _save_now_and_then(self) -> None:
-        while True:
-            await self._unsaved.wait()
-            self._unsaved = trio.Event()
-            await trio.sleep(self._options.view_flush_interval_ms / 1000)
-            await self._save()
-
-    async def _save(self) -> None:
-        changes = [change for shard in self._shards.values() if (change := shard.take_unsaved()) is not None]
-        if changes:
-            await self._view.save(changes)
+        for shard in self._shards:
+            await shard.ask_each(
+                lambda table: table.group_ids(),
+                lambda table, _, group_id: table.forget_topics(group_id, topics, deleted_ms),
+            )
 
     async def _sweep_now_and_then(self) -> None:
         while True:
             await trio.sleep(self._options.retention_check_interval_ms / 1000)
-            for shard in list(self._shards.values()):
-                await shard.sweep()
+            for shard in self._shards:
+                await shard.ask_each(
+                    lambda table: table.group_ids(), lambda table, moment, group_id: table.sweep(moment, group_id)
+                )
 
     # Where a group is
 
     async def coordinator_of(self, group_id: str) -> int:
         """See `GroupService`."""
-        topic = self._cluster.image.topics.get(OFFSETS_TOPIC) or await self._make_topic()
-        leader = topic.partitions[partition_of(group_id, len(topic.partitions))].leader
-        if leader == NO_LEADER:
-            raise CoordinatorNotAvailable(f"nobody leads the partition of group {group_id}")
-        return leader
+        return await self._shards.coordinator_of(group_id)
 
-    async def _make_topic(self) -> TopicInfo:
-        options = self._options
-        brokers = len(self._cluster.image.brokers)
-        try:
-            return await self._cluster.create_topic(
-                OFFSETS_TOPIC,
-                partition_count=options.partition_count,
-                replication_factor=max(1, min(options.replication_factor, brokers)),
-                configs=options.topic_configs,
-            )
-        except TopicExists:
-            return self._cluster.image.topics[OFFSETS_TOPIC]
-        except CoordinatorError as error:
-            log.warning("the topic of offsets cannot be made", reason=str(error))
-            raise CoordinatorNotAvailable(str(error)) from error
+    def partition_of(self, group_id: str) -> int:
+        """See `GroupService`."""
+        return self._shards.partition_of(group_id)
 
     def _ask(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
-        topic = self._cluster.image.topics.get(OFFSETS_TOPIC)
-        shard = self._shards.get(partition_of(group_id, len(topic.partitions))) if topic is not None else None
-        if shard is None:
-            return settled(NotCoordinator(f"group {group_id} is not coordinated here"))
-        return shard.ask(command)
+        return self._shards.ask(group_id, command)
 
     def _ask_named(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
         """Offsets alone may be of a group without a name."""
@@ -249,15 +203,45 @@ class GroupCoordinators:
             group_id, lambda table, moment, asker: table.commit(moment, group_id, claim, offsets, retention_ms, asker)
         )
 
-    def fetch_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]]
-    ) -> Pending[list[CommittedOffset | None]]:
+    def commit_in_transaction(
+        self, group_id: str, claim: Claim, producer_id: int, epoch: int, offsets: Sequence[OffsetToCommit]
+    ) -> Pending[list[GroupError | None]]:
         """See `GroupService`."""
-        return self._ask(group_id, lambda table, _, asker: table.fetch_offsets(group_id, partitions, asker))
+        if not group_id:
+            return cast("Pending[list[GroupError | None]]", settled(InvalidGroupId("the group id is empty")))
+        producer = StateProducer(producer_id, epoch)
+        asker = self._shards.ask_about(
+            group_id,
+            producer,
+            lambda table, moment, asker: table.commit_in_transaction(moment, group_id, claim, producer, offsets, asker),
+        )
+        return cast("Pending[list[GroupError | None]]", asker)
 
-    def fetch_all_offsets(self, group_id: str) -> Pending[list[FetchedOffset]]:
+    def end_transaction(self, partition: int, marker: StateMarker) -> Pending[None]:
+        """What a producer committed in a transaction counts from now on, or never. `partition` of the offsets' topic.
+
+        Raises NotCoordinator, CoordinatorLoading, StaleProducerEpoch, TransactionCoordinatorFenced.
+        """
+        shard = self._shards.find(partition)
+        if shard is None:
+            return cast("Pending[None]", settled(NotCoordinator(f"{OFFSETS_TOPIC}-{partition} is not led here")))
+        asker = shard.ask_about(marker, lambda table, _, asker: table.end_transaction(marker, asker))
+        return cast("Pending[None]", asker)
+
+    def fetch_offsets(
+        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
+    ) -> Pending[list[CommittedOffset | GroupError | None]]:
         """See `GroupService`."""
-        return self._ask(group_id, lambda table, _, asker: table.fetch_all_offsets(group_id, asker))
+        return self._ask(
+            group_id,
+            lambda table, _, asker: table.fetch_offsets(group_id, partitions, asker, require_stable=require_stable),
+        )
+
+    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Pending[list[FetchedOffset]]:
+        """See `GroupService`."""
+        return self._ask(
+            group_id, lambda table, _, asker: table.fetch_all_offsets(group_id, asker, require_stable=require_stable)
+        )
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
         """See `GroupService`."""
@@ -269,7 +253,7 @@ class GroupCoordinators:
 
     def list_groups(self) -> Pending[list[GroupListing]]:
         """See `GroupService`."""
-        shards = list(self._shards.values())
+        shards = list(self._shards)
         if not all(shard.is_loaded for shard in shards):
             return cast("Pending[list[GroupListing]]", settled(CoordinatorLoading("groups are being read")))
         found = [listing for shard in shards for listing in shard.table.listings()]
@@ -281,39 +265,5 @@ class GroupCoordinators:
 
     def figures(self) -> Iterator[GroupFigures]:
         """See `GroupStatistics`."""
-        for shard in list(self._shards.values()):
+        for shard in self._shards:
             yield from shard.table.figures()
-
-
-async def _run_in(scope: trio.CancelScope, shard: Shard) -> None:
-    with scope:
-        await shard.run()
-
-
-def _led(topic: TopicInfo | None, broker_id: int) -> dict[int, tuple[bytes, int]]:
-    """The partitions that the broker leads, with the topic's id and the epoch."""
-    if topic is None:
-        return {}
-    return {
-        partition: (topic.topic_id, state.leader_epoch)
-        for partition, state in enumerate(topic.partitions)
-        if state.leader == broker_id
-    }
-
-
-def partition_of(group_id: str, partition_count: int) -> int:
-    """As Kafka's partitionFor."""
-    hashed = _hash if len(group_id) <= CACHED_ID_MAX_LENGTH else _hash.__wrapped__
-    return hashed(group_id) % partition_count
-
-
-@lru_cache(maxsize=16_384)
-def _hash(text: str) -> int:
-    """Java's hash code, and what Utils.abs makes of it."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for at in range(0, len(units), 2):
-        code = (31 * code + (units[at] << 8) + units[at + 1]) % 2**32
-    if code == 2**31:  # the least of all ints has no positive counterpart
-        return 0
-    return min(code, 2**32 - code)

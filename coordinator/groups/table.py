@@ -8,34 +8,27 @@ records, applied to an empty table, give the same groups (`apply`, then `wake`).
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
 from coordinator.errors import (
     GroupError,
     GroupNotEmpty,
     GroupTooLarge,
     InvalidSessionTimeout,
-    OffsetMetadataTooLarge,
-    SubscribedToTopic,
     UnknownGroup,
     UnknownMember,
 )
 from coordinator.groups import descriptions
 from coordinator.groups.api import (
-    DEFAULT_RETENTION_MS,
-    NO_EXPIRY_MS,
-    CommittedOffset,
-    FetchedOffset,
     GroupCounters,
     GroupFigures,
     GroupListing,
     GroupState,
-    TopicPartition,
 )
 from coordinator.groups.classic import ClassicGroup
-from coordinator.groups.entry import Effects, Entry, record_of_value, tombstone
-from coordinator.groups.members import NEVER_MS, AskerT
-from coordinator.groups.offsets import GroupOffsets, Retention
+from coordinator.groups.entry import Entry, record_of_value, tombstone
+from coordinator.groups.offset_table import OffsetTable, refused
+from coordinator.groups.offsets import retention_of
 from coordinator.groups.records import (
     GroupKey,
     GroupRecord,
@@ -43,30 +36,26 @@ from coordinator.groups.records import (
     Value,
     decode_key,
     decode_value,
-    encode_offset,
-    offset_key_prefix,
 )
 from coordinator.groups.turn import Turn
-from coordinator.record_fields import UnknownRecord
-from coordinator.state_log import StateRecord
+from coordinator.shards.table import NEVER_MS, AskerT, Effects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from coordinator.groups.api import Claim, Join, OffsetToCommit
-    from coordinator.groups.entry import Moment, OffsetSettings
+    from coordinator.groups.api import Claim, Join
+    from coordinator.groups.entry import OffsetSettings
     from coordinator.groups.turn import GroupSettings
+    from coordinator.shards.table import Moment
+    from coordinator.state_log import StateRecord
 
 
-class GroupTable(Generic[AskerT]):
+class GroupTable(OffsetTable[AskerT]):
     """Whoever asks is told by way of the asker given; every command answers it once, now or in a later one."""
 
     def __init__(self, groups: GroupSettings, offsets: OffsetSettings, counters: GroupCounters | None = None) -> None:
-        self._group_settings = groups
-        self._offset_settings = offsets
-        self._entries: dict[str, Entry[AskerT]] = {}
+        super().__init__(groups, offsets, counters or GroupCounters())
         self._due: list[tuple[int, str]] = []
-        self.counters = counters or GroupCounters()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -77,11 +66,11 @@ class GroupTable(Generic[AskerT]):
         """See `GroupService.join`. A session timeout out of bounds is refused before anybody looks for a group."""
         settings = self._group_settings
         if not settings.session_timeout_min_ms <= join.session_timeout_ms <= settings.session_timeout_max_ms:
-            return _refused(asker, InvalidSessionTimeout(f"session timeout of {join.session_timeout_ms} ms"))
+            return refused(asker, InvalidSessionTimeout(f"session timeout of {join.session_timeout_ms} ms"))
         entry = self._entries.get(group_id)
         if entry is None:
             if join.member_id:
-                return _refused(asker, UnknownMember(join.member_id))
+                return refused(asker, UnknownMember(join.member_id))
             entry = self._create(group_id)
         return self._step(moment, entry, asker, lambda turn, group: group.join(turn, join, asker))
 
@@ -97,7 +86,7 @@ class GroupTable(Generic[AskerT]):
         """See `GroupService.sync`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return _refused(asker, UnknownMember(claim.member_id))
+            return refused(asker, UnknownMember(claim.member_id))
         return self._step(
             moment, entry, asker, lambda turn, group: group.sync(turn, claim, protocol, assignments, asker)
         )
@@ -106,7 +95,7 @@ class GroupTable(Generic[AskerT]):
         """See `GroupService.heartbeat`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return _refused(asker, UnknownMember(claim.member_id))
+            return refused(asker, UnknownMember(claim.member_id))
         answer: GroupError | None = None
         try:
             entry.group.heartbeat(moment.now_ms, claim)
@@ -118,7 +107,7 @@ class GroupTable(Generic[AskerT]):
         """See `GroupService.leave`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return _refused(asker, [UnknownMember(one.member_id) for one in leaving])
+            return refused(asker, [UnknownMember(one.member_id) for one in leaving])
         return self._step(moment, entry, asker, lambda turn, group: turn.answer(asker, group.leave(turn, leaving)))
 
     def _step(
@@ -150,99 +139,13 @@ class GroupTable(Generic[AskerT]):
         self._schedule(entry)
         return Effects(entry, turn.answers, records)
 
-    # Offsets
-
-    def commit(
-        self,
-        moment: Moment,
-        group_id: str,
-        claim: Claim,
-        offsets: Sequence[OffsetToCommit],
-        retention_ms: int,
-        asker: AskerT,
-    ) -> Effects[AskerT]:
-        """See `GroupService.commit`."""
-        entry = self._entries.get(group_id)
-        if entry is None and claim.generation_id >= 0:
-            return _refused(asker, UnknownGroup(group_id))
-        if entry is not None:
-            try:
-                entry.group.check_commit(moment.now_ms, claim)
-            except GroupError as error:
-                return Effects(entry, [(asker, error.with_traceback(None))], [])
-        entry = entry or self._create(group_id)
-        wall_ms = moment.wall_ms
-        expires_ms = NO_EXPIRY_MS
-        if retention_ms != DEFAULT_RETENTION_MS:
-            expires_ms = min(wall_ms + retention_ms, NEVER_MS)  # a record has no room for more
-        outcomes: list[GroupError | None] = []
-        records: list[StateRecord] = []
-        prefixes: dict[str, bytes] = {}
-        for topic, partition, offset, leader_epoch, metadata in offsets:
-            if metadata and self._is_too_long(metadata):
-                outcomes.append(OffsetMetadataTooLarge(f"{len(metadata)} characters"))
-                continue
-            committed = CommittedOffset(offset, leader_epoch, metadata, wall_ms, expires_ms)
-            entry.offsets.put(topic, partition, committed)
-            prefix = prefixes.get(topic) or prefixes.setdefault(topic, offset_key_prefix(group_id, topic))
-            records.append(encode_offset(prefix, partition, committed))
-            outcomes.append(None)
-        self.counters.commits += len(records)
-        return Effects(entry, [(asker, outcomes)], records)
-
-    def _is_too_long(self, metadata: str) -> bool:
-        """Counted as Java counts: in units of UTF-16, of which a character has one or two."""
-        longest = self._offset_settings.metadata_max_length
-        return 2 * len(metadata) > longest and len(metadata.encode("utf-16-le")) > 2 * longest
-
-    def fetch_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], asker: AskerT
-    ) -> Effects[AskerT]:
-        """See `GroupService.fetch_offsets`."""
-        entry = self._entries.get(group_id)
-        offsets = entry.offsets if entry is not None else GroupOffsets()
-        found = [committed for topic, numbers in partitions for committed in offsets.of_topic(topic, numbers)]
-        return Effects(entry, [(asker, found)], [])
-
-    def fetch_all_offsets(self, group_id: str, asker: AskerT) -> Effects[AskerT]:
-        """See `GroupService.fetch_all_offsets`."""
-        entry = self._entries.get(group_id)
-        offsets = entry.offsets if entry is not None else GroupOffsets()
-        found = [FetchedOffset(at.topic, at.partition, committed) for at, committed in offsets.items()]
-        return Effects(entry, [(asker, found)], [])
-
-    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], asker: AskerT) -> Effects[AskerT]:
-        """See `GroupService.delete_offsets`."""
-        entry = self._entries.get(group_id)
-        if entry is None:
-            return _refused(asker, UnknownGroup(group_id))
-        group = entry.group
-        if group.state is not GroupState.EMPTY and group.protocol_type != descriptions.CONSUMER_PROTOCOL:
-            return Effects(entry, [(asker, GroupNotEmpty(group_id))], [])
-        subscribed = descriptions.subscribed_topics(group)
-        outcomes: list[GroupError | None] = []
-        records: list[StateRecord] = []
-        for topic, partition in partitions:
-            if subscribed is None or topic in subscribed:
-                outcomes.append(SubscribedToTopic(topic))
-                continue
-            outcomes.append(None)
-            records += self._remove_offset(entry, topic, partition)
-        return Effects(entry, [(asker, outcomes)], records)
-
-    def _remove_offset(self, entry: Entry[AskerT], topic: str, partition: int) -> list[StateRecord]:
-        if entry.offsets.get(topic, partition) is None:
-            return []
-        entry.offsets.remove(topic, partition)
-        return [tombstone(OffsetKey(entry.group.group_id, topic, partition))]
-
     # Groups as a whole
 
     def describe(self, group_id: str, asker: AskerT) -> Effects[AskerT]:
         """See `GroupService.describe`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return _refused(asker, UnknownGroup(group_id))
+            return refused(asker, UnknownGroup(group_id))
         return Effects(entry, [(asker, descriptions.describe(entry.group))], [])
 
     def listings(self) -> list[GroupListing]:
@@ -253,10 +156,11 @@ class GroupTable(Generic[AskerT]):
         """See `GroupService.delete_group`."""
         entry = self._entries.get(group_id)
         if entry is None:
-            return _refused(asker, UnknownGroup(group_id))
+            return refused(asker, UnknownGroup(group_id))
         if entry.group.state is not GroupState.EMPTY:
             return Effects(entry, [(asker, GroupNotEmpty(group_id))], [])
-        records = [tombstone(OffsetKey(group_id, *at)) for at, _ in entry.offsets.items()]
+        places = [*(at for at, _ in entry.offsets.items()), *self._pending.of_group(group_id)]
+        records = [record for at in dict.fromkeys(places) for record in self._remove_offset(entry, *at)]
         return Effects(entry, [(asker, None)], [*records, *self._forget(entry)])
 
     def _forget(self, entry: Entry[AskerT]) -> list[StateRecord]:
@@ -304,36 +208,13 @@ class GroupTable(Generic[AskerT]):
         entry = self._entries.get(group_id)
         records: list[StateRecord] = []
         if entry is not None:
-            expired = entry.offsets.expired(self._retention(entry.group), moment.wall_ms)
-            for topic, partition in expired:
-                records += self._remove_offset(entry, topic, partition)
-            self.counters.expired_offsets += len(expired)
-            if entry.group.is_deserted and not entry.offsets:
+            retention = retention_of(entry.group, self._offset_settings.retention_ms)
+            expired = entry.offsets.expired(retention, moment.wall_ms)
+            for at in expired:
+                records += () if self._pending.is_pending(group_id, at) else self._remove_offset(entry, *at)
+            self.counters.expired_offsets += len(records)
+            if entry.group.is_deserted and not entry.offsets and not self._pending.has_group(group_id):
                 records += self._forget(entry)
-        return Effects(entry, [], records)
-
-    def _retention(self, group: ClassicGroup[AskerT]) -> Retention:
-        """As ClassicGroup.offsetExpirationCondition."""
-        retention_ms = self._offset_settings.retention_ms
-        if not group.protocol_type:
-            return Retention(retention_ms)
-        if group.state is GroupState.EMPTY:
-            return Retention(retention_ms, group.changed_ms if group.changed_ms >= 0 else None)
-        if group.state is GroupState.STABLE and group.protocol_type == descriptions.CONSUMER_PROTOCOL:
-            return Retention(retention_ms, kept_topics=descriptions.subscribed_topics(group))
-        return Retention(retention_ms, kept_topics=None)
-
-    def forget_topics(self, group_id: str, topics: Collection[str], deleted_ms: int) -> Effects[AskerT]:
-        """They were deleted then: nothing that a group had committed to them means anything any more. What came later
-        is of a new topic of the same name."""
-        entry = self._entries.get(group_id)
-        records: list[StateRecord] = []
-        if entry is not None:
-            for topic in topics:
-                for partition in entry.offsets.partitions_of(topic):
-                    committed = entry.offsets.get(topic, partition)
-                    if committed is not None and committed.committed_ms <= deleted_ms:
-                        records += self._remove_offset(entry, topic, partition)
         return Effects(entry, [], records)
 
     # Replay
@@ -346,16 +227,6 @@ class GroupTable(Generic[AskerT]):
             self._apply_offset(key, value)
         else:
             self._apply_group(key.group_id, value)
-
-    def _apply_offset(self, key: OffsetKey, value: Value | None) -> None:
-        entry = self._entries.get(key.group_id)
-        if value is None:
-            if entry is not None:
-                entry.offsets.remove(key.topic, key.partition)
-            return
-        if not isinstance(value, CommittedOffset):
-            raise UnknownRecord(f"{key} has a value of another kind")
-        (entry or self._create(key.group_id)).offsets.put(key.topic, key.partition, value)
 
     def _apply_group(self, group_id: str, value: Value | None) -> None:
         entry = self._entries.get(group_id)
@@ -370,8 +241,9 @@ class GroupTable(Generic[AskerT]):
     def wake(self, moment: Moment) -> Iterator[Effects[AskerT]]:
         """After the last record: members' time begins, and what is of no group is forgotten."""
         for entry in list(self._entries.values()):
-            if not entry.is_recorded and not entry.offsets:
-                del self._entries[entry.group.group_id]
+            group_id = entry.group.group_id
+            if not entry.is_recorded and not entry.offsets and not self._pending.has_group(group_id):
+                del self._entries[group_id]
                 continue
             yield self._step(moment, entry, None, lambda turn, group: group.wake(turn))
 
@@ -383,14 +255,5 @@ class GroupTable(Generic[AskerT]):
                 offsets = [(at, committed.offset) for at, committed in entry.offsets.items()]
                 yield GroupFigures(group_id, entry.group.state, len(entry.group.members), offsets)
 
-    def _create(self, group_id: str) -> Entry[AskerT]:
-        entry = self._entries[group_id] = Entry(ClassicGroup[AskerT](group_id, self._group_settings))
-        return entry
-
     def _turn(self, moment: Moment) -> Turn[AskerT]:
         return Turn(moment.now_ms, moment.wall_ms, moment.new_id)
-
-
-def _refused(asker: AskerT, answer: GroupError | list[GroupError]) -> Effects[AskerT]:
-    """There is no such group."""
-    return Effects(None, [(asker, answer)], [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic
 
-from coordinator.groups.members import AskerT
+from coordinator.shards.table import AskerT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

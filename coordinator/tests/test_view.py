@@ -81,7 +81,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 
 
 def change(partition: int, next_offset: int, values: Mapping[bytes, bytes | None]) -> PartitionChange:
-    return PartitionChange(partition, Checkpoint(TOPIC_ID, 3, next_offset), values)
+    return PartitionChange(partition, Checkpoint(TOPIC_ID, 3, next_offset, next_offset - 1), values)
 
 
 async def contents(view: StateView, partition: int) -> tuple[int, dict[bytes, bytes | None]] | None:
@@ -96,7 +96,7 @@ async def test_what_was_saved_is_loaded_now_and_after_a_restart(world: World) ->
     await view.save([change(0, 2, {b"b": b"2", b"a": b"1", b"": b""})])
     for _ in range(2):
         assert await view.load(0) == (
-            Checkpoint(TOPIC_ID, 3, 2),
+            Checkpoint(TOPIC_ID, 3, 2, 1),
             [StateRecord(b"", b""), StateRecord(b"a", b"1"), StateRecord(b"b", b"2")],
         )
         await view.close()

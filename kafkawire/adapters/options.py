@@ -7,7 +7,7 @@ from typing import Final
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupOptions
 from coordinator.groups.turn import GroupSettings
-from coordinator.groups.writer import ViewMode
+from coordinator.shards.writer import ViewMode
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.upkeep.retention_keeper import RetentionOptions
 from kafkawire.config.broker_config import Config

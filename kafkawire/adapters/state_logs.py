@@ -1,8 +1,8 @@
 """Internal topics as the control plane sees them: the engine's partitions behind `coordinator.state_log.StateLogs`.
 
-Keys and values go into uncompressed batches without a producer, written with acks=all, and come out of any batch that
-Kafka could have written. Every error of the engine is `StateLogFailed`: whoever keeps state there starts again from the
-log. What the keys and values mean, nothing here knows.
+Keys and values go into uncompressed batches, written with acks=all, and come out of any batch that Kafka could have
+written; those of a producer's transaction count when a marker says so. Every error of the engine is `StateLogFailed`:
+whoever keeps state there starts again from the log. What the keys and values mean, nothing here knows.
 """
 
 from __future__ import annotations
@@ -13,11 +13,21 @@ from typing import Final
 
 import trio
 
-from coordinator.state_log import StateLogFailed, StateRecord, StateSlice
+from coordinator.errors import StaleProducerEpoch, TransactionCoordinatorFenced
+from coordinator.state_log import (
+    StateBatch,
+    StateLogFailed,
+    StateMarker,
+    StateProducer,
+    StateRecord,
+    StateSlice,
+)
 from engine.api import (
     NO_EPOCH,
     Isolation,
+    Marker,
     Origin,
+    Outcome,
     PartitionLog,
     PartitionStore,
     PendingAppend,
@@ -31,6 +41,7 @@ from engine.batches.batch import (
     walk_records,
 )
 from engine.batches.codecs import decompress
+from engine.batches.markers import parse_marker
 from engine.batches.plain_batch import build_plain_batch
 from engine.errors import EngineError, NotLoaded
 
@@ -113,6 +124,10 @@ class EngineStateLog:
         return self._log.high_watermark
 
     @property
+    def stable_offset(self) -> int:
+        return self._log.last_stable_offset
+
+    @property
     def batch_size_max_bytes(self) -> int:
         return self._log.batch_size_max_bytes
 
@@ -122,12 +137,34 @@ class EngineStateLog:
     async def wait_for_room(self) -> None:
         await self._store.wait_for_room()
 
-    def append(self, records: Sequence[StateRecord], now_ms: int) -> _Write:
+    def append(self, records: Sequence[StateRecord], now_ms: int, producer: StateProducer | None = None) -> _Write:
         self._check()
-        batch = memoryview(build_plain_batch(records, now_ms))
+        batch = memoryview(build_plain_batch(records, now_ms, producer))
         with _failures:
             self._last = self._log.append(batch, acks=_ACKS_ALL, origin=Origin.COORDINATOR)
         return _Write(self._last)
+
+    def end_transaction(self, marker: StateMarker) -> _Write:
+        self._check()
+        outcome = Outcome.COMMIT if marker.is_commit else Outcome.ABORT
+        with _failures:
+            self._last = self._log.end_transaction(
+                Marker(marker.producer_id, marker.epoch, marker.coordinator_epoch, outcome)
+            )
+        return _Write(self._last)
+
+    def check(self, transaction: StateProducer | StateMarker) -> None:
+        with _failures:
+            known = self._store.find_producer(self._log.partition, transaction.producer_id)
+        if known is None:
+            return
+        who = f"producer {transaction.producer_id} in {self._log.partition.topic}-{self._log.partition.partition}"
+        if transaction.epoch < known.epoch:
+            raise StaleProducerEpoch(f"{who} is in epoch {known.epoch}, not {transaction.epoch}")
+        if isinstance(transaction, StateMarker) and transaction.coordinator_epoch < known.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"{who} is coordinated in epoch {known.coordinator_epoch}, not {transaction.coordinator_epoch}"
+            )
 
     async def end(self) -> None:
         """Take nothing more. Returns when what was taken is settled, as appends are, in their order."""
@@ -137,19 +174,24 @@ class EngineStateLog:
                 await self._last.wait()
 
     async def read(self, offset: int) -> StateSlice:
-        records: list[StateRecord] = []
+        found: list[StateBatch | StateMarker] = []
         next_offset, leader_epoch, walked = offset, NO_EPOCH, 0
         with _failures:
             for header, body in _batches(await self._read(offset)):
                 next_offset, leader_epoch = header.next_offset, header.leader_epoch
-                for record in () if header.is_control else walk_records(header, decompress(header.codec_id, body)):
+                if header.is_control:
+                    found += _markers(header, body)
+                    continue
+                records: list[StateRecord] = []
+                for record in walk_records(header, decompress(header.codec_id, body)):
                     if record.key is not None and header.base_offset + record.offset_delta >= offset:
                         records.append(StateRecord(record.key, record.value))
                     walked += 1
                     if walked % RECORDS_PER_TURN == 0:
                         await trio.lowlevel.checkpoint()
+                found.append(StateBatch(records, _producer(header)))
         await trio.lowlevel.checkpoint()
-        return StateSlice(records, next_offset, leader_epoch)
+        return StateSlice(found, next_offset, leader_epoch)
 
     async def _read(self, offset: int) -> bytes:
         """Batches as they are stored; the last one may be cut."""
@@ -174,6 +216,18 @@ class EngineStateLog:
     def _check(self) -> None:
         if self._has_ended or self._log.leader_epoch != self.leader_epoch:
             raise StateLogFailed(f"{self._log.partition.topic}-{self._log.partition.partition} has a newer leader")
+
+
+def _producer(header: BatchHeader) -> StateProducer | None:
+    """In whose transaction it was written, if in any."""
+    return StateProducer(header.producer_id, header.producer_epoch) if header.is_transactional else None
+
+
+def _markers(header: BatchHeader, body: bytes) -> Iterator[StateMarker]:
+    marker = parse_marker(header, bytes(HEADER_SIZE_BYTES) + body)
+    if marker is not None:
+        is_commit = marker.outcome is Outcome.COMMIT
+        yield StateMarker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, is_commit)
 
 
 def _batches(data: bytes) -> Iterator[tuple[BatchHeader, bytes]]:

@@ -23,7 +23,7 @@ from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT, response
 from kafkawire.requests.pending_reply import answered
 
 if TYPE_CHECKING:
-    from coordinator.groups.api import Pending
+    from coordinator.api import Pending
     from kafkawire.requests.api import Api
     from kafkawire.requests.context import BrokerInterfaces
     from kafkawire.requests.started import Reply, StartedRequest

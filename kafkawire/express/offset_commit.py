@@ -28,8 +28,7 @@ from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.api import ClusterImage, TopicInfo
-    from coordinator.groups.api import Pending
+    from coordinator.api import ClusterImage, Pending, TopicInfo
     from kafkawire.express.offset_commit_shape import Asked
     from kafkawire.requests.api import Api
     from kafkawire.requests.context import BrokerInterfaces

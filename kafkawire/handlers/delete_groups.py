@@ -20,7 +20,7 @@ from kafkawire.requests.pending_reply import PendingReply, code_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coordinator.groups.api import Pending
+    from coordinator.api import Pending
 
 
 def handle(context: RequestContext, request: DeleteGroupsRequest) -> PendingReply[DeleteGroupsResponse]:

@@ -28,7 +28,8 @@ from kafkawire.requests.repeats import check_repeats
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.groups.api import GroupDescription, Pending
+    from coordinator.api import Pending
+    from coordinator.groups.api import GroupDescription
 
     Asked = tuple[str, Pending[GroupDescription] | None]
 

@@ -20,7 +20,7 @@ from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.pending_reply import PendingReply, answered, code_of
 
 if TYPE_CHECKING:
-    from coordinator.groups.api import Pending
+    from coordinator.api import Pending
 
 
 def handle(context: RequestContext, request: HeartbeatRequest) -> PendingReply[HeartbeatResponse]:

@@ -31,7 +31,8 @@ from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.pending_reply import PendingReply, answered
 
 if TYPE_CHECKING:
-    from coordinator.groups.api import Joined, Pending
+    from coordinator.api import Pending
+    from coordinator.groups.api import Joined
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT: Final = 1
 FIRST_VERSION_WITH_ID_REQUIRED: Final = 4

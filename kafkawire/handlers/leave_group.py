@@ -23,7 +23,7 @@ from kafkawire.requests.pending_reply import PendingReply, answered
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.groups.api import Pending
+    from coordinator.api import Pending
 
 FIRST_VERSION_WITH_MANY_MEMBERS: Final = 3
 

@@ -20,7 +20,8 @@ from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.pending_reply import PendingReply
 
 if TYPE_CHECKING:
-    from coordinator.groups.api import GroupListing, Pending
+    from coordinator.api import Pending
+    from coordinator.groups.api import GroupListing
 
 
 def handle(context: RequestContext, request: ListGroupsRequest) -> PendingReply[ListGroupsResponse]:

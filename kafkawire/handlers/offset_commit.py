@@ -34,8 +34,7 @@ from kafkawire.requests.topic_lookup import find_topic
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from coordinator.api import TopicInfo
-    from coordinator.groups.api import Pending
+    from coordinator.api import Pending, TopicInfo
 
 FIRST_VERSION_WITH_UNKNOWN_GROUP: Final = 9
 FIRST_VERSION_WITH_IDS: Final = 10

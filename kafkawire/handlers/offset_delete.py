@@ -27,7 +27,7 @@ from kafkawire.requests.pending_reply import PendingReply, answered, tell_refusa
 from kafkawire.requests.topic_lookup import find_topic
 
 if TYPE_CHECKING:
-    from coordinator.groups.api import Pending
+    from coordinator.api import Pending
 
 
 def handle(context: RequestContext, request: OffsetDeleteRequest) -> PendingReply[OffsetDeleteResponse]:

@@ -3,7 +3,8 @@
 Behavior:
 - A partition without a committed offset has -1 and no error, whether it, its topic and the group exist or not. Without
   topics the answer is all that the group has committed, of topics that the client may describe.
-- `require_stable` has nothing to wait for: no transaction can be open. What is answered is always durable.
+- With `require_stable` a partition is UNSTABLE_OFFSET_COMMIT while an open transaction has an offset for it. What is
+  answered is always durable.
 - COORDINATOR_NOT_AVAILABLE is told as NOT_COORDINATOR: Java consumers before 3.9 take it for fatal here.
 - It takes the right to describe the group and the topics. After Kafka's KafkaApis.handleOffsetFetchRequest.
 
@@ -37,7 +38,8 @@ from kafkawire.requests.repeats import check_repeats
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coordinator.groups.api import CommittedOffset, FetchedOffset, Pending
+    from coordinator.api import Pending
+    from coordinator.groups.api import CommittedOffset, FetchedOffset
 
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 FIRST_VERSION_WITH_MANY_GROUPS: Final = 8
@@ -63,9 +65,12 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> PendingReply
     """Asks all groups at once."""
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
         check_repeats([group.group_id for group in request.groups])
-        asked = [_ask(context, group.group_id, group.topics) for group in request.groups]
+        asked = [
+            _ask(context, group.group_id, group.topics, require_stable=request.require_stable)
+            for group in request.groups
+        ]
     else:
-        asked = [_ask(context, request.group_id, request.topics)]
+        asked = [_ask(context, request.group_id, request.topics, require_stable=request.require_stable)]
     return PendingReply([one.pending for one in asked if one.pending is not None], partial(_respond, context, asked))
 
 
@@ -87,6 +92,8 @@ def _ask(
     context: RequestContext,
     group_id: str,
     topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+    *,
+    require_stable: bool,
 ) -> _Asked:
     group = OffsetFetchResponseGroup(group_id=group_id, topics=[])
     wanted: list[tuple[str, Sequence[int]]] = []
@@ -106,8 +113,10 @@ def _ask(
         _refuse(context, one, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return one
     if topics is None:
-        return _Asked(group, context.broker.groups.fetch_all_offsets(group_id), all=True)
-    return _Asked(group, context.broker.groups.fetch_offsets(group_id, wanted), to_fill)
+        pending = context.broker.groups.fetch_all_offsets(group_id, require_stable=require_stable)
+        return _Asked(group, pending, all=True)
+    found = context.broker.groups.fetch_offsets(group_id, wanted, require_stable=require_stable)
+    return _Asked(group, found, to_fill)
 
 
 def _find_name(context: RequestContext, name: str, topic_id: bytes) -> str | ErrorCode:
@@ -179,7 +188,7 @@ def _all(context: RequestContext, fetched: Sequence[FetchedOffset]) -> list[Any]
     """A topic that is gone has no id to tell it by."""
     topics = context.broker.cluster.image.topics
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
-    by_name: dict[str, list[tuple[int, CommittedOffset | None]]] = {}
+    by_name: dict[str, list[tuple[int, CommittedOffset | GroupError | None]]] = {}
     for one in fetched:
         by_name.setdefault(one.topic, []).append((one.partition, one.committed))
     told = []

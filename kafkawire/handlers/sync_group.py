@@ -20,7 +20,8 @@ from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.pending_reply import PendingReply, answered
 
 if TYPE_CHECKING:
-    from coordinator.groups.api import Pending, Synced
+    from coordinator.api import Pending
+    from coordinator.groups.api import Synced
 
 FIRST_VERSION_WITH_PROTOCOL: Final = 5
 

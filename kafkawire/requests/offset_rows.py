@@ -10,12 +10,14 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from kafkawire.messages.offset_fetch import OffsetFetchResponse
+from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.wire.plan_encode import EncodedElements
 from kafkawire.wire.primitives import EncodeError, uvarint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from coordinator.errors import GroupError
     from coordinator.groups.api import CommittedOffset
 
 NO_OFFSET: Final = -1
@@ -25,8 +27,8 @@ _with_epoch: Final = Struct(">iqi").pack
 _legacy: Final = Struct(">iq").pack
 
 
-def encode_rows(found: Iterable[tuple[int, CommittedOffset | None]], version: int) -> EncodedElements:
-    """By partition; without a committed offset it is -1. Raises EncodeError."""
+def encode_rows(found: Iterable[tuple[int, CommittedOffset | GroupError | None]], version: int) -> EncodedElements:
+    """By partition; without a committed offset, or with an error instead, it is -1. Raises EncodeError."""
     pack = _with_epoch if version >= FIRST_VERSION_WITH_EPOCH else _without_epoch
     end = _end_flexible if version >= OffsetFetchResponse.FLEXIBLE_FROM else _end_legacy
     no_text = end("")
@@ -36,6 +38,8 @@ def encode_rows(found: Iterable[tuple[int, CommittedOffset | None]], version: in
                 pack(partition, NO_OFFSET, NO_EPOCH) + no_text
                 if one is None
                 else pack(partition, one.offset, one.leader_epoch) + (end(one.metadata) if one.metadata else no_text)
+                if isinstance(one, tuple)
+                else pack(partition, NO_OFFSET, NO_EPOCH) + end("", error_code_of(one))
                 for partition, one in found
             ]
         )
@@ -47,13 +51,12 @@ def _without_epoch(partition: int, offset: int, _epoch: int) -> bytes:
     return _legacy(partition, offset)
 
 
-def _end_legacy(text: str) -> bytes:
-    """And no error."""
+def _end_legacy(text: str, code: int = ErrorCode.NONE) -> bytes:
     encoded = text.encode()
-    return len(encoded).to_bytes(2, "big", signed=True) + encoded + b"\0\0"
+    return len(encoded).to_bytes(2, "big", signed=True) + encoded + code.to_bytes(2, "big")
 
 
-def _end_flexible(text: str) -> bytes:
-    """No error and no tagged fields."""
+def _end_flexible(text: str, code: int = ErrorCode.NONE) -> bytes:
+    """And no tagged fields."""
     encoded = text.encode()
-    return uvarint(len(encoded) + 1) + encoded + b"\0\0\0"
+    return uvarint(len(encoded) + 1) + encoded + code.to_bytes(2, "big") + b"\0"

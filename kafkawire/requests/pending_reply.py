@@ -15,7 +15,7 @@ from coordinator.errors import GroupError
 from kafkawire.requests.errors import ErrorCode, error_code_of
 
 if TYPE_CHECKING:
-    from coordinator.groups.api import Pending
+    from coordinator.api import Pending
     from kafkawire.requests.settleable import Settleable
 
 ResponseT = TypeVar("ResponseT")

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from coordinator.errors import GroupError
+from coordinator.api import Pending
+from coordinator.errors import CoordinatorError, GroupError
 from coordinator.groups.api import (
     DEFAULT_RETENTION_MS,
     Claim,
@@ -19,7 +20,6 @@ from coordinator.groups.api import (
     Join,
     Joined,
     OffsetToCommit,
-    Pending,
     Synced,
     TopicPartition,
 )
@@ -31,6 +31,7 @@ CALLS = (
     "heartbeat",
     "leave",
     "commit",
+    "commit_in_transaction",
     "fetch_all_offsets",
     "fetch_offsets",
     "delete_offsets",
@@ -65,7 +66,7 @@ class Promise(Generic[T]):
 
     def result(self) -> T:
         assert self.is_settled
-        if isinstance(self._outcome, GroupError):
+        if isinstance(self._outcome, CoordinatorError):
             raise self._outcome
         return self._outcome  # type: ignore[return-value]
 
@@ -124,12 +125,20 @@ class FakeGroups:
         return self._ask("commit", group_id, claim, offsets, retention_ms)
 
     def fetch_offsets(
-        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]]
-    ) -> Pending[list[CommittedOffset | None]]:
-        return self._ask("fetch_offsets", group_id, partitions)
+        self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
+    ) -> Pending[list[CommittedOffset | GroupError | None]]:
+        return self._ask("fetch_offsets", group_id, partitions, *[True] * require_stable)
 
-    def fetch_all_offsets(self, group_id: str) -> Pending[list[FetchedOffset]]:
-        return self._ask("fetch_all_offsets", group_id)
+    def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Pending[list[FetchedOffset]]:
+        return self._ask("fetch_all_offsets", group_id, *[True] * require_stable)
+
+    def commit_in_transaction(
+        self, group_id: str, claim: Claim, producer_id: int, epoch: int, offsets: Sequence[OffsetToCommit]
+    ) -> Pending[list[GroupError | None]]:
+        return self._ask("commit_in_transaction", group_id, claim, producer_id, epoch, offsets)
+
+    def partition_of(self, group_id: str) -> int:
+        return 7
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
         return self._ask("delete_offsets", group_id, partitions)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 if TYPE_CHECKING:
-    from coordinator.groups.api import Pending
+    from coordinator.api import Pending
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ import pytest
 from coordinator.errors import CoordinatorError, MemberIdRequired
 from coordinator.groups.api import Claim, Join, Joined, MemberProtocol, Synced
 from coordinator.groups.classic import ClassicGroup
-from coordinator.groups.members import NEVER_MS
 from coordinator.groups.turn import GroupSettings, Turn
+from coordinator.shards.table import NEVER_MS
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 DEFAULTS = {"type": "consumer", "protocols": "range", "session": "10000", "rebalance": "60000", "version": "3"}

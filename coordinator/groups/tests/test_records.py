@@ -71,6 +71,13 @@ def test_older_versions_are_read() -> None:
     assert decode_value(GroupKey("g"), memoryview(old_group)) == GroupRecord("x", 3, None, None, -1, (expected,))
 
 
+@pytest.mark.parametrize("tags", ["00", "01001000000000000000010000000000000002"])
+def test_kafkas_newest_offsets_are_read(tags: str) -> None:
+    """OffsetCommitValue 4 as Kafka's own class writes it, without and with a topic id."""
+    value = bytes.fromhex("0004" + "0000000000000007" + "00000003" + "046dc3a9" + "00000000000003e8" + tags)
+    assert decode_value(OffsetKey("g", "t", 0), memoryview(value)) == CommittedOffset(7, 3, "mé", 1000)
+
+
 @pytest.mark.parametrize("key", ["0009" + "000167", "0001" + "0003", "0001", "", "0002" + "0001ff"])
 def test_strange_keys_are_said_to_be_unknown(key: str) -> None:
     with pytest.raises(UnknownRecord):

@@ -26,15 +26,16 @@ from coordinator.errors import (
 )
 from coordinator.groups.api import Claim, GroupFigures, GroupListing, GroupState, OffsetToCommit, TopicPartition
 from coordinator.groups.entry import OffsetSettings
-from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators, GroupOptions, partition_of
+from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators, GroupOptions
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.turn import GroupSettings
+from coordinator.shards.led import partition_of
 from coordinator.testing import FakeStateLog, FakeViews
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.groups.api import Pending
+    from coordinator.api import Pending
     from coordinator.state_view import PartitionChange, StateView
 
 BROKER = 1
@@ -151,6 +152,7 @@ def commit(world: World, group: str = "g", offset: int = 5) -> Pending[list[Grou
 
 async def offset(world: World, group: str = "g") -> int | None:
     (found,) = await result_of(world.groups.fetch_offsets(group, [("t", [0])]))
+    assert not isinstance(found, GroupError)
     return None if found is None else found.offset
 
 

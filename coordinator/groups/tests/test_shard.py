@@ -15,11 +15,12 @@ from trio.testing import wait_all_tasks_blocked
 from coordinator.errors import CoordinatorLoading, GroupError, NotCoordinator, RebalanceInProgress, UnknownMember
 from coordinator.groups.api import Claim, CommittedOffset, Join, Joined, MemberProtocol, OffsetToCommit
 from coordinator.groups.entry import OffsetSettings
-from coordinator.groups.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld
+from coordinator.groups.service import Table
 from coordinator.groups.table import GroupTable
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.turn import GroupSettings
-from coordinator.groups.writer import RoundWriter, ViewMode
+from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld
+from coordinator.shards.writer import RoundWriter, ViewMode
 from coordinator.state_view import PartitionChange, StateView
 from coordinator.testing import FakeStateLog, FakeViews
 
@@ -43,17 +44,17 @@ class Bench:
         loaded = await (await self.view()).load(7)
         return -1 if loaded is None else loaded[0].next_offset
 
-    async def save(self, shard: Shard) -> None:
+    async def save(self, shard: Shard[Table]) -> None:
         """As the service does now and then."""
         change = shard.take_unsaved()
         assert change is not None
         await (await self.view()).save([change])
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Shard]:
+    async def running(self) -> AsyncIterator[Shard[Table]]:
         view = await self.view()
         writer = RoundWriter(view, self.mode)
-        world = ShardWorld(
+        world: ShardWorld[Table] = ShardWorld(
             logs=self.log,
             view=view,
             writer=writer,
@@ -71,21 +72,21 @@ class Bench:
             nursery.cancel_scope.cancel()
 
 
-def commit(shard: Shard, offset: int, claim: Claim = NOBODY, group: str = "g") -> Asker:
+def commit(shard: Shard[Table], offset: int, claim: Claim = NOBODY, group: str = "g") -> Asker:
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
     return shard.ask(lambda table, moment, asker: table.commit(moment, group, claim, offsets, -1, asker))
 
 
-def fetch(shard: Shard, group: str = "g") -> Asker:
+def fetch(shard: Shard[Table], group: str = "g") -> Asker:
     return shard.ask(lambda table, _, asker: table.fetch_offsets(group, [("t", [0])], asker))
 
 
-def join(shard: Shard, member_id: str = "") -> Asker:
+def join(shard: Shard[Table], member_id: str = "") -> Asker:
     asked = Join(member_id, None, "c", "/h", "consumer", (MemberProtocol("range", b"\0\0\0\0\0\0"),), 10_000, 60_000)
     return shard.ask(lambda table, moment, asker: table.join(moment, "g", asked, asker))
 
 
-def sync(shard: Shard, joined: Joined) -> Asker:
+def sync(shard: Shard[Table], joined: Joined) -> Asker:
     claim = Claim(joined.member_id, None, joined.generation_id)
     told = {joined.member_id: b"all"}
     return shard.ask(lambda table, moment, asker: table.sync(moment, "g", claim, (None, None), told, asker))
@@ -105,7 +106,7 @@ def error_of(asker: Asker) -> type[GroupError]:
     return caught.type
 
 
-async def settled_member(shard: Shard) -> Joined:
+async def settled_member(shard: Shard[Table]) -> Joined:
     joining = join(shard)
     await wait_all_tasks_blocked()
     joined = joining.result()
@@ -371,7 +372,7 @@ async def test_a_view_that_is_not_of_this_log_is_discarded(change: str) -> None:
         "another topic": checkpoint._replace(topic_id=bytes(16)),
         "another epoch": checkpoint._replace(leader_epoch=5),
         "a shorter log": checkpoint._replace(next_offset=3),
-        "records deleted": checkpoint._replace(next_offset=-1),
+        "records deleted": checkpoint._replace(replay_offset=-1),
     }[change]
     await view.save([PartitionChange(7, wrong, {one.key: b"wrong" for one in records})])
     async with bench.running() as shard:

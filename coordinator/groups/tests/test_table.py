@@ -32,9 +32,10 @@ from coordinator.groups.api import (
     Synced,
     TopicPartition,
 )
-from coordinator.groups.entry import Effects, Moment, OffsetSettings
+from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.table import GroupTable
 from coordinator.groups.turn import GroupSettings
+from coordinator.shards.table import Effects, Moment
 from coordinator.state_log import StateRecord
 
 NOBODY = Claim("")

@@ -22,10 +22,10 @@ from coordinator.groups.api import (
     Synced,
     TopicPartition,
 )
-from coordinator.groups.entry import Effects, Moment, OffsetSettings
-from coordinator.groups.members import NEVER_MS
+from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.table import GroupTable
 from coordinator.groups.turn import GroupSettings
+from coordinator.shards.table import NEVER_MS, Effects, Moment
 from coordinator.state_log import StateRecord
 
 GROUPS = st.sampled_from(["g", "h"])

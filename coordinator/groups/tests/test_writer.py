@@ -16,10 +16,11 @@ from trio.testing import wait_all_tasks_blocked
 from coordinator.errors import CoordinatorLoading, GroupError, NotCoordinator
 from coordinator.groups.api import Claim, CommittedOffset, OffsetToCommit
 from coordinator.groups.entry import OffsetSettings
-from coordinator.groups.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld
+from coordinator.groups.service import Table
 from coordinator.groups.table import GroupTable
 from coordinator.groups.turn import GroupSettings
-from coordinator.groups.writer import RoundWriter, ViewMode
+from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld
+from coordinator.shards.writer import RoundWriter, ViewMode
 from coordinator.testing import FakeStateLog, FakeViews
 
 
@@ -46,11 +47,13 @@ class Steps(trio.abc.Instrument):
 
 
 @asynccontextmanager
-async def running(count: int, mode: ViewMode = ViewMode.CACHED) -> AsyncIterator[tuple[list[Shard], Logs, FakeViews]]:
+async def running(
+    count: int, mode: ViewMode = ViewMode.CACHED
+) -> AsyncIterator[tuple[list[Shard[Table]], Logs, FakeViews]]:
     logs, views, ids = Logs(RoomyLog() for _ in range(count)), FakeViews(), itertools.count()
     view = await views.open(Path("view"))
     writer = RoundWriter(view, mode)
-    world = ShardWorld(
+    world: ShardWorld[Table] = ShardWorld(
         logs=logs,
         view=view,
         writer=writer,
@@ -71,12 +74,12 @@ async def running(count: int, mode: ViewMode = ViewMode.CACHED) -> AsyncIterator
         nursery.cancel_scope.cancel()
 
 
-def commit(shard: Shard, offset: int, group: str = "g") -> Asker:
+def commit(shard: Shard[Table], offset: int, group: str = "g") -> Asker:
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
     return shard.ask(lambda table, moment, asker: table.commit(moment, group, Claim(""), offsets, -1, asker))
 
 
-def fetch(shard: Shard, group: str = "g") -> Asker:
+def fetch(shard: Shard[Table], group: str = "g") -> Asker:
     return shard.ask(lambda table, _, asker: table.fetch_offsets(group, [("t", [0])], asker))
 
 

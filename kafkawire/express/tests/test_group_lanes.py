@@ -103,7 +103,7 @@ class Side:
 
     def _groups(self) -> Iterator[tuple[str, object]]:
         groups: Any = self.groups
-        for shard in groups._shards.values():
+        for shard in groups._shards:
             for group_id, entry in shard.table._entries.items():
                 group = entry.group
                 members = [(one.member_id, one.deadline_ms, one.protocols) for one in group.members]

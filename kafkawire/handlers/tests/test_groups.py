@@ -53,6 +53,7 @@ CODES: list[tuple[GroupError, int]] = [
     (errors.GroupIsFull(), 81),
     (errors.FencedInstance(), 82),
     (errors.SubscribedToTopic(), 86),
+    (errors.UnstableOffset(), 88),
 ]
 # The member id in a refused JoinGroup is the request's, but for these.
 MEMBER_IDS = {79: "given", 81: "", 14: "", 15: "", 16: ""}

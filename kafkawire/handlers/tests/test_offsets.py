@@ -180,17 +180,32 @@ def fetched(reply: Any, version: int) -> tuple[int, list[tuple[Any, list[tuple[i
 COMMITTED = CommittedOffset(7, 2, "x", NOW_MS)
 
 
+def stable(version: int) -> list[bool]:
+    """What `fetch_request` asks for besides."""
+    return [True] if version >= 8 else []
+
+
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 async def test_committed_offsets(version: int) -> None:
     async with open_handlers() as broker:
         topic_id = await broker.create("t", 3)
         broker.groups.answers["fetch_offsets"] = [None, COMMITTED]
         reply = await broker.ask(fetch_request(broker, version, ("t", (5, 0))), version)
-        assert broker.groups.calls == [("fetch_offsets", "g", [("t", [5, 0])])]
+        assert broker.groups.calls == [("fetch_offsets", "g", [("t", [5, 0])], *stable(version))]
     epoch = 2 if version >= 5 else -1
     name = topic_id if version >= 10 else "t"
     assert fetched(reply, version) == (0, [(name, [(5, -1, -1, "", 0), (0, 7, epoch, "x", 0)])])
     assert reply.throttle_time_ms == 0
+
+
+@pytest.mark.parametrize("version", [version for version in FETCH_VERSIONS if version >= 7])
+async def test_an_offset_that_is_not_stable_is_told_by_itself(version: int) -> None:
+    async with open_handlers() as broker:
+        topic_id = await broker.create("t", 3)
+        broker.groups.answers["fetch_offsets"] = [errors.UnstableOffset("t-0"), COMMITTED]
+        reply = await broker.ask(fetch_request(broker, version, ("t", (0, 1))), version)
+    name = topic_id if version >= 10 else "t"
+    assert fetched(reply, version) == (0, [(name, [(0, -1, -1, "", 88), (1, 7, 2, "x", 0)])])
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -199,7 +214,7 @@ async def test_offsets_of_a_topic_that_there_is_not(version: int) -> None:
         known = version < 10
         broker.groups.answers["fetch_offsets"] = [COMMITTED] if known else []
         reply = await broker.ask(fetch_request(broker, version, ("gone", (0,))), version)
-        assert broker.groups.calls == [("fetch_offsets", "g", [("gone", [0])] if known else [])]
+        assert broker.groups.calls == [("fetch_offsets", "g", [("gone", [0])] if known else [], *stable(version))]
     (row,) = fetched(reply, version)[1][0][1]
     assert (row[1], row[4]) == ((7, 0) if known else (-1, 100))
 
@@ -211,7 +226,7 @@ async def test_all_offsets_of_a_group(version: int) -> None:
         topic_id = await broker.create("t", 2)
         broker.groups.answers["fetch_all_offsets"] = found
         reply = await broker.ask(fetch_request(broker, version, everything=True), version)
-        assert broker.groups.calls == [("fetch_all_offsets", "g")]
+        assert broker.groups.calls == [("fetch_all_offsets", "g", *stable(version))]
     code, topics = fetched(reply, version)
     shown = [(name, [row[:2] for row in rows]) for name, rows in topics]
     if version >= 10:

@@ -11,10 +11,11 @@ import pytest
 
 from coordinator.errors import GroupError, UnknownMember
 from coordinator.groups.api import Claim, OffsetToCommit
-from coordinator.groups.entry import Effects, Moment, OffsetSettings
-from coordinator.groups.pending import Answer, after_all, settled
+from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.table import GroupTable
 from coordinator.groups.turn import GroupSettings
+from coordinator.shards.pending import Answer, after_all, settled
+from coordinator.shards.table import Effects, Moment
 
 NOW = Moment(0, 0, lambda: "id")
 STRANGER = Claim("stranger", None, 7)

@@ -1,4 +1,4 @@
-"""What the groups of all partitions of `__consumer_offsets` decide, on its way to their logs: one task for all of them.
+"""What the tables of all partitions of an internal topic decide, on its way to their logs: one task for all of them.
 
 A shard gathers records in a *round* while its last one is on its way. The writer has the rounds of all shards that have
 one ready appended in one go, so that the engine makes them durable together, and is woken once for all that became
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from coordinator.state_log import StateBatch, StateMarker
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from coordinator.groups.pending import Answer
-    from coordinator.state_log import PendingWrite, StateLog, StateRecord
+    from coordinator.state_log import PendingWrite, StateLog, StateProducer, StateRecord
     from coordinator.state_view import PartitionChange, StateView
 
 
@@ -27,37 +28,82 @@ class ViewMode(Enum):
     DIRECT = "direct"
 
 
-class Round:
-    """Records that are written together, and who is told what when they are durable."""
+class Waiting(Protocol):
+    """Whoever is told something when a round is durable, or an error when it is not known whether it is."""
 
-    __slots__ = ("_held", "is_durable", "pending", "records")
+    def settle(self, outcome: object) -> None: ...
+
+
+class Round:
+    """What is written together, and who is told what when that is durable.
+
+    `changes` are the records that count from then on: those that were written outside of any transaction, and those of
+    transactions that are committed here.
+    """
+
+    __slots__ = ("_epochs", "_held", "_plain", "batches", "changes", "is_durable", "pending")
 
     def __init__(self) -> None:
-        self.records: list[StateRecord] = []
+        self.batches: list[StateBatch | StateMarker] = []
+        self.changes: list[StateRecord] = []
         self.pending: list[PendingWrite] = []
-        self._held: list[tuple[Answer[object], object]] = []
+        self._plain: list[StateRecord] | None = None  # of the last batch, as long as it takes more
+        self._epochs: dict[int, int] = {}  # by the producers whose transactions go on, or end, here
+        self._held: list[tuple[Waiting, object]] = []
         self.is_durable = False
 
     @property
-    def held(self) -> Iterator[Answer[object]]:
+    def held(self) -> Iterator[Waiting]:
         """Who waits for it."""
         return (asker for asker, _ in self._held)
 
-    def hold(self, asker: Answer[object], outcome: object) -> None:
+    @property
+    def offset_count(self) -> int:
+        """How many offsets of the log it takes."""
+        return sum(len(one.records) if isinstance(one, StateBatch) else 1 for one in self.batches)
+
+    def add(self, records: Sequence[StateRecord], transaction: StateProducer | StateMarker | None) -> None:
+        """Effects of a command, behind those of the commands before."""
+        if transaction is None:
+            if self._plain is None:
+                self._plain = []
+                self.batches.append(StateBatch(self._plain))
+            self._plain += records
+            self.changes += records
+            return
+        self._plain = None
+        self._epochs[transaction.producer_id] = transaction.epoch
+        if isinstance(transaction, StateMarker):
+            self.batches.append(transaction)
+            self.changes += records
+        else:
+            self.batches.append(StateBatch(records, transaction))
+
+    def epoch_of(self, producer_id: int) -> int:
+        """The newest one whose transaction goes on, or ends, here, or -1."""
+        return self._epochs.get(producer_id, -1)
+
+    def hold(self, asker: Waiting, outcome: object) -> None:
         self._held.append((asker, outcome))
 
     def release(self) -> None:
-        """Groups keep the round that they were last written in: nothing of it stays but that it is durable."""
+        """Tables keep the round that an entry was last written in: nothing of it stays but that it is durable."""
         self.is_durable = True
-        held, self._held, self.records, self.pending = self._held, [], [], []
+        held, self._held, self.batches, self.changes, self.pending, self._plain = self._held, [], [], [], [], None
         for asker, outcome in held:
             asker.settle(outcome)
 
     async def append_to(self, log: StateLog, now_ms: Callable[[], int]) -> None:
         """In as few batches as the log takes. Raises StateLogFailed."""
-        for batch in _batches(self.records, log):
-            await log.wait_for_room()
-            self.pending.append(log.append(batch, now_ms()))
+        self._plain = None
+        for one in self.batches:
+            if isinstance(one, StateMarker):
+                await log.wait_for_room()
+                self.pending.append(log.end_transaction(one))
+                continue
+            for records in _parts(one.records, log):
+                await log.wait_for_room()
+                self.pending.append(log.append(records, now_ms(), one.producer))
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         """With the last of its batches: they settle in their order."""
@@ -146,11 +192,12 @@ class RoundWriter:
 def _try(shard: Writable, step: Callable[[Round], None], written: Round) -> None:
     try:
         step(written)
-    except Exception as error:  # a bug that one group meets must not stop the others
+    except Exception as error:  # a bug that one entry meets must not stop the others
         shard.fail(error)
 
 
-def _batches(records: Sequence[StateRecord], log: StateLog) -> Iterator[Sequence[StateRecord]]:
+def _parts(records: Sequence[StateRecord], log: StateLog) -> Iterator[Sequence[StateRecord]]:
+    """As many at once as fit into a batch."""
     if len(records) == 1:
         yield records
         return

@@ -1,65 +1,72 @@
-"""One partition of `__consumer_offsets` at work: what its groups decide is written, and told when it is durable.
+"""One partition of an internal topic at work: what its table decides is written, and told when it is durable.
 
 Commands run when they come and change the table at once. Their records gather in a *round* (`writer`); while one is on
 its way to the disk the next one fills, and each becomes one batch. An answer is held back until the round is durable in
-which its group was last written, whether or not the command itself wrote anything (RULES C1). When the log fails, the
-table is dropped, everybody is sent away, and the partition is read anew: what of it was durable decides.
+which its entry was last written, whether or not the command itself wrote anything (RULES C1). When the log fails, the
+table is dropped, everybody is sent away, and the partition is read anew: what of it was durable decides. What is
+written in a producer's transaction counts when its marker is written; the view never has anything of an open one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import structlog
 import trio
 
-from coordinator.errors import CoordinatorLoading, NotCoordinator
-from coordinator.groups.entry import Moment
-from coordinator.groups.members import NEVER_MS
-from coordinator.groups.pending import Answer
-from coordinator.groups.table import GroupTable
-from coordinator.groups.writer import Round
+from coordinator.errors import CoordinatorError, CoordinatorLoading, NotCoordinator, StaleProducerEpoch
 from coordinator.record_fields import UnknownRecord
-from coordinator.state_log import StateLogFailed
+from coordinator.shards.pending import Answer
+from coordinator.shards.table import NEVER_MS, Moment, StateTable
+from coordinator.shards.writer import Round
+from coordinator.state_log import StateLogFailed, StateMarker
 from coordinator.state_view import Checkpoint, PartitionChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
-    from coordinator.groups.entry import Effects
-    from coordinator.groups.writer import RoundWriter
-    from coordinator.state_log import StateLog, StateLogs, StateRecord
+    from coordinator.shards.table import Effects
+    from coordinator.shards.writer import RoundWriter, Waiting
+    from coordinator.state_log import StateBatch, StateLog, StateLogs, StateProducer, StateRecord
     from coordinator.state_view import StateView
 
 log = structlog.get_logger(__name__)
 
 RELOAD_PAUSE_S: Final = 1.0
-APPLIED_PER_TURN: Final = 1_000  # records of the view, groups to sweep, before others get their turn
+APPLIED_PER_TURN: Final = 1_000  # records of the view, entries to look at, before others get their turn
 NO_EPOCH: Final = -1
 
 Asker = Answer[object]
-Table = GroupTable[Asker]
+TableT = TypeVar("TableT", bound=StateTable[Asker])
+
+
+def ignore(shard: Shard[Any], letter: object) -> None:
+    """For tables without an outbox."""
+    raise AssertionError(f"{shard.partition}: nobody takes {letter}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardWorld:
+class ShardWorld(Generic[TableT]):
     """What all shards share."""
 
     logs: StateLogs
     view: StateView
     writer: RoundWriter
     on_unsaved: Callable[[], None]  # there is something for the view
-    new_table: Callable[[], Table]
+    new_table: Callable[[], TableT]
     wall_ms: Callable[[], int]
     new_id: Callable[[], str]
+    send: Callable[[Shard[TableT], object], None] = ignore  # what was in an outbox is durable
 
 
-class Shard:
+class Shard(Generic[TableT]):
     """Runs for as long as this broker leads the partition in one epoch; cancel `run` to resign."""
 
-    def __init__(self, topic_id: bytes, topic: str, partition: int, leader_epoch: int, world: ShardWorld) -> None:
+    def __init__(
+        self, topic_id: bytes, topic: str, partition: int, leader_epoch: int, world: ShardWorld[TableT]
+    ) -> None:
         self.topic_id = topic_id
         self.partition = partition
         self.leader_epoch = leader_epoch
@@ -73,16 +80,16 @@ class Shard:
         self._in_flight: Round | None = None
         self._woken = trio.Event()
         self._sleeps_until_ms = NEVER_MS
-        self._checkpoint = Checkpoint(topic_id, NO_EPOCH, 0)
+        self._checkpoint = Checkpoint(topic_id, NO_EPOCH, 0, 0)
         self._unsaved: dict[bytes, bytes | None] = {}
         self._is_stopping = False
 
     @property
-    def table(self) -> Table:
+    def table(self) -> TableT:
         """To be looked at."""
         return self._table
 
-    def ask(self, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Asker:
+    def ask(self, command: Callable[[TableT, Moment, Asker], Effects[Asker]]) -> Asker:
         """Runs a command of the table."""
         asker: Asker = Answer()  # not by the alias: that would cost five times as much
         if self._is_stopping:
@@ -92,6 +99,26 @@ class Shard:
         else:
             self._perform(command(self._table, self._moment(), asker))
         return asker
+
+    def ask_about(
+        self, transaction: StateProducer | StateMarker, command: Callable[[TableT, Moment, Asker], Effects[Asker]]
+    ) -> Asker:
+        """As `ask`, of what is written in a transaction, or ends it: refused where the log would refuse it."""
+        if self._log is not None and self.is_loaded:
+            try:
+                self._check(self._log, transaction)
+            except CoordinatorError as error:
+                asker: Asker = Answer()
+                asker.settle(error.with_traceback(None))
+                return asker
+        return self.ask(command)
+
+    def _check(self, state_log: StateLog, transaction: StateProducer | StateMarker) -> None:
+        """By what is appended, and what is about to be."""
+        state_log.check(transaction)
+        for each in (self._in_flight, self._filling):
+            if each is not None and transaction.epoch < each.epoch_of(transaction.producer_id):
+                raise StaleProducerEpoch(f"producer {transaction.producer_id} has a newer epoch")
 
     def when_durable(self) -> Asker:
         """Settled when everything that was decided by now is durable."""
@@ -108,9 +135,9 @@ class Shard:
                     await self._load()
                     await self._serve()
                 except StateLogFailed as error:
-                    log.warning("groups are dropped", topic=self._topic, partition=self.partition, reason=str(error))
-                except Exception:  # a bug that one group meets must not stop the broker
-                    log.exception("groups are dropped", topic=self._topic, partition=self.partition)
+                    log.warning("state is dropped", topic=self._topic, partition=self.partition, reason=str(error))
+                except Exception:  # a bug that one entry meets must not stop the broker
+                    log.exception("state is dropped", topic=self._topic, partition=self.partition)
                 self._drop()
                 await trio.sleep(RELOAD_PAUSE_S)
         finally:
@@ -129,10 +156,11 @@ class Shard:
         offset = await self._load_view(state_log)
         while offset < state_log.end_offset:
             read = await state_log.read(offset)
-            self._apply(read.records)
-            self._note(read.records)
+            for batch in read.batches:
+                self._note(self._apply_batch(batch))
             offset = read.next_offset
-            self._checkpoint = Checkpoint(self.topic_id, read.leader_epoch, offset)
+            replay_offset = min(offset, state_log.stable_offset)
+            self._checkpoint = Checkpoint(self.topic_id, read.leader_epoch, offset, replay_offset)
         self._log = state_log
         self.is_loaded = True
         for effects in self._table.wake(self._moment()):
@@ -148,22 +176,34 @@ class Shard:
                     self._apply(records[first : first + APPLIED_PER_TURN])
                     await trio.lowlevel.checkpoint()
                 self._checkpoint = checkpoint
-                return checkpoint.next_offset
+                return checkpoint.replay_offset
             await self._world.view.discard(self.partition)
-        self._checkpoint = Checkpoint(self.topic_id, NO_EPOCH, state_log.start_offset)
-        return state_log.start_offset
+        start_offset = state_log.start_offset
+        self._checkpoint = Checkpoint(self.topic_id, NO_EPOCH, start_offset, start_offset)
+        return start_offset
 
     def _is_of(self, checkpoint: Checkpoint, state_log: StateLog) -> bool:
         return (
             checkpoint.topic_id == self.topic_id
-            and checkpoint.next_offset >= state_log.start_offset
+            and checkpoint.replay_offset >= state_log.start_offset
             and state_log.holds(checkpoint.leader_epoch, checkpoint.next_offset)
         )
 
-    def _apply(self, records: Sequence[StateRecord]) -> None:
+    def _apply_batch(self, batch: StateBatch | StateMarker) -> Sequence[StateRecord]:
+        """Returns what counts from now on."""
+        if isinstance(batch, StateMarker):
+            return self._table.apply_marker(batch)
+        if batch.producer is None:
+            self._apply(batch.records)
+            return batch.records
+        self._apply(batch.records, partial(self._table.apply_in_transaction, batch.producer))
+        return ()
+
+    def _apply(self, records: Sequence[StateRecord], apply: Callable[[StateRecord], None] | None = None) -> None:
+        apply = apply or self._table.apply
         for record in records:
             try:
-                self._table.apply(record)
+                apply(record)
             except UnknownRecord as error:
                 log.warning("record left out", topic=self._topic, partition=self.partition, reason=str(error))
 
@@ -184,7 +224,7 @@ class Shard:
     # Writing: what the writer calls, see `writer.Writable`
 
     async def write(self) -> None:
-        if self._log is None or self._in_flight is not None or not self._filling.records:
+        if self._log is None or self._in_flight is not None or not self._filling.batches:
             return
         written = self._in_flight = self._filling
         self._filling = Round()
@@ -200,17 +240,18 @@ class Shard:
         if written is not self._in_flight or self._log is None:
             return
         end_offset = [one.result() for one in written.pending][-1]
-        if end_offset - self._checkpoint.next_offset != len(written.records):
+        if end_offset - self._checkpoint.next_offset != written.offset_count:
             written.release()
             raise StateLogFailed("somebody else writes to it")  # as an administrator's tool may
-        self._checkpoint = Checkpoint(self.topic_id, self._log.leader_epoch, end_offset)  # with all of its records
-        self._note(written.records)
+        replay_offset = min(end_offset, self._log.stable_offset)
+        self._checkpoint = Checkpoint(self.topic_id, self._log.leader_epoch, end_offset, replay_offset)
+        self._note(written.changes)  # with all of its records
 
     def release(self, written: Round) -> None:
         if written is self._in_flight:
             self._in_flight = None
             written.release()
-            if self._filling.records:
+            if self._filling.batches:
                 self._world.writer.ready(self)
 
     def fail(self, error: Exception) -> None:
@@ -229,33 +270,41 @@ class Shard:
         return PartitionChange(self.partition, self._checkpoint, values)
 
     def _perform(self, effects: Effects[Asker]) -> None:
-        entry, answers, records = effects
-        self._filling.records += records
+        entry, answers, records, transaction, entries, outbox = effects
+        is_written = bool(records) or transaction is not None
+        if is_written:
+            self._filling.add(records, transaction)
         newest = self._newest_round()
         # A new one has no mark: what was under its id may not be gone yet.
-        if entry is not None and (records or entry.mark is None):
+        if entry is not None and (is_written or entry.mark is None):
             entry.mark = newest
+        for each in entries:
+            each.mark = newest
         mark = newest if entry is None else entry.mark
         for asker, outcome in answers:
             self._hold(mark, asker, outcome)
-        if records and self._in_flight is None:
+        for letter in outbox:
+            self._hold(mark, _Outgoing(partial(self._world.send, self)), letter)
+        if is_written and self._in_flight is None:
             self._world.writer.ready(self)
         if self._table.next_due_ms() < self._sleeps_until_ms:
             self._woken.set()
 
-    def _hold(self, mark: object, asker: Asker, outcome: object) -> None:
+    def _hold(self, mark: object, asker: Waiting, outcome: object) -> None:
         if isinstance(mark, Round) and not mark.is_durable:
             mark.hold(asker, outcome)
         else:
             asker.settle(outcome)
 
     def _newest_round(self) -> Round | None:
-        return self._filling if self._filling.records else self._in_flight
+        return self._filling if self._filling.batches else self._in_flight
 
     def _drop(self) -> None:
         """Nothing is known any more. Whoever waits asks again, here or elsewhere."""
         self.is_loaded, self._log = False, None
-        held = [asker for each in (self._in_flight, self._filling) if each is not None for asker in each.held]
+        held: list[Waiting] = []
+        for each in (self._in_flight, self._filling):
+            held += () if each is None else each.held
         held += self._table.waiting()
         self._table = self._world.new_table()
         self._filling, self._in_flight = Round(), None
@@ -265,22 +314,31 @@ class Shard:
 
     # Now and then
 
-    async def sweep(self) -> None:
-        """Lets go of what has expired."""
-        await self._for_each_group(lambda table, group_id: table.sweep(self._moment(), group_id))
-
-    async def forget_topics(self, topics: Collection[str], deleted_ms: int) -> None:
-        """They were deleted then."""
-        await self._for_each_group(lambda table, group_id: table.forget_topics(group_id, topics, deleted_ms))
-
-    async def _for_each_group(self, command: Callable[[Table, str], Effects[Asker]]) -> None:
+    async def ask_each(
+        self, names: Callable[[TableT], Sequence[str]], command: Callable[[TableT, Moment, str], Effects[Asker]]
+    ) -> None:
+        """Runs a command for each entry that the table has now; not at once, if they are many."""
         table = self._table
-        for number, group_id in enumerate(table.group_ids()):
+        for number, name in enumerate(names(table)):
             if number % APPLIED_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
             if table is not self._table or not self.is_loaded:
                 return
-            self._perform(command(table, group_id))
+            self._perform(command(table, self._moment(), name))
 
     def _moment(self) -> Moment:
         return Moment(round(trio.current_time() * 1000), self._world.wall_ms(), self._world.new_id)
+
+
+class _Outgoing:
+    """Leaves when it is durable; what is dropped does not."""
+
+    __slots__ = ("_send",)
+
+    def __init__(self, send: Callable[[object], None]) -> None:
+        self._send = send
+
+    def settle(self, outcome: object) -> None:
+        """See `writer.Waiting`."""
+        if not isinstance(outcome, CoordinatorError):
+            self._send(outcome)

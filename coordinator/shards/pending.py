@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from coordinator.errors import GroupError
+from coordinator.errors import CoordinatorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ _OPEN = object()
 
 
 class Answer(Generic[T]):
-    """A `coordinator.groups.api.Pending`; settled once, with a GroupError for a refusal."""
+    """A `coordinator.api.Pending`; settled once, with a CoordinatorError for a refusal."""
 
     __slots__ = ("_callback", "outcome")
 
@@ -29,7 +29,7 @@ class Answer(Generic[T]):
         return self.outcome is not _OPEN
 
     def settle(self, outcome: object) -> None:
-        """A second time has no effect: the group may be gone while the answer is held back."""
+        """A second time has no effect: what was asked may be gone while the answer is held back."""
         if self.outcome is not _OPEN:
             return
         self.outcome = outcome
@@ -44,7 +44,7 @@ class Answer(Generic[T]):
     def result(self) -> T:
         """See `Pending`. Raised is a copy: what is kept here would keep, by its traceback, all who ask, in a cycle."""
         assert self.outcome is not _OPEN
-        if isinstance(self.outcome, GroupError):
+        if isinstance(self.outcome, CoordinatorError):
             raise copy(self.outcome)
         return self.outcome  # type: ignore[return-value]  # the table answers each command with its kind
 
@@ -66,7 +66,7 @@ def after_all(answers: Sequence[Answer[object]], outcome: object) -> Answer[obje
         nonlocal count
         count -= 1
         if count <= 0:
-            joint.settle(next((one.outcome for one in answers if isinstance(one.outcome, GroupError)), outcome))
+            joint.settle(next((one.outcome for one in answers if isinstance(one.outcome, CoordinatorError)), outcome))
 
     for answer in left:
         answer.call_when_settled(one_settled)

@@ -1,0 +1,240 @@
+"""What the groups of one partition of `__consumer_offsets` have committed, in transactions and outside of them. Pure.
+
+The half of `GroupTable` that knows of offsets; after Kafka's OffsetMetadataManager.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from coordinator.errors import (
+    CoordinatorNotAvailable,
+    GroupError,
+    GroupNotEmpty,
+    IllegalGeneration,
+    SubscribedToTopic,
+    UnknownGroup,
+    UnstableOffset,
+)
+from coordinator.groups import descriptions
+from coordinator.groups.api import (
+    DEFAULT_RETENTION_MS,
+    NO_EXPIRY_MS,
+    CommittedOffset,
+    FetchedOffset,
+    GroupCounters,
+    GroupState,
+    TopicPartition,
+)
+from coordinator.groups.classic import ClassicGroup
+from coordinator.groups.commits import commits_of
+from coordinator.groups.entry import Entry, tombstone
+from coordinator.groups.offsets import GroupOffsets
+from coordinator.groups.pending_offsets import PendingOffset, PendingOffsets
+from coordinator.groups.records import OffsetKey, Value, decode_key, decode_value
+from coordinator.record_fields import UnknownRecord
+from coordinator.shards.table import NEVER_MS, AskerT, Effects
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from coordinator.groups.api import Claim, OffsetToCommit
+    from coordinator.groups.entry import OffsetSettings
+    from coordinator.groups.turn import GroupSettings
+    from coordinator.shards.table import Moment
+    from coordinator.state_log import StateMarker, StateProducer, StateRecord
+
+CommittedT = TypeVar("CommittedT")
+
+
+class OffsetTable(Generic[AskerT]):
+    """See `GroupTable`."""
+
+    def __init__(self, groups: GroupSettings, offsets: OffsetSettings, counters: GroupCounters) -> None:
+        self._group_settings = groups
+        self._offset_settings = offsets
+        self._entries: dict[str, Entry[AskerT]] = {}
+        self._pending = PendingOffsets()
+        self.counters = counters
+
+    def commit(
+        self,
+        moment: Moment,
+        group_id: str,
+        claim: Claim,
+        offsets: Sequence[OffsetToCommit],
+        retention_ms: int,
+        asker: AskerT,
+    ) -> Effects[AskerT]:
+        """See `GroupService.commit`."""
+        entry = self._entries.get(group_id)
+        if entry is None and claim.generation_id >= 0:
+            return refused(asker, UnknownGroup(group_id))
+        if entry is not None:
+            try:
+                entry.group.check_commit(moment.now_ms, claim)
+            except GroupError as error:
+                return Effects(entry, [(asker, error.with_traceback(None))], [])
+        entry = entry or self._create(group_id)
+        wall_ms = moment.wall_ms
+        expires_ms = NO_EXPIRY_MS
+        if retention_ms != DEFAULT_RETENTION_MS:
+            expires_ms = min(wall_ms + retention_ms, NEVER_MS)  # a record has no room for more
+        longest = self._offset_settings.metadata_max_length
+        outcomes, taken, records = commits_of(group_id, offsets, longest, wall_ms, expires_ms)
+        for topic, partition, committed in taken:
+            entry.offsets.put(topic, partition, committed)
+            if self._pending:
+                self._pending.overrule(group_id, TopicPartition(topic, partition))
+        self.counters.commits += len(records)
+        return Effects(entry, [(asker, outcomes)], records)
+
+    def commit_in_transaction(
+        self,
+        moment: Moment,
+        group_id: str,
+        claim: Claim,
+        producer: StateProducer,
+        offsets: Sequence[OffsetToCommit],
+        asker: AskerT,
+    ) -> Effects[AskerT]:
+        """See `GroupService.commit_in_transaction`."""
+        entry = self._entries.get(group_id)
+        if entry is None and claim.generation_id >= 0:
+            return refused(asker, IllegalGeneration(group_id))
+        if not self._pending.has_room_for(producer.producer_id):
+            return Effects(entry, [(asker, CoordinatorNotAvailable("too many transactions are open"))], [])
+        if entry is not None:
+            try:
+                entry.group.check_commit(moment.now_ms, claim, in_transaction=True)
+            except GroupError as error:
+                return Effects(entry, [(asker, error.with_traceback(None))], [])
+        entry = entry or self._create(group_id)
+        longest = self._offset_settings.metadata_max_length
+        outcomes, taken, records = commits_of(group_id, offsets, longest, moment.wall_ms)
+        for (topic, partition, committed), record in zip(taken, records, strict=True):
+            at = TopicPartition(topic, partition)
+            self._pending.put(producer.producer_id, PendingOffset(group_id, at, committed, record))
+        return Effects(entry, [(asker, outcomes)], records, producer if records else None)
+
+    def end_transaction(self, marker: StateMarker, asker: AskerT) -> Effects[AskerT]:
+        """See `GroupService.end_transaction`."""
+        records, entries = self._end(marker)
+        self.counters.commits += len(records)
+        return Effects(None, [(asker, None)], records, marker, entries)
+
+    def _end(self, marker: StateMarker) -> tuple[list[StateRecord], list[Entry[AskerT]]]:
+        """The records that count from now on, and the groups in which something changes."""
+        counting, group_ids = self._pending.end(marker.producer_id, is_commit=marker.is_commit)
+        for one in counting:
+            entry = self._entries.get(one.group_id) or self._create(one.group_id)
+            entry.offsets.put(one.at.topic, one.at.partition, one.committed)
+        entries = [self._entries[group_id] for group_id in group_ids if group_id in self._entries]
+        return [one.record for one in counting], entries
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[tuple[str, Sequence[int]]],
+        asker: AskerT,
+        *,
+        require_stable: bool = False,
+    ) -> Effects[AskerT]:
+        """See `GroupService.fetch_offsets`."""
+        entry = self._entries.get(group_id)
+        offsets = entry.offsets if entry is not None else GroupOffsets()
+        found: list[CommittedOffset | UnstableOffset | None]
+        found = [committed for topic, numbers in partitions for committed in offsets.of_topic(topic, numbers)]
+        if require_stable and self._pending.has_group(group_id):
+            places = (TopicPartition(topic, number) for topic, numbers in partitions for number in numbers)
+            found = [self._if_stable(group_id, *one) for one in zip(places, found, strict=True)]
+        return Effects(entry, [(asker, found)], [])
+
+    def _if_stable(self, group_id: str, at: TopicPartition, committed: CommittedT) -> CommittedT | UnstableOffset:
+        return UnstableOffset(f"{at.topic}-{at.partition}") if self._pending.is_pending(group_id, at) else committed
+
+    def fetch_all_offsets(self, group_id: str, asker: AskerT, *, require_stable: bool = False) -> Effects[AskerT]:
+        """See `GroupService.fetch_all_offsets`."""
+        entry = self._entries.get(group_id)
+        offsets = entry.offsets if entry is not None else GroupOffsets()
+        found = [
+            FetchedOffset(*at, self._if_stable(group_id, at, committed) if require_stable else committed)
+            for at, committed in offsets.items()
+        ]
+        return Effects(entry, [(asker, found)], [])
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], asker: AskerT) -> Effects[AskerT]:
+        """See `GroupService.delete_offsets`."""
+        entry = self._entries.get(group_id)
+        if entry is None:
+            return refused(asker, UnknownGroup(group_id))
+        group = entry.group
+        if group.state is not GroupState.EMPTY and group.protocol_type != descriptions.CONSUMER_PROTOCOL:
+            return Effects(entry, [(asker, GroupNotEmpty(group_id))], [])
+        subscribed = descriptions.subscribed_topics(group)
+        outcomes: list[GroupError | None] = []
+        records: list[StateRecord] = []
+        for topic, partition in partitions:
+            if subscribed is None or topic in subscribed:
+                outcomes.append(SubscribedToTopic(topic))
+                continue
+            outcomes.append(None)
+            records += self._remove_offset(entry, topic, partition)
+        return Effects(entry, [(asker, outcomes)], records)
+
+    def _remove_offset(self, entry: Entry[AskerT], topic: str, partition: int) -> list[StateRecord]:
+        group_id, at = entry.group.group_id, TopicPartition(topic, partition)
+        if entry.offsets.get(topic, partition) is None and not self._pending.is_pending(group_id, at):
+            return []
+        entry.offsets.remove(topic, partition)
+        self._pending.overrule(group_id, at)
+        return [tombstone(OffsetKey(group_id, topic, partition))]
+
+    def forget_topics(self, group_id: str, topics: Collection[str], deleted_ms: int) -> Effects[AskerT]:
+        """They were deleted then: nothing that a group had committed to them means anything any more. What came later
+        is of a new topic of the same name."""
+        entry = self._entries.get(group_id)
+        records: list[StateRecord] = []
+        if entry is not None:
+            gone = [at for at, one in entry.offsets.items() if at.topic in topics and one.committed_ms <= deleted_ms]
+            gone += self._pending.of_topics(group_id, topics, deleted_ms)
+            for at in dict.fromkeys(gone):
+                records += self._remove_offset(entry, *at)
+        return Effects(entry, [], records)
+
+    # Replay
+
+    def _apply_offset(self, key: OffsetKey, value: Value | None) -> None:
+        entry = self._entries.get(key.group_id)
+        self._pending.overrule(key.group_id, TopicPartition(key.topic, key.partition))
+        if value is None:
+            if entry is not None:
+                entry.offsets.remove(key.topic, key.partition)
+            return
+        if not isinstance(value, CommittedOffset):
+            raise UnknownRecord(f"{key} has a value of another kind")
+        (entry or self._create(key.group_id)).offsets.put(key.topic, key.partition, value)
+
+    def apply_in_transaction(self, producer: StateProducer, record: StateRecord) -> None:
+        """See `StateTable`."""
+        key = decode_key(memoryview(record.key))
+        value = None if record.value is None else decode_value(key, memoryview(record.value))
+        if not isinstance(key, OffsetKey) or not isinstance(value, CommittedOffset):
+            raise UnknownRecord(f"{key} was written in a transaction")
+        if key.group_id not in self._entries:
+            self._create(key.group_id)
+        at = TopicPartition(key.topic, key.partition)
+        self._pending.put(producer.producer_id, PendingOffset(key.group_id, at, value, record))
+
+    def apply_marker(self, marker: StateMarker) -> list[StateRecord]:
+        """See `StateTable`."""
+        return self._end(marker)[0]
+
+    def _create(self, group_id: str) -> Entry[AskerT]:
+        entry = self._entries[group_id] = Entry(ClassicGroup[AskerT](group_id, self._group_settings))
+        return entry
+
+
+def refused(asker: AskerT, answer: GroupError | list[GroupError]) -> Effects[AskerT]:
+    """There is no such group."""
+    return Effects(None, [(asker, answer)], [])

@@ -1,0 +1,153 @@
+"""Offsets in transactions, on a shard: what is durable when, and what a view and a restart leave of it."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from coordinator.errors import CoordinatorError, CoordinatorLoading, NotCoordinator, StaleProducerEpoch
+from coordinator.groups.api import OffsetToCommit
+from coordinator.groups.service import Table
+from coordinator.groups.tests.answers import result_of
+from coordinator.groups.tests.test_shard import NOBODY, Bench, commit, offset_of
+from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard
+from coordinator.shards.writer import ViewMode
+from coordinator.state_log import StateMarker, StateProducer
+
+P = StateProducer(1, 3)
+
+
+def pend(shard: Shard[Table], offset: int, producer: StateProducer = P) -> Asker:
+    offsets = [OffsetToCommit("t", 0, offset, -1, "")]
+    return shard.ask_about(
+        producer,
+        lambda table, moment, asker: table.commit_in_transaction(moment, "g", NOBODY, producer, offsets, asker),
+    )
+
+
+def end(shard: Shard[Table], producer: StateProducer = P, *, is_commit: bool = True) -> Asker:
+    marker = StateMarker(*producer, 0, is_commit)
+    return shard.ask_about(marker, lambda table, _, asker: table.end_transaction(marker, asker))
+
+
+def fetch(shard: Shard[Table]) -> Asker:
+    return shard.ask(lambda table, _, asker: table.fetch_offsets("g", [("t", [0])], asker, require_stable=True))
+
+
+def is_unstable(asker: Asker) -> bool:
+    found = asker.result()
+    assert isinstance(found, list)
+    return isinstance(found[0], CoordinatorError)
+
+
+def error_of(asker: Asker) -> type[CoordinatorError]:
+    with pytest.raises(CoordinatorError) as caught:
+        asker.result()
+    return caught.type
+
+
+@pytest.mark.parametrize("mode", ViewMode)
+@pytest.mark.parametrize("is_commit", [False, True])
+async def test_a_pending_offset_survives_the_view(mode: ViewMode, *, is_commit: bool) -> None:
+    """Named case 2: pended, view saved, killed, restarted, aborted: the old offset is back."""
+    bench = Bench(mode=mode)
+    async with bench.running() as shard:
+        await result_of(commit(shard, 1))
+        await result_of(pend(shard, 5))
+        await result_of(commit(shard, 9, group="another"))
+        if mode is ViewMode.CACHED:
+            await bench.save(shard)
+    assert await bench.saved_to() == 3
+    bench.log.reads.clear()
+    async with bench.running() as shard:
+        assert bench.log.reads[0] == 1  # from the transaction that is open on
+        assert is_unstable(fetch(shard))
+        await result_of(end(shard, is_commit=is_commit))
+        assert offset_of(fetch(shard)) == (5 if is_commit else 1)
+        if mode is ViewMode.CACHED:
+            await bench.save(shard)
+    bench.log.reads.clear()
+    async with bench.running() as shard:
+        assert bench.log.reads == []  # all of it is in the view
+        assert offset_of(fetch(shard)) == (5 if is_commit else 1)
+
+
+async def test_what_a_marker_makes_true_is_told_when_it_is_durable() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await result_of(commit(shard, 1))
+        await result_of(pend(shard, 5))
+        bench.log.is_slow = True
+        ending, fetching = end(shard), fetch(shard)
+        await wait_all_tasks_blocked()
+        assert (ending.is_settled, fetching.is_settled) == (False, False)
+        bench.log.sync()
+        await wait_all_tasks_blocked()
+        assert ending.result() is None
+        assert offset_of(fetching) == 5
+
+
+async def test_a_marker_that_is_lost_has_changed_nothing() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await result_of(commit(shard, 1))
+        await result_of(pend(shard, 5))
+        bench.log.is_slow = True
+        ending = end(shard)
+        await wait_all_tasks_blocked()
+        bench.log.fail()
+        await wait_all_tasks_blocked()
+        assert error_of(ending) is NotCoordinator
+        bench.log.is_slow = False
+        await trio.sleep(RELOAD_PAUSE_S)
+        await wait_all_tasks_blocked()
+        assert is_unstable(fetch(shard))
+        await result_of(end(shard, is_commit=False))
+        assert offset_of(fetch(shard)) == 1
+
+
+async def test_batches_are_in_the_log_as_they_were_asked_for() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        bench.log.is_slow = True
+        commit(shard, 1)
+        await wait_all_tasks_blocked()
+        commit(shard, 2)
+        pend(shard, 3)
+        pend(shard, 4, StateProducer(2, 0))
+        commit(shard, 5)
+        commit(shard, 6)
+        end(shard)
+        bench.log.sync()
+        await wait_all_tasks_blocked()
+        shown = [(len(one.records), one.transaction and one.transaction.producer_id) for one in bench.log.batches]
+        assert shown == [(1, None), (1, None), (1, 1), (1, 2), (2, None), (0, 1)]
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_an_older_epoch_is_refused_before_anything_is_written(*, is_durable: bool) -> None:
+    """Were the log to refuse it, the whole partition would be read anew."""
+    bench = Bench()
+    async with bench.running() as shard:
+        bench.log.is_slow = not is_durable
+        pend(shard, 5)
+        await wait_all_tasks_blocked()
+        pend(shard, 6, StateProducer(1, 4))
+        if is_durable:
+            await wait_all_tasks_blocked()
+        for refused in (pend(shard, 7), end(shard)):
+            assert error_of(refused) is StaleProducerEpoch
+        for _ in range(2):
+            await wait_all_tasks_blocked()
+            bench.log.sync()
+        assert shard.is_loaded
+        assert len(bench.log.records) == 2
+
+
+async def test_before_it_is_read_nothing_is_known_of_producers() -> None:
+    bench = Bench()
+    bench.log.is_broken = True
+    async with bench.running() as shard:
+        assert error_of(pend(shard, 1)) is CoordinatorLoading
+        assert error_of(end(shard)) is CoordinatorLoading

@@ -1,0 +1,240 @@
+"""The shards of one internal topic that this broker leads: which one a name belongs to, and where it is led.
+
+It follows the cluster's image: shards come and go with the leadership of the topic's partitions. The topic is made when
+somebody looks for a coordinator first. What the view does not have yet is saved now and then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Generic
+
+import structlog
+import trio
+
+from coordinator.api import NO_LEADER
+from coordinator.errors import CoordinatorError, CoordinatorNotAvailable, NotCoordinator, TopicExists
+from coordinator.shards.pending import settled
+from coordinator.shards.shard import Shard, ShardWorld, TableT, ignore
+from coordinator.shards.writer import RoundWriter, ViewMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from coordinator.api import ClusterImage, ClusterService, TopicInfo
+    from coordinator.shards.shard import Asker
+    from coordinator.shards.table import Effects, Moment
+    from coordinator.state_log import StateLogs, StateMarker, StateProducer
+    from coordinator.state_view import StateView
+
+log = structlog.get_logger(__name__)
+
+CACHED_NAME_MAX_LENGTH: Final = 249
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalTopic:
+    """How it is made, if it is not there."""
+
+    name: str
+    partition_count: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardOptions:
+    """`view_mode`, `view_flush_interval_ms`: offsets.view.mode, offsets.view.flush.interval.ms."""
+
+    broker_id: int
+    topic: InternalTopic
+    view_mode: ViewMode = ViewMode.CACHED
+    view_flush_interval_ms: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateKeeping:
+    """What state is kept in, and what is kept there for a faster start."""
+
+    logs: StateLogs
+    view: StateView
+
+
+class LedShards(Generic[TableT]):
+    """Life: `run` in a task; `stop` before the server drains, `close` when it has."""
+
+    def __init__(
+        self,
+        cluster: ClusterService,
+        keeping: StateKeeping,
+        options: ShardOptions,
+        *,
+        new_table: Callable[[], TableT],
+        wall_ms: Callable[[], int],
+        new_id: Callable[[], str],
+        send: Callable[[Shard[TableT], object], None] = ignore,
+    ) -> None:
+        self._cluster = cluster
+        self._view = keeping.view
+        self._options = options
+        self._shards: dict[int, Shard[TableT]] = {}
+        self._scopes: dict[int, trio.CancelScope] = {}
+        self._is_stopping = False
+        self._unsaved = trio.Event()
+        self._world: ShardWorld[TableT] = ShardWorld(
+            logs=keeping.logs,
+            view=keeping.view,
+            writer=RoundWriter(keeping.view, options.view_mode),
+            on_unsaved=self._note_unsaved,
+            new_table=new_table,
+            wall_ms=wall_ms,
+            new_id=new_id,
+            send=send,
+        )
+
+    # Life
+
+    async def run(self) -> None:
+        """Leads shards and flushes the view, for as long as the broker lives."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._world.writer.run)
+            if self._options.view_mode is ViewMode.CACHED:
+                nursery.start_soon(self._save_now_and_then)
+            while True:
+                image = self._cluster.image
+                self._follow(image, nursery)
+                await self._cluster.wait_for_image_after(image.version)
+
+    def stop(self) -> None:
+        """Takes no more commands and sends away who waits for others; what is on its way to the disk is answered."""
+        self._is_stopping = True
+        for shard in self._shards.values():
+            shard.stop()
+
+    async def close(self) -> None:
+        """Brings the view up to date. Nothing is asked any more."""
+        await self._save()
+        await self._view.close()
+
+    def _follow(self, image: ClusterImage, nursery: trio.Nursery) -> None:
+        name = self._options.topic.name
+        led = _led(image.topics.get(name), self._options.broker_id)
+        for partition, shard in list(self._shards.items()):
+            if led.get(partition) != (shard.topic_id, shard.leader_epoch):
+                self._scopes.pop(partition).cancel()
+                del self._shards[partition]
+        for partition, (topic_id, leader_epoch) in led.items():
+            if partition not in self._shards and not self._is_stopping:
+                shard = Shard(topic_id, name, partition, leader_epoch, self._world)
+                scope = trio.CancelScope()
+                self._shards[partition], self._scopes[partition] = shard, scope
+                nursery.start_soon(_run_in, scope, shard)
+
+    def _note_unsaved(self) -> None:
+        self._unsaved.set()
+
+    async def _save_now_and_then(self) -> None:
+        while True:
+            await self._unsaved.wait()
+            self._unsaved = trio.Event()
+            await trio.sleep(self._options.view_flush_interval_ms / 1000)
+            await self._save()
+
+    async def _save(self) -> None:
+        changes = [change for shard in self._shards.values() if (change := shard.take_unsaved()) is not None]
+        if changes:
+            await self._view.save(changes)
+
+    # Where a name is
+
+    def __iter__(self) -> Iterator[Shard[TableT]]:
+        """Those that are led now."""
+        return iter(list(self._shards.values()))
+
+    async def coordinator_of(self, name: str) -> int:
+        """The broker. Raises CoordinatorNotAvailable."""
+        topic = self._cluster.image.topics.get(self._options.topic.name) or await self._make_topic()
+        leader = topic.partitions[partition_of(name, len(topic.partitions))].leader
+        if leader == NO_LEADER:
+            raise CoordinatorNotAvailable(f"nobody leads the partition of {name}")
+        return leader
+
+    async def _make_topic(self) -> TopicInfo:
+        topic = self._options.topic
+        brokers = len(self._cluster.image.brokers)
+        try:
+            return await self._cluster.create_topic(
+                topic.name,
+                partition_count=topic.partition_count,
+                replication_factor=max(1, min(topic.replication_factor, brokers)),
+                configs=topic.configs,
+            )
+        except TopicExists:
+            return self._cluster.image.topics[topic.name]
+        except CoordinatorError as error:
+            log.warning("an internal topic cannot be made", topic=topic.name, reason=str(error))
+            raise CoordinatorNotAvailable(str(error)) from error
+
+    def partition_of(self, name: str) -> int:
+        """Of the topic as it is, or as it would be made."""
+        topic = self._cluster.image.topics.get(self._options.topic.name)
+        return partition_of(name, self._options.topic.partition_count if topic is None else len(topic.partitions))
+
+    def find(self, partition: int) -> Shard[TableT] | None:
+        """None when it is not led here."""
+        return self._shards.get(partition)
+
+    def ask(self, name: str, command: Callable[[TableT, Moment, Asker], Effects[Asker]]) -> Asker:
+        """Whoever knows of that name."""
+        topic = self._cluster.image.topics.get(self._options.topic.name)
+        shard = self._shards.get(partition_of(name, len(topic.partitions))) if topic is not None else None
+        if shard is None:
+            return settled(NotCoordinator(f"{name} is not coordinated here"))
+        return shard.ask(command)
+
+    def ask_about(
+        self,
+        name: str,
+        transaction: StateProducer | StateMarker,
+        command: Callable[[TableT, Moment, Asker], Effects[Asker]],
+    ) -> Asker:
+        """As `ask`, of what is written in a transaction; see `Shard.ask_about`."""
+        shard = self._shards.get(self.partition_of(name))
+        if shard is None:
+            return settled(NotCoordinator(f"{name} is not coordinated here"))
+        return shard.ask_about(transaction, command)
+
+
+async def _run_in(scope: trio.CancelScope, shard: Shard[TableT]) -> None:
+    with scope:
+        await shard.run()
+
+
+def _led(topic: TopicInfo | None, broker_id: int) -> dict[int, tuple[bytes, int]]:
+    """The partitions that the broker leads, with the topic's id and the epoch."""
+    if topic is None:
+        return {}
+    return {
+        partition: (topic.topic_id, state.leader_epoch)
+        for partition, state in enumerate(topic.partitions)
+        if state.leader == broker_id
+    }
+
+
+def partition_of(name: str, partition_count: int) -> int:
+    """As Kafka's partitionFor."""
+    hashed = _hash if len(name) <= CACHED_NAME_MAX_LENGTH else _hash.__wrapped__
+    return hashed(name) % partition_count
+
+
+@lru_cache(maxsize=16_384)
+def _hash(text: str) -> int:
+    """Java's hash code, and what Utils.abs makes of it."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for at in range(0, len(units), 2):
+        code = (31 * code + (units[at] << 8) + units[at + 1]) % 2**32
+    if code == 2**31:  # the least of all ints has no positive counterpart
+        return 0
+    return min(code, 2**32 - code)
