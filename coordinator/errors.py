@@ -174,7 +174,19 @@ class InvalidTransactionTimeout(TransactionError):
     """It is not positive, or longer than transaction.max.timeout.ms."""
 
 
+class TransactionTooLarge(TransactionError):
+    """Its partitions do not fit into a record (Kafka: UNKNOWN_SERVER_ERROR)."""
+
+
+class UnknownTransactionalId(TransactionError):
+    """Nothing is known of the transactional id."""
+
+
 # What is written in a transaction, or ends it.
+
+
+class MarkerNotWritten(TransactionError):
+    """The partition's leader cannot write it now; its cause says why."""
 
 
 class StaleProducerEpoch(TransactionError):

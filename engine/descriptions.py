@@ -44,7 +44,6 @@ def log_dir_statistics(log_dir: LogDir) -> LogDirStatistics:
 
 
 def partition_statistics(one: Partition) -> PartitionStatistics:
-    log, offsets = one.log, (one.log_start_offset, one.log_end_offset, one.high_watermark)
-    return PartitionStatistics(
-        one.partition.topic, one.partition.partition, *offsets, len(log.segments), log.size_bytes
-    )
+    log, offsets = one.log, (one.log_start_offset, one.log_end_offset, one.high_watermark, one.last_stable_offset)
+    oldest_ms, size = log.producers.oldest_transaction_ms, (len(log.segments), log.size_bytes)
+    return PartitionStatistics(one.partition.topic, one.partition.partition, *offsets, oldest_ms, *size)

@@ -105,12 +105,17 @@ class LogDirStatistics(NamedTuple):
 
 
 class PartitionStatistics(NamedTuple):
-    """How much of a partition there is."""
+    """How much of a partition there is.
+
+    `oldest_transaction_ms`: when the producer whose transaction is open for longest has last written, -1 if none is.
+    """
 
     topic: str
     partition: int
     log_start_offset: int
     log_end_offset: int
     high_watermark: int
+    last_stable_offset: int
+    oldest_transaction_ms: int
     segment_count: int
     size_bytes: int

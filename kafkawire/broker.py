@@ -21,7 +21,6 @@ import trio
 from coordinator.api import BrokerEndpoint
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.errors import CannotStart
-from coordinator.groups.service import GroupCoordinators
 from coordinator.metadata.embedded import open_embedded
 from coordinator.metadata.store import MetadataStore
 from coordinator.runtime import Coordinator, CoordinatorSettings
@@ -34,9 +33,9 @@ from engine.index.store import LevelDbStore, OpenIndex
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 from engine.upkeep.sealing import SealingOptions
-from kafkawire.adapters.options import cleaner_options, group_options, retention_options
+from kafkawire.adapters.coordinators import Coordinators, join
+from kafkawire.adapters.options import cleaner_options, retention_options
 from kafkawire.adapters.partition_host import EngineHost
-from kafkawire.adapters.state_logs import EngineStateLogs
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.log_levels import LEVELS, LogLevels
@@ -124,7 +123,7 @@ class Broker:
     _host: EngineHost | None = None
     _metadata: MetadataStore | None = None
     _coordinator: Coordinator | None = None
-    _groups: GroupCoordinators | None = None
+    _coordinators: Coordinators | None = None
 
     def __post_init__(self) -> None:
         self._authorizer = allow_all  # a config that asks for another one was refused
@@ -151,6 +150,12 @@ class Broker:
         return self._coordinator
 
     @property
+    def coordinators(self) -> Coordinators:
+        """Of groups and transactions, once started."""
+        assert self._coordinators is not None
+        return self._coordinators
+
+    @property
     def store(self) -> SegmentStore:
         """The segment store, once started."""
         assert self._host is not None
@@ -169,15 +174,15 @@ class Broker:
         try:
             await self._bind()
             await self._start_coordinator(nursery)
-            await self._start_groups(nursery)
+            await self._start_coordinators(nursery)
             await self._start_serving(nursery)
         except (CannotStart, StoreRefused) as error:
             raise StartError(str(error)) from error
 
     async def close_store(self) -> None:
         """Syncs what is queued and marks the log dirs clean; the server has answered its last request before."""
-        if self._groups is not None:
-            await self._groups.close()
+        if self._coordinators is not None:
+            await self._coordinators.close()
         if self._host is not None and self._host.has_store:
             await self._host.store.close()
 
@@ -218,24 +223,11 @@ class Broker:
         self.store.producer_id_expiration_ms = config.producer_id_expiration_ms
         self.store.cleaner.configure(cleaner_options(config))
 
-    async def _start_groups(self, nursery: trio.Nursery) -> None:
-        view = await self.world.open_view((self.config.log_dirs[0] / "offsets-view").absolute())
-        self._groups = GroupCoordinators(
-            self.coordinator,
-            EngineStateLogs(self.store),
-            view,
-            group_options(self.config),
-            self.world.random,
-            self.world.now_ms,
-        )
-        nursery.start_soon(self._groups.run)
-        nursery.start_soon(self._stop_groups)
-
-    async def _stop_groups(self) -> None:
-        """Members that wait for others would keep the server from answering its last request."""
-        await self.stop.wait()
-        assert self._groups is not None
-        self._groups.stop()
+    async def _start_coordinators(self, nursery: trio.Nursery) -> None:
+        world = self.world
+        around = world.open_view, world.random, world.now_ms
+        self._coordinators = await join(self.config, self.coordinator, self.store, *around)
+        nursery.start_soon(self._coordinators.run, self.stop)
 
     def _endpoints(self) -> Iterator[BrokerEndpoint]:
         """What this broker advertises: as configured, else where it listens."""
@@ -274,13 +266,14 @@ class Broker:
         return store
 
     async def _start_serving(self, nursery: trio.Nursery) -> None:
-        assert self._groups is not None
         if self.config.http_listener is not None:
             await self._start_http(nursery, *self.config.http_listener)
         interfaces = BrokerInterfaces(
             store=self.store,
             cluster=self.coordinator,
-            groups=self._groups,
+            groups=self.coordinators.groups,
+            transactions=self.coordinators.transactions,
+            markers=self.coordinators.markers,
             config=self.config,
             configs=self._configs,
             fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
@@ -339,17 +332,27 @@ class Broker:
         from kafkawire.http.log_metrics import LogMetrics
         from kafkawire.http.metrics import BrokerCollector
         from kafkawire.http.record_search import RecordSearch
+        from kafkawire.http.transaction_metrics import TransactionMetrics
 
-        assert self._groups is not None
         store, image, me = self.store, lambda: self.coordinator.image, self.config.node_id
-        health = Health(lambda: self.is_live, image, store, store.statistics, me)
+        of_partitions, now_ms = store.partition_statistics, self.world.now_ms
+        late_ms = self.config.transaction_timeout_max_ms
+        transactions = TransactionMetrics(self.coordinators.transactions, of_partitions, now_ms, late_ms)
+        health = Health(lambda: self.is_live, image, store, store.statistics, me, transactions.ailments)
         messages = RecordSearch(self.coordinator, store, self._authorizer)
         collector = BrokerCollector(self.metrics, self.stats, store.stats, watch, image, store.statistics, me)
-        logs = LogMetrics(self.metrics.by_topic, store.partition_statistics, image)
-        groups = GroupMetrics(self._groups, self._high_watermark)
+        logs = LogMetrics(self.metrics.by_topic, of_partitions, image)
+        groups = GroupMetrics(self.coordinators.groups, self._high_watermark)
         host, _ = self.config.http_listener or ("", 0)
         hosts = AllowedHosts(host, self.config.http_allowed_hosts)
-        routes, portions = [*health.routes(), *messages.routes()], [logs.portions, groups.portions]
+        routes, portions = (
+            [*health.routes(), *messages.routes()],
+            [
+                logs.portions,
+                groups.portions,
+                transactions.portions,
+            ],
+        )
         return build_app(routes, collector, portions, hosts)
 
 

@@ -39,6 +39,17 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
     ("Lag of groups", "short", (("{{consumergroup}}", "sum by (consumergroup) (kafka_consumergroup_lag)"),)),
+    (
+        "Transactions", "ops",
+        (
+            ("committed", rate("kafkawire_transactions_committed_total")),
+            ("aborted", rate("kafkawire_transactions_aborted_total")),
+        ),
+    ),
+    (
+        "Behind the last stable offset", "short",
+        (("{{topic}}", "sum by (topic) (kafka_cluster_partition_laststableoffsetlag)"),),
+    ),
     ("Bytes kept", "bytes", (("{{topic}}", "sum by (topic) (kafka_log_log_size)"),)),
     (
         "What should be none", "short",
@@ -46,6 +57,7 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
             ("partitions offline", "max(kafka_controller_kafkacontroller_offlinepartitionscount)"),
             ("partitions under-replicated", "sum(kafka_server_replicamanager_underreplicatedpartitions)"),
             ("log dirs offline", "sum(kafka_log_logmanager_offlinelogdirectorycount)"),
+            ("transactions that hang", "sum(kafka_server_replicamanager_partitionswithlatetransactionscount)"),
             ("requests failed", "sum(increase(kafkawire_request_failures_total[5m]))"),
         ),
     ),

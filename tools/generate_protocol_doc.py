@@ -19,19 +19,17 @@ TARGET = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
 # What a served API does not do yet, and the part of the project that brings it.
 GAPS: dict[str, list[tuple[str, str]]] = {
     "produce": [
-        ("transactional batches get INVALID_TXN_STATE", "transactions"),
         ("records are not looked into where nothing needs it: no `record.validation=full`", "later"),
     ],
     "fetch": [
         ("fetches with a replica id are refused; no preferred replica", "cluster"),
-        ("aborted transactions: the list is empty, the last stable offset is the high watermark", "transactions"),
     ],
     "find_coordinator": [
-        ("transactional ids get INVALID_REQUEST", "transactions"),
         ("share partitions get INVALID_REQUEST", "share groups"),
     ],
-    "init_producer_id": [("transactional ids get INVALID_REQUEST", "transactions")],
-    "offset_fetch": [("`require_stable` has nothing to wait for", "transactions")],
+    "end_txn": [("version 5: the producer's next epoch (KIP-890)", "transactions")],
+    "txn_offset_commit": [("version 5: the group's partition is added by it (KIP-890)", "transactions")],
+    "write_txn_markers": [("version 2: the protocol of the transaction (KIP-1228)", "transactions")],
     "list_offsets": [("the tiered offsets (-5, -6) are always -1", "tiering")],
     "metadata": [("internal topics are not created by asking for them", "by intent")],
     "api_versions": [("no features are listed", "with what needs them")],
@@ -45,13 +43,11 @@ GAPS: dict[str, list[tuple[str, str]]] = {
     "incremental_alter_configs": [
         ("configs of groups and of clients' metrics cannot be changed", "consumer groups, later")
     ],
-    "describe_producers": [("no transaction is open", "transactions")],
     "describe_topic_partitions": [("no eligible leaders beside the replicas in sync", "cluster")],
 }
 
 # Which part of the project brings the APIs that are not served, in order.
 COMING: dict[str, tuple[int, ...]] = {
-    "transactions": (24, 25, 26, 27, 28, 65, 66),
     "consumer groups (KIP-848)": (68, 69),
     "security": (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51),
     "cluster": (34, 43, 45, 46, 55, 57, 64),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
 from compat_tests.confluent.clients import wait_until
 from compat_tests.harness.broker import free_port
 from compat_tests.harness.rest import RefusedError, RestService
@@ -35,24 +37,26 @@ class Worker(RestService):
 
 
 @contextmanager
-def worker(broker: Broker, directory: Path) -> Iterator[Worker]:
-    """Its three topics are made by itself, compacted."""
+def worker(broker: Broker, directory: Path, name: str, *, exactly_once: bool) -> Iterator[Worker]:
+    """Its three topics are made by itself, compacted. Exactly once is in transactions, its own records as well."""
     port = free_port()
     settings = {
         "bootstrap.servers": broker.bootstrap,
-        "group.id": "connect",
+        "group.id": name,
         "listeners": f"http://127.0.0.1:{port}",
         "key.converter": TEXT,
         "value.converter": TEXT,
-        "config.storage.topic": "connect-configs",
-        "offset.storage.topic": "connect-offsets",
-        "status.storage.topic": "connect-status",
+        "config.storage.topic": f"{name}-configs",
+        "offset.storage.topic": f"{name}-offsets",
+        "status.storage.topic": f"{name}-status",
         "config.storage.replication.factor": 1,
         "offset.storage.replication.factor": 1,
         "offset.storage.partitions": 3,
         "status.storage.replication.factor": 1,
         "offset.flush.interval.ms": 500,
         "scheduled.rebalance.max.delay.ms": 0,
+        "exactly.once.source.support": "enabled" if exactly_once else "disabled",
+        "consumer.isolation.level": "read_committed",
     }
     properties = directory / "worker.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -77,23 +81,29 @@ def expected(count: int) -> list[str]:
     return [f"line {number}" for number in range(count)]
 
 
-def test_a_file_goes_through_a_topic_into_a_file_and_on_after_a_restart(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_file_goes_through_a_topic_into_a_file_and_on_after_a_restart(
+    broker: Broker, tmp_path: Path, *, exactly_once: bool
+) -> None:
+    name = "connect-in-transactions" if exactly_once else "connect"
     source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
     add_lines(source, 0, 100)
 
     def arrived(count: int) -> bool:
         return sink.exists() and sink.read_text().splitlines() == expected(count)
 
-    with worker(broker, tmp_path) as running:
-        reading = {"connector.class": f"{FILE}SourceConnector", "file": str(source), "topic": "connected"}
-        writing = {"connector.class": f"{FILE}SinkConnector", "file": str(sink), "topics": "connected"}
-        for name, config in (("source", reading), ("sink", writing)):
-            running.call("/connectors", {"name": name, "config": {**config, "tasks.max": "1"}})
-            wait_until(lambda name=name: running.is_running(name), f"{name} does not run", 60.0)  # type: ignore[misc]
+    with worker(broker, tmp_path, name, exactly_once=exactly_once) as running:
+        reading = {"connector.class": f"{FILE}SourceConnector", "file": str(source), "topic": f"{name}-lines"}
+        writing = {"connector.class": f"{FILE}SinkConnector", "file": str(sink), "topics": f"{name}-lines"}
+        if exactly_once:
+            reading["exactly.once.support"] = "required"
+        for one, config in (("source", reading), ("sink", writing)):
+            running.call("/connectors", {"name": one, "config": {**config, "tasks.max": "1"}})
+            wait_until(lambda one=one: running.is_running(one), f"{one} does not run", 60.0)  # type: ignore[misc]
         wait_until(lambda: arrived(100), "not all lines went through", 60.0)
         add_lines(source, 100, 50)
         wait_until(lambda: arrived(150), "lines added later did not go through", 60.0)
     add_lines(source, 150, 50)
-    with worker(broker, tmp_path) as running:
+    with worker(broker, tmp_path, name, exactly_once=exactly_once) as running:
         assert sorted(running.call("/connectors")) == ["sink", "source"]
         wait_until(lambda: arrived(200), "it did not go on where it was, each line once", 60.0)

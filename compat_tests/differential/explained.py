@@ -64,11 +64,11 @@ NOT_BUILT = (
         path=r".*\.(supported_features|finalized_features.*)",
     ),
     Explanation(
-        "Transactions and share groups have no coordinator yet",
-        "They get INVALID_REQUEST with a text until each is built: a client that is told to try again does so for a "
+        "Share groups have no coordinator yet",
+        "They get INVALID_REQUEST with a text until they are built: a client that is told to try again does so for a "
         "minute before it says why.",
         case="find_coordinator[.].*",
-        path=r"key type [12]\..*(error_code|node_id|host|port)",
+        path=r"key type 2\..*(error_code|node_id|host|port)",
         kafka=r"0|1|\(address\)|\(port\)",
         ours="42|-1|",
     ),

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.skipif(TARGET == "kafka", reason="Apache Kafka serves a
     ("tool", "arguments"),
     [
         ("AclCommand", ["--list"]),
-        ("TransactionsCommand", ["list"]),
         ("reassign.ReassignPartitionsCommand", ["--list"]),
         ("LeaderElectionCommand", ["--election-type", "preferred", "--all-topic-partitions"]),
     ],
@@ -42,11 +41,3 @@ def test_groups_of_other_kinds(broker: Broker, topic: str, tool: str, arguments:
     target = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--timeout-ms", "3000"]
     told = java_tool(f"org.apache.kafka.tools.consumer.{tool}", *target, *arguments, check=False)
     assert "UnsupportedVersionException" in told
-
-
-def test_a_transactional_producer(broker: Broker, topic: str) -> None:
-    create_topic(broker, topic)
-    arguments = ["--topic", topic, "--num-records", "1", "--record-size", "10", "--throughput", "-1"]
-    transaction = ["--transaction-duration-ms", "100", "--bootstrap-server", broker.bootstrap]
-    told = java_tool("org.apache.kafka.tools.ProducerPerformance", *arguments, *transaction, check=False)
-    assert "Could not find a coordinator with type TRANSACTION" in told

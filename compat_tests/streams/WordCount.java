@@ -1,5 +1,6 @@
-// A Kafka Streams application: counts words at least once, with its counts in a store that a compacted topic backs.
-// Arguments: bootstrap servers, state directory. It ends when its standard input does.
+// A Kafka Streams application: counts words, with its counts in a store that a compacted topic backs.
+// Arguments: bootstrap servers, state directory, processing guarantee, its name, which its topics begin with as well.
+// It ends when its standard input does.
 
 import java.util.Arrays;
 import java.util.Properties;
@@ -15,19 +16,20 @@ import org.apache.kafka.streams.kstream.Produced;
 public class WordCount {
     public static void main(String[] arguments) throws Exception {
         Properties settings = new Properties();
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "word-count");
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[3]);
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[2]);
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[1]);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
         settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
         settings.put("auto.offset.reset", "earliest");
         StreamsBuilder builder = new StreamsBuilder();
-        builder.stream("sentences", Consumed.with(Serdes.String(), Serdes.String()))
+        builder.stream(arguments[3] + "-sentences", Consumed.with(Serdes.String(), Serdes.String()))
             .flatMapValues(sentence -> Arrays.asList(sentence.split(" ")))
             .groupBy((key, word) -> word, Grouped.with(Serdes.String(), Serdes.String()))
             .count(Materialized.as("counts"))
             .toStream()
-            .to("word-counts", Produced.with(Serdes.String(), Serdes.Long()));
+            .to(arguments[3] + "-results", Produced.with(Serdes.String(), Serdes.Long()));
         try (KafkaStreams streams = new KafkaStreams(builder.build(), settings)) {
             streams.setStateListener((now, before) -> System.out.println(now));
             streams.start();

@@ -9,6 +9,8 @@ from collections import Counter
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
+
 from compat_tests.confluent.clients import Admin, create_topic, flush, new_consumer, producer
 from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
 from compat_tests.harness.requirements import ROOT, need_command, need_kafka_jars
@@ -37,7 +39,7 @@ class Application(NamedTuple):
 
 
 @contextmanager
-def word_count(broker: Broker, directory: Path) -> Iterator[Application]:
+def word_count(broker: Broker, directory: Path, guarantee: str, name: str) -> Iterator[Application]:
     """The application, running; it ends in order."""
     source = ROOT / "compat_tests" / "streams" / "WordCount.java"
     command = [
@@ -49,6 +51,8 @@ def word_count(broker: Broker, directory: Path) -> Iterator[Application]:
         str(source),
         broker.bootstrap,
         str(directory / "state"),
+        guarantee,
+        name,
     ]
     log_path = directory / "streams.log"
     with log_path.open("ab") as log:
@@ -69,9 +73,9 @@ def word_count(broker: Broker, directory: Path) -> Iterator[Application]:
 class Counts:
     """The newest count of each word, as a reader of the output topic sees it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._consumer = new_consumer(broker, group_id="reader of counts", auto_offset_reset="earliest")
-        self._consumer.subscribe(["word-counts"])
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._consumer = new_consumer(broker, group_id=f"reader of {name}", auto_offset_reset="earliest")
+        self._consumer.subscribe([f"{name}-results"])
         self.newest: Counter[str] = Counter()
 
     def equal(self, expected: Counter[str]) -> bool:
@@ -84,27 +88,30 @@ class Counts:
         self._consumer.close()
 
 
-def write(broker: Broker, times: int) -> Counter[str]:
+def write(broker: Broker, name: str, times: int) -> Counter[str]:
     """Returns the words in it."""
     client = producer(broker)
     for sentence in SENTENCES * times:
-        client.produce("sentences", sentence)
+        client.produce(f"{name}-sentences", sentence)
     flush(client)
     return Counter({word: count * times for word, count in Counter(" ".join(SENTENCES).split()).items()})
 
 
-def test_words_are_counted_and_counts_outlive_the_application(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_words_are_counted_and_counts_outlive_the_application(broker: Broker, tmp_path: Path, guarantee: str) -> None:
+    """With exactly_once_v2 in transactions, which the reader of the counts sees committed."""
     need_kafka_jars()
     need_command("javac", "install a JDK, 17 or newer")
-    for topic in ("sentences", "word-counts"):
-        create_topic(broker, topic, 2)
-    with closing(Counts(broker)) as counts:
-        expected = write(broker, 20)
-        with word_count(broker, tmp_path) as application:
+    name = f"word-count-{guarantee}"
+    for topic in ("sentences", "results"):
+        create_topic(broker, f"{name}-{topic}", 2)
+    with closing(Counts(broker, name)) as counts:
+        expected = write(broker, name, 20)
+        with word_count(broker, tmp_path, guarantee, name) as application:
             application.wait_for(counts, expected)
         made = Admin(broker).topics()
-        assert {"word-count-counts-changelog", "word-count-counts-repartition"} <= set(made)
+        assert {f"{name}-counts-changelog", f"{name}-counts-repartition"} <= set(made)
         shutil.rmtree(tmp_path / "state")  # all that is left of the counts is in the changelog
-        expected += write(broker, 10)
-        with word_count(broker, tmp_path) as application:
+        expected += write(broker, name, 10)
+        with word_count(broker, tmp_path, guarantee, name) as application:
             application.wait_for(counts, expected)

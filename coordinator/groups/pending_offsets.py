@@ -1,7 +1,7 @@
 """Offsets that were committed in transactions which are still open, of all groups of one table. Pure.
 
 As in Kafka's OffsetMetadataManager: they count when their transaction is committed, unless something was said of the
-same partition later in the log. Until it is decided, the group's offset of the partition is not stable (KIP-447).
+same partition later in the log (RULES C4). Until it is decided, the group's offset is not stable (KIP-447).
 """
 
 from __future__ import annotations

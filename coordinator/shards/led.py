@@ -31,16 +31,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 CACHED_NAME_MAX_LENGTH: Final = 249
+FIRST_LOAD_TIMEOUT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalTopic:
-    """How it is made, if it is not there."""
+    """How it is made, if it is not there. Of replicas it has no more than there are brokers, and `min_isr` is not above
+    that."""
 
     name: str
     partition_count: int
     replication_factor: int
     configs: Mapping[str, str]
+    min_isr: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,7 @@ class LedShards(Generic[TableT]):
         self._scopes: dict[int, trio.CancelScope] = {}
         self._is_stopping = False
         self._unsaved = trio.Event()
+        self._loaded = trio.Event()
         self._world: ShardWorld[TableT] = ShardWorld(
             logs=keeping.logs,
             view=keeping.view,
@@ -91,6 +95,7 @@ class LedShards(Generic[TableT]):
             wall_ms=wall_ms,
             new_id=new_id,
             send=send,
+            on_loaded=self._note_loaded,
         )
 
     # Life
@@ -154,21 +159,38 @@ class LedShards(Generic[TableT]):
 
     async def coordinator_of(self, name: str) -> int:
         """The broker. Raises CoordinatorNotAvailable."""
-        topic = self._cluster.image.topics.get(self._options.topic.name) or await self._make_topic()
+        topic = self._cluster.image.topics.get(self._options.topic.name)
+        if topic is None:
+            topic = await self._make_topic()
+            await self._until_it_serves(topic)
         leader = topic.partitions[partition_of(name, len(topic.partitions))].leader
         if leader == NO_LEADER:
             raise CoordinatorNotAvailable(f"nobody leads the partition of {name}")
         return leader
 
+    async def _until_it_serves(self, topic: TopicInfo) -> None:
+        """The first to look for a coordinator finds one that is ready: many clients wait half a second to ask again."""
+        led = _led(topic, self._options.broker_id)
+        with trio.move_on_after(FIRST_LOAD_TIMEOUT_S):
+            while not all(one in self._shards and self._shards[one].is_loaded for one in led):
+                await self._loaded.wait()
+
+    def _note_loaded(self) -> None:
+        self._loaded.set()
+        self._loaded = trio.Event()
+
     async def _make_topic(self) -> TopicInfo:
         topic = self._options.topic
-        brokers = len(self._cluster.image.brokers)
+        replicas = max(1, min(topic.replication_factor, len(self._cluster.image.brokers)))
+        configs = dict(topic.configs)
+        if topic.min_isr > 1:
+            configs["min.insync.replicas"] = str(min(topic.min_isr, replicas))
         try:
             return await self._cluster.create_topic(
                 topic.name,
                 partition_count=topic.partition_count,
-                replication_factor=max(1, min(topic.replication_factor, brokers)),
-                configs=topic.configs,
+                replication_factor=replicas,
+                configs=configs,
             )
         except TopicExists:
             return self._cluster.image.topics[topic.name]
@@ -180,6 +202,10 @@ class LedShards(Generic[TableT]):
         """Of the topic as it is, or as it would be made."""
         topic = self._cluster.image.topics.get(self._options.topic.name)
         return partition_of(name, self._options.topic.partition_count if topic is None else len(topic.partitions))
+
+    def has(self, shard: Shard[TableT]) -> bool:
+        """Whether it is one of those that are led now."""
+        return self._shards.get(shard.partition) is shard
 
     def find(self, partition: int) -> Shard[TableT] | None:
         """None when it is not led here."""

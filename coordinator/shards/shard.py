@@ -59,6 +59,7 @@ class ShardWorld(Generic[TableT]):
     wall_ms: Callable[[], int]
     new_id: Callable[[], str]
     send: Callable[[Shard[TableT], object], None] = ignore  # what was in an outbox is durable
+    on_loaded: Callable[[], None] = lambda: None  # one is read
 
 
 class Shard(Generic[TableT]):
@@ -163,6 +164,7 @@ class Shard(Generic[TableT]):
             self._checkpoint = Checkpoint(self.topic_id, read.leader_epoch, offset, replay_offset)
         self._log = state_log
         self.is_loaded = True
+        self._world.on_loaded()
         for effects in self._table.wake(self._moment()):
             self._perform(effects)
 

@@ -8,30 +8,16 @@ missing value is a tombstone. Version 1 is written, 0 is read too. What is not k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 from coordinator.record_fields import FieldReader, FieldWriter, UnknownRecord
+from coordinator.transactions.api import NO_TIME_MS, TransactionState
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
-NO_TIME_MS: Final = -1
 _KEY_TYPE: Final = 0
 _VALUE_VERSION: Final = 1
 _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION, _NEXT_EPOCH = range(4)  # tags of version 1
-
-
-class TransactionState(IntEnum):
-    """As Kafka's TransactionState numbers them."""
-
-    EMPTY = 0
-    ONGOING = 1
-    PREPARE_COMMIT = 2
-    PREPARE_ABORT = 3
-    COMPLETE_COMMIT = 4
-    COMPLETE_ABORT = 5
-    DEAD = 6  # expired, about to be forgotten
-    PREPARE_EPOCH_FENCE = 7
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ changes. Who waits for whom, and that a transition is written before it is told,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import (
     ConcurrentTransactions,
@@ -16,12 +16,11 @@ from coordinator.errors import (
     InvalidTransactionState,
     ProducerFenced,
 )
+from coordinator.transactions.api import NO_TIME_MS, Partition, ProducerIdentity, TransactionState
 from coordinator.transactions.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    NO_TIME_MS,
     TransactionRecord,
-    TransactionState,
 )
 
 if TYPE_CHECKING:
@@ -36,20 +35,6 @@ _COMPLETE: Final = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
     TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
 }
-
-
-class ProducerIdentity(NamedTuple):
-    """What a producer stamps its batches with."""
-
-    producer_id: int
-    epoch: int
-
-
-class Partition(NamedTuple):
-    """One that a transaction has written to, or is about to."""
-
-    topic: str
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +182,7 @@ def with_partitions(
 
     Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
     """
-    known = _of_its_producer(known, asking)
-    if known.is_prepared:
-        raise ConcurrentTransactions("the transaction before is not over")
+    known = between_markers(known, asking)
     is_open = known.state is TransactionState.ONGOING
     wanted = known.partitions.union(partitions) if is_open else frozenset(partitions)
     if is_open and wanted == known.partitions:
@@ -212,6 +195,14 @@ def with_partitions(
         changed_ms=now_ms,
         previous_producer_id=known.producer_id,
     )
+
+
+def between_markers(known: Transaction | None, asking: ProducerIdentity) -> Transaction:
+    """What is known, to the producer of now and while no transaction is being ended; raises as `with_partitions`."""
+    known = _of_its_producer(known, asking)
+    if known.is_prepared:
+        raise ConcurrentTransactions("the transaction before is not over")
+    return known
 
 
 def _of_its_producer(known: Transaction | None, asking: ProducerIdentity) -> Transaction:
@@ -250,14 +241,6 @@ def completed(known: Transaction, now_ms: int) -> Transaction:
         changed_ms=now_ms,
         previous_producer_id=known.producer_id,
     )
-
-
-# Time
-
-
-def has_timed_out(known: Transaction, now_ms: int) -> bool:
-    """Whether an open transaction has to be aborted (`fenced`)."""
-    return known.state is TransactionState.ONGOING and known.started_ms + known.timeout_ms < now_ms
 
 
 def has_expired(known: Transaction, now_ms: int, expiration_ms: int) -> bool:

@@ -109,6 +109,12 @@ class ProducerTable:
     def __iter__(self) -> Iterator[tuple[int, Producer]]:
         return iter(self._producers.items())
 
+    @property
+    def oldest_transaction_ms(self) -> int:
+        """When the producer whose transaction is open for longest has last written, -1 if none is."""
+        oldest = next(iter(self._open), None)
+        return -1 if oldest is None else self._producers[oldest].timestamp_ms
+
     def get(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
 

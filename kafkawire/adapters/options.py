@@ -8,6 +8,8 @@ from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupOptions
 from coordinator.groups.turn import GroupSettings
 from coordinator.shards.writer import ViewMode
+from coordinator.transactions.service import TransactionOptions
+from coordinator.transactions.table import TransactionSettings
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.upkeep.retention_keeper import RetentionOptions
 from kafkawire.config.broker_config import Config
@@ -37,6 +39,29 @@ def retention_options(config: Config) -> RetentionOptions:
         is_time=(lambda _now_ms: True) if window is None else window.holds_at,
         disk_max_used_ratio=config.disk_max_used_ratio,
         disk_reject_ratio=config.disk_reject_ratio,
+    )
+
+
+def transaction_options(config: Config) -> TransactionOptions:
+    """About transactions."""
+    return TransactionOptions(
+        broker_id=config.node_id,
+        settings=TransactionSettings(
+            timeout_max_ms=config.transaction_timeout_max_ms,
+            expiration_ms=config.transactional_id_expiration_ms,
+            timeout_check_interval_ms=config.transaction_timeout_check_interval_ms,
+        ),
+        topic_configs=dict(
+            [
+                COMPACTION,
+                ("compression.type", "uncompressed"),
+                ("segment.bytes", str(config.transactions_topic_segment_size_bytes)),
+            ]
+        ),
+        partition_count=config.transactions_topic_partitions,
+        replication_factor=config.transactions_topic_replication_factor,
+        min_isr=config.transactions_topic_min_isr,
+        expiry_check_interval_ms=config.transactional_id_expiration_check_interval_ms,
     )
 
 

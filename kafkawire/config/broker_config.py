@@ -16,32 +16,20 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kafkawire.config import values as read
+from kafkawire.config.coordinator_config import CoordinatorConfig
 from kafkawire.config.keys import Key, Update
+from kafkawire.config.settings import setting
 from kafkawire.config.topic_config import LOG_KEYS, MIB
 from kafkawire.config.unbuilt import HARMLESS_KEYS, REFUSED_KEYS, UNBUILT_KEYS, UNLISTED_KEYS
-from kafkawire.config.values import INT_MAX, PROTOCOLS, ConfigError, DailyWindow, Listener, Reader, one_line
+from kafkawire.config.values import INT_MAX, PROTOCOLS, ConfigError, DailyWindow, Listener, one_line
 
 __all__ = ["BROKER_KEYS", "Config", "ConfigError", "Listener", "load"]
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def setting(
-    name: str,
-    reader: Reader,
-    default: str | None,
-    documentation: str,
-    update: Update = Update.READ_ONLY,
-    *,
-    also: str | None = None,
-) -> Any:
-    """A field of `Config` with its key; `also` is an older name of it, which it goes before."""
-    key = Key(name, reader, default, documentation, update)
-    return field(default=reader(default or ""), metadata={"key": key, "also": also})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(CoordinatorConfig):
     """What a broker runs with. Defaults are Kafka's but for the addresses and directory of a first `make run`."""
 
     # Who it is and where it is reached
@@ -182,52 +170,6 @@ class Config:
         "log.cleaner.backoff.ms", read.long(0), "15000",
         "After what time the cleaner looks again, when there was nothing to compact.", Update.CLUSTER_WIDE,
     )  # fmt: skip
-
-    # Groups
-    group_session_timeout_min_ms: int = setting(
-        "group.min.session.timeout.ms", read.integer(1), "6000",
-        "The shortest time without a heartbeat that a member may ask to be allowed.",
-    )  # fmt: skip
-    group_session_timeout_max_ms: int = setting(
-        "group.max.session.timeout.ms", read.integer(1), "1800000",
-        "The longest time without a heartbeat that a member may ask to be allowed.",
-    )  # fmt: skip
-    group_members_max: int = setting(
-        "group.max.size", read.integer(1), str(INT_MAX), "How many members a group may have."
-    )
-    group_initial_rebalance_delay_ms: int = setting(
-        "group.initial.rebalance.delay.ms", read.integer(0), "3000",
-        "How long a new group waits for more members before it assigns partitions for the first time.",
-    )  # fmt: skip
-    offset_metadata_max_length: int = setting(
-        "offset.metadata.max.bytes", read.integer(0), "4096", "How much text may be committed along with an offset."
-    )
-    offsets_retention_minutes: int = setting(
-        "offsets.retention.minutes", read.integer(1), "10080",
-        "How long offsets are kept once a group has no members, or no longer reads the topic.",
-    )  # fmt: skip
-    offsets_retention_check_interval_ms: int = setting(
-        "offsets.retention.check.interval.ms", read.long(1), "600000", "How often is looked for offsets that expired."
-    )
-    offsets_topic_partitions: int = setting(
-        "offsets.topic.num.partitions", read.integer(1), "50",
-        "The partitions of the topic of committed offsets, when it is created.",
-    )  # fmt: skip
-    offsets_topic_replication_factor: int = setting(
-        "offsets.topic.replication.factor", read.short(1), "3",
-        "The replicas of the topic of committed offsets, when it is created; as many as there are brokers at most.",
-    )  # fmt: skip
-    offsets_topic_segment_size_bytes: int = setting(
-        "offsets.topic.segment.bytes", read.integer(1 * MIB), str(100 * MIB),
-        "The segment.bytes of the topic of committed offsets, when it is created.",
-    )  # fmt: skip
-    offsets_view_mode: str = setting(
-        "offsets.view.mode", read.choice("cached", "direct"), "cached",
-        "Whether what was committed is written to the view that a start reads now and then, or at once.",
-    )  # fmt: skip
-    offsets_view_flush_interval_ms: int = setting(
-        "offsets.view.flush.interval.ms", read.integer(1), "100", "With offsets.view.mode=cached: how often."
-    )
 
     # Requests and connections
     max_fetch_size_bytes: int = setting(

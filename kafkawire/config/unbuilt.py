@@ -105,14 +105,6 @@ _KEYS: Final = (
         "offsets.topic.compression.codec", integer(), "0",
         "The codec, by its number, in which committed offsets are stored; 0 is none.",
     ),
-    _unbuilt(
-        "transaction.max.timeout.ms", integer(1), "900000",
-        "The longest time a producer may give a transaction.",
-    ),
-    _unbuilt(
-        "transactional.id.expiration.ms", integer(1), "604800000",
-        "How long a transactional id that nobody uses is remembered.",
-    ),
 )  # fmt: skip
 
 UNBUILT_KEYS: Final[dict[str, Key]] = {key.name: key for key in _KEYS}
@@ -157,7 +149,6 @@ REFUSED_KEYS: Final[dict[str, str]] = {
 _NO_QUORUM: Final = "this broker needs no KRaft quorum"
 _ONE_LOOP: Final = "one event loop serves all requests"
 _ONE_BROKER: Final = "one broker has no traffic between brokers"
-_NO_TRANSACTIONS: Final = "transactions are not supported yet"
 _NO_SHARE_GROUPS: Final = "share groups are not supported yet"
 
 HARMLESS_KEYS: Final[dict[str, str]] = {
@@ -178,8 +169,5 @@ HARMLESS_KEYS: Final[dict[str, str]] = {
     "share.coordinator.state.topic.replication.factor": _NO_SHARE_GROUPS,
     "socket.receive.buffer.bytes": "the system sizes socket buffers",
     "socket.send.buffer.bytes": "the system sizes socket buffers",
-    "transaction.state.log.min.isr": _NO_TRANSACTIONS,
-    "transaction.state.log.num.partitions": _NO_TRANSACTIONS,
-    "transaction.state.log.replication.factor": _NO_TRANSACTIONS,
     "log4j.configuration": "logs go to standard error",
 }

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     create_partitions,
@@ -23,6 +25,8 @@ from kafkawire.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -33,6 +37,7 @@ from kafkawire.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -40,7 +45,11 @@ from kafkawire.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
+from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkawire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kafkawire.messages.alter_configs import AlterConfigsRequest
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_partitions import CreatePartitionsRequest
@@ -54,6 +63,8 @@ from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.describe_producers import DescribeProducersRequest
 from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
+from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
@@ -64,6 +75,7 @@ from kafkawire.messages.leave_group import LeaveGroupRequest
 from kafkawire.messages.list_config_resources import ListConfigResourcesRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
+from kafkawire.messages.list_transactions import ListTransactionsRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
 from kafkawire.messages.offset_delete import OffsetDeleteRequest
@@ -71,6 +83,8 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequest
 from kafkawire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
+from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kafkawire.messages.write_txn_markers import WriteTxnMarkersRequest
 from kafkawire.requests.api import Api, Handler
 
 if TYPE_CHECKING:
@@ -103,6 +117,12 @@ API_TABLE: tuple[Api, ...] = (
     _api(delete_records, DeleteRecordsRequest, 0, 2),
     _api(init_producer_id, InitProducerIdRequest, 0, 5),
     _api(offset_for_leader_epoch, OffsetForLeaderEpochRequest, 2, 4),
+    _api(add_partitions_to_txn, AddPartitionsToTxnRequest, 0, 5, two_stage=True),
+    _api(add_offsets_to_txn, AddOffsetsToTxnRequest, 0, 4, two_stage=True),
+    # From 5 on the producer's epoch rises with each transaction (KIP-890), which is not built.
+    _api(end_txn, EndTxnRequest, 0, 4, two_stage=True),
+    _api(write_txn_markers, WriteTxnMarkersRequest, 1, 1, two_stage=True),
+    _api(txn_offset_commit, TxnOffsetCommitRequest, 0, 4, two_stage=True),
     _api(describe_configs, DescribeConfigsRequest, 1, 4),
     _api(alter_configs, AlterConfigsRequest, 0, 2),
     _api(describe_log_dirs, DescribeLogDirsRequest, 1, 5),
@@ -112,6 +132,8 @@ API_TABLE: tuple[Api, ...] = (
     _api(offset_delete, OffsetDeleteRequest, 0, 0, two_stage=True),
     _api(describe_cluster, DescribeClusterRequest, 0, 2),
     _api(describe_producers, DescribeProducersRequest, 0, 0),
+    _api(describe_transactions, DescribeTransactionsRequest, 0, 0, two_stage=True),
+    _api(list_transactions, ListTransactionsRequest, 0, 2, two_stage=True),
     _api(list_config_resources, ListConfigResourcesRequest, 0, 1),
     _api(describe_topic_partitions, DescribeTopicPartitionsRequest, 0, 0),
 )

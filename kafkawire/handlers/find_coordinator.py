@@ -1,10 +1,10 @@
 """FindCoordinator, key 10: who coordinates a group or a transactional id.
 
 Behavior:
-- A group is coordinated by the leader of the partition of __consumer_offsets that its name hashes to; the topic is
-  made when the first is looked for.
-- Transactions and share groups are not coordinated: a transactional id and a share partition get INVALID_REQUEST with
-  a text, because a client that is told to retry would wait a minute before it says why.
+- A group is coordinated by the leader of the partition of __consumer_offsets that its name hashes to, a transactional
+  id by that of one of __transaction_state; the topic is made when the first is looked for.
+- Share groups are not coordinated: a share partition gets INVALID_REQUEST with a text, because a client that is told to
+  retry would wait a minute before it says why.
 - It takes the right to describe the group or the transactional id, for a share partition to act for the cluster.
 
 Version notes: 1 transactions, 4 many keys in one request (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6 share
@@ -16,7 +16,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from coordinator.errors import GroupError
+from coordinator.errors import CoordinatorError
 from kafkawire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
@@ -57,13 +57,15 @@ def _single(one: Coordinator) -> FindCoordinatorResponse:
 
 
 async def _find(context: RequestContext, key_type: int, key: str) -> Coordinator:
-    if key_type != KeyType.GROUP:
-        return _refuse(key, *_refusal(context, key_type, key))
-    if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key):
-        return _refuse(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Not authorized to describe this group.")
+    refusal = _refusal(context, key_type, key)
+    if refusal is not None:
+        return _refuse(key, *refusal)
     try:
-        node_id = await context.broker.groups.coordinator_of(key)
-    except GroupError as error:
+        if key_type == KeyType.GROUP:
+            node_id = await context.broker.groups.coordinator_of(key)
+        else:
+            node_id = await context.broker.transactions.coordinator_of(key)
+    except CoordinatorError as error:
         return _refuse(key, error_code_of(error), "The coordinator is not available.")
     broker = context.broker.cluster.image.brokers.get(node_id)
     endpoint = context.endpoint_of(broker) if broker is not None else None
@@ -73,11 +75,15 @@ async def _find(context: RequestContext, key_type: int, key: str) -> Coordinator
     return Coordinator(key=key, error_message="", node_id=node_id, host=host, port=port)
 
 
-def _refusal(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, str]:
+def _refusal(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, str] | None:
+    if key_type == KeyType.GROUP:
+        if not context.authorize(Operation.DESCRIBE, ResourceType.GROUP, key):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED, "Not authorized to describe this group."
+        return None
     if key_type == KeyType.TRANSACTION:
         if not context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Not authorized to use this transactional id."
-        return ErrorCode.INVALID_REQUEST, "This broker does not coordinate transactions yet."
+        return None
     if key_type == KeyType.SHARE:
         if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Not authorized to find share coordinators."

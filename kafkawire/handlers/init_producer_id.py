@@ -1,12 +1,13 @@
-"""InitProducerId, key 22: an id for an idempotent producer (KIP-98).
+"""InitProducerId, key 22: an id for an idempotent or a transactional producer (KIP-98).
 
 Behavior:
 - Without a transactional id the answer is a new id and epoch 0, whatever id the producer had before: it raises its
   epoch by itself and asks again only when that is used up (KIP-360), as Kafka's TransactionCoordinator has it.
-- With one it is INVALID_REQUEST: transactions are not served. COORDINATOR_NOT_AVAILABLE would make clients try for a
-  minute.
-- An id without an epoch, or an epoch without an id, is INVALID_REQUEST.
-- It takes the right to write idempotently to the cluster, or to write to any topic.
+- With one the answer is the id that belongs to it and a new epoch: whoever had it before is fenced. A transaction that
+  was open is aborted first, for which it waits a tenth of a second at most and is CONCURRENT_TRANSACTIONS then.
+- An id without an epoch, or an epoch without an id, is INVALID_REQUEST, and so is an empty transactional id.
+- It takes the right to write under the transactional id; without one, to write idempotently to the cluster, or to
+  write to any topic.
 
 Version notes: 3 id and epoch in the request (KIP-360), 4 PRODUCER_FENCED, 5 transactions' errors (KIP-890).
 """
@@ -16,15 +17,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import CoordinatorError
+from coordinator.transactions.api import ProducerIdentity
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
-from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.transactions import code_of_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NO_ID: Final = -1
 NO_EPOCH: Final = -1
+NOBODY: Final = ProducerIdentity(NO_ID, NO_EPOCH)
+FIRST_VERSION_WITH_FENCED: Final = 4
 
 
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -33,10 +38,10 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
     if code is not ErrorCode.NONE:
         return _refuse(code)
     try:
-        producer_id = await context.broker.cluster.new_producer_id()
+        producer_id, epoch = await _identity(context, request)
     except CoordinatorError as error:
-        return _refuse(error_code_of(error))
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+        return _refuse(code_of_refusal(error, knows_fenced=context.api_version >= FIRST_VERSION_WITH_FENCED))
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
 def refuse(context: RequestContext, request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
@@ -48,14 +53,23 @@ def _check(context: RequestContext, request: InitProducerIdRequest) -> ErrorCode
     if request.transactional_id is not None:
         if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return ErrorCode.INVALID_REQUEST
-    if not context.authorize(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) and not _may_write(
+    elif not context.authorize(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) and not _may_write(
         context, context.broker.cluster.image.topics
     ):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
+    if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH) or request.transactional_id == "":
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
+
+
+async def _identity(context: RequestContext, request: InitProducerIdRequest) -> ProducerIdentity:
+    """Raises CoordinatorError."""
+    if request.transactional_id is None:
+        return ProducerIdentity(await context.broker.cluster.new_producer_id(), 0)
+    expected = ProducerIdentity(request.producer_id, request.producer_epoch)
+    return await context.broker.transactions.initialise(
+        request.transactional_id, request.transaction_timeout_ms, None if expected == NOBODY else expected
+    )
 
 
 def _may_write(context: RequestContext, topics: Iterable[str]) -> bool:

@@ -7,7 +7,7 @@ Behavior:
 - acks=0 gets no reply. An error closes the connection, the only way to tell such a client (KafkaApis).
 - A time-out (acks=all) answers REQUEST_TIMED_OUT; what was appended stays.
 - Records without a key are refused in compacted topics, each by its place in the batch.
-- No transaction can be open: a transactional batch gets INVALID_TXN_STATE.
+- A transactional batch takes the right to write under the transactional id, or nothing of the request is taken.
 - Internal topics are written by the broker alone (INVALID_TOPIC_EXCEPTION), Kafka's admin tools excepted.
 
 Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (KIP-110), 8 record errors (KIP-467),
@@ -55,7 +55,6 @@ ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka's AdminUtils.ADMIN_CLIENT_ID
 _ATTRIBUTES_AT: Final = 21
 _MAGIC_AT: Final = 16
 _TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
 
 # What Kafka's LogValidator finds is told with a text: a client can show it. The log start goes with what the log finds.
 _VALIDATION_ERRORS: Final = (log_errors.InvalidRecord, log_errors.InvalidTimestamp, log_errors.RecordsRefused)
@@ -74,15 +73,14 @@ class Produced(NamedTuple):
 def handle(context: RequestContext, request: ProduceRequest) -> PendingReply[ProduceResponse | None]:
     """Queues every batch that may be queued; the reply waits for their acks."""
     image = context.broker.cluster.image
-    has_transactions = _has_transactions(request)
-    refused = _refuse_transactions(context, request) if has_transactions else None
+    refused = _refuse_transactions(context, request) if _has_transactions(request) else None
     produced = []
     for topic in request.topic_data:
         if not topic.partition_data:
             continue  # it asks for nothing, not even for a right to the topic
         found = refused or _find_topic(context, image, topic)
         for data in topic.partition_data:
-            code = found if isinstance(found, ErrorCode) else _check(request, data, has_transactions=has_transactions)
+            code = found if isinstance(found, ErrorCode) else _check(request, data)
             if code is ErrorCode.NONE:
                 assert not isinstance(found, ErrorCode)
                 produced.append(_append(context, request, found, data))
@@ -122,13 +120,11 @@ def refuse(context: RequestContext, request: ProduceRequest, code: ErrorCode) ->
     )
 
 
-def _check(request: ProduceRequest, data: PartitionProduceData, *, has_transactions: bool) -> ErrorCode:
+def _check(request: ProduceRequest, data: PartitionProduceData) -> ErrorCode:
     if not data.records:
         return ErrorCode.INVALID_RECORD
     if not ALL_ACKS <= request.acks <= 1:
         return ErrorCode.INVALID_REQUIRED_ACKS
-    if has_transactions and is_transactional(data.records) and not data.records[_ATTRIBUTES_AT + 1] & _CONTROL:
-        return ErrorCode.INVALID_TXN_STATE
     return ErrorCode.NONE
 
 

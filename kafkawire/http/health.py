@@ -37,6 +37,7 @@ class Health:
     store: PartitionStore
     log_dirs: Callable[[], Sequence[LogDirStatistics]]
     broker_id: int
+    ailments: Callable[[], Iterable[str]] = tuple  # of transactions
 
     def routes(self) -> list[Route]:
         ready = [Route(path, self._ready) for path in ("/health/ready", *READY_ALIASES)]
@@ -70,6 +71,7 @@ class Health:
             *_named("has no leader", _leaderless(image)),
             *_named("is offline", offline),
             *_named("has fewer replicas in sync than it should", _under_replicated(image)),
+            *_some(list(self.ailments()), "transactions that hang"),
         ]
         document: dict[str, Any] = {
             "status": "healthy" if not reasons else "ailing",
@@ -113,5 +115,11 @@ def _under_replicated(image: ClusterImage) -> Iterable[str]:
 
 def _named(what: str, partitions: Iterable[str]) -> list[str]:
     every = list(partitions)
-    named = [f"{one} {what}" for one in every[:NAMED_MAX]]
-    return named if len(every) <= NAMED_MAX else [*named, f"{len(every) - NAMED_MAX:,} more: {what}"]
+    return _some([f"{one} {what}" for one in every], what)
+
+
+def _some(reasons: Sequence[str], what: str) -> list[str]:
+    """The first of them; the others are counted."""
+    if len(reasons) <= NAMED_MAX:
+        return list(reasons)
+    return [*reasons[:NAMED_MAX], f"{len(reasons) - NAMED_MAX:,} more: {what}"]

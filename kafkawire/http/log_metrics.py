@@ -35,6 +35,12 @@ _OF_PARTITIONS: Final[tuple[tuple[str, str, str, Callable[[PartitionStatistics],
     ("kafka_log_log_size", "Bytes of a log.", _PARTITION, lambda one: one.size_bytes),
     ("kafka_topic_partition_current_offset", "End of a partition.", _PARTITION, lambda one: one.high_watermark),
     ("kafka_topic_partition_oldest_offset", "Start of a partition.", _PARTITION, lambda one: one.log_start_offset),
+    (
+        "kafka_cluster_partition_laststableoffsetlag",
+        "Records behind the last stable offset.",
+        _PARTITION,
+        lambda one: one.high_watermark - one.last_stable_offset,
+    ),
     ("redpanda_kafka_max_offset", "End of a partition.", _REDPANDA_PARTITION, lambda one: one.high_watermark),
 )
 

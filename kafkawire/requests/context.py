@@ -17,6 +17,7 @@ from kafkawire.requests.topic_rows import TopicRows
 if TYPE_CHECKING:
     from coordinator.api import BrokerInfo, ClusterImage, ClusterService
     from coordinator.groups.api import GroupService
+    from coordinator.transactions.api import MarkerWriter, TransactionService
     from engine.api import PartitionStore
     from kafkawire.config.entries import ConfigCatalogue
     from kafkawire.config.log_levels import LogLevels
@@ -129,6 +130,8 @@ class BrokerInterfaces:
     store: PartitionStore
     cluster: ClusterService
     groups: GroupService
+    transactions: TransactionService
+    markers: MarkerWriter
     config: HandlerConfig
     configs: ConfigCatalogue
     fetch_sessions: FetchSessionCache

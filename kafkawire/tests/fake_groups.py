@@ -45,7 +45,7 @@ class Promise(Generic[T]):
     """A `Pending` that a test settles."""
 
     def __init__(self) -> None:
-        self._outcome: T | GroupError | None = None
+        self._outcome: T | CoordinatorError | None = None
         self._settled = trio.Event()
         self._callback: Callable[[], None] | None = None
 
@@ -53,7 +53,7 @@ class Promise(Generic[T]):
     def is_settled(self) -> bool:
         return self._settled.is_set()
 
-    def settle(self, outcome: T | GroupError) -> None:
+    def settle(self, outcome: T | CoordinatorError | None) -> None:
         self._outcome = outcome
         self._settled.set()
         callback, self._callback = self._callback, None

@@ -30,7 +30,7 @@ from kafkawire.config.log_levels import LogLevels
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
 from kafkawire.requests.api import Api
-from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all
+from kafkawire.requests.context import Authorizer, BrokerInterfaces, Operation, ResourceType, allow_all
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.requests.metrics import RequestMetrics
@@ -39,6 +39,7 @@ from kafkawire.testing import soon
 from kafkawire.tests.answers import answer
 from kafkawire.tests.fake_configs import FakeConfigs
 from kafkawire.tests.fake_groups import FakeGroups
+from kafkawire.tests.fake_transactions import FakeMarkers, FakeTransactions
 from kafkawire.wire.connection import ConnectionInfo
 
 NOW_MS = 1_700_000_000_000
@@ -113,12 +114,22 @@ class Broker:
     cluster: Rewritten
     filesystem: MemoryFileSystem
     groups: FakeGroups
+    transactions: FakeTransactions
+    markers: FakeMarkers
     correlation_id: int = 0
 
     def reconfigured(self, table: Sequence[Api] = API_TABLE, **changes: Any) -> Broker:
         """The same broker with other interfaces, such as an authorizer."""
         interfaces = replace(self.interfaces, **changes)
         return replace(self, interfaces=interfaces, dispatcher=Dispatcher(interfaces, table, {}))
+
+    def without(self, *denied: tuple[Operation, ResourceType, str]) -> Broker:
+        """The same broker to a client that has all rights but these."""
+
+        def authorizer(*asked: Any) -> bool:
+            return asked[2:] not in denied
+
+        return self.reconfigured(authorizer=authorizer)
 
     def dispatch(self, request: Any, version: int, client_id: str | None = "test") -> StartedRequest:
         self.correlation_id += 1
@@ -190,11 +201,13 @@ async def open_handlers(
         Random(7),
     )
     cluster = Rewritten(coordinator)
-    groups = FakeGroups()
+    groups, transactions, markers = FakeGroups(), FakeTransactions(), FakeMarkers()
     interfaces = BrokerInterfaces(
         store=store,
         cluster=cluster,
         groups=groups,
+        transactions=transactions,
+        markers=markers,
         config=chosen,
         configs=FakeConfigs(),
         fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
@@ -209,7 +222,8 @@ async def open_handlers(
         await nursery.start(store.run)
         await coordinator.start()
         nursery.start_soon(coordinator.run)
-        yield Broker(interfaces, Dispatcher(interfaces, API_TABLE, {}), connection, store, cluster, filesystem, groups)
+        dispatcher = Dispatcher(interfaces, API_TABLE, {})
+        yield Broker(interfaces, dispatcher, connection, store, cluster, filesystem, groups, transactions, markers)
         await store.close()
         await metadata.close()
         nursery.cancel_scope.cancel()

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.record_fields import UnknownRecord
+from coordinator.transactions.api import TransactionState
 from coordinator.transactions.records import (
     TransactionRecord,
-    TransactionState,
     decode_key,
     decode_value,
     encode_key,

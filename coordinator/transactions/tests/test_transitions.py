@@ -15,18 +15,16 @@ from coordinator.errors import (
     ProducerFenced,
     TransactionError,
 )
-from coordinator.transactions.records import TransactionState, decode_value, encode_value
+from coordinator.transactions.api import Partition, ProducerIdentity, TransactionState
+from coordinator.transactions.records import decode_value, encode_value
 from coordinator.transactions.transitions import (
     EPOCH_EXHAUSTED,
     EPOCH_MAX,
-    Partition,
-    ProducerIdentity,
     Transaction,
     completed,
     ended,
     fenced,
     has_expired,
-    has_timed_out,
     initialised,
     needs_producer_id,
     with_partitions,
@@ -179,13 +177,6 @@ def test_an_end(state: TransactionState, commits: bool, outcome: TransactionStat
 
 
 # Time
-
-
-def test_a_transaction_takes_too_long() -> None:
-    before = known(TransactionState.ONGOING)
-    assert not has_timed_out(before, before.started_ms + TIMEOUT_MS)
-    assert has_timed_out(before, before.started_ms + TIMEOUT_MS + 1)
-    assert not any(has_timed_out(known(state), 2**62) for state in (*IDLE, *PREPARED))
 
 
 def test_an_id_that_nobody_uses_is_forgotten_but_not_while_it_is_in_use() -> None:

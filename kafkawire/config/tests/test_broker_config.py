@@ -60,8 +60,6 @@ WITHOUT_EFFECT = {
     "num.recovery.threads.per.data.dir",
     "share.coordinator.state.topic.replication.factor",
     "share.coordinator.state.topic.min.isr",
-    "transaction.state.log.replication.factor",
-    "transaction.state.log.min.isr",
 }
 
 

@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from coordinator.groups.api import GroupListing, GroupState
+from coordinator.transactions.api import TransactionListing, TransactionState
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages import alter_configs, describe_producers, describe_topic_partitions, incremental_alter_configs
+from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkawire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -22,6 +29,8 @@ from kafkawire.messages.describe_cluster import DescribeClusterRequest
 from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
+from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
@@ -31,6 +40,7 @@ from kafkawire.messages.leave_group import LeaveGroupRequest
 from kafkawire.messages.list_config_resources import ListConfigResourcesRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkawire.messages.list_transactions import ListTransactionsRequest
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -50,12 +60,19 @@ from kafkawire.messages.offset_for_leader_epoch import (
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.messages.sync_group import SyncGroupRequest
+from kafkawire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kafkawire.requests.context import CLUSTER_NAME, Operation, ResourceType
 from kafkawire.tests.harness import batch, open_handlers
 
 Asked = tuple[Operation, ResourceType, str]
 TOPIC = ResourceType.TOPIC
 GROUP = ResourceType.GROUP
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 CLUSTER = (ResourceType.CLUSTER, CLUSTER_NAME)
 DENIED = 29
 BROKER_LOGGERS = 8
@@ -109,6 +126,48 @@ CONFIGS_OF: list[tuple[int, str, tuple[ResourceType, str], int]] = [
     (32, "g", (GROUP, "g"), 30),
 ]
 # API, request, version, the right it takes, and where the code is.
+ABOUT_A_TRANSACTION: list[tuple[str, Callable[[], Any], int, Operation, Callable[[Any], int]]] = [
+    (
+        "add_partitions_to_txn",
+        partial(
+            AddPartitionsToTxnRequest,
+            v3_and_below_transactional_id="x",
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+        ),
+        3,
+        Operation.WRITE,
+        lambda response: response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+    ),
+    (
+        "add_offsets_to_txn",
+        partial(AddOffsetsToTxnRequest, transactional_id="x", group_id="g"),
+        4,
+        Operation.WRITE,
+        of_reply,
+    ),
+    ("end_txn", partial(EndTxnRequest, transactional_id="x"), 4, Operation.WRITE, of_reply),
+    (
+        "txn_offset_commit",
+        partial(
+            TxnOffsetCommitRequest,
+            transactional_id="x",
+            group_id="g",
+            topics=[
+                TxnOffsetCommitRequestTopic(name="t", partitions=[TxnOffsetCommitRequestPartition(partition_index=0)])
+            ],
+        ),
+        4,
+        Operation.WRITE,
+        lambda response: response.topics[0].partitions[0].error_code,
+    ),
+    (
+        "describe_transactions",
+        partial(DescribeTransactionsRequest, transactional_ids=["x"]),
+        0,
+        Operation.DESCRIBE,
+        lambda response: response.transaction_states[0].error_code,
+    ),
+]
 ABOUT_A_GROUP: list[tuple[str, Callable[[], Any], int, Operation, Callable[[Any], int]]] = [
     ("join_group", partial(JoinGroupRequest, group_id="g"), 9, Operation.READ, of_reply),
     (
@@ -180,7 +239,7 @@ CASES = [
             ],
         ),
         9,
-        {(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")},
+        {(Operation.WRITE, TRANSACTIONAL_ID, "x")},
         lambda response: response.responses[0].partition_responses[0].error_code,
         53,
     ),
@@ -258,13 +317,43 @@ CASES = [
         )
         for key_type, asked, expected in [
             (0, (Operation.DESCRIBE, GROUP, "k"), 30),
-            (1, (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "k"), 53),
+            (1, (Operation.DESCRIBE, TRANSACTIONAL_ID, "k"), 53),
             (2, (Operation.CLUSTER_ACTION, *CLUSTER), 31),
         ]
     ),
     *(
         Case(name, request, version, {(operation, GROUP, "g")}, code, 30)
         for name, request, version, operation, code in ABOUT_A_GROUP
+    ),
+    *(
+        Case(name, request, version, {(operation, TRANSACTIONAL_ID, "x")}, code, 53)
+        for name, request, version, operation, code in ABOUT_A_TRANSACTION
+    ),
+    Case(
+        "list_transactions",
+        ListTransactionsRequest,
+        2,
+        {(Operation.DESCRIBE, TRANSACTIONAL_ID, "x")},
+        lambda response: len(response.transaction_states),
+        0,
+    ),
+    Case(
+        "add_partitions_to_txn",
+        lambda: AddPartitionsToTxnRequest(transactions=[AddPartitionsToTxnTransaction(transactional_id="x")]),
+        5,
+        {(Operation.CLUSTER_ACTION, *CLUSTER)},
+        of_reply,
+        31,
+    ),
+    Case(
+        "write_txn_markers",
+        lambda: WriteTxnMarkersRequest(
+            markers=[WritableTxnMarker(topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])])]
+        ),
+        1,
+        {(Operation.ALTER, *CLUSTER), (Operation.CLUSTER_ACTION, *CLUSTER)},
+        lambda response: response.markers[0].topics[0].partitions[0].error_code,
+        31,
     ),
     Case(
         "list_groups",
@@ -304,7 +393,7 @@ CASES = [
         "init_producer_id",
         partial(InitProducerIdRequest, transactional_id="x"),
         4,
-        {(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")},
+        {(Operation.WRITE, TRANSACTIONAL_ID, "x")},
         lambda response: response.error_code,
         53,
     ),
@@ -422,6 +511,7 @@ async def test_who_may_nothing_gets_nothing(case: Case) -> None:
         await real.create("t")
         await real.append("t", b"secret")
         real.groups.answers["list_groups"] = [GroupListing("g", "consumer", GroupState.STABLE)]
+        real.transactions.answers["list_transactions"] = [TransactionListing("x", 7, TransactionState.ONGOING, 1)]
         authorizer = DenyAll()
         response = await real.reconfigured(authorizer=authorizer).ask(case.request(), case.version)
         assert case.asked <= authorizer.asked
@@ -429,6 +519,8 @@ async def test_who_may_nothing_gets_nothing(case: Case) -> None:
         assert {name: len(topic.partitions) for name, topic in real.cluster.image.topics.items()} == {"t": 1}
         assert real.log("t").log_end_offset == 1
         assert {call[0] for call in real.groups.calls} <= {"list_groups"}
+        assert {call[0] for call in real.transactions.calls} <= {"list_transactions"}
+        assert real.markers.written == []
 
 
 @dataclass

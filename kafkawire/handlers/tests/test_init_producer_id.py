@@ -26,7 +26,7 @@ async def test_every_producer_gets_an_id_of_its_own(version: int) -> None:
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"transactional_id": "x"}, 42),
+        ({"transactional_id": "x", "producer_epoch": 5}, 42),
         ({"transactional_id": ""}, 42),
         ({"producer_id": 5}, 42),
         ({"producer_epoch": 5}, 42),

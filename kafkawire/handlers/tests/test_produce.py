@@ -184,18 +184,17 @@ async def test_a_validation_error_says_what_is_wrong_and_where_the_log_starts() 
         assert "timestamp" in row.error_message
 
 
-async def test_transactions_need_the_right_to_their_id_and_then_a_state_nobody_has() -> None:
+async def test_transactions_need_the_right_to_their_id() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         transactional = batch(attributes=TRANSACTIONAL, producer=(5, 0, 0))
         assert (await produce(broker, request(transactional))).error_code == 53
         asked = request(transactional, transactional_id="x")
-        assert (await produce(broker, asked)).error_code == 48
-
-        def deny(*asked: object) -> bool:
-            return asked[2:] != (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
-
-        assert (await produce(broker.reconfigured(authorizer=deny), asked)).error_code == 53
+        denied = broker.without((Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x"))
+        assert (await produce(denied, asked)).error_code == 53
+        assert broker.log("t").log_end_offset == 0
+        row = await produce(broker, asked)
+        assert (row.error_code, row.base_offset) == (0, 0)
 
 
 async def test_internal_topics_are_the_brokers_own() -> None:

@@ -13,6 +13,12 @@ from kafkawire.messages import alter_configs as alter
 from kafkawire.messages import describe_producers as producers
 from kafkawire.messages import describe_topic_partitions as pages
 from kafkawire.messages import incremental_alter_configs as incremental
+from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkawire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -23,6 +29,8 @@ from kafkawire.messages.describe_cluster import DescribeClusterRequest
 from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
+from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
@@ -32,6 +40,7 @@ from kafkawire.messages.leave_group import LeaveGroupRequest
 from kafkawire.messages.list_config_resources import ListConfigResourcesRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkawire.messages.list_transactions import ListTransactionsRequest
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -56,6 +65,12 @@ from kafkawire.messages.offset_for_leader_epoch import (
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.messages.sync_group import SyncGroupRequest
+from kafkawire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kafkawire.requests.api import Api
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.headers import response_class
@@ -161,6 +176,24 @@ REQUESTS: dict[str, Any] = {
     "describe_topic_partitions": pages.DescribeTopicPartitionsRequest(
         topics=[pages.TopicRequest(name="t"), pages.TopicRequest(name="u")]
     ),
+    "add_partitions_to_txn": AddPartitionsToTxnRequest(
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[*PARTITIONS])],
+        transactions=[AddPartitionsToTxnTransaction(transactional_id=name) for name in ("x", "y")],
+    ),
+    "add_offsets_to_txn": AddOffsetsToTxnRequest(),
+    "end_txn": EndTxnRequest(),
+    "write_txn_markers": WriteTxnMarkersRequest(
+        markers=[WritableTxnMarker(topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[*PARTITIONS])])]
+    ),
+    "txn_offset_commit": TxnOffsetCommitRequest(
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name="t", partitions=[TxnOffsetCommitRequestPartition(partition_index=one) for one in PARTITIONS]
+            )
+        ]
+    ),
+    "describe_transactions": DescribeTransactionsRequest(transactional_ids=["x", "y"]),
+    "list_transactions": ListTransactionsRequest(),
 }
 
 WHOLE = ["error_code"]
@@ -200,6 +233,16 @@ PLACES: dict[str, dict[int, list[str]]] = {
     "describe_producers": {0: ["topics.partitions.error_code"] * 2},
     "list_config_resources": {0: WHOLE},
     "describe_topic_partitions": {0: ["topics.error_code"] * 2},
+    "add_partitions_to_txn": {
+        0: ["results_by_topic_v3_and_below.results_by_partition.partition_error_code"] * 2,
+        4: WHOLE,
+    },
+    "add_offsets_to_txn": {0: WHOLE},
+    "end_txn": {0: WHOLE},
+    "write_txn_markers": {1: ["markers.topics.partitions.error_code"] * 2},
+    "txn_offset_commit": {0: ["topics.partitions.error_code"] * 2},
+    "describe_transactions": {0: ["transaction_states.error_code"] * 2},
+    "list_transactions": {0: WHOLE},
 }
 SERVED = [(api, version) for api in API_TABLE for version in range(api.served_min, api.max_version + 1)]
 
@@ -215,7 +258,7 @@ def errors(of: Any, path: str = "") -> Iterator[str]:
     """Where there is an error code."""
     for name in of.__slots__:
         value = getattr(of, name)
-        if name == "error_code" and value:
+        if name in ("error_code", "partition_error_code") and value:
             assert value == ErrorCode.UNKNOWN_SERVER_ERROR
             yield path + name
         for one in value if isinstance(value, list) else ():

@@ -22,8 +22,8 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReque
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import open_broker
+from kafkawire.tests import fake_groups, fake_transactions
 from kafkawire.tests.answers import answer
-from kafkawire.tests.fake_groups import CALLS
 from kafkawire.tests.harness import batch, open_handlers
 from kafkawire.wire.connection import ProtocolViolation
 from kafkawire.wire.tests.mutation import mutated_frames
@@ -45,7 +45,8 @@ async def test_mutated_frames_end_in_a_reply_or_a_closed_connection() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         await broker.append("t", b"kept")
-        broker.groups.answers.update(dict.fromkeys(CALLS, NotCoordinator()))
+        broker.groups.answers.update(dict.fromkeys(fake_groups.CALLS, NotCoordinator()))
+        broker.transactions.answers.update(dict.fromkeys(fake_transactions.CALLS, NotCoordinator()))
         answered = 0
         for number, frame in enumerate(mutated_frames(SEED, FRAMES, KEYS)):
             original = frame.hex()

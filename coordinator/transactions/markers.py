@@ -1,0 +1,123 @@
+"""What ends decided transactions in their partitions: markers, until all are written.
+
+A transaction that is decided is sent here once that is durable, and again whenever its shard was read anew. Each of its
+partitions gets a marker; what cannot be written now is tried again. When all are, the table is told. Of one
+transactional id the last sending alone counts: a marker that is tried again after its transaction is over would end the
+next one of the same producer (RULES C5).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from coordinator.errors import CoordinatorError, StaleProducerEpoch, TransactionCoordinatorFenced, UnknownTopic
+from coordinator.state_log import StateMarker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coordinator.api import Pending
+    from coordinator.shards.shard import Asker, Shard
+    from coordinator.transactions.api import MarkerWriter, Partition, TransactionCounters
+    from coordinator.transactions.table import DueMarkers, TransactionTable
+
+    TransactionShard = Shard[TransactionTable[Asker]]
+
+log = structlog.get_logger(__name__)
+
+RETRY_PAUSE_S: Final = 0.1
+
+
+class MarkerSender:
+    """Of one broker. `run` tries again what could not be written; all else happens when it is asked, or settled.
+
+    `leads`: whether the broker has the shard still.
+    """
+
+    def __init__(
+        self, writer: MarkerWriter, leads: Callable[[TransactionShard], bool], counters: TransactionCounters
+    ) -> None:
+        self._writer = writer
+        self._leads = leads
+        self._counters = counters
+        self._sendings: dict[tuple[int, str], _Sending] = {}
+        self._to_retry: dict[_Sending, None] = {}
+        self._has_retries = trio.Event()
+
+    def send(self, shard: TransactionShard, due: DueMarkers) -> None:
+        """Whatever was on its way for this transactional id is given up: what is due now includes it."""
+        sending = _Sending(shard, due)
+        self._sendings[sending.key] = sending
+        self._write(sending)
+
+    async def run(self) -> None:
+        """For as long as the broker lives."""
+        while True:
+            await self._has_retries.wait()
+            await trio.sleep(RETRY_PAUSE_S)
+            to_retry, self._to_retry, self._has_retries = self._to_retry, {}, trio.Event()
+            for sending in to_retry:
+                if not self._leads(sending.shard):
+                    self._forget(sending)
+                elif self._is_current(sending):
+                    self._write(sending)
+
+    def _is_current(self, sending: _Sending) -> bool:
+        return self._sendings.get(sending.key) is sending
+
+    def _forget(self, sending: _Sending) -> None:
+        if self._is_current(sending):
+            del self._sendings[sending.key]
+
+    def _write(self, sending: _Sending) -> None:
+        for one in sorted(sending.left - sending.in_flight):
+            sending.in_flight.add(one)
+            written = self._writer.write(sending.marker, one)
+            if written.is_settled:
+                self._settled(sending, one, written)
+            else:
+                written.call_when_settled(partial(self._settled, sending, one, written))
+        self._finish(sending)
+
+    def _settled(self, sending: _Sending, partition: Partition, written: Pending[None]) -> None:
+        sending.in_flight.discard(partition)
+        try:
+            written.result()
+        except UnknownTopic:
+            sending.left.discard(partition)
+        except (StaleProducerEpoch, TransactionCoordinatorFenced) as error:
+            # Kafka gives it up too; whoever overtook it has ended the transaction there, or an administrator has to.
+            self._counters.stuck_markers += 1
+            log.error("a marker is refused", transactional_id=sending.due.transactional_id, reason=str(error))
+            self._forget(sending)
+        except CoordinatorError as error:
+            log.info("a marker is tried again", transactional_id=sending.due.transactional_id, reason=str(error))
+            self._to_retry[sending] = None
+            self._has_retries.set()
+        else:
+            sending.left.discard(partition)
+        self._finish(sending)
+
+    def _finish(self, sending: _Sending) -> None:
+        if not sending.left and self._is_current(sending):
+            del self._sendings[sending.key]
+            name, identity = sending.due.transactional_id, sending.due.identity
+            sending.shard.ask(lambda table, moment, asker: table.complete(moment, name, identity, asker))
+
+
+class _Sending:
+    """One decided transaction on its way to its partitions."""
+
+    __slots__ = ("due", "in_flight", "key", "left", "marker", "shard")
+
+    def __init__(self, shard: TransactionShard, due: DueMarkers) -> None:
+        self.shard = shard
+        self.due = due
+        self.key = shard.partition, due.transactional_id
+        self.marker = StateMarker(*due.identity, shard.leader_epoch, due.is_commit)
+        self.left: set[Partition] = set(due.partitions)
+        self.in_flight: set[Partition] = set()

@@ -1,0 +1,198 @@
+"""The transaction coordinators of one broker: one shard for each partition of `__transaction_state` that is led here.
+
+It decides nothing about transactions: it brings what a table cannot know, producer ids that nobody had, and sends what
+a table has decided on its way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import trio
+
+from coordinator.errors import CoordinatorLoading
+from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
+from coordinator.shards.pending import after_all, settled
+from coordinator.shards.shard import Asker, Shard
+from coordinator.transactions.api import ProducerIdentity, TransactionCounters
+from coordinator.transactions.markers import MarkerSender
+from coordinator.transactions.table import NEEDS_PRODUCER_ID, DueMarkers, TransactionSettings, TransactionTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from coordinator.api import ClusterService, Pending
+    from coordinator.shards.table import Effects, Moment
+    from coordinator.transactions.api import (
+        MarkerWriter,
+        Partition,
+        TransactionDescription,
+        TransactionFigures,
+        TransactionListing,
+    )
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
+Table = TransactionTable[Asker]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionOptions:
+    """What the operator decides; defaults are Kafka's."""
+
+    broker_id: int
+    settings: TransactionSettings
+    topic_configs: Mapping[str, str]
+    partition_count: int = 50  # transaction.state.log.num.partitions
+    replication_factor: int = 3  # transaction.state.log.replication.factor
+    min_isr: int = 2  # transaction.state.log.min.isr
+    expiry_check_interval_ms: int = 3_600_000  # transaction.remove.expired.transaction.cleanup.interval.ms
+
+    def shard_options(self) -> ShardOptions:
+        """Those of the shards."""
+        topic = InternalTopic(
+            name=TRANSACTIONS_TOPIC,
+            partition_count=self.partition_count,
+            replication_factor=self.replication_factor,
+            configs=self.topic_configs,
+            min_isr=self.min_isr,
+        )
+        return ShardOptions(broker_id=self.broker_id, topic=topic)
+
+
+class TransactionCoordinators:
+    """`TransactionService` and `TransactionStatistics`.
+
+    Life: `run` in a task; `stop` before the server drains, `close` when it has.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterService,
+        keeping: StateKeeping,
+        markers: MarkerWriter,
+        options: TransactionOptions,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self.counters = TransactionCounters()
+        self._shards: LedShards[Table] = LedShards(
+            cluster,
+            keeping,
+            options.shard_options(),
+            new_table=lambda: TransactionTable(options.settings, self.counters),
+            wall_ms=wall_ms,
+            new_id=_no_ids,
+            send=self._send,
+        )
+        self._sender = MarkerSender(markers, self._shards.has, self.counters)
+
+    # Life
+
+    async def run(self) -> None:
+        """Leads shards, has markers written and forgets unused ids, for as long as the broker lives."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._shards.run)
+            nursery.start_soon(self._sender.run)
+            nursery.start_soon(self._sweep_now_and_then)
+
+    def stop(self) -> None:
+        """Takes no more commands and sends away who is parked; what is on its way to the disk is answered."""
+        self._shards.stop()
+
+    async def close(self) -> None:
+        """Brings the view up to date. Nothing is asked any more."""
+        await self._shards.close()
+
+    def _send(self, shard: Shard[Table], letter: object) -> None:
+        assert isinstance(letter, DueMarkers)
+        self._sender.send(shard, letter)
+
+    async def _sweep_now_and_then(self) -> None:
+        while True:
+            await trio.sleep(self._options.expiry_check_interval_ms / 1000)
+            for shard in self._shards:
+                await shard.ask_each(
+                    lambda table: table.transactional_ids(), lambda table, moment, name: table.sweep(moment, name)
+                )
+
+    # Where a transactional id is
+
+    async def coordinator_of(self, transactional_id: str) -> int:
+        """See `TransactionService`."""
+        return await self._shards.coordinator_of(transactional_id)
+
+    def _ask(self, name: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
+        return self._shards.ask(name, command)
+
+    # What is asked
+
+    async def initialise(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
+    ) -> ProducerIdentity:
+        """See `TransactionService`. While a producer id is fetched, everything may change: it is decided again."""
+        new_producer_id: int | None = None
+        while True:
+            answer = await self._initialise(transactional_id, timeout_ms, expected, new_producer_id)
+            if isinstance(answer, ProducerIdentity):
+                return answer
+            assert answer is NEEDS_PRODUCER_ID
+            new_producer_id = await self._cluster.new_producer_id()
+
+    async def _initialise(
+        self, name: str, timeout_ms: int, expected: ProducerIdentity | None, new_producer_id: int | None
+    ) -> object:
+        pending = self._ask(
+            name,
+            lambda table, moment, asker: table.initialise(moment, name, timeout_ms, expected, new_producer_id, asker),
+        )
+        if not pending.is_settled:
+            is_settled = trio.Event()
+            pending.call_when_settled(is_settled.set)
+            await is_settled.wait()
+        return pending.result()
+
+    def add_partitions(
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition]
+    ) -> Pending[None]:
+        """See `TransactionService`."""
+        name = transactional_id
+        return self._ask(
+            name, lambda table, moment, asker: table.add_partitions(moment, name, asking, partitions, asker)
+        )
+
+    def verify_partitions(
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
+    ) -> Pending[list[bool]]:
+        """See `TransactionService`."""
+        name = transactional_id
+        return self._ask(name, lambda table, _, asker: table.verify_partitions(name, asking, partitions, asker))
+
+    def end(self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool) -> Pending[None]:
+        """See `TransactionService`."""
+        name = transactional_id
+        return self._ask(name, lambda table, moment, asker: table.end(moment, name, asking, asker, is_commit=is_commit))
+
+    def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
+        """See `TransactionService`."""
+        return self._ask(transactional_id, lambda table, _, asker: table.describe(transactional_id, asker))
+
+    def list_transactions(self) -> Pending[list[TransactionListing]]:
+        """See `TransactionService`."""
+        shards = list(self._shards)
+        if not all(shard.is_loaded for shard in shards):
+            return cast("Pending[list[TransactionListing]]", settled(CoordinatorLoading("transactions are being read")))
+        found = [listing for shard in shards for listing in shard.table.listings()]
+        return cast("Pending[list[TransactionListing]]", after_all([shard.when_durable() for shard in shards], found))
+
+    def figures(self) -> Iterator[TransactionFigures]:
+        """See `TransactionStatistics`."""
+        for shard in self._shards:
+            yield from shard.table.figures()
+
+
+def _no_ids() -> str:
+    """Nothing here is named by chance."""
+    raise AssertionError("a transaction table needs no ids")

@@ -1,0 +1,378 @@
+"""The transactional ids of one partition of `__transaction_state`: commands in; answers, records and markers out. Pure.
+
+As `coordinator.groups.table`, on a shard. Which transitions there are is said in `transitions`. Where Kafka answers
+CONCURRENT_TRANSACTIONS because the transaction before is decided and its markers are on their way, a command is parked
+and tried again when they are written, a tenth of a second later at the latest: clients would wait longer by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
+
+from coordinator.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTransactionTimeout,
+    TransactionError,
+    TransactionTooLarge,
+    UnknownTransactionalId,
+)
+from coordinator.record_fields import UnknownRecord
+from coordinator.shards.table import NEVER_MS, AskerT, Effects
+from coordinator.state_log import StateMarker, StateProducer, StateRecord
+from coordinator.transactions import transitions
+from coordinator.transactions.api import (
+    NO_TIME_MS,
+    Partition,
+    ProducerIdentity,
+    TransactionCounters,
+    TransactionDescription,
+    TransactionFigures,
+    TransactionListing,
+    TransactionState,
+)
+from coordinator.transactions.records import decode_key, decode_value, encode_key, encode_value
+from coordinator.transactions.transitions import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from coordinator.shards.table import Moment
+
+PARKED_MS: Final = 100
+PARKED_MAX: Final = 16  # of one transactional id, whose producer asks one thing after the other
+NEEDS_PRODUCER_ID: Final = object()  # the answer to whoever is to bring one
+
+_AGAIN: Final = object()  # the answer to whoever has to wait for what was begun
+
+Step = Callable[["Moment"], "tuple[Transaction | None, object]"]  # raises TransactionError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSettings:
+    """Limits; defaults are Kafka's."""
+
+    timeout_max_ms: int = 900_000  # transaction.max.timeout.ms
+    expiration_ms: int = 7 * 24 * 3_600_000  # transactional.id.expiration.ms
+    timeout_check_interval_ms: int = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
+    record_max_bytes: int = 1_000_000
+
+
+class DueMarkers(NamedTuple):
+    """A transaction is decided, and that is durable."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    is_commit: bool
+    partitions: Collection[Partition]
+
+
+@dataclass(slots=True)
+class _Attempt(Generic[AskerT]):
+    """`due_ms`: how long it may be parked."""
+
+    asker: AskerT
+    step: Step
+    due_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Entry(Generic[AskerT]):
+    """A `coordinator.shards.table.Entry`. `known` is None until the first transition.
+
+    `due_ms`: when the open transaction has taken too long, on a steady clock.
+    """
+
+    transactional_id: str
+    known: Transaction | None = None
+    due_ms: int = NEVER_MS
+    parked: list[_Attempt[AskerT]] = field(default_factory=list)
+    mark: object = None
+
+
+@dataclass(slots=True)
+class _Made(Generic[AskerT]):
+    """What a command has come to by now."""
+
+    answers: list[tuple[AskerT, object]] = field(default_factory=list)
+    records: list[StateRecord] = field(default_factory=list)
+    outbox: list[DueMarkers] = field(default_factory=list)
+
+    def effects(self, entry: Entry[AskerT]) -> Effects[AskerT]:
+        return Effects(entry, self.answers, self.records, outbox=self.outbox)
+
+
+class TransactionTable(Generic[AskerT]):
+    """A `coordinator.shards.table.StateTable`."""
+
+    def __init__(self, settings: TransactionSettings, counters: TransactionCounters | None = None) -> None:
+        self._settings = settings
+        self._entries: dict[str, Entry[AskerT]] = {}
+        self._open: dict[str, None] = {}  # whose transactions may take too long
+        self._parked: list[tuple[int, str]] = []  # when somebody has waited long enough, and for what
+        self._next_check_ms = NEVER_MS
+        self.counters = counters or TransactionCounters()
+
+    # Commands of producers
+
+    def initialise(
+        self,
+        moment: Moment,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdentity | None,
+        new_producer_id: int | None,
+        asker: AskerT,
+    ) -> Effects[AskerT]:
+        """See `TransactionService.initialise`. NEEDS_PRODUCER_ID: to be asked again with one that nobody had."""
+        if not 0 < timeout_ms <= self._settings.timeout_max_ms:
+            return Effects(None, [(asker, InvalidTransactionTimeout(f"{timeout_ms} ms"))], [])
+        entry = self._entries.get(transactional_id) or Entry(transactional_id)
+
+        def step(moment: Moment) -> tuple[Transaction | None, object]:
+            if transitions.needs_producer_id(entry.known, expected) and new_producer_id is None:
+                return entry.known, NEEDS_PRODUCER_ID
+            following = transitions.initialised(entry.known, expected, timeout_ms, moment.wall_ms, new_producer_id)
+            return following, _AGAIN if following.is_prepared else following.identity
+
+        return self._try(moment, entry, asker, step)
+
+    def add_partitions(
+        self,
+        moment: Moment,
+        transactional_id: str,
+        asking: ProducerIdentity,
+        partitions: Collection[Partition],
+        asker: AskerT,
+    ) -> Effects[AskerT]:
+        """See `TransactionService.add_partitions`."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            return _unknown(asker, asking)
+        return self._try(
+            moment,
+            entry,
+            asker,
+            lambda moment: (transitions.with_partitions(entry.known, asking, partitions, moment.wall_ms), None),
+        )
+
+    def end(
+        self, moment: Moment, transactional_id: str, asking: ProducerIdentity, asker: AskerT, *, is_commit: bool
+    ) -> Effects[AskerT]:
+        """See `TransactionService.end`."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            return _unknown(asker, asking)
+        return self._try(
+            moment,
+            entry,
+            asker,
+            lambda moment: (transitions.ended(entry.known, asking, commits=is_commit, now_ms=moment.wall_ms), None),
+        )
+
+    def verify_partitions(
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition], asker: AskerT
+    ) -> Effects[AskerT]:
+        """See `TransactionService.verify_partitions`."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            return _unknown(asker, asking)
+        answer: object
+        try:
+            known = transitions.between_markers(entry.known, asking)
+            answer = [one in known.partitions for one in partitions]
+        except TransactionError as error:
+            answer = error.with_traceback(None)
+        return Effects(entry, [(asker, answer)], [])
+
+    def _try(self, moment: Moment, entry: Entry[AskerT], asker: AskerT, step: Step) -> Effects[AskerT]:
+        made: _Made[AskerT] = _Made()
+        self._attempt(moment, entry, _Attempt(asker, step, moment.now_ms + PARKED_MS), made)
+        return made.effects(entry)
+
+    def _attempt(self, moment: Moment, entry: Entry[AskerT], attempt: _Attempt[AskerT], made: _Made[AskerT]) -> None:
+        """It is answered, or parked until the markers of the transaction before are written."""
+        answer: object = _AGAIN
+        try:
+            while answer is _AGAIN:
+                following, answer = attempt.step(moment)
+                self._become(moment, entry, following, made)
+        except ConcurrentTransactions as error:
+            if attempt.due_ms > moment.now_ms and len(entry.parked) < PARKED_MAX:
+                entry.parked.append(attempt)
+                heappush(self._parked, (attempt.due_ms, entry.transactional_id))
+                return
+            answer = error.with_traceback(None)
+        except TransactionError as error:
+            answer = error.with_traceback(None)
+        made.answers.append((attempt.asker, answer))
+
+    def _become(self, moment: Moment, entry: Entry[AskerT], following: Transaction | None, made: _Made[AskerT]) -> None:
+        before = entry.known
+        if following is None or following is before:
+            return
+        name, is_open = entry.transactional_id, following.state is TransactionState.ONGOING
+        record = StateRecord(encode_key(name), encode_value(following.record()))
+        if is_open and len(record.key) + len(record.value or b"") > self._settings.record_max_bytes:
+            raise TransactionTooLarge(f"{name}: {len(following.partitions)} partitions")
+        made.records.append(record)
+        entry.known = following
+        self._entries[name] = entry
+        if is_open and name not in self._open:
+            self.counters.begun += 1
+            self._watch(entry, moment.now_ms + following.timeout_ms, moment.now_ms)
+        elif not is_open:
+            self._open.pop(name, None)
+        if following.is_prepared:
+            made.outbox.append(_due_markers(name, following))
+
+    def _watch(self, entry: Entry[AskerT], due_ms: int, now_ms: int) -> None:
+        entry.due_ms = due_ms
+        self._open[entry.transactional_id] = None
+        if self._next_check_ms == NEVER_MS:
+            self._next_check_ms = now_ms + self._settings.timeout_check_interval_ms
+
+    # Markers
+
+    def complete(
+        self, moment: Moment, transactional_id: str, identity: ProducerIdentity, asker: AskerT
+    ) -> Effects[AskerT]:
+        """All markers of what was decided last are written: whoever was parked goes on."""
+        entry = self._entries.get(transactional_id)
+        if entry is None or entry.known is None or entry.known.identity != identity or not entry.known.is_prepared:
+            return Effects(entry, [(asker, None)], [])
+        if entry.known.state is TransactionState.PREPARE_COMMIT:
+            self.counters.committed += 1
+        else:
+            self.counters.aborted += 1
+        made: _Made[AskerT] = _Made([(asker, None)])
+        self._become(moment, entry, transitions.completed(entry.known, moment.wall_ms), made)
+        parked, entry.parked = entry.parked, []
+        for attempt in parked:
+            self._attempt(moment, entry, attempt, made)
+        return made.effects(entry)
+
+    # What is told
+
+    def describe(self, transactional_id: str, asker: AskerT) -> Effects[AskerT]:
+        """See `TransactionService.describe`."""
+        entry = self._entries.get(transactional_id)
+        if entry is None or entry.known is None:
+            return Effects(entry, [(asker, UnknownTransactionalId(transactional_id))], [])
+        known = entry.known
+        answer = TransactionDescription(
+            transactional_id, known.identity, known.state, known.timeout_ms, known.started_ms, known.partitions
+        )
+        return Effects(entry, [(asker, answer)], [])
+
+    def listings(self) -> list[TransactionListing]:
+        """Of all transactional ids."""
+        return [
+            TransactionListing(name, entry.known.producer_id, entry.known.state, entry.known.started_ms)
+            for name, entry in self._entries.items()
+            if entry.known is not None
+        ]
+
+    def figures(self) -> Iterator[TransactionFigures]:
+        """See `TransactionStatistics`."""
+        for name in self.transactional_ids():
+            entry = self._entries.get(name)
+            if entry is not None and entry.known is not None:
+                known = entry.known
+                is_over = known.state is not TransactionState.ONGOING and not known.is_prepared
+                yield TransactionFigures(name, known.state, NO_TIME_MS if is_over else known.started_ms)
+
+    def transactional_ids(self) -> list[str]:
+        """For what is done to each of many."""
+        return list(self._entries)
+
+    # Time
+
+    def next_due_ms(self) -> int:
+        """See `StateTable`."""
+        return min(self._parked[0][0] if self._parked else NEVER_MS, self._next_check_ms)
+
+    def expire(self, moment: Moment) -> Iterator[Effects[AskerT]]:
+        """See `StateTable`."""
+        while self._parked and self._parked[0][0] <= moment.now_ms:
+            _, name = heappop(self._parked)
+            entry = self._entries.get(name)
+            if entry is not None:
+                over = [one for one in entry.parked if one.due_ms <= moment.now_ms]
+                entry.parked = [one for one in entry.parked if one.due_ms > moment.now_ms]
+                yield Effects(entry, [(one.asker, ConcurrentTransactions(name)) for one in over], [])
+        if self._next_check_ms <= moment.now_ms:
+            for name in list(self._open):
+                entry = self._entries[name]
+                if entry.due_ms <= moment.now_ms:
+                    yield self._abort(moment, entry)
+            self._next_check_ms = NEVER_MS
+            if self._open:
+                self._next_check_ms = moment.now_ms + self._settings.timeout_check_interval_ms
+
+    def _abort(self, moment: Moment, entry: Entry[AskerT]) -> Effects[AskerT]:
+        """It has taken too long, and its producer is fenced."""
+        assert entry.known is not None
+        self.counters.timed_out += 1
+        made: _Made[AskerT] = _Made()
+        self._become(moment, entry, transitions.fenced(entry.known, moment.wall_ms), made)
+        return made.effects(entry)
+
+    def waiting(self) -> Iterator[AskerT]:
+        """See `StateTable`."""
+        for entry in self._entries.values():
+            yield from (one.asker for one in entry.parked)
+
+    def sweep(self, moment: Moment, transactional_id: str) -> Effects[AskerT]:
+        """Forgets an id that nobody has used for long."""
+        entry = self._entries.get(transactional_id)
+        if entry is None or entry.known is None:
+            return Effects(None, [], [])
+        if not transitions.has_expired(entry.known, moment.wall_ms, self._settings.expiration_ms):
+            return Effects(None, [], [])
+        del self._entries[transactional_id]
+        self.counters.expired_ids += 1
+        return Effects(entry, [], [StateRecord(encode_key(transactional_id), None)])
+
+    # Replay
+
+    def apply(self, record: StateRecord) -> None:
+        """See `StateTable`."""
+        name = decode_key(memoryview(record.key))
+        if record.value is None:
+            self._entries.pop(name, None)
+        else:
+            self._entries[name] = Entry(name, Transaction.of(decode_value(memoryview(record.value))))
+
+    def apply_in_transaction(self, producer: StateProducer, record: StateRecord) -> None:
+        """See `StateTable`. There is no such record."""
+        raise UnknownRecord(f"written in a transaction of producer {producer.producer_id}")
+
+    def apply_marker(self, marker: StateMarker) -> Sequence[StateRecord]:
+        """See `StateTable`. It ends nothing."""
+        return ()
+
+    def wake(self, moment: Moment) -> Iterator[Effects[AskerT]]:
+        """See `StateTable`. Time ran on meanwhile, as the wall's clock has it; what was decided is sent out again."""
+        for name, entry in list(self._entries.items()):
+            known = entry.known
+            if known is None:
+                continue
+            if known.state is TransactionState.ONGOING:
+                left_ms = known.started_ms + known.timeout_ms - moment.wall_ms
+                self._watch(entry, moment.now_ms + max(0, left_ms), moment.now_ms)
+            elif known.is_prepared:
+                yield Effects(entry, [], [], outbox=[_due_markers(name, known)])
+
+
+def _due_markers(transactional_id: str, known: Transaction) -> DueMarkers:
+    is_commit = known.state is TransactionState.PREPARE_COMMIT
+    return DueMarkers(transactional_id, known.identity, is_commit, known.partitions)
+
+
+def _unknown(asker: AskerT, asking: ProducerIdentity) -> Effects[AskerT]:
+    refusal = InvalidProducerIdMapping(f"producer id {asking.producer_id} is of no transactional id")
+    return Effects(None, [(asker, refusal)], [])

@@ -1,0 +1,345 @@
+"""The coordinators of a broker: ids that nobody had, markers until all are written, shards that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from coordinator import errors
+from coordinator.api import Pending
+from coordinator.errors import CoordinatorError
+from coordinator.groups.tests.answers import result_of
+from coordinator.groups.tests.test_service import BROKER, FakeCluster, Logs, topic
+from coordinator.shards.led import FIRST_LOAD_TIMEOUT_S, StateKeeping, partition_of
+from coordinator.shards.pending import Answer
+from coordinator.shards.shard import RELOAD_PAUSE_S
+from coordinator.state_log import StateMarker
+from coordinator.testing import FakeViews
+from coordinator.transactions.api import Partition, ProducerIdentity, TransactionState
+from coordinator.transactions.markers import RETRY_PAUSE_S
+from coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinators, TransactionOptions
+from coordinator.transactions.table import TransactionSettings
+
+ORDERS, LATER = Partition("orders", 0), Partition("later", 1)
+FIRST = ProducerIdentity(1, 0)
+TIMEOUT_MS = 60_000
+
+
+class Cluster(FakeCluster):
+    """One that gives out producer ids when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_out = 0
+        self.may_give = trio.Event()
+        self.may_give.set()
+
+    async def new_producer_id(self) -> int:
+        await self.may_give.wait()
+        await trio.lowlevel.checkpoint()
+        self.given_out += 1
+        return self.given_out
+
+
+@dataclass
+class Markers:
+    """A `MarkerWriter`: at once, unless `is_slow`; `errors` are what becomes of the next ones for a partition."""
+
+    errors: dict[Partition, list[CoordinatorError]] = field(default_factory=dict)
+    written: list[tuple[StateMarker, Partition]] = field(default_factory=list)
+    is_slow: bool = False
+    waiting: list[Answer[object]] = field(default_factory=list)
+
+    def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
+        self.written.append((marker, partition))
+        answer: Any = Answer[object]()
+        if self.is_slow:
+            self.waiting.append(answer)
+        else:
+            answer.settle(next(iter(self.errors.get(partition, ())), None))
+            self.errors.get(partition, [])[:1] = []
+        return answer  # type: ignore[no-any-return]
+
+    def let_go(self, outcome: CoordinatorError | None = None) -> None:
+        waiting, self.waiting = self.waiting, []
+        for one in waiting:
+            one.settle(outcome)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return [partition for _, partition in self.written]
+
+
+@dataclass
+class World:
+    cluster: Cluster
+    logs: Logs
+    markers: Markers
+    service: TransactionCoordinators
+
+    @property
+    def log(self) -> Any:
+        return self.logs.logs[partition_of("t", 4)]
+
+    async def state(self, name: str = "t") -> TransactionState:
+        return (await result_of(self.service.describe(name))).state
+
+    async def begin(self, *partitions: Partition) -> ProducerIdentity:
+        identity = await self.service.initialise("t", TIMEOUT_MS, None)
+        await result_of(self.service.add_partitions("t", identity, partitions or (ORDERS,)))
+        return identity
+
+    async def end(self, identity: ProducerIdentity = FIRST, *, is_commit: bool = True) -> None:
+        await result_of(self.service.end("t", identity, is_commit=is_commit))
+
+
+@asynccontextmanager
+async def coordinating(
+    logs: Logs | None = None, settings: TransactionSettings | None = None, *, has_topic: bool = True, **options: Any
+) -> AsyncIterator[World]:
+    cluster, markers, views = Cluster(), Markers(), FakeViews()
+    given = TransactionOptions(
+        broker_id=BROKER, settings=settings or TransactionSettings(), topic_configs={"k": "v"}, **options
+    )
+    logs = logs or Logs()
+    keeping = StateKeeping(logs=logs, view=await views.open(Path("view")))
+    service = TransactionCoordinators(
+        cluster,
+        keeping,
+        markers,
+        given,
+        lambda: int(trio.current_time() * 1000),
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(service.run)
+        if has_topic:
+            cluster.publish(topic(TRANSACTIONS_TOPIC))
+        await wait_all_tasks_blocked()
+        yield World(cluster, logs, markers, service)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_transaction() -> None:
+    async with coordinating() as world:
+        identity = await world.begin(ORDERS, LATER)
+        assert identity == FIRST
+        assert world.markers.written == []
+        await world.end(identity)
+        marker = StateMarker(1, 0, 0, is_commit=True)
+        assert world.markers.written == [(marker, LATER), (marker, ORDERS)]
+        assert await world.state() is TransactionState.COMPLETE_COMMIT
+        assert [one.state for one in await result_of(world.service.list_transactions())] == [
+            TransactionState.COMPLETE_COMMIT
+        ]
+
+
+async def test_an_id_is_fetched_when_one_is_needed_only() -> None:
+    async with coordinating() as world:
+        for epoch in range(3):
+            assert await world.service.initialise("t", TIMEOUT_MS, None) == (1, epoch)
+        assert world.cluster.given_out == 1
+
+
+async def test_what_changes_while_an_id_is_fetched_counts() -> None:
+    async with coordinating() as world:
+        world.cluster.may_give = trio.Event()
+        found: list[ProducerIdentity] = []
+
+        async def initialise() -> None:
+            found.append(await world.service.initialise("t", TIMEOUT_MS, None))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(initialise)
+            nursery.start_soon(initialise)
+            await wait_all_tasks_blocked()
+            world.cluster.may_give.set()
+        assert sorted(identity.epoch for identity in found) == [0, 1]
+        assert len({identity.producer_id for identity in found}) == 1
+
+
+async def test_no_marker_leaves_before_the_decision_is_durable() -> None:
+    async with coordinating() as world:
+        identity = await world.begin()
+        world.log.is_slow = True
+        ending = world.service.end("t", identity, is_commit=True)
+        await wait_all_tasks_blocked()
+        assert (ending.is_settled, world.markers.written) == (False, [])
+        world.log.sync()
+        await wait_all_tasks_blocked()
+        assert ending.is_settled
+        assert world.markers.partitions == [ORDERS]
+
+
+async def test_a_decision_that_is_lost_sends_nothing() -> None:
+    async with coordinating() as world:
+        identity = await world.begin()
+        world.log.is_slow = True
+        ending = world.service.end("t", identity, is_commit=True)
+        await wait_all_tasks_blocked()
+        world.log.fail()
+        await wait_all_tasks_blocked()
+        with pytest.raises(errors.NotCoordinator):
+            ending.result()
+        world.log.is_slow = False
+        await trio.sleep(RELOAD_PAUSE_S + 1)
+        assert world.markers.written == []
+        assert await world.state() is TransactionState.ONGOING
+
+
+async def test_a_marker_that_cannot_be_written_is_tried_again_alone() -> None:
+    async with coordinating() as world:
+        world.markers.errors[ORDERS] = [errors.MarkerNotWritten("full"), errors.NotCoordinator("moved")]
+        identity = await world.begin(ORDERS, LATER)
+        await world.end(identity)
+        assert await world.state() is TransactionState.PREPARE_COMMIT
+        await trio.sleep(2 * RETRY_PAUSE_S + 0.01)
+        assert world.markers.partitions == [LATER, ORDERS, ORDERS, ORDERS]
+        assert await world.state() is TransactionState.COMPLETE_COMMIT
+
+
+async def test_a_topic_that_is_gone_needs_no_marker() -> None:
+    async with coordinating() as world:
+        world.markers.errors[ORDERS] = [errors.UnknownTopic("orders")]
+        identity = await world.begin()
+        await world.end(identity)
+        assert await world.state() is TransactionState.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("error", [errors.StaleProducerEpoch("x"), errors.TransactionCoordinatorFenced("x")])
+async def test_a_marker_that_is_refused_for_good_is_told_and_given_up(error: CoordinatorError) -> None:
+    async with coordinating() as world:
+        world.markers.errors[ORDERS] = [error]
+        identity = await world.begin(ORDERS, LATER)
+        await world.end(identity)
+        await trio.sleep(10 * RETRY_PAUSE_S)
+        assert world.markers.partitions == [LATER, ORDERS]
+        assert await world.state() is TransactionState.PREPARE_COMMIT
+        assert world.service.counters.stuck_markers == 1
+
+
+async def test_a_marker_whose_reply_was_lost_is_written_again_after_a_restart() -> None:
+    """Named case 4."""
+    logs = Logs()
+    async with coordinating(logs) as world:
+        identity = await world.begin()
+        world.markers.is_slow = True
+        await world.end(identity)
+    async with coordinating(logs) as world:
+        assert world.markers.partitions == [ORDERS]
+        assert await world.state() is TransactionState.COMPLETE_COMMIT
+        assert await world.service.initialise("t", TIMEOUT_MS, None) == (1, 1)
+
+
+async def test_a_retry_does_not_end_the_next_transaction() -> None:
+    """The partition was read anew while a marker waited for its second try: sent again, all is over. The next
+    transaction of the same epoch must not see that second try (T9)."""
+    async with coordinating() as world:
+        identity = await world.begin()
+        world.markers.is_slow = True
+        await world.end(identity)
+        shard = world.service._shards.find(partition_of("t", 4))
+        assert shard is not None
+        world.markers.is_slow = False
+        shard.fail(RuntimeError("as after a failed write"))
+        world.markers.let_go(errors.MarkerNotWritten("full"))
+        await trio.sleep(RELOAD_PAUSE_S + 2 * RETRY_PAUSE_S)
+        assert await world.state() is TransactionState.COMPLETE_COMMIT
+        await result_of(world.service.add_partitions("t", identity, [ORDERS]))
+        before = len(world.markers.written)
+        await trio.sleep(10 * RETRY_PAUSE_S)
+        assert len(world.markers.written) == before
+        assert await world.state() is TransactionState.ONGOING
+
+
+async def test_markers_of_a_partition_that_is_led_elsewhere_are_dropped() -> None:
+    async with coordinating() as world:
+        world.markers.errors[ORDERS] = [errors.MarkerNotWritten("full")] * 100
+        identity = await world.begin()
+        await world.end(identity)
+        world.cluster.publish(topic(TRANSACTIONS_TOPIC, leader=BROKER + 1, epoch=1))
+        await trio.sleep(2 * RETRY_PAUSE_S)
+        before = len(world.markers.written)
+        await trio.sleep(10 * RETRY_PAUSE_S)
+        assert len(world.markers.written) == before
+        with pytest.raises(errors.NotCoordinator):
+            await world.state()
+
+
+async def test_a_coordinator_writes_its_epoch_into_its_markers() -> None:
+    async with coordinating(has_topic=False) as world:
+        world.cluster.publish(topic(TRANSACTIONS_TOPIC, epoch=5))
+        await wait_all_tasks_blocked()
+        identity = await world.begin()
+        await world.end(identity, is_commit=False)
+        assert [marker for marker, _ in world.markers.written] == [StateMarker(1, 0, 5, is_commit=False)]
+
+
+async def test_whoever_is_parked_is_sent_away_when_the_broker_stops() -> None:
+    async with coordinating() as world:
+        identity = await world.begin()
+        world.markers.is_slow = True
+        await world.end(identity)
+        parked = world.service.add_partitions("t", identity, [LATER])
+        assert not parked.is_settled
+        world.service.stop()
+        with pytest.raises(errors.NotCoordinator):
+            parked.result()
+
+
+async def test_the_topic_is_made_when_somebody_looks_for_a_coordinator() -> None:
+    async with coordinating(has_topic=False, partition_count=3, replication_factor=3, min_isr=2) as world:
+        assert await world.service.coordinator_of("t") == BROKER
+        assert world.cluster.created == [
+            {
+                "name": TRANSACTIONS_TOPIC,
+                "partition_count": 3,
+                "replication_factor": 1,
+                "configs": {"k": "v", "min.insync.replicas": "1"},
+            }
+        ]
+
+
+async def test_while_a_partition_is_read_nothing_is_listed() -> None:
+    logs = Logs()
+    async with coordinating(logs, has_topic=False) as world:
+        (await logs.get(TRANSACTIONS_TOPIC.encode()[:16], TRANSACTIONS_TOPIC, 0)).is_broken = True
+        world.cluster.publish(topic(TRANSACTIONS_TOPIC))
+        await wait_all_tasks_blocked()
+        with pytest.raises(errors.CoordinatorLoading):
+            await result_of(world.service.list_transactions())
+
+
+async def test_time_takes_what_is_old() -> None:
+    limits = TransactionSettings(timeout_check_interval_ms=1_000, expiration_ms=5_000)
+    async with coordinating(settings=limits, expiry_check_interval_ms=10_000) as world:
+        identity = await world.service.initialise("t", 2_500, None)
+        await result_of(world.service.add_partitions("t", identity, [ORDERS]))
+        await trio.sleep(3.1)
+        assert await world.state() is TransactionState.COMPLETE_ABORT
+        assert world.service.counters.timed_out == 1
+        assert [one.state for one in world.service.figures()] == [TransactionState.COMPLETE_ABORT]
+        await trio.sleep(7)
+        with pytest.raises(errors.UnknownTransactionalId):
+            await world.state()
+
+
+async def test_a_coordinator_that_was_looked_for_first_is_ready() -> None:
+    async with coordinating(has_topic=False) as world:
+        await world.service.coordinator_of("t")
+        with pytest.raises(errors.UnknownTransactionalId):
+            await world.state()
+
+
+async def test_nobody_waits_for_good_for_a_partition_that_cannot_be_read() -> None:
+    logs = Logs()
+    async with coordinating(logs, has_topic=False, partition_count=4) as world:
+        (await logs.get(TRANSACTIONS_TOPIC.encode()[:16], TRANSACTIONS_TOPIC, 0)).is_broken = True
+        assert await world.service.coordinator_of("t") == BROKER
+        assert trio.current_time() == FIRST_LOAD_TIMEOUT_S

@@ -1,0 +1,418 @@
+"""The transactional ids of one partition: what a command leaves, who waits, what time brings, what a replay gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator import errors
+from coordinator.record_fields import UnknownRecord
+from coordinator.shards.table import NEVER_MS, Effects, Moment
+from coordinator.state_log import StateMarker, StateProducer, StateRecord
+from coordinator.transactions.api import Partition, ProducerIdentity, TransactionDescription, TransactionState
+from coordinator.transactions.table import (
+    NEEDS_PRODUCER_ID,
+    PARKED_MAX,
+    PARKED_MS,
+    DueMarkers,
+    TransactionSettings,
+    TransactionTable,
+)
+
+Asker = list[Any]
+ORDERS, LATER = Partition("orders", 0), Partition("later", 1)
+TIMEOUT_MS = 60_000
+CHECK_MS = 10_000
+WALL_MS = 1_700_000_000_000
+FIRST = ProducerIdentity(100, 0)
+
+
+class Bench:
+    """A table, the log that it comes to, and what it has sent out."""
+
+    def __init__(self, **limits: int) -> None:
+        self.settings = TransactionSettings(**limits)
+        self.table: TransactionTable[Asker] = TransactionTable(self.settings)
+        self.now_ms = 0
+        self.log: list[StateRecord] = []
+        self.sent: list[DueMarkers] = []
+        self.ids = iter(range(100, 10_000))
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.now_ms, WALL_MS + self.now_ms, lambda: "")
+
+    def perform(self, effects: Effects[Asker]) -> None:
+        assert effects.transaction is None
+        self.log += effects.records
+        for asker, answer in effects.answers:
+            asker.append(answer)
+        for one in effects.outbox:
+            assert isinstance(one, DueMarkers)
+            self.sent.append(one)
+
+    def perform_all(self, effects: Iterable[Effects[Asker]]) -> None:
+        for one in effects:
+            self.perform(one)
+
+    def initialise(
+        self, name: str = "t", timeout_ms: int = TIMEOUT_MS, expected: ProducerIdentity | None = None
+    ) -> Asker:
+        """As the service does: asked again with an id when one is needed."""
+        asker = Asker()
+        self.perform(self.table.initialise(self.moment, name, timeout_ms, expected, None, asker))
+        if asker == [NEEDS_PRODUCER_ID]:
+            asker = Asker()
+            new_id = next(self.ids)
+            self.perform(self.table.initialise(self.moment, name, timeout_ms, expected, new_id, asker))
+        return asker
+
+    def add(self, *partitions: Partition, identity: ProducerIdentity = FIRST, name: str = "t") -> Asker:
+        asker = Asker()
+        self.perform(self.table.add_partitions(self.moment, name, identity, partitions, asker))
+        return asker
+
+    def end(self, *, is_commit: bool = True, identity: ProducerIdentity = FIRST, name: str = "t") -> Asker:
+        asker = Asker()
+        self.perform(self.table.end(self.moment, name, identity, asker, is_commit=is_commit))
+        return asker
+
+    def complete(self, due: DueMarkers | None = None) -> None:
+        one = due or self.sent[-1]
+        self.perform(self.table.complete(self.moment, one.transactional_id, one.identity, Asker()))
+
+    def pass_time(self, duration_ms: int) -> None:
+        """As a shard lets it pass."""
+        until_ms = self.now_ms + duration_ms
+        while self.table.next_due_ms() <= until_ms:
+            self.now_ms = max(self.now_ms, self.table.next_due_ms())
+            self.perform_all(self.table.expire(self.moment))
+        self.now_ms = until_ms
+
+    def restart(self, down_ms: int = 0) -> None:
+        self.table = TransactionTable(self.settings)
+        self.now_ms += down_ms
+        self.sent = []
+        for record in self.log:
+            self.table.apply(record)
+        self.perform_all(self.table.wake(self.moment))
+
+    def state(self, name: str = "t") -> TransactionState | None:
+        return {one.transactional_id: one.state for one in self.table.listings()}.get(name)
+
+
+def committed(bench: Bench) -> None:
+    """One transaction, up to its end."""
+    bench.initialise()
+    bench.add(ORDERS)
+    bench.end()
+    bench.complete()
+
+
+def is_error(asker: Asker, kind: type[Exception]) -> bool:
+    return len(asker) == 1 and isinstance(asker[0], kind)
+
+
+def test_a_transaction_from_begin_to_end() -> None:
+    bench = Bench()
+    assert bench.initialise() == [FIRST]
+    assert bench.add(ORDERS) == [None]
+    assert bench.add(LATER) == [None]
+    assert bench.sent == []
+    assert bench.end() == [None]
+    assert bench.sent == [DueMarkers("t", FIRST, True, frozenset({ORDERS, LATER}))]
+    assert bench.state() is TransactionState.PREPARE_COMMIT
+    bench.complete()
+    assert bench.state() is TransactionState.COMPLETE_COMMIT
+    assert len(bench.log) == 5, "one record for each transition"
+    counters = bench.table.counters
+    assert (counters.begun, counters.committed, counters.aborted) == (1, 1, 0)
+    assert bench.end() == [None], "once more is the same again"
+    assert len(bench.log) == 5
+
+
+def test_what_is_known_already_is_not_written_again() -> None:
+    bench = Bench()
+    bench.initialise()
+    bench.add(ORDERS)
+    assert bench.add(ORDERS) == [None]
+    assert len(bench.log) == 2
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_a_timeout_out_of_bounds_is_refused_before_anything_is_known(timeout_ms: int) -> None:
+    bench = Bench()
+    assert is_error(bench.initialise(timeout_ms=timeout_ms), errors.InvalidTransactionTimeout)
+    assert bench.state() is None
+    assert bench.initialise(timeout_ms=900_000) == [FIRST]
+
+
+def test_who_nobody_knows_has_no_transaction() -> None:
+    bench = Bench()
+    for asker in (bench.add(ORDERS), bench.end()):
+        assert is_error(asker, errors.InvalidProducerIdMapping)
+    assert bench.state() is None
+
+
+def test_a_second_producer_fences_the_first() -> None:
+    bench = Bench()
+    bench.initialise()
+    assert bench.initialise() == [ProducerIdentity(100, 1)]
+    for asker in (bench.add(ORDERS), bench.end()):
+        assert is_error(asker, errors.ProducerFenced)
+
+
+def test_whoever_comes_while_markers_are_on_their_way_goes_on_when_they_are_written() -> None:
+    bench = Bench()
+    bench.initialise()
+    bench.add(ORDERS)
+    bench.end()
+    adding = bench.add(LATER)
+    assert adding == []
+    assert list(bench.table.waiting()) == [adding]
+    bench.pass_time(PARKED_MS - 1)
+    bench.complete()
+    assert adding == [None]
+    assert bench.state() is TransactionState.ONGOING
+    bench.pass_time(PARKED_MS)
+    assert adding == [None], "answered once"
+
+
+def test_nobody_waits_longer_than_a_tenth_of_a_second() -> None:
+    bench = Bench()
+    bench.initialise()
+    bench.add(ORDERS)
+    bench.end()
+    asked = [bench.add(LATER), bench.end(), bench.initialise()]
+    assert asked == [[], [], []]
+    bench.pass_time(PARKED_MS)
+    assert all(is_error(one, errors.ConcurrentTransactions) for one in asked)
+    assert list(bench.table.waiting()) == []
+    assert bench.table.next_due_ms() == NEVER_MS or bench.table.next_due_ms() > bench.now_ms
+
+
+def test_only_so_many_wait() -> None:
+    bench = Bench()
+    bench.initialise()
+    bench.add(ORDERS)
+    bench.end()
+    asked = [bench.add(LATER) for _ in range(PARKED_MAX + 1)]
+    assert is_error(asked[-1], errors.ConcurrentTransactions)
+    assert asked[:-1] == [[]] * PARKED_MAX
+
+
+def test_a_new_producer_has_the_open_transaction_aborted_first() -> None:
+    bench = Bench()
+    bench.initialise()
+    bench.add(ORDERS)
+    second = bench.initialise()
+    assert second == []
+    assert bench.sent == [DueMarkers("t", ProducerIdentity(100, 1), False, frozenset({ORDERS}))]
+    assert is_error(bench.end(), errors.ProducerFenced)
+    bench.complete()
+    assert second == [ProducerIdentity(100, 2)]
+    assert bench.state() is TransactionState.EMPTY
+
+
+def test_a_producer_that_comes_back_with_its_epoch_after_a_fence_is_fenced() -> None:
+    bench = Bench()
+    bench.initialise()
+    bench.add(ORDERS)
+    back = bench.initialise(expected=FIRST)
+    bench.complete()
+    assert is_error(back, errors.ProducerFenced)
+
+
+def test_markers_that_are_not_of_the_last_end_complete_nothing() -> None:
+    bench = Bench()
+    committed(bench)
+    bench.add(ORDERS)
+    bench.complete(bench.sent[0])
+    assert bench.state() is TransactionState.ONGOING
+    bench.complete(DueMarkers("stranger", FIRST, True, ()))
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
+    bench = Bench(timeout_check_interval_ms=CHECK_MS)
+    bench.initialise(timeout_ms=25_000)
+    bench.add(ORDERS)
+    bench.pass_time(29_999)
+    assert bench.sent == []
+    bench.pass_time(1)
+    assert bench.sent == [DueMarkers("t", ProducerIdentity(100, 1), False, frozenset({ORDERS}))]
+    assert bench.table.counters.timed_out == 1
+    assert is_error(bench.end(), errors.ProducerFenced)
+    assert is_error(bench.add(LATER), errors.ProducerFenced)
+    assert bench.table.next_due_ms() == NEVER_MS, "nothing is open"
+
+
+def test_time_runs_on_while_the_broker_is_down() -> None:
+    bench = Bench()
+    bench.initialise(timeout_ms=25_000)
+    bench.add(ORDERS)
+    bench.pass_time(5_000)
+    bench.restart(down_ms=3_600_000)
+    assert bench.sent == []
+    bench.pass_time(CHECK_MS)
+    assert [one.is_commit for one in bench.sent] == [False]
+
+
+def test_a_wall_clock_that_is_set_back_gives_no_longer_time_than_was_asked_for() -> None:
+    bench = Bench()
+    bench.initialise(timeout_ms=25_000)
+    bench.add(ORDERS)
+    bench.pass_time(24_000)
+    bench.restart()
+    bench.pass_time(CHECK_MS)
+    assert len(bench.sent) == 1
+
+
+@pytest.mark.parametrize("is_commit", [False, True])
+def test_what_was_decided_is_sent_out_again_after_a_restart(*, is_commit: bool) -> None:
+    bench = Bench()
+    bench.initialise()
+    bench.add(ORDERS, LATER)
+    bench.end(is_commit=is_commit)
+    bench.restart()
+    assert bench.sent == [DueMarkers("t", FIRST, is_commit, frozenset({ORDERS, LATER}))]
+    bench.complete()
+    assert bench.end(is_commit=is_commit) == [None]
+
+
+def test_an_id_that_nobody_uses_is_forgotten() -> None:
+    bench = Bench(expiration_ms=1_000)
+    committed(bench)
+    bench.initialise("busy")
+    bench.add(ORDERS, name="busy", identity=ProducerIdentity(101, 0))
+    for duration_ms, left in ((999, ["t", "busy"]), (1, ["busy"])):
+        bench.now_ms += duration_ms
+        for name in bench.table.transactional_ids():
+            bench.perform(bench.table.sweep(bench.moment, name))
+        assert bench.table.transactional_ids() == left
+    assert bench.table.counters.expired_ids == 1
+    bench.perform(bench.table.sweep(bench.moment, "t"))
+    bench.restart()
+    assert bench.table.transactional_ids() == ["busy"]
+    assert is_error(bench.end(), errors.InvalidProducerIdMapping)
+
+
+def test_a_transaction_has_a_size() -> None:
+    bench = Bench(record_max_bytes=200)
+    bench.initialise()
+    assert bench.add(*(Partition("orders", number) for number in range(10))) == [None]
+    assert is_error(bench.add(*(Partition("more", number) for number in range(50))), errors.TransactionTooLarge)
+    assert bench.end() == [None], "what it had it has"
+    assert len(bench.sent[0].partitions) == 10
+
+
+def test_partitions_are_verified() -> None:
+    bench = Bench()
+
+    def verify(identity: ProducerIdentity) -> Any:
+        effects = bench.table.verify_partitions("t", identity, [ORDERS, LATER], Asker())
+        return effects.answers[0][1]
+
+    assert isinstance(verify(FIRST), errors.InvalidProducerIdMapping)
+    bench.initialise()
+    assert verify(FIRST) == [False, False]
+    bench.add(ORDERS)
+    assert verify(FIRST) == [True, False]
+    assert isinstance(verify(ProducerIdentity(100, 1)), errors.ProducerFenced)
+    assert isinstance(verify(ProducerIdentity(101, 0)), errors.InvalidProducerIdMapping)
+    bench.end()
+    assert isinstance(verify(FIRST), errors.ConcurrentTransactions)
+
+
+def test_what_is_told_of_a_transactional_id() -> None:
+    bench = Bench()
+    bench.initialise()
+    bench.add(ORDERS)
+    [(_, told)] = bench.table.describe("t", Asker()).answers
+    assert told == ("t", FIRST, TransactionState.ONGOING, TIMEOUT_MS, WALL_MS, frozenset({ORDERS}))
+    [(_, refusal)] = bench.table.describe("stranger", Asker()).answers
+    assert isinstance(refusal, errors.UnknownTransactionalId)
+    assert bench.table.listings() == [("t", 100, TransactionState.ONGOING, WALL_MS)]
+    assert list(bench.table.figures()) == [("t", TransactionState.ONGOING, WALL_MS)]
+    bench.end()
+    bench.complete()
+    assert list(bench.table.figures()) == [("t", TransactionState.COMPLETE_COMMIT, -1)]
+
+
+def test_states_are_named_as_kafka_does() -> None:
+    assert [state.label for state in TransactionState] == [
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    ]
+
+
+def test_nothing_here_is_written_in_a_transaction() -> None:
+    bench = Bench()
+    with pytest.raises(UnknownRecord):
+        bench.table.apply_in_transaction(StateProducer(1, 0), StateRecord(b"", b""))
+    assert not bench.table.apply_marker(StateMarker(1, 0, 0, is_commit=True))
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["initialise", "add", "commit", "abort", "complete", "time", "restart"]),
+        st.sampled_from(["a", "b"]),
+        st.integers(0, 40_000),
+    ),
+    max_size=40,
+)
+
+
+class Machine(Bench):
+    """Whatever is asked, by the producer of now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Asker] = []
+        self.beginning: list[Asker] = []
+
+    def identity(self, name: str) -> ProducerIdentity:
+        [(_, told)] = self.table.describe(name, Asker()).answers
+        return told.identity if isinstance(told, TransactionDescription) else ProducerIdentity(0, 0)
+
+    def step(self, step: str, name: str, number: int) -> None:
+        if step == "initialise":
+            self.beginning.append(self.initialise(name))
+        elif step == "add":
+            self.asked.append(self.add(Partition("t", number % 3), identity=self.identity(name), name=name))
+        elif step in {"commit", "abort"}:
+            self.asked.append(self.end(is_commit=step == "commit", identity=self.identity(name), name=name))
+        elif step == "complete" and self.sent:
+            self.complete(self.sent[number % len(self.sent)])
+        elif step == "time":
+            self.pass_time(number)
+        elif step == "restart":
+            for waiting in self.table.waiting():
+                waiting.append(errors.NotCoordinator())
+            self.restart()
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_whatever_is_asked_a_restart_gives_the_same(steps: list[tuple[str, str, int]]) -> None:
+    """And everybody is answered once, and no identity is given out twice."""
+    machine = Machine()
+    for step in steps:
+        machine.step(*step)
+        twin: TransactionTable[Asker] = TransactionTable(machine.settings)
+        for record in machine.log:
+            twin.apply(record)
+        assert twin.listings() == machine.table.listings()
+    machine.pass_time(PARKED_MS)
+    assert all(len(asker) == 1 for asker in machine.asked + machine.beginning)
+    given_out = [answer for [answer] in machine.beginning if isinstance(answer, ProducerIdentity)]
+    assert len(set(given_out)) == len(given_out)

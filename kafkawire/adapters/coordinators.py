@@ -1,0 +1,66 @@
+"""The coordinators of one broker, joined: groups, transactions, and the markers by which the one moves the other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from coordinator.groups.service import GroupCoordinators
+from coordinator.shards.led import StateKeeping
+from coordinator.transactions.service import TransactionCoordinators
+from kafkawire.adapters.markers import LocalMarkers
+from kafkawire.adapters.options import group_options, transaction_options
+from kafkawire.adapters.state_logs import EngineStateLogs
+
+if TYPE_CHECKING:
+    from coordinator.api import ClusterService
+    from coordinator.state_view import StateView
+    from engine.api import PartitionStore
+    from kafkawire.config.broker_config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinators:
+    """Life: `run` in a task, `close` when the server has drained."""
+
+    groups: GroupCoordinators
+    transactions: TransactionCoordinators
+    markers: LocalMarkers
+
+    async def run(self, stop: trio.Event) -> None:
+        """For as long as the broker lives. From `stop` on they take nothing: members that wait for others would keep
+        the server from answering its last request."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.groups.run)
+            nursery.start_soon(self.transactions.run)
+            await stop.wait()
+            self.groups.stop()
+            self.transactions.stop()
+
+    async def close(self) -> None:
+        """Brings the views up to date. Nothing is asked any more."""
+        await self.transactions.close()
+        await self.groups.close()
+
+
+async def join(
+    config: Config,
+    cluster: ClusterService,
+    store: PartitionStore,
+    open_view: Callable[[Path], Awaitable[StateView]],
+    random: Random,
+    now_ms: Callable[[], int],
+) -> Coordinators:
+    """Each with a view of its topic in the first log dir."""
+    offsets_view = await open_view((config.log_dirs[0] / "offsets-view").absolute())
+    groups = GroupCoordinators(cluster, EngineStateLogs(store), offsets_view, group_options(config), random, now_ms)
+    markers = LocalMarkers(store, cluster, groups)
+    transactions_view = await open_view((config.log_dirs[0] / "transactions-view").absolute())
+    keeping = StateKeeping(logs=EngineStateLogs(store), view=transactions_view)
+    transactions = TransactionCoordinators(cluster, keeping, markers, transaction_options(config), now_ms)
+    return Coordinators(groups, transactions, markers)

@@ -1,0 +1,81 @@
+"""Markers into the partitions that this broker leads: the engine behind `coordinator.transactions.api.MarkerWriter`.
+
+Those of `__consumer_offsets` go through the groups that keep their offsets there: what a marker makes true of them is
+true in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from coordinator.errors import MarkerNotWritten, StaleProducerEpoch, TransactionCoordinatorFenced, UnknownTopic
+from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators
+from coordinator.shards.pending import settled
+from engine import errors as log_errors
+from engine.api import Marker, Outcome, PartitionStore, PendingAppend, TopicPartition
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from coordinator.api import ClusterService, Pending
+    from coordinator.errors import CoordinatorError
+    from coordinator.state_log import StateMarker
+    from coordinator.transactions.api import Partition
+
+
+class LocalMarkers:
+    """See `MarkerWriter`."""
+
+    def __init__(self, store: PartitionStore, cluster: ClusterService, groups: GroupCoordinators) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._groups = groups
+
+    def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
+        """See `MarkerWriter`."""
+        topic = self._cluster.image.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.number < len(topic.partitions):
+            return settled(UnknownTopic(partition.topic))  # type: ignore[return-value]  # it holds an error
+        if partition.topic == OFFSETS_TOPIC:
+            return self._groups.end_transaction(partition.number, marker)
+        outcome = Outcome.COMMIT if marker.is_commit else Outcome.ABORT
+        try:
+            log = self._store.get(TopicPartition(topic.topic_id, topic.name, partition.number))
+            append = log.end_transaction(Marker(marker.producer_id, marker.epoch, marker.coordinator_epoch, outcome))
+        except EngineError as error:
+            return settled(_told(error))  # type: ignore[return-value]  # it holds an error
+        return _Write(append)
+
+
+class _Write:
+    """A `coordinator.api.Pending`."""
+
+    __slots__ = ("_append",)
+
+    def __init__(self, append: PendingAppend) -> None:
+        self._append = append
+
+    @property
+    def is_settled(self) -> bool:
+        return self._append.is_settled
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        self._append.call_when_settled(callback)
+
+    def result(self) -> None:
+        outcome = self._append.outcome
+        if isinstance(outcome, EngineError):
+            raise _told(outcome)
+
+
+def _told(error: EngineError) -> CoordinatorError:
+    """What it means to a coordinator; whoever needs to know more finds it as the cause."""
+    told: CoordinatorError
+    if isinstance(error, log_errors.InvalidProducerEpoch):
+        told = StaleProducerEpoch(str(error))
+    elif isinstance(error, log_errors.TransactionCoordinatorFenced):
+        told = TransactionCoordinatorFenced(str(error))
+    else:
+        told = MarkerNotWritten(str(error))
+    told.__cause__ = error.with_traceback(None)
+    return told

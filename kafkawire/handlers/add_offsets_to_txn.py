@@ -1,0 +1,56 @@
+"""AddOffsetsToTxn, key 25: a transaction is about to commit offsets of a group.
+
+Behavior:
+- What it adds is the partition of __consumer_offsets that the group belongs to, as AddPartitionsToTxn would.
+- It takes the right to write under the transactional id and to read the group. An empty transactional id is
+  INVALID_REQUEST.
+
+Version notes: 2 PRODUCER_FENCED (KIP-360), 4 TRANSACTION_ABORTABLE (KIP-890).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from coordinator.transactions.api import Partition, ProducerIdentity
+from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.transactions import code_of_transaction
+
+if TYPE_CHECKING:
+    from coordinator.api import Pending
+
+FIRST_VERSION_WITH_FENCED: Final = 2
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> PendingReply[AddOffsetsToTxnResponse]:
+    """Adds the group's partition."""
+    code = _check(context, request)
+    if code is not ErrorCode.NONE:
+        return answered(AddOffsetsToTxnResponse(error_code=code))
+    asking = ProducerIdentity(request.producer_id, request.producer_epoch)
+    added = Partition(OFFSETS_TOPIC, context.broker.groups.partition_of(request.group_id))
+    pending = context.broker.transactions.add_partitions(request.transactional_id, asking, [added])
+    return PendingReply([pending], partial(_respond, context.api_version, pending))
+
+
+def refuse(context: RequestContext, request: AddOffsetsToTxnRequest, code: ErrorCode) -> AddOffsetsToTxnResponse:
+    """The partition."""
+    return AddOffsetsToTxnResponse(error_code=code)
+
+
+def _check(context: RequestContext, request: AddOffsetsToTxnRequest) -> ErrorCode:
+    if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if request.transactional_id else ErrorCode.INVALID_REQUEST
+
+
+def _respond(version: int, pending: Pending[None]) -> AddOffsetsToTxnResponse:
+    code = code_of_transaction(pending, knows_fenced=version >= FIRST_VERSION_WITH_FENCED)
+    return AddOffsetsToTxnResponse(error_code=code)

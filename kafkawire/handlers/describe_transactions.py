@@ -1,0 +1,88 @@
+"""DescribeTransactions, key 65: what is known of transactional ids (KIP-664).
+
+Behavior:
+- Each id is answered by itself, by its coordinator alone. One that is not known is TRANSACTIONAL_ID_NOT_FOUND, an empty
+  one INVALID_REQUEST.
+- It takes the right to describe the transactional id; partitions are told of topics that may be described. After
+  KafkaApis.handleDescribeTransactionsRequest.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coordinator.errors import CoordinatorError
+from kafkawire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from kafkawire.requests.context import Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.pending_reply import PendingReply
+from kafkawire.requests.repeats import check_repeats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from coordinator.api import Pending
+    from coordinator.transactions.api import Partition, TransactionDescription
+
+    Asked = tuple[str, Pending[TransactionDescription] | ErrorCode]
+
+
+def handle(context: RequestContext, request: DescribeTransactionsRequest) -> PendingReply[DescribeTransactionsResponse]:
+    """Asks for all ids at once."""
+    check_repeats(request.transactional_ids)
+    asked = [(name, _ask(context, name)) for name in request.transactional_ids]
+    pending = [one for _, one in asked if not isinstance(one, ErrorCode)]
+    return PendingReply(pending, partial(_respond, context, asked))
+
+
+def refuse(
+    context: RequestContext, request: DescribeTransactionsRequest, code: ErrorCode
+) -> DescribeTransactionsResponse:
+    """Every id."""
+    states = [TransactionState(transactional_id=name, error_code=code) for name in request.transactional_ids]
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+def _ask(context: RequestContext, name: str) -> Pending[TransactionDescription] | ErrorCode:
+    if not context.authorize(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return context.broker.transactions.describe(name) if name else ErrorCode.INVALID_REQUEST
+
+
+def _respond(context: RequestContext, asked: Sequence[Asked]) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(transaction_states=[_state(context, *one) for one in asked])
+
+
+def _state(context: RequestContext, name: str, asked: Pending[TransactionDescription] | ErrorCode) -> TransactionState:
+    if isinstance(asked, ErrorCode):
+        return TransactionState(transactional_id=name, error_code=asked)
+    try:
+        found = asked.result()
+    except CoordinatorError as error:
+        return TransactionState(transactional_id=name, error_code=error_code_of(error))
+    return TransactionState(
+        transactional_id=name,
+        transaction_state=found.state.label,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.started_ms,
+        producer_id=found.identity.producer_id,
+        producer_epoch=found.identity.epoch,
+        topics=_topics(context, found.partitions),
+    )
+
+
+def _topics(context: RequestContext, partitions: Iterable[Partition]) -> list[TopicData]:
+    by_topic: dict[str, list[int]] = {}
+    for one in sorted(partitions):
+        by_topic.setdefault(one.topic, []).append(one.number)
+    return [
+        TopicData(topic=topic, partitions=numbers)
+        for topic, numbers in by_topic.items()
+        if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+    ]

@@ -1,0 +1,402 @@
+"""What transactional producers ask, on the wire, in front of a service that says what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from coordinator import errors
+from coordinator.errors import TransactionError
+from coordinator.groups.api import Claim, OffsetToCommit
+from coordinator.transactions.api import Partition, ProducerIdentity
+from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkawire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from kafkawire.messages.end_txn import EndTxnRequest
+from kafkawire.messages.init_producer_id import InitProducerIdRequest
+from kafkawire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kafkawire.requests.context import CLUSTER_NAME, Operation, ResourceType
+from kafkawire.tests.answers import answer
+from kafkawire.tests.harness import open_handlers
+
+IDENTITY = ProducerIdentity(7, 3)
+CODES: list[tuple[TransactionError, int]] = [
+    (errors.TransactionTooLarge(), -1),
+    (errors.CoordinatorLoading(), 14),
+    (errors.CoordinatorNotAvailable(), 15),
+    (errors.NotCoordinator(), 16),
+    (errors.InvalidTransactionState(), 48),
+    (errors.InvalidProducerIdMapping(), 49),
+    (errors.InvalidTransactionTimeout(), 50),
+    (errors.ConcurrentTransactions(), 51),
+    (errors.ProducerFenced(), 90),
+    (errors.UnknownTransactionalId(), 105),
+]
+# What the coordinators of markers say to each other; no client is told of it.
+OF_MARKERS = {errors.MarkerNotWritten, errors.StaleProducerEpoch, errors.TransactionCoordinatorFenced}
+Denied = set[tuple[Operation, ResourceType, str]]
+WRITE_ID = (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
+READ_GROUP = (Operation.READ, ResourceType.GROUP, "g")
+
+
+def test_every_error_has_its_code_here() -> None:
+    assert {type(error) for error, _ in CODES} == set(TransactionError.__subclasses__()) - OF_MARKERS
+
+
+# AddPartitionsToTxn
+
+
+def topics_of(*asked: tuple[str, list[int]]) -> list[AddPartitionsToTxnTopic]:
+    return [AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in asked]
+
+
+def add(*asked: tuple[str, list[int]], name: str = "x") -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=IDENTITY.producer_id,
+        v3_and_below_producer_epoch=IDENTITY.epoch,
+        v3_and_below_topics=topics_of(*asked),
+    )
+
+
+def batched(*asked: tuple[str, list[tuple[str, list[int]]], bool]) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=name,
+                producer_id=IDENTITY.producer_id,
+                producer_epoch=IDENTITY.epoch,
+                verify_only=verify_only,
+                topics=topics_of(*topics),
+            )
+            for name, topics, verify_only in asked
+        ]
+    )
+
+
+def added(topics: Any) -> dict[tuple[str, int], int]:
+    return {
+        (topic.name, row.partition_index): row.partition_error_code
+        for topic in topics
+        for row in topic.results_by_partition
+    }
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_partitions_are_added(version: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 3)
+        await broker.create("u")
+        broker.transactions.answers["add_partitions"] = None
+        reply = await broker.ask(add(("t", [2, 0]), ("u", [0])), version)
+        asked = [Partition("t", 2), Partition("t", 0), Partition("u", 0)]
+        assert broker.transactions.calls == [("add_partitions", "x", IDENTITY, asked)]
+        assert added(reply.results_by_topic_v3_and_below) == {("t", 2): 0, ("t", 0): 0, ("u", 0): 0}
+
+
+async def test_an_addition_is_answered_when_it_is_durable() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        started = broker.dispatch(add(("t", [0])), 3)
+        assert not started.is_settled
+        broker.transactions.asked[0].settle(None)
+        assert added(broker.read(await answer(started), 24, 3).results_by_topic_v3_and_below) == {("t", 0): 0}
+
+
+async def test_nothing_is_added_if_anything_is_unknown() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        reply = await broker.ask(add(("t", [0, 1, -1]), ("missing", [0])), 3)
+        assert broker.transactions.calls == []
+        assert added(reply.results_by_topic_v3_and_below) == {
+            ("t", 0): 55,
+            ("t", 1): 3,
+            ("t", -1): 3,
+            ("missing", 0): 3,
+        }
+
+
+async def test_nothing_is_added_if_anything_may_not_be_written() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        await broker.create("closed")
+        denied = broker.without((Operation.WRITE, ResourceType.TOPIC, "closed"))
+        request = add(("t", [0]), ("closed", [0]), ("__consumer_offsets", [0]), ("missing", [0]))
+        reply = await denied.ask(request, 3)
+        assert broker.transactions.calls == []
+        assert added(reply.results_by_topic_v3_and_below) == {
+            ("t", 0): 55,
+            ("closed", 0): 29,
+            ("__consumer_offsets", 0): 29,
+            ("missing", 0): 3,
+        }
+
+
+async def test_an_addition_under_no_id() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        reply = await broker.ask(add(("t", [0]), name=""), 3)
+        assert added(reply.results_by_topic_v3_and_below) == {("t", 0): 42}
+        reply = await broker.without(WRITE_ID).ask(add(("t", [0])), 3)
+        assert added(reply.results_by_topic_v3_and_below) == {("t", 0): 53}
+        assert broker.transactions.calls == []
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_brokers_add_and_verify_for_many(version: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 2)
+        broker.transactions.answers = {
+            ("add_partitions", "a"): None,
+            ("add_partitions", "b"): errors.ProducerFenced(),
+            ("verify_partitions", "c"): [True, False],
+            ("verify_partitions", "d"): errors.InvalidProducerIdMapping(),
+        }
+        both = [("t", [0, 1])]
+        request = batched(
+            ("a", [("t", [0])], False),
+            ("b", [("t", [0])], False),
+            ("c", both, True),
+            ("d", both, True),
+            ("", both, True),
+        )
+        reply = await broker.ask(request, version)
+        assert {one.transactional_id: added(one.topic_results) for one in reply.results_by_transaction} == {
+            "a": {("t", 0): 0},
+            "b": {("t", 0): 90},
+            "c": {("t", 0): 0, ("t", 1): 120},
+            "d": {("t", 0): 49, ("t", 1): 49},
+            "": {("t", 0): 42, ("t", 1): 42},
+        }
+
+
+async def test_only_brokers_ask_for_many() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        denied = broker.without((Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME))
+        reply = await denied.ask(batched(("x", [("t", [0])], False)), 4)
+        assert (reply.error_code, reply.results_by_transaction) == (31, [])
+        assert broker.transactions.calls == []
+
+
+async def test_brokers_add_what_clients_may_not() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        broker.transactions.answers["add_partitions"] = None
+        denied = broker.without(WRITE_ID, (Operation.WRITE, ResourceType.TOPIC, "t"))
+        reply = await denied.ask(batched(("x", [("t", [0])], False)), 4)
+        assert added(reply.results_by_transaction[0].topic_results) == {("t", 0): 0}
+
+
+# AddOffsetsToTxn
+
+
+def add_offsets(name: str = "x") -> AddOffsetsToTxnRequest:
+    return AddOffsetsToTxnRequest(
+        transactional_id=name, producer_id=IDENTITY.producer_id, producer_epoch=IDENTITY.epoch, group_id="g"
+    )
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_the_partition_of_a_group_is_added(version: int) -> None:
+    async with open_handlers() as broker:
+        broker.transactions.answers["add_partitions"] = None
+        assert (await broker.ask(add_offsets(), version)).error_code == 0
+        partition = Partition("__consumer_offsets", broker.groups.partition_of("g"))
+        assert broker.transactions.calls == [("add_partitions", "x", IDENTITY, [partition])]
+
+
+@pytest.mark.parametrize(("denied", "code"), [(WRITE_ID, 53), (READ_GROUP, 30)])
+async def test_whose_offsets_may_not_be_added(denied: tuple[Operation, ResourceType, str], code: int) -> None:
+    async with open_handlers() as broker:
+        assert (await broker.without(denied).ask(add_offsets(), 4)).error_code == code
+        assert broker.transactions.calls == []
+
+
+async def test_offsets_under_no_id() -> None:
+    async with open_handlers() as broker:
+        assert (await broker.ask(add_offsets(""), 4)).error_code == 42
+        assert broker.transactions.calls == []
+
+
+# EndTxn
+
+
+def end(name: str = "x", *, is_commit: bool = True) -> EndTxnRequest:
+    return EndTxnRequest(
+        transactional_id=name, producer_id=IDENTITY.producer_id, producer_epoch=IDENTITY.epoch, committed=is_commit
+    )
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("version", range(5))
+async def test_a_transaction_is_ended(version: int, *, is_commit: bool) -> None:
+    async with open_handlers() as broker:
+        broker.transactions.answers["end"] = None
+        assert (await broker.ask(end(is_commit=is_commit), version)).error_code == 0
+        assert broker.transactions.calls == [("end", "x", IDENTITY, is_commit)]
+
+
+async def test_an_end_under_no_id() -> None:
+    async with open_handlers() as broker:
+        assert (await broker.ask(end(""), 4)).error_code == 42
+        assert (await broker.without(WRITE_ID).ask(end(), 4)).error_code == 53
+        assert broker.transactions.calls == []
+
+
+# InitProducerId
+
+
+def initialise(**fields: Any) -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000, **fields)
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_a_producer_is_given_its_identity(version: int) -> None:
+    async with open_handlers() as broker:
+        broker.transactions.answers["initialise"] = IDENTITY
+        reply = await broker.ask(initialise(), version)
+        assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (0, 7, 3)
+        assert broker.transactions.calls == [("initialise", "x", 60_000, None)]
+
+
+async def test_a_producer_says_what_it_was() -> None:
+    async with open_handlers() as broker:
+        broker.transactions.answers["initialise"] = IDENTITY
+        await broker.ask(initialise(producer_id=7, producer_epoch=2), 3)
+        assert broker.transactions.calls == [("initialise", "x", 60_000, ProducerIdentity(7, 2))]
+
+
+# All of them
+
+
+def first_code(reply: Any) -> int:
+    topics = getattr(reply, "results_by_topic_v3_and_below", None)
+    return int(topics[0].results_by_partition[0].partition_error_code if topics else reply.error_code)
+
+
+# Call, request, version, and from which version on the client knows PRODUCER_FENCED (KIP-360, KIP-588).
+ASKED: list[tuple[str, Callable[[], Any], int, int]] = [
+    ("add_partitions", partial(add, ("t", [0])), 3, 2),
+    ("add_partitions", add_offsets, 4, 2),
+    ("end", end, 4, 2),
+    ("initialise", initialise, 5, 4),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), CODES, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(("call", "request_", "version", "knows_fenced"), ASKED, ids=["add", "offsets", "end", "init"])
+async def test_what_the_coordinator_refuses(
+    call: str, request_: Callable[[], Any], version: int, knows_fenced: int, error: TransactionError, code: int
+) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        broker.transactions.answers[call] = error
+        assert first_code(await broker.ask(request_(), version)) == code
+        assert first_code(await broker.ask(request_(), knows_fenced)) == code
+        for older in range(knows_fenced):
+            assert first_code(await broker.ask(request_(), older)) == (47 if code == 90 else code)
+
+
+# TxnOffsetCommit
+
+
+def commit(*asked: tuple[str, list[int]], **fields: Any) -> TxnOffsetCommitRequest:
+    """Of each partition `index` the offset 10 + index."""
+    return TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=IDENTITY.producer_id,
+        producer_epoch=IDENTITY.epoch,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=index,
+                        committed_offset=10 + index,
+                        committed_leader_epoch=4,
+                        committed_metadata=None if index else "x",
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in asked
+        ],
+        **fields,
+    )
+
+
+def codes(reply: Any) -> list[list[tuple[int, int]]]:
+    return [[(row.partition_index, row.error_code) for row in topic.partitions] for topic in reply.topics]
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_offsets_of_a_transaction(version: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 3)
+        broker.groups.answers["commit_in_transaction"] = [None, errors.OffsetMetadataTooLarge()]
+        member = {"generation_id": 5, "member_id": "m", "group_instance_id": "i"} if version >= 3 else {}
+        reply = await broker.ask(commit(("t", [2, 9, 0]), ("missing", [0]), **member), version)
+        claim = Claim("m", "i", 5) if version >= 3 else Claim("", None, -1)
+        epoch = 4 if version >= 2 else -1
+        offsets = [OffsetToCommit("t", 2, 12, epoch, ""), OffsetToCommit("t", 0, 10, epoch, "x")]
+        assert broker.groups.calls == [("commit_in_transaction", "g", claim, 7, 3, offsets)]
+        assert codes(reply) == [[(2, 0), (9, 3), (0, 12)], [(0, 3)]]
+
+
+async def test_nothing_to_commit_asks_nobody() -> None:
+    async with open_handlers() as broker:
+        assert codes(await broker.ask(commit(("missing", [0])), 4)) == [[(0, 3)]]
+        assert broker.groups.calls == []
+
+
+@pytest.mark.parametrize(
+    ("denied", "expected"),
+    [
+        (WRITE_ID, [[(0, 53)], [(0, 53)]]),
+        (READ_GROUP, [[(0, 30)], [(0, 30)]]),
+        ((Operation.READ, ResourceType.TOPIC, "t"), [[(0, 29)], [(0, 0)]]),
+    ],
+)
+async def test_whose_offsets_may_not_be_committed(
+    denied: tuple[Operation, ResourceType, str], expected: list[list[tuple[int, int]]]
+) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        await broker.create("u")
+        broker.groups.answers["commit_in_transaction"] = [None]
+        assert codes(await broker.without(denied).ask(commit(("t", [0]), ("u", [0])), 4)) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "older"),
+    [
+        (errors.CoordinatorLoading(), 14, 15),
+        (errors.CoordinatorNotAvailable(), 15, 15),
+        (errors.NotCoordinator(), 16, 16),
+        (errors.IllegalGeneration(), 22, 22),
+        (errors.UnknownMember(), 25, 25),
+        (errors.StaleProducerEpoch(), 47, 47),
+        (errors.FencedInstance(), 82, 82),
+    ],
+)
+async def test_what_a_group_refuses(error: errors.CoordinatorError, code: int, older: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 2)
+        broker.groups.answers["commit_in_transaction"] = error
+        for version in range(5):
+            expected = code if version >= 2 else older
+            assert codes(await broker.ask(commit(("t", [0, 1, 2])), version)) == [
+                [(0, expected), (1, expected), (2, 3)]
+            ]

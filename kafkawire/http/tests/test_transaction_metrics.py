@@ -1,0 +1,87 @@
+"""Transactions as who watches sees them: how many, how old, and those that hang."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import trio
+
+from kafkawire.http.tests.asgi import asked
+from kafkawire.http.tests.test_metrics import scraped
+from kafkawire.http.transaction_metrics import LATE_BUFFER_MS
+from kafkawire.server.loop_watch import LoopWatch
+from kafkawire.testing import OpenBroker, open_broker
+from kafkawire.tests.test_transactions import FEW, Producer, connected
+
+LATE = "kafka_server_replicamanager_partitionswithlatetransactionscount"
+TIMEOUT_S = 900
+
+
+async def values(opened: OpenBroker) -> dict[str, Any]:
+    found = await scraped(opened.broker.http_app(LoopWatch()))
+    told: dict[str, Any] = {name: samples[0][1] for name, samples in found.items() if len(samples) == 1}
+    told["states"] = {labels["state"]: value for labels, value in found["kafkawire_transactional_ids"] if value}
+    told["lags"] = {
+        (labels["topic"], labels["partition"]): value
+        for labels, value in found["kafka_cluster_partition_laststableoffsetlag"]
+        if value
+    }
+    return told
+
+
+async def health(opened: OpenBroker) -> tuple[int, list[str]]:
+    status, body = await asked(opened.broker.http_app(LoopWatch()), "/health/cluster")
+    reasons: list[str] = json.loads(body)["reasons"]
+    return status, reasons
+
+
+async def test_what_producers_do_is_counted() -> None:
+    async with open_broker(**FEW) as opened:
+        client = await connected(opened)
+        producer, idle = Producer(client, "busy"), Producer(client, "idle")
+        await producer.initialise()
+        await idle.initialise()
+        for is_commit in (True, True, False):
+            await producer.transact(b"v", is_commit=is_commit)
+        await producer.add(0)
+        await producer.produce()
+        await producer.produce()
+        await trio.sleep(7)
+        told = await values(opened)
+        assert told["states"] == {"Ongoing": 1, "Empty": 1}
+        assert told["lags"] == {("t", "0"): 2}
+        counted = [told[f"kafkawire_transactions_{one}_total"] for one in ("begun", "committed", "aborted")]
+        assert counted == [4, 2, 1]
+        assert told["kafkawire_transaction_oldest_seconds"] == 7
+        assert told["kafkawire_transaction_markers_refused_total"] == 0
+        await producer.end()
+        await trio.sleep(1)
+        told = await values(opened)
+        assert told["kafkawire_transaction_oldest_seconds"] == 0
+        assert told["lags"] == {}
+
+
+async def test_a_transaction_that_takes_too_long_is_counted() -> None:
+    async with open_broker(**FEW) as opened:
+        producer = Producer(await connected(opened))
+        await producer.initialise(timeout_ms=5_000)
+        await producer.add(0)
+        await trio.sleep(20)
+        told = await values(opened)
+        assert told["kafkawire_transactions_timed_out_total"] == 1
+        assert told["kafkawire_transactions_aborted_total"] == 1
+
+
+async def test_a_transaction_that_hangs_is_told() -> None:
+    """One that no coordinator knows of: nobody will end it."""
+    async with open_broker(**FEW) as opened:
+        hanging = Producer(await connected(opened))
+        hanging.identity = (4_711, 0)
+        await hanging.produce()
+        await trio.sleep(TIMEOUT_S + LATE_BUFFER_MS / 1000)
+        assert (await values(opened))[LATE] == 0
+        assert (await health(opened))[0] == 200
+        await trio.sleep(60)
+        assert (await values(opened))[LATE] == 1
+        assert await health(opened) == (503, ["t-0 has a transaction that hangs, silent for 21 minutes"])

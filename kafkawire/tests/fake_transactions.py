@@ -1,0 +1,94 @@
+"""The coordinators of transactions as a test wants them: what is asked is noted, what is answered is the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from coordinator.api import Pending
+from coordinator.errors import CoordinatorError
+from coordinator.state_log import StateMarker
+from coordinator.transactions.api import Partition, ProducerIdentity, TransactionDescription, TransactionListing
+from kafkawire.tests.fake_groups import Promise
+
+CALLS = (
+    "initialise",
+    "add_partitions",
+    "verify_partitions",
+    "end",
+    "describe",
+    "list_transactions",
+)
+
+
+@dataclass
+class FakeTransactions:
+    """`calls` are names with arguments. What has an answer is settled at once, the rest waits in `asked` for the test.
+
+    Answers go by the name of the call, or by that and the transactional id.
+    """
+
+    answers: dict[str | tuple[str, str], Any] = field(default_factory=dict)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    asked: list[Promise[Any]] = field(default_factory=list)
+    coordinator: int | CoordinatorError = 1
+
+    def _ask(self, call: str, *arguments: Any) -> Promise[Any]:
+        self.calls.append((call, *arguments))
+        promise: Promise[Any] = Promise()
+        self.asked.append(promise)
+        for key in ((call, *arguments[:1]), call):
+            if key in self.answers:
+                promise.settle(self.answers[key])
+                break
+        return promise
+
+    async def coordinator_of(self, transactional_id: str) -> int:
+        self.calls.append(("coordinator_of", transactional_id))
+        await trio.lowlevel.checkpoint()
+        if isinstance(self.coordinator, CoordinatorError):
+            raise self.coordinator
+        return self.coordinator
+
+    async def initialise(
+        self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
+    ) -> ProducerIdentity:
+        await trio.lowlevel.checkpoint()
+        answer: ProducerIdentity = self._ask("initialise", transactional_id, timeout_ms, expected).result()
+        return answer
+
+    def add_partitions(
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition]
+    ) -> Pending[None]:
+        return self._ask("add_partitions", transactional_id, asking, list(partitions))
+
+    def verify_partitions(
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
+    ) -> Pending[list[bool]]:
+        return self._ask("verify_partitions", transactional_id, asking, list(partitions))
+
+    def end(self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool) -> Pending[None]:
+        return self._ask("end", transactional_id, asking, is_commit)
+
+    def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
+        return self._ask("describe", transactional_id)
+
+    def list_transactions(self) -> Pending[list[TransactionListing]]:
+        return self._ask("list_transactions")
+
+
+@dataclass
+class FakeMarkers:
+    """A `MarkerWriter` that notes what it is to write; `answers` by partition, else all is well."""
+
+    answers: dict[Partition, CoordinatorError] = field(default_factory=dict)
+    written: list[tuple[StateMarker, Partition]] = field(default_factory=list)
+
+    def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
+        self.written.append((marker, partition))
+        promise: Promise[None] = Promise()
+        promise.settle(self.answers.get(partition))
+        return promise
