@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.groups.members import Host, Party, java_host
+from compat_tests.groups.members import Party, java_host
 from compat_tests.harness.target import target_broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from compat_tests.harness.broker import Broker
+    from compat_tests.harness.host import Host
 
 QUICK_GROUPS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from compat_tests.groups.members import Host, Member
+    from compat_tests.groups.members import Member
     from compat_tests.harness.broker import Broker
+    from compat_tests.harness.host import Host
 
 PARTITIONS = 4
 TOPIC = "read-through-restarts"

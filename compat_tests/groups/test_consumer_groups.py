@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from compat_tests.groups.members import Host
     from compat_tests.groups.test_membership import NewParty
     from compat_tests.harness.broker import Broker
+    from compat_tests.harness.host import Host
 
 RECORDS = 10
 FIRST_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z

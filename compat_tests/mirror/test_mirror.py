@@ -52,6 +52,14 @@ SETTINGS = {
     "status.storage.replication.factor": "1",
     "config.storage.replication.factor": "1",
 }
+IN_TRANSACTIONS = {
+    "kafka.exactly.once.source.support": "enabled",
+    "ours.exactly.once.source.support": "enabled",
+    "dedicated.mode.enable.internal.rest": "true",
+    "listeners": "http://127.0.0.1:0",
+    "kafka.consumer.isolation.level": "read_committed",
+    "ours.consumer.isolation.level": "read_committed",
+}
 
 
 class Flow:
@@ -136,6 +144,74 @@ class Flow:
         ]
 
 
+def write_settings(
+    directory: Path, kafka: Broker, ours: Broker, from_kafka: str, from_here: str, more: dict[str, str]
+) -> Path:
+    """MirrorMaker's properties, with a topic for each way."""
+    settings = {
+        **SETTINGS,
+        "kafka.bootstrap.servers": kafka.bootstrap,
+        "ours.bootstrap.servers": ours.bootstrap,
+        "kafka->ours.enabled": "true",
+        "kafka->ours.topics": from_kafka,
+        "ours->kafka.enabled": "true",
+        "ours->kafka.topics": from_here,
+        **more,
+    }
+    path = directory / "mirror.properties"
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return path
+
+
+class TransactionalFlow:
+    """A topic that is written in transactions, every other of them aborted, and its mirror, which is as well."""
+
+    def __init__(self, source: Broker, target: Broker, topic: str, mirror: str) -> None:
+        self._target = target
+        self._topic = topic
+        self._mirror = mirror
+        create_topic(source, topic)
+        self._producer = producer(source, transactional_id=topic)
+        self._producer.init_transactions(TIMEOUT_S)
+        self._written = 0
+
+    def write(self) -> None:
+        for is_commit in (True, False) * RECORDS:
+            self._producer.begin_transaction()
+            self._producer.produce(self._topic, str(self._written) if is_commit else "never", partition=0)
+            flush(self._producer)
+            if is_commit:
+                self._producer.commit_transaction(TIMEOUT_S)
+                self._written += 1
+            else:
+                self._producer.abort_transaction(TIMEOUT_S)
+
+    def is_mirrored(self) -> None:
+        """Each record that was committed, once: what follows the last would be read, too."""
+        wait_until(lambda: self._mirror in Admin(self._target).topics(), "the topic is not mirrored", PATIENCE_S)
+        found = read(self._target, self._mirror, 0, self._written, isolation_level="read_committed")
+        assert [one.value() for one in found] == [b"%d" % number for number in range(self._written)]
+
+
+def test_in_transactions(broker: Broker, tmp_path: Path) -> None:
+    """With exactly.once.source.support, and MirrorMaker dies in between."""
+    need_kafka_jars()
+    with ApacheKafka(tmp_path / "kafka") as kafka:
+        flows = (
+            TransactionalFlow(kafka, broker, "once-from-kafka", "kafka.once-from-kafka"),
+            TransactionalFlow(broker, kafka, "once-from-here", "ours.once-from-here"),
+        )
+        settings = write_settings(tmp_path, kafka, broker, "once-from-kafka", "once-from-here", IN_TRANSACTIONS)
+        for is_last in (False, True):
+            for flow in flows:
+                flow.write()
+            with running_java(tmp_path / "mirror.log", MIRROR_MAKER, str(settings)) as process:
+                for flow in flows:
+                    flow.is_mirrored()
+                if not is_last:
+                    process.kill()
+
+
 def test_both_ways(broker: Broker, tmp_path: Path) -> None:
     need_kafka_jars()
     with ApacheKafka(tmp_path / "kafka") as kafka:
@@ -147,18 +223,8 @@ def test_both_ways(broker: Broker, tmp_path: Path) -> None:
             flow.create()
             flow.write(0)
             flow.read_as_a_group()
-        settings = {
-            **SETTINGS,
-            "kafka.bootstrap.servers": kafka.bootstrap,
-            "ours.bootstrap.servers": broker.bootstrap,
-            "kafka->ours.enabled": "true",
-            "kafka->ours.topics": "here-from-kafka",
-            "ours->kafka.enabled": "true",
-            "ours->kafka.topics": "from-here-to-kafka",
-        }
-        properties = tmp_path / "mirror.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        with running_java(tmp_path / "mirror.log", MIRROR_MAKER, str(properties)):
+        settings = write_settings(tmp_path, kafka, broker, "here-from-kafka", "from-here-to-kafka", {})
+        with running_java(tmp_path / "mirror.log", MIRROR_MAKER, str(settings)):
             for flow in flows:
                 flow.wait_for_mirror()
             for flow in flows:

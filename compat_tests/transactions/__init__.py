@@ -1,0 +1,1 @@
+"""Transactions, by every client that has them."""

@@ -1,0 +1,83 @@
+"""Transactional producers of every client, each in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
+from compat_tests.harness.host import Host
+from compat_tests.harness.requirements import ROOT, need_command, need_kafka_jars
+from compat_tests.harness.sources import BUILT_WITHIN_S, workspace
+from compat_tests.harness.tools import run
+from compat_tests.harness.versions import client
+
+if TYPE_CHECKING:
+    from compat_tests.harness.broker import Broker
+
+ANSWERED_WITHIN_S = 60.0
+PYTHON = ("confluent", "kafka_python", "aiokafka")
+ALL = (*PYTHON, "java", "franz-go", "kafkajs")
+
+
+def _command(name: str) -> list[str]:
+    if name in PYTHON:
+        return [sys.executable, "-m", f"compat_tests.transactions.{name}_producer"]
+    if name == "java":
+        need_kafka_jars()
+        need_command("javac", "install a JDK, 17 or newer")
+        source = ROOT / "compat_tests" / "transactions" / "TransactionHost.java"
+        return ["java", "-Xmx128m", *QUICK_JVM, "-cp", CLASSPATH, str(source)]
+    if name == "franz-go":
+        go = need_command("go", "install Go 1.23.8 or newer")
+        place = workspace("go", client("franz-go"), "newest")
+        run([go, "build", "-o", "producer", "./transactions"], directory=place, timeout_s=BUILT_WITHIN_S)
+        return [str(place / "producer")]
+    assert name == "kafkajs", name
+    node, npm = (need_command(each, "install Node 18 or newer") for each in ("node", "npm"))
+    place = workspace("node", client("kafkajs"), "newest")
+    install = [npm, "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"]
+    run(install, directory=place, timeout_s=BUILT_WITHIN_S)
+    return [node, str(place / "transactions.js")]
+
+
+class TransactionalProducer:
+    """One of a client; what the library raises is returned by `tell`, and fails the test in `ask`."""
+
+    def __init__(self, broker: Broker, name: str, transactional_id: str, timeout_ms: int = 60_000) -> None:
+        self._host = Host([*_command(name), broker.bootstrap, transactional_id, str(timeout_ms)])
+        self._asked = 0
+        self._is_open = True
+
+    def tell(self, task: str, **fields: object) -> str:
+        """What the library raised, or nothing."""
+        self._host.send({"do": task, **fields})
+        self._asked += 1
+        self._host.wait(
+            lambda: len(self._host.events("")) == self._asked,
+            lambda: f"{task} is not answered\n{self._host.events('')}\n{self._host.complaints()}",
+            ANSWERED_WITHIN_S,
+        )
+        return str(self._host.events("")[-1]["error"])
+
+    def ask(self, task: str, **fields: object) -> None:
+        error = self.tell(task, **fields)
+        assert not error, f"{task}: {error}\n{self._host.complaints()}"
+
+    def transact(self, topic: str, *values: str, end: str = "commit") -> None:
+        """A whole transaction, into partition 0."""
+        self.ask("begin")
+        for value in values:
+            self.ask("send", topic=topic, partition=0, value=value)
+        self.ask(end)
+
+    def close(self) -> None:
+        self._is_open = False
+        self.tell("close")
+        self._host.leave()
+
+    def crash(self) -> None:
+        """Ends it without a word to the broker."""
+        if self._is_open:
+            self._is_open = False
+            self._host.kill()

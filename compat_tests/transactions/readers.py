@@ -1,0 +1,46 @@
+"""What a reader sees of transactions: records and offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, TopicPartition
+
+if TYPE_CHECKING:
+    from compat_tests.harness.broker import Broker
+
+TIMEOUT_S = 20.0
+
+
+def read(broker: Broker, topic: str, isolation: str = "read_committed") -> list[str]:
+    """Partition 0, up to where a reader of that isolation level may go."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "nobody",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[str] = []
+    try:
+        while True:
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None, f"no end of partition after {values}"
+            if message.error() is not None:
+                return values
+            values.append(message.value().decode())
+    finally:
+        consumer.close()
+
+
+def committed(broker: Broker, group: str, topic: str) -> int:
+    """Of partition 0, once no transaction is open that could change it."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "isolation.level": "read_committed"})
+    try:
+        [found] = consumer.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
+        return int(found.offset)
+    finally:
+        consumer.close()
