@@ -160,12 +160,17 @@ def _may_be(known: Transaction, expected: ProducerIdentity) -> bool:
 
 
 def fenced(known: Transaction, now_ms: int) -> Transaction:
-    """An open transaction is aborted in an epoch that its producer does not have."""
+    """An open transaction is aborted in an epoch that its producer does not have.
+
+    It may ask for that one, unless another producer was there before: Apache Kafka's brokers fence as KIP-890 has it,
+    whatever clients know of it, and there the epoch before counts as the last one. The very last epoch is nobody's:
+    whoever had it could not be fenced.
+    """
     epoch = min(known.epoch + 1, EPOCH_MAX)
     return replace(
         known,
         epoch=epoch,
-        last_epoch=NO_PRODUCER_EPOCH,
+        last_epoch=NO_PRODUCER_EPOCH if known.is_exhausted else known.epoch,
         state=TransactionState.PREPARE_ABORT,
         changed_ms=now_ms,
         previous_producer_id=known.producer_id,

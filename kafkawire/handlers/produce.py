@@ -58,7 +58,12 @@ _TRANSACTIONAL: Final = 0x10
 
 # What Kafka's LogValidator finds is told with a text: a client can show it. The log start goes with what the log finds.
 _VALIDATION_ERRORS: Final = (log_errors.InvalidRecord, log_errors.InvalidTimestamp, log_errors.RecordsRefused)
-_LOG_ERRORS: Final = (*_VALIDATION_ERRORS, log_errors.OutOfOrderSequence, log_errors.InvalidProducerEpoch)
+_LOG_ERRORS: Final = (
+    *_VALIDATION_ERRORS,
+    log_errors.OutOfOrderSequence,
+    log_errors.InvalidProducerEpoch,
+    log_errors.InvalidTxnState,
+)
 
 
 class Produced(NamedTuple):

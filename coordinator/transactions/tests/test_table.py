@@ -218,13 +218,23 @@ def test_a_new_producer_has_the_open_transaction_aborted_first() -> None:
     assert bench.state() is TransactionState.EMPTY
 
 
-def test_a_producer_that_comes_back_with_its_epoch_after_a_fence_is_fenced() -> None:
+def test_a_producer_goes_on_from_its_own_open_transaction() -> None:
     bench = Bench()
     bench.initialise()
     bench.add(ORDERS)
     back = bench.initialise(expected=FIRST)
     bench.complete()
-    assert is_error(back, errors.ProducerFenced)
+    assert back == [ProducerIdentity(FIRST.producer_id, FIRST.epoch + 1)]
+
+
+def test_a_producer_that_was_fenced_by_another_does_not_come_back() -> None:
+    bench = Bench()
+    bench.initialise()
+    bench.add(ORDERS)
+    another = bench.initialise()
+    bench.complete()
+    assert another == [ProducerIdentity(FIRST.producer_id, FIRST.epoch + 2)]
+    assert is_error(bench.initialise(expected=FIRST), errors.ProducerFenced)
 
 
 def test_markers_that_are_not_of_the_last_end_complete_nothing() -> None:

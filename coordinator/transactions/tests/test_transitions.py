@@ -100,10 +100,25 @@ def test_what_is_open_is_aborted_first() -> None:
     assert not needs_producer_id(replace(before, epoch=EPOCH_EXHAUSTED), None)
     after = begun(before)
     assert (after.identity, after.state, set(after.partitions)) == ((7, 4), TransactionState.PREPARE_ABORT, {ORDERS})
-    assert (after.started_ms, after.last_epoch) == (before.started_ms, -1)
+    assert (after.started_ms, after.last_epoch) == (before.started_ms, before.epoch)
     with pytest.raises(ConcurrentTransactions):
         begun(after)
     assert begun(completed(after, NOW_MS)).identity == (7, 5), "the epoch in between is nobody's"
+    mine = ProducerIdentity(before.producer_id, before.epoch)
+    assert begun(completed(after, NOW_MS), mine).identity == (7, 4), "but for who had the one before, as in KIP-890"
+
+
+@pytest.mark.parametrize("epoch", [EPOCH_EXHAUSTED, EPOCH_MAX])
+def test_the_very_last_epoch_is_nobodys(epoch: int) -> None:
+    before = replace(known(TransactionState.ONGOING), epoch=epoch)
+    after = completed(fenced(before, NOW_MS), NOW_MS)
+    assert after.epoch == EPOCH_MAX
+    with pytest.raises(ProducerFenced):
+        begun(after, ProducerIdentity(before.producer_id, EPOCH_EXHAUSTED))
+
+
+def test_a_fence_never_goes_beyond_the_last_epoch() -> None:
+    before = known(TransactionState.ONGOING)
     assert fenced(replace(before, epoch=EPOCH_MAX), NOW_MS).epoch == EPOCH_MAX
 
 
