@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 
 DOCUMENT = ROOT / "docs" / "differences.md"
 # Apache Kafka has the delay of the harness.
-ONE_PARTITION = {"offsets.topic.num.partitions": "1"}
-THEIRS = {**ONE_PARTITION, "transaction.state.log.num.partitions": "1"}
+THEIRS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 # What the harness gives Apache Kafka, and where a value comes from can be seen.
-GIVEN = {"node.id": "1", "offsets.topic.replication.factor": "1"}
-OURS = {**ONE_PARTITION, **GIVEN, "group.initial.rebalance.delay.ms": "0"}
+GIVEN = {
+    "node.id": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+OURS = {**THEIRS, **GIVEN, "group.initial.rebalance.delay.ms": "0"}
 GROUPS, TRANSACTIONS = 0, 1  # kinds of coordinators
 READY_TIMEOUT_S = 20
 
@@ -39,7 +43,7 @@ def compare_brokers(directory: Path, pattern: str = "") -> Sorted:
     cases = chosen(pattern)
     with ApacheKafka(directory / "kafka", THEIRS) as kafka, Kafkawire(directory / "kafkawire", OURS) as ours:
         wait_for_coordinators(kafka, GROUPS, TRANSACTIONS)
-        wait_for_coordinators(ours, GROUPS)
+        wait_for_coordinators(ours, GROUPS, TRANSACTIONS)
         brokers: tuple[Broker, ...] = (kafka, ours)
         with ThreadPoolExecutor(len(brokers)) as pool:
             theirs, own = pool.map(lambda broker: play_all(broker, cases), brokers)

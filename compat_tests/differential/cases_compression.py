@@ -22,7 +22,7 @@ WITH_MORE = (*TWO, Record(key=None, headers=(("h", b"1"), ("h", None)), timestam
 def headers(side: Side, topic: str, after: str) -> None:
     """Notes the batches of the log but for what a compression library has decided."""
     for number, batch in enumerate(split_batches(stored_records(side.broker, topic))):
-        shown = describe_batch(batch)
+        shown = describe_batch(batch, {})
         left = {name: value for name, value in shown.items() if name not in OF_THE_LIBRARY}
         side.transcript.append((f"batch {number} after {after}", left))
 

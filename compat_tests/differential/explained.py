@@ -64,13 +64,17 @@ NOT_BUILT = (
         path=r".*\.(supported_features|finalized_features.*)",
     ),
     Explanation(
-        "Share groups have no coordinator yet",
-        "They get INVALID_REQUEST with a text until they are built: a client that is told to try again does so for a "
-        "minute before it says why.",
-        case="find_coordinator[.].*",
-        path=r"key type 2\..*(error_code|node_id|host|port)",
-        kafka=r"0|1|\(address\)|\(port\)",
-        ours="42|-1|",
+        "The second protocol of transactions is not built yet",
+        "KIP-890: EndTxn 5, TxnOffsetCommit 5 and WriteTxnMarkers 2 come with it.",
+        path=r".*\.api_keys\.(26|27|28)\.max_version",
+        kafka="2|5",
+        ours="1|4",
+    ),
+    Explanation(
+        "Whether a partition was added to a transaction is not looked at yet",
+        "Nor is it added by a batch of Produce 12. Both come with KIP-890 and with the key of it, "
+        "transaction.partition.verification.enable.",
+        case="produce[.]batches_nobody_has_announced .*",
     ),
     Explanation(
         "A logger has no documentation",
@@ -219,6 +223,19 @@ KINDER = (
         path="no name[.].*",
     ),
     Explanation(
+        "A request to add partitions to no transactions gets an answer",
+        "Kafka never answers.",
+        case="add_partitions_to_txn[.]for_many_transactions .*",
+        path="nothing",
+        kafka="open, no reply",
+    ),
+    Explanation(
+        "A marker of a negative epoch is of an older epoch",
+        "Kafka fails with UNKNOWN_SERVER_ERROR.",
+        case="write_txn_markers[.]markers_by_hand .*",
+        path=r"a negative epoch\..*",
+    ),
+    Explanation(
         "A partition named twice in Produce is appended twice",
         "Kafka keeps the last of them and drops the others without a word.",
         case="produce[.]several_partitions .*",
@@ -261,8 +278,7 @@ DETAILS = (
         "Refusals tell where the log starts",
         "Kafka sends -1 when it refuses a batch before it comes to the log, and the log start when it does so later. "
         "We send it with every refusal of a batch.",
-        case="produce[.].*",
-        path=".*log_start_offset",
+        path=r".*\.partition_responses\[0\]\.log_start_offset",
         kafka="-1",
         ours="0",
     ),

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 ZERO_ID = bytes(16)
 # Above the timestamps that scenarios write (2023), below any that a broker takes from its clock.
 CLOCK_FROM_MS = 1_750_000_000_000
-LOG_APPEND_TIME = 0b1000
+TIMES = ("log_append_time", "timestamp", "transaction_start_time", "last_timestamp")
+LOG_APPEND_TIME, CONTROL = 0b1000, 0b100000
 TOPIC = 2  # a type of resources that have configs
 # Arrays that are sets: a broker may list their rows in any order, and clients look them up by these fields.
 SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -53,8 +54,19 @@ SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("describe_log_dirs", "topics"): ("name",),
     ("describe_log_dirs", "partitions"): ("partition_index",),
     ("describe_producers", "active_producers"): ("producer_id",),
+    ("add_partitions_to_txn", "results_by_transaction"): ("transactional_id",),
+    ("add_partitions_to_txn", "results_by_topic_v3_and_below"): ("name",),
+    ("add_partitions_to_txn", "topic_results"): ("name",),
+    ("add_partitions_to_txn", "results_by_partition"): ("partition_index",),
+    ("write_txn_markers", "topics"): ("name",),
+    ("write_txn_markers", "partitions"): ("partition_index",),
+    ("txn_offset_commit", "topics"): ("name",),
+    ("txn_offset_commit", "partitions"): ("partition_index",),
+    ("describe_transactions", "topics"): ("topic",),
+    ("list_transactions", "transaction_states"): ("transactional_id",),
     ("list_config_resources", "config_resources"): ("resource_type", "resource_name"),
 }
+SETS = {("describe_transactions", "partitions")}
 # Apache Kafka makes them when it first looks for a coordinator.
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 # Scenarios leave groups and topics behind; what is listed in scenarios begins with this.
@@ -100,20 +112,24 @@ MEMBER_ID = re.compile(r"(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Normaliser:
     """Knows the ids of one broker's topics, by name; they are added as scenarios create them.
 
-    Ids that it gave to members of groups are numbered as they appear in a scenario.
+    Ids that it gave to members of groups and to producers are numbered as they appear in a scenario.
     """
 
     def __init__(self, topic_ids: Mapping[str, bytes], port: int) -> None:
         self._topic_ids = topic_ids
         self._port = port
         self._members: dict[str, str] = {}
+        self._producers: dict[int, str] = {}
 
     def begin(self) -> None:
         """The next scenario."""
         self._members.clear()
+        self._producers.clear()
 
     def reply(self, api: str, fields: dict[str, Any]) -> dict[str, Any]:
         """A reply with nothing in it but what both brokers should agree on."""
+        if api == "init_producer_id" and fields["producer_id"] >= 0:
+            self._producers.setdefault(fields["producer_id"], f"(producer {len(self._producers) + 1})")
         return {name: self._field(api, name, value) for name, value in fields.items() if name not in DROPPED}
 
     def _field(self, api: str, name: str, value: Any) -> Any:
@@ -126,6 +142,8 @@ class Normaliser:
     def _array(self, api: str, name: str, rows: list[Any]) -> Any:
         if (api, name) in (("metadata", "topics"), ("describe_topic_partitions", "topics")):
             rows = [row for row in rows if row["name"] not in INTERNAL_TOPICS]
+        if (api, name) == ("list_transactions", "transaction_states"):
+            rows = [row for row in rows if row["transactional_id"].startswith(LISTED)]
         if (api, name) == ("list_groups", "groups"):
             rows = [row for row in rows if row["group_id"].startswith(LISTED)]
         if (api, name) in (("create_topics", "configs"), ("describe_configs", "configs")):
@@ -134,7 +152,7 @@ class Normaliser:
             rows = [without_address(row) for row in rows]
         if (api, name) == ("list_config_resources", "config_resources"):
             rows = [row for row in rows if row.get("resource_type") != TOPIC or row["resource_name"].startswith(LISTED)]
-        shown = [self._field(api, name, row) for row in rows]
+        shown = [self._field(api, name, row) for row in (sorted(rows) if (api, name) in SETS else rows)]
         keys = SORTED_BY.get((api, name))
         if keys is not None:
             shown.sort(key=lambda row: [(row.get(key) is None, row.get(key)) for key in keys])
@@ -147,14 +165,16 @@ class Normaliser:
         if name in ("member_id", "leader"):
             return self._member_id(value)
         if name == "records":
-            return None if value is None else [describe_batch(batch) for batch in split_batches(value)]
+            return None if value is None else [describe_batch(each, self._producers) for each in split_batches(value)]
+        if name == "producer_id" and value in self._producers:
+            return self._producers[value]
         if name == "host":
             return "(address)" if value == "127.0.0.1" else value
         if name == "port":
             return "(port)" if value == self._port else value
         if name in WORDS and value not in WORDS[name]:
             return f"({name})"
-        if name in ("log_append_time", "timestamp") and isinstance(value, int) and value > CLOCK_FROM_MS:
+        if name in TIMES and isinstance(value, int) and value > CLOCK_FROM_MS:
             return "(now)"
         return value
 
@@ -192,7 +212,7 @@ def split_batches(records: bytes) -> list[bytes]:
     return found
 
 
-def describe_batch(batch: bytes) -> dict[str, Any]:
+def describe_batch(batch: bytes, producers: Mapping[int, str]) -> dict[str, Any]:
     """A batch's header by field, its records as hex; what a broker's clock put in is not shown."""
     if len(batch) < PREFIX.size + CHECKED.size:
         return {"torn": batch.hex()}
@@ -200,19 +220,19 @@ def describe_batch(batch: bytes) -> dict[str, Any]:
     attributes, last_delta, base_ms, max_ms, producer_id, producer_epoch, sequence, count = CHECKED.unpack_from(
         batch, PREFIX.size
     )
-    from_clock = bool(attributes & LOG_APPEND_TIME)
+    from_clock = bool(attributes & (LOG_APPEND_TIME | CONTROL))
     return {
         "base_offset": base_offset,
         "length": length,
         "complete": len(batch) == LENGTH_COVERS_FROM + length,
         "leader_epoch": leader_epoch,
         "magic": magic,
-        "crc": "(of the clock)" if from_clock else crc,
+        "crc": "(of the broker)" if from_clock or producer_id in producers else crc,
         "attributes": attributes,
         "last_offset_delta": last_delta,
-        "base_timestamp": base_ms,
+        "base_timestamp": "(now)" if attributes & CONTROL and base_ms > CLOCK_FROM_MS else base_ms,
         "max_timestamp": "(now)" if from_clock and max_ms > CLOCK_FROM_MS else max_ms,
-        "producer": [producer_id, producer_epoch, sequence],
+        "producer": [producers.get(producer_id, producer_id), producer_epoch, sequence],
         "count": count,
         "records": batch[PREFIX.size + CHECKED.size :].hex(),
     }

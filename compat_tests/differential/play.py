@@ -19,6 +19,8 @@ from compat_tests.differential import (
     cases_produce,
     cases_producer_ids,
     cases_topics,
+    cases_transactional_logs,
+    cases_transactions,
 )
 from compat_tests.differential.catalogue import CASES
 from compat_tests.differential.compare import STOPPED, Difference, compare_transcripts
@@ -43,6 +45,8 @@ MODULES = (
     cases_group_admin,
     cases_groups,
     cases_offsets,
+    cases_transactions,
+    cases_transactional_logs,
     cases_frames,
 )
 

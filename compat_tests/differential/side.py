@@ -25,6 +25,16 @@ SILENT = {"connection": "open, no reply"}
 READY_TIMEOUT_S = 20.0
 REPLY_TIMEOUT_S = 4.0
 ZERO_ID = bytes(16)
+CONCURRENT_TRANSACTIONS = 51
+
+
+def has_code(reply: object, code: int) -> bool:
+    """Anywhere in it."""
+    if isinstance(reply, dict):
+        return any(
+            value == code if name.endswith("error_code") else has_code(value, code) for name, value in reply.items()
+        )
+    return isinstance(reply, (list, tuple)) and any(has_code(each, code) for each in reply)
 
 
 class Side:
@@ -78,6 +88,17 @@ class Side:
         """Sends a request and notes the reply, or that the connection was closed; returns the reply as it came."""
         frame = encode_request(api, version, fields)
         return self.ask_bytes(api, version, frame, label=label)
+
+    def ask_until_over(self, api: str, version: int, fields: Fields, *, label: str = "") -> dict[str, Any]:
+        """Like `ask`, again and again while the transaction before is not over, as clients do: Apache Kafka says so at
+        once, we wait for a while."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while True:
+            found = self.ask(api, version, fields, label=label)
+            if not has_code(found, CONCURRENT_TRANSACTIONS) or time.monotonic() > deadline:
+                return found
+            self.transcript.pop()
+            time.sleep(0.01)
 
     def ask_bytes(self, api: str, version: int, frame: bytes, *, label: str = "") -> dict[str, Any]:
         """Like `ask`, for a request frame made by hand; the reply is read as that of `api` and `version`."""

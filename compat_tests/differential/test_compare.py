@@ -97,7 +97,24 @@ def test_producers_are_told_apart_by_the_ids_that_scenarios_gave_them() -> None:
     rows = [{"producer_id": number, "last_sequence": 5 - number} for number in (2, 1)]
     shown = Normaliser({}, 9092).reply("describe_producers", {"active_producers": rows})
     assert shown == {"active_producers": rows[::-1]}
-    assert Normaliser({}, 9092).reply("init_producer_id", {"producer_id": 2}) == {"producer_id": "(producer_id)"}
+
+
+def test_producers_are_numbered_as_they_appear() -> None:
+    normalise = Normaliser({}, 9092)
+    for number, word in ((7, "(producer 1)"), (9, "(producer 2)"), (7, "(producer 1)"), (-1, -1)):
+        assert normalise.reply("init_producer_id", {"producer_id": number}) == {"producer_id": word}
+    assert normalise.reply("list_transactions", {"producer_id": 9}) == {"producer_id": "(producer 2)"}
+    assert normalise.reply("list_transactions", {"producer_id": 11}) == {"producer_id": "(producer_id)"}
+    normalise.begin()
+    assert normalise.reply("init_producer_id", {"producer_id": 9}) == {"producer_id": "(producer 1)"}
+
+
+def test_what_the_broker_stamps_into_a_batch_is_not_compared() -> None:
+    written = Batch(producer_id=7, attributes=0x10).encode()
+    assert describe_batch(written, {7: "(producer 1)"})["producer"][0] == "(producer 1)"
+    assert describe_batch(written, {7: "(producer 1)"})["crc"] == "(of the broker)"
+    marker = describe_batch(Batch(attributes=0x30, base_timestamp_ms=1_790_000_000_000).encode(), {})
+    assert (marker["base_timestamp"], marker["max_timestamp"], marker["crc"]) == ("(now)", "(now)", "(of the broker)")
 
 
 def test_members_are_numbered_as_they_appear() -> None:
@@ -113,7 +130,7 @@ def test_members_are_numbered_as_they_appear() -> None:
 def test_batches_are_taken_apart() -> None:
     batch = Batch(records=(Record(), Record()), base_offset=7).encode()
     whole, torn = split_batches(batch + batch[:-1])
-    assert describe_batch(whole)["base_offset"] == 7
-    assert describe_batch(whole)["complete"] is True
-    assert describe_batch(torn)["complete"] is False
-    assert describe_batch(batch[:20]) == {"torn": batch[:20].hex()}
+    assert describe_batch(whole, {})["base_offset"] == 7
+    assert describe_batch(whole, {})["complete"] is True
+    assert describe_batch(torn, {})["complete"] is False
+    assert describe_batch(batch[:20], {}) == {"torn": batch[:20].hex()}

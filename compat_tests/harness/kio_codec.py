@@ -13,6 +13,7 @@ import functools
 import io
 import struct
 import sys
+import types
 import typing
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,11 @@ API_KEYS = {
     "delete_records": 21,
     "init_producer_id": 22,
     "offset_for_leader_epoch": 23,
+    "add_partitions_to_txn": 24,
+    "add_offsets_to_txn": 25,
+    "end_txn": 26,
+    "write_txn_markers": 27,
+    "txn_offset_commit": 28,
     "describe_configs": 32,
     "alter_configs": 33,
     "describe_log_dirs": 35,
@@ -56,6 +62,8 @@ API_KEYS = {
     "offset_delete": 47,
     "describe_cluster": 60,
     "describe_producers": 61,
+    "describe_transactions": 65,
+    "list_transactions": 66,
     "list_config_resources": 74,
     "describe_topic_partitions": 75,
 }
@@ -66,9 +74,17 @@ ZERO_OF_TYPE = {"string": "", "bytes": b"", "records": b"", "bool": False, "floa
 @functools.cache
 def _class(api: str, version: int, kind: Kind) -> type[Any]:
     module = load_payload_module(API_KEYS[api], version, kind)
+    if (api, kind) == ("describe_transactions", EntityType.response):
+        _read_as_number(module.TransactionState, "transaction_start_time")
     return next(
         each for each in vars(module).values() if isinstance(each, type) and getattr(each, "__type__", None) is kind
     )
+
+
+def _read_as_number(entity: type[Any], name: str) -> None:
+    """kio reads no time that is negative; Kafka's "none" is -1."""
+    (field,) = (each for each in dataclasses.fields(entity) if each.name == name)
+    field.metadata = types.MappingProxyType({"kafka_type": "int64"})
 
 
 def request_class(api: str, version: int) -> type[Any]:
