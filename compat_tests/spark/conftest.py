@@ -1,4 +1,4 @@
-"""One Spark session for all tests: it takes longer to start than most queries."""
+"""One Spark session for all tests, as it takes longer to start than most queries; a place to write to; a broker."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.harness.requirements import need_spark_jars
+from compat_tests.harness.target import target_broker
+from compat_tests.spark.queries import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from compat_tests.harness.broker import Broker
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +45,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def output(spark: SparkSession, tmp_path: Path) -> Output:
+    return Output(spark, tmp_path)
+
+
+@pytest.fixture
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """To be killed, and with a cleaner that looks often."""
+    with target_broker(tmp_path_factory.mktemp("own"), {"log.cleaner.backoff.ms": "200"}) as running:
+        yield running

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.confluent.clients import Admin, create_topic, flush, producer, wait_until
-from compat_tests.harness.target import target_broker
 from compat_tests.spark.queries import (
     DONE_WITHIN_S,
     Output,
@@ -21,17 +20,11 @@ from compat_tests.spark.queries import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from compat_tests.harness.broker import Broker
-
-
-@pytest.fixture
-def output(spark: SparkSession, tmp_path: Path) -> Output:
-    return Output(spark, tmp_path)
 
 
 def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: Broker, topic: str, output: Output) -> None:
@@ -121,13 +114,6 @@ def test_from_topic_to_topic(spark: SparkSession, broker: Broker, topic: str, tm
     sink = sink.option("topic", f"{topic}.copy").option("checkpointLocation", str(tmp_path / "checkpoint"))
     await_end(sink.trigger(availableNow=True).start())
     assert numbers(reader(spark, broker, subscribe=f"{topic}.copy").load()) == list(range(100))
-
-
-@pytest.fixture
-def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """To be killed, and with a cleaner that looks often."""
-    with target_broker(tmp_path_factory.mktemp("own"), {"log.cleaner.backoff.ms": "200"}) as running:
-        yield running
 
 
 def test_a_compacted_topic_has_gaps(spark: SparkSession, own_broker: Broker, topic: str, output: Output) -> None:
