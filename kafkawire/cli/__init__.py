@@ -20,6 +20,7 @@ COMMANDS = {
     "segments": "kafkawire.cli.segments",
     "serve": "kafkawire.cli.serve",
     "topics": "kafkawire.cli.topics",
+    "transactions": "kafkawire.cli.transactions",
 }
 
 

@@ -69,6 +69,20 @@ output_option: Final = click.option(
 )  # fmt: skip
 
 
+def parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A parameter's callback: the value, or each of several, as `parse` takes it; its ValueError says what is wrong."""
+
+    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        try:
+            if isinstance(value, tuple):
+                return tuple(map(parse, value))
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
+
+
 def cluster_command(function: Callable[..., Work]) -> Callable[..., None]:
     """The options, and doing what the command says. The context's object may be another way to connect: a test's."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final, TextIO
 
 import click
 
-from kafkawire.cli.cluster_command import Work, cluster_command
+from kafkawire.cli.cluster_command import Work, cluster_command, parsed
 from kafkawire.cli.offset_reset import (
     Goal,
     Wish,
@@ -27,20 +27,6 @@ STATES: Final = (
 TYPES: Final = ("classic", "consumer", "share", "streams")
 
 Topics = tuple[tuple[str, list[TopicPartition]], ...]
-
-
-def parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """An option's callback: the value, or each of several, as `parse` takes it; its ValueError says what is wrong."""
-
-    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-        try:
-            if isinstance(value, tuple):
-                return tuple(map(parse, value))
-            return None if value is None else parse(value)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return callback
 
 
 def parse_ago_ms(text: str) -> int:

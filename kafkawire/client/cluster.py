@@ -1,13 +1,15 @@
 """A cluster as the command line sees it: which broker to ask, and asking again while it is not ready.
 
 Requests about partitions go to their leaders, remembered until one of them refuses or a connection is lost, those about
-groups to their coordinators; both move, and both may be starting. Who asks gives up by a deadline of its own;
-`waiting_for` says then what was the matter.
+groups and transactional ids to their coordinators; both move, and both may be starting. Who asks gives up by a deadline
+of its own; `waiting_for` says then what was the matter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
+from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -25,13 +27,12 @@ from kafkawire.messages.metadata import (
 )
 from kafkawire.requests.errors import ErrorCode
 
-GROUPS_AT_ONCE: Final = 500  # in one request
+GROUPS_AT_ONCE: Final = 500  # in one request; of transactional ids as many
 PARTITIONS_AT_ONCE: Final = 10_000
 LEADER_ATTEMPTS: Final = 5  # a partition may well stay without a leader; a coordinator comes back
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 1.0
 
-_GROUP_KEY_TYPE: Final = 0
 _COORDINATOR_COMES = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
@@ -43,6 +44,13 @@ LEADER_COMES: Final = frozenset(
 _KeyT = TypeVar("_KeyT")
 _ValueT = TypeVar("_ValueT")
 _Attempt = Callable[[list[_KeyT]], Awaitable[dict[_KeyT, _ValueT | Refusal]]]
+
+
+class Coordinated(IntEnum):
+    """What coordinators are for: Kafka's CoordinatorType."""
+
+    GROUP = 0
+    TRANSACTIONAL_ID = 1
 
 
 class Cluster:
@@ -140,13 +148,15 @@ class Cluster:
 
     async def at_coordinators(
         self,
-        groups: Iterable[str],
+        names: Iterable[str],
         ask: Callable[[Connection, list[str]], Awaitable[Mapping[str, _ValueT | Refusal]]],
+        kind: Coordinated = Coordinated.GROUP,
     ) -> dict[str, _ValueT | Refusal]:
-        """What the coordinators of these groups answer when `ask`ed for theirs."""
+        """What the coordinators of these groups, or transactional ids, answer when `ask`ed for theirs."""
+        attempt = self._asking(partial(self._coordinators, kind), ask)
         answers: dict[str, _ValueT | Refusal] = {}
-        for some in _portions(groups, GROUPS_AT_ONCE):
-            answers.update(await self._settled(some, self._asking(self._coordinators, ask), _COORDINATOR_COMES))
+        for some in _portions(names, GROUPS_AT_ONCE):
+            answers.update(await self._settled(some, attempt, _COORDINATOR_COMES))
         return answers
 
     async def at_leaders(
@@ -184,7 +194,7 @@ class Cluster:
     async def at_brokers(
         self, ask: Callable[[Connection], Awaitable[_ValueT | Refusal]]
     ) -> dict[Address, _ValueT | Refusal]:
-        """What each broker answers, those that are loading groups once they have."""
+        """What each broker answers, those that are loading what they coordinate once they have."""
 
         async def attempt(pending: list[Address]) -> dict[Address, _ValueT | Refusal]:
             return {address: await ask(await self.broker(address)) for address in pending}
@@ -236,8 +246,8 @@ class Cluster:
             pending = [key for key in pending if _is_one_of(settled[key], transient)]
         return settled
 
-    async def _coordinators(self, groups: Sequence[str]) -> dict[str, Address | Refusal]:
-        request = FindCoordinatorRequest(key_type=_GROUP_KEY_TYPE, coordinator_keys=list(groups))
+    async def _coordinators(self, kind: Coordinated, names: Sequence[str]) -> dict[str, Address | Refusal]:
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=list(names))
         answer = await (await self.any_broker()).call(request, FindCoordinatorResponse, at_least=4)
         return {
             one.key: refusal(one.error_code, one.error_message) if one.error_code else Address(one.host, one.port)

@@ -46,6 +46,12 @@ _TEXTS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group is subscribed to the topic",
     # OffsetCommit tells whoever is in no group so when the group has members.
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "the transactional id does not exist",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "not authorized for the transactional id",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "the pattern is not valid",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "not authorized for the cluster",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "the producer has a newer epoch",
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "a coordinator of a newer epoch has ended a transaction since",
 }
 
 

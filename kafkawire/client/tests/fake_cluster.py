@@ -195,6 +195,7 @@ class FakeCluster:
         return min((offset for offset, time in log.times.items() if time >= asked.timestamp), default=-1)
 
     def _find_coordinator(self, address: Address, request: Any, version: int) -> Message:
+        assert request.key_type == 0
         refused = self._refusal(10)
         return FindCoordinatorResponse(
             coordinators=[self._coordinator(key, refused) for key in request.coordinator_keys]

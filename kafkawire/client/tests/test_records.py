@@ -169,7 +169,7 @@ async def test_no_producer_id_is_given() -> None:
     fake = fake_cluster()
     fake.refuse(InitProducerIdRequest, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     async with reachable(fake) as cluster:
-        with pytest.raises(ClientError, match="no producer id: CLUSTER_AUTHORIZATION_FAILED"):
+        with pytest.raises(ClientError, match="no producer id: not authorized for the cluster"):
             await Producer(cluster).send({FIRST: [Record(value=b"1")]})
 
 

@@ -1,0 +1,71 @@
+"""`kafkawire transactions`: transactional ids of any Kafka cluster, and transactions that nobody ends."""
+
+from __future__ import annotations
+
+import re
+import time
+from functools import partial
+from typing import Final
+
+import click
+
+from kafkawire.cli.cluster_command import Work, cluster_command, parsed
+from kafkawire.client.partitions import TopicPartition
+
+STATES: Final = (
+    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence",
+)  # fmt: skip
+
+
+def parse_partition(text: str) -> TopicPartition:
+    """Of `topic:0`. Raises ValueError."""
+    found = re.fullmatch(r"(?P<topic>[^:]+):(?P<number>\d{1,9})", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not TOPIC:PARTITION")
+    return TopicPartition(found["topic"], int(found["number"]))
+
+
+@click.group("transactions")
+def command() -> None:
+    """List and describe transactions, and abort those that hang."""
+
+
+@command.command("list")
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False), help="Only these.")
+@click.option("--longer-than-ms", type=click.IntRange(min=0), metavar="N", help="Only what began longer ago.")
+@click.option("--pattern", metavar="RE2", help="Only transactional ids that fit it as a whole.")
+@cluster_command
+def list_transactions(states: tuple[str, ...], longer_than_ms: int | None, pattern: str | None) -> Work:
+    """List transactional ids with their state and producer id."""
+    from kafkawire.cli import transaction_reports
+
+    return partial(transaction_reports.report_list, states=states, longer_than_ms=longer_than_ms, pattern=pattern)
+
+
+@command.command("describe")
+@click.argument("transactional_ids", nargs=-1, required=True, metavar="ID...")
+@cluster_command
+def describe(transactional_ids: tuple[str, ...]) -> Work:
+    """Show the last transaction of each transactional ID: since when it runs, and in which partitions."""
+    from kafkawire.cli import transaction_reports
+
+    now_ms = time.time_ns() // 1_000_000
+    return partial(transaction_reports.report_describe, transactional_ids=transactional_ids, now_ms=now_ms)
+
+
+@command.command("abort")
+@click.argument("where", metavar="TOPIC:PARTITION", callback=parsed(parse_partition))
+@click.option("--producer-id", type=click.IntRange(min=0), metavar="N", help="The one of this producer.")
+@click.option("--start-offset", type=click.IntRange(min=0), metavar="N", help="The one that begins there.")
+@cluster_command
+def abort(where: TopicPartition, producer_id: int | None, start_offset: int | None) -> Work:
+    """Abort a transaction in one partition, or show those that are open there if none is named."""
+    from kafkawire.cli import transaction_reports
+
+    if producer_id is not None and start_offset is not None:
+        raise click.UsageError("give --producer-id or --start-offset")
+    if producer_id is None and start_offset is None:
+        return partial(transaction_reports.report_open, partition=where)
+    return partial(
+        transaction_reports.report_abort, partition=where, producer_id=producer_id, start_offset=start_offset
+    )
