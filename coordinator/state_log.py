@@ -103,7 +103,8 @@ class StateLog(Protocol):
         """One offset, like a batch of one record. Raises StateLogFailed."""
 
     def check(self, transaction: StateProducer | StateMarker) -> None:
-        """Raises a TransactionError if what was appended by now forbids to go on with it, or to end it so."""
+        """Raises a TransactionError if what was appended by now forbids to go on with it, or to end it so, and
+        StateLogFailed."""
 
     async def read(self, offset: int) -> StateSlice:
         """From `offset`, below `end_offset`, on: about a MiB, never beyond it. Raises StateLogFailed."""

@@ -209,6 +209,8 @@ class FakeStateLog:
 
     def check(self, transaction: StateProducer | StateMarker) -> None:
         """See `StateLog`."""
+        if self.is_broken:
+            raise StateLogFailed("broken")
         known = [one for batch in self.batches if (one := batch.transaction) is not None]
         mine = [one.epoch for one in known if one.producer_id == transaction.producer_id]
         if transaction.epoch < max(mine, default=-1):

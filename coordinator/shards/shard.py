@@ -112,6 +112,8 @@ class Shard(Generic[TableT]):
                 asker: Asker = Answer()
                 asker.settle(error.with_traceback(None))
                 return asker
+            except StateLogFailed as error:
+                self.fail(error)
         return self.ask(command)
 
     def _check(self, state_log: StateLog, transaction: StateProducer | StateMarker) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -151,3 +153,23 @@ async def test_before_it_is_read_nothing_is_known_of_producers() -> None:
     async with bench.running() as shard:
         assert error_of(pend(shard, 1)) is CoordinatorLoading
         assert error_of(end(shard)) is CoordinatorLoading
+
+
+@pytest.mark.parametrize("ask", [lambda shard: pend(shard, 5), end])
+async def test_a_log_that_cannot_say_what_it_knows_of_producers_is_read_again(
+    ask: Callable[[Shard[Table]], Asker],
+) -> None:
+    """Its log dir has failed; simulation seed 43."""
+    bench = Bench()
+    async with bench.running() as shard:
+        await wait_all_tasks_blocked()
+        waiting = pend(shard, 4)
+        bench.log.is_broken = True
+        assert error_of(ask(shard)) is CoordinatorLoading
+        assert error_of(waiting) is NotCoordinator
+        assert not shard.is_loaded
+        bench.log.is_broken = False
+        bench.log.fail()
+        await trio.sleep(RELOAD_PAUSE_S)
+        await wait_all_tasks_blocked()
+        assert shard.is_loaded
