@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 RETRY_PAUSE_S: Final = 0.1
+REFUSED_PAUSE_S: Final = 10.0
 
 
 class MarkerSender:
@@ -60,11 +61,22 @@ class MarkerSender:
             await self._has_retries.wait()
             await trio.sleep(RETRY_PAUSE_S)
             to_retry, self._to_retry, self._has_retries = self._to_retry, {}, trio.Event()
+            now_s = trio.current_time()
             for sending in to_retry:
                 if not self._leads(sending.shard):
                     self._forget(sending)
                 elif self._is_current(sending):
-                    self._write(sending)
+                    self._again(sending, now_s)
+
+    def _again(self, sending: _Sending, now_s: float) -> None:
+        if now_s >= sending.not_before_s:
+            self._write(sending)
+        else:
+            self._retry(sending)
+
+    def _retry(self, sending: _Sending) -> None:
+        self._to_retry[sending] = None
+        self._has_retries.set()
 
     def _is_current(self, sending: _Sending) -> bool:
         return self._sendings.get(sending.key) is sending
@@ -90,14 +102,16 @@ class MarkerSender:
         except UnknownTopic:
             sending.left.discard(partition)
         except (StaleProducerEpoch, TransactionCoordinatorFenced) as error:
-            # Kafka gives it up too; whoever overtook it has ended the transaction there, or an administrator has to.
-            self._counters.stuck_markers += 1
-            log.error("a marker is refused", transactional_id=sending.due.transactional_id, reason=str(error))
-            self._forget(sending)
+            # Kafka gives up here, and the transactional id hangs until the coordinator is loaded again. What overtook
+            # the marker is forgotten in time (producer.id.expiration.ms), or goes with the topic.
+            if not sending.not_before_s:
+                self._counters.stuck_markers += 1
+                log.error("a marker is refused", transactional_id=sending.due.transactional_id, reason=str(error))
+            sending.not_before_s = trio.current_time() + REFUSED_PAUSE_S
+            self._retry(sending)
         except CoordinatorError as error:
             log.info("a marker is tried again", transactional_id=sending.due.transactional_id, reason=str(error))
-            self._to_retry[sending] = None
-            self._has_retries.set()
+            self._retry(sending)
         else:
             sending.left.discard(partition)
         self._finish(sending)
@@ -112,7 +126,7 @@ class MarkerSender:
 class _Sending:
     """One decided transaction on its way to its partitions."""
 
-    __slots__ = ("due", "in_flight", "key", "left", "marker", "shard")
+    __slots__ = ("due", "in_flight", "key", "left", "marker", "not_before_s", "shard")
 
     def __init__(self, shard: TransactionShard, due: DueMarkers) -> None:
         self.shard = shard
@@ -121,3 +135,4 @@ class _Sending:
         self.marker = StateMarker(*due.identity, shard.leader_epoch, due.is_commit)
         self.left: set[Partition] = set(due.partitions)
         self.in_flight: set[Partition] = set()
+        self.not_before_s = 0.0  # once one was refused

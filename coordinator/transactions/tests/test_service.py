@@ -23,7 +23,7 @@ from coordinator.shards.shard import RELOAD_PAUSE_S
 from coordinator.state_log import StateMarker
 from coordinator.testing import FakeViews
 from coordinator.transactions.api import Partition, ProducerIdentity, TransactionState
-from coordinator.transactions.markers import RETRY_PAUSE_S
+from coordinator.transactions.markers import REFUSED_PAUSE_S, RETRY_PAUSE_S
 from coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinators, TransactionOptions
 from coordinator.transactions.table import TransactionSettings
 
@@ -213,15 +213,19 @@ async def test_a_topic_that_is_gone_needs_no_marker() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.StaleProducerEpoch("x"), errors.TransactionCoordinatorFenced("x")])
-async def test_a_marker_that_is_refused_for_good_is_told_and_given_up(error: CoordinatorError) -> None:
+async def test_a_marker_that_is_refused_is_told_and_tried_again_in_a_while(error: CoordinatorError) -> None:
     async with coordinating() as world:
-        world.markers.errors[ORDERS] = [error]
+        world.markers.errors[ORDERS] = [error, error]
         identity = await world.begin(ORDERS, LATER)
         await world.end(identity)
-        await trio.sleep(10 * RETRY_PAUSE_S)
+        await trio.sleep(REFUSED_PAUSE_S - 1)
         assert world.markers.partitions == [LATER, ORDERS]
         assert await world.state() is TransactionState.PREPARE_COMMIT
+        await trio.sleep(REFUSED_PAUSE_S)
+        assert world.markers.partitions == [LATER, ORDERS, ORDERS]
         assert world.service.counters.stuck_markers == 1
+        await trio.sleep(REFUSED_PAUSE_S)
+        assert await world.state() is TransactionState.COMPLETE_COMMIT
 
 
 async def test_a_marker_whose_reply_was_lost_is_written_again_after_a_restart() -> None:
