@@ -32,6 +32,9 @@ from kafkawire.tests.simulation.network import Network
 from kafkawire.tests.simulation.plan import Plan, plan
 from kafkawire.tests.simulation.reader import Follower, Wanderer
 from kafkawire.tests.simulation.shared import Shared
+from kafkawire.tests.simulation.transaction_checker import check_transactions
+from kafkawire.tests.simulation.transaction_plan import plan_transactions
+from kafkawire.tests.simulation.transactions import Transactions
 from kafkawire.tests.simulation.world import DiskSpeed, SimulatedFileSystem, SimulatedWorld
 from kafkawire.tests.simulation.writer import Writer
 
@@ -110,7 +113,7 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
     run = _Run(the_plan, frozenset(range(len(the_plan.faults)) if chosen is None else chosen))
     final = await run.everything()
     history = run.history
-    anomalies = check(history, final) + check_groups(run.groups)
+    anomalies = check(history, final) + check_groups(run.groups) + check_transactions(run.transactions.history)
     if chosen is None and not anomalies:
         if history.operations < OPERATIONS_MIN:
             anomalies.append(Anomaly("idle", f"{history.operations} operations"))
@@ -138,6 +141,7 @@ class _Run:
         )
         network = Network(world)
         groups = plan_groups(the_plan.seed, the_plan.topics)
+        transactions = plan_transactions(the_plan.seed)
         plans = {topic.name: topic for topic in the_plan.topics}
         self.shared = Shared(the_plan.seed, self.history, network, plans)
         self.history.now_ms = world.disk.now_ms = self.shared.now_ms
@@ -153,10 +157,12 @@ class _Run:
             "log.cleaner.backoff.ms": "500",
             "log.cleaner.io.buffer.size": "4096",
             **groups.properties,
+            **transactions.properties,
         }
         self.lives = Lives(self.shared, world, properties, loses_views=groups.loses_views)
         self.groups = GroupHistory()
         self.crowd = Crowd(groups, self.shared, self.groups)
+        self.transactions = Transactions(transactions, self.shared)
         self.faults = Faults(the_plan, self.shared, self.lives, chosen)
         self.admin = Admin(self.shared, pause_s=1.0)
         self.places = [(topic.name, one) for topic in the_plan.topics for one in range(topic.partition_count)]
@@ -185,6 +191,7 @@ class _Run:
             await self._last_restart()
             await self.crowd.settle()
             await self.crowd.last_words()
+            await self.transactions.last_words()
             self.crowd.stop()
             await self._lose_the_view()
             final = await auditor.read_everything()
@@ -201,6 +208,7 @@ class _Run:
                 wanderer = Wanderer(f"wanderer-{number}", self.shared, self.places, pause_s=WANDERER_PAUSE_S * pace)
                 load.start_soon(wanderer.run)
             load.start_soon(self.admin.run)
+            load.start_soon(self.transactions.run)
             await self.faults.run()
             while self.history.operations < OPERATIONS_MIN:
                 await trio.sleep(0.01)

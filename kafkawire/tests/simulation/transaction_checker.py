@@ -1,0 +1,143 @@
+"""Finds what must not be in the history of transactions. Pure: a history in, anomalies out.
+
+Nothing is lost at a crash or a power cut: what is committed is synced, whatever the topic says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from kafkawire.tests.simulation.checker import Anomaly
+from kafkawire.tests.simulation.plan import Target
+from kafkawire.tests.simulation.transaction_history import (
+    NO_OFFSET,
+    Fate,
+    Seen,
+    StableOffset,
+    Transaction,
+    TransactionHistory,
+    Written,
+)
+
+
+def check_transactions(history: TransactionHistory) -> list[Anomaly]:
+    """All that is wrong."""
+    return [
+        *_reads(history),
+        *_stable_ends(history),
+        *_final(history),
+        *_offsets(history),
+    ]
+
+
+def _by_number(history: TransactionHistory) -> dict[int, Transaction]:
+    return {one.number: one for one in history.transactions}
+
+
+def _reads(history: TransactionHistory) -> Iterator[Anomaly]:
+    """Only what is committed, or may be, is seen; an offset has one record for good; all in order and once."""
+    known = _by_number(history)
+    at: dict[tuple[Target, int], tuple[int, int]] = {}
+    for read in history.reads:
+        before = -1
+        for seen in read.records:
+            one = known.get(seen.value[0])
+            if one is None or not any(each.value == seen.value and each.target == read.target for each in one.written):
+                yield Anomaly("invented", f"{read.target} at {seen.offset}: {seen.value}")
+            elif one.fate is Fate.ABORTED:
+                yield Anomaly("aborted read", f"{read.target} at {seen.offset}: {seen.value}")
+            if at.setdefault((read.target, seen.offset), seen.value) != seen.value:
+                yield Anomaly("changed", f"{read.target} at {seen.offset}: {seen.value}")
+            if seen.offset <= before or seen.offset >= read.stable_end:
+                yield Anomaly("unstable read", f"{read.target} at {seen.offset}, stable to {read.stable_end}")
+            before = seen.offset
+
+
+def _stable_ends(history: TransactionHistory) -> Iterator[Anomaly]:
+    """The last stable offset never goes back: who asks after somebody was told one is told no lower one."""
+    events: list[tuple[int, int, int]] = []
+    for number, read in enumerate(history.reads):
+        events += [(read.invoked, 1, number), (read.completed, 0, number)]
+    told: Counter[Target] = Counter()
+    floors: dict[int, int] = {}
+    for _, is_invocation, number in sorted(events):
+        read = history.reads[number]
+        if is_invocation:
+            floors[number] = told[read.target]
+            continue
+        if read.stable_end < floors[number]:
+            yield Anomaly("stable end went back", f"{read.target}: {read.stable_end} after {floors[number]}")
+        told[read.target] = max(told[read.target], read.stable_end)
+
+
+def _final(history: TransactionHistory) -> Iterator[Anomaly]:
+    """A transaction is there as a whole, once, or not at all."""
+    found: dict[Target, dict[tuple[int, int], int]] = {}
+    for target, records in history.final.items():
+        counts = Counter(seen.value for seen in records)
+        found[target] = dict(counts)
+        for value, count in counts.items():
+            if count > 1:
+                yield Anomaly("doubled", f"{target}: {value}, {count} times")
+        if target in history.compacted:
+            yield from _newest_of_keys(history, target, records)
+    for one in history.transactions:
+        lasting = [
+            each for each in one.written if each.target in history.final and each.target not in history.compacted
+        ]
+        acked = [each for each in lasting if each.is_acked]
+        missing = [each.value for each in acked if each.value not in found[each.target]]
+        is_seen = any(each.value in found[each.target] for each in lasting)
+        if missing and (one.fate is Fate.COMMITTED or is_seen):
+            kind = "lost" if len(missing) == len(acked) else "torn"
+            yield Anomaly(f"{kind} transaction", f"{one.number} of {one.transactional_id}: {missing}")
+
+
+def _newest_of_keys(history: TransactionHistory, target: Target, records: list[Seen]) -> Iterator[Anomaly]:
+    """The cleaner takes a record only for a later one of its key that is committed as well.
+
+    Which of two is later is known where one producer wrote both, by their numbers, or by the offsets they were seen at.
+    """
+    seen_at = {seen.value: seen.offset for read in history.reads if read.target == target for seen in read.records}
+    newest = {seen.key: seen.offset for seen in sorted(records, key=lambda one: one.offset)}
+    for one in history.transactions:
+        if one.fate is not Fate.COMMITTED:
+            continue
+        for written in one.written:
+            if written.target == target and not _is_covered(written, seen_at, newest):
+                yield Anomaly("lost key", f"{target}: {written.value} of key {written.key}")
+
+
+def _is_covered(written: Written, seen_at: dict[tuple[int, int], int], newest: dict[int, int]) -> bool:
+    offset = seen_at.get(written.value)
+    if offset is None:  # it was gone before anybody looked: something later must be there
+        return written.key in newest
+    return newest.get(written.key, -1) >= offset
+
+
+def _offsets(history: TransactionHistory) -> Iterator[Anomaly]:
+    """What a group is told is of a transaction that is committed, or of a plain commit, and never an older one."""
+    fates = _by_number(history)
+    effective: dict[str, list[tuple[int, int]]] = defaultdict(list)  # when it was known, and its number
+    for one in history.transactions:
+        if one.has_offset and one.fate is Fate.COMMITTED:
+            effective[one.group].append((one.completed, one.number))
+    for commit in history.plain_commits:
+        effective[commit.group].append((commit.completed, commit.number))
+    plain = {commit.number for commit in history.plain_commits}
+    for told in history.offsets:
+        least = max((number for known, number in effective[told.group] if known < told.invoked), default=NO_OFFSET)
+        yield from _judge(told, least, fates, plain)
+
+
+def _judge(told: StableOffset, least: int, fates: dict[int, Transaction], plain: set[int]) -> Iterator[Anomaly]:
+    if told.number < least:
+        yield Anomaly("offset lost", f"{told.group} is told {told.number}, {least} was committed")
+    if told.number == NO_OFFSET or told.number in plain:
+        return
+    one = fates.get(told.number)
+    if one is None or one.group != told.group or not one.has_offset:
+        yield Anomaly("invented offset", f"{told.group} is told {told.number}")
+    elif one.fate is Fate.ABORTED:
+        yield Anomaly("offset of an aborted transaction", f"{told.group} is told {told.number}")

@@ -1,0 +1,252 @@
+"""Producers that write in transactions, and die, come back, hesitate and are fenced; as librdkafka asks and retries.
+
+What is lost on its way is asked again over the next connection, and the producer begins anew when that transaction is
+over: in the first protocol a request of an earlier transaction that arrives late is taken for one of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import trio
+
+from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
+from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kafkawire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkawire.messages.end_txn import EndTxnRequest
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.init_producer_id import InitProducerIdRequest
+from kafkawire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.tests.simulation.network import LOST, Connection
+from kafkawire.tests.simulation.plan import Target
+from kafkawire.tests.simulation.shared import Shared
+from kafkawire.tests.simulation.transaction_history import Fate, PlainCommit, Transaction, TransactionHistory, Written
+from kafkawire.tests.simulation.transaction_plan import KEYS, TransactionsPlan, TransactorPlan
+from kafkawire.wire.message import Message
+
+GROUP, TRANSACTIONAL_ID = 0, 1  # kinds of coordinators
+TIMEOUT_MS = 20_000
+# Asked again, in time: whoever coordinates or leads is away, or the transaction before is not over.
+RETRIED = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+
+
+class Fenced(Exception):
+    """Another producer has the id now, or the transaction took too long."""
+
+
+class GivenUp(Exception):
+    """The process has died."""
+
+
+def code_in(answer: Any) -> int:
+    """The worst there is in an answer."""
+    if isinstance(answer, list):
+        return max((code_in(one) for one in answer), default=0)
+    if not hasattr(answer, "__slots__"):
+        return 0
+    own = [getattr(answer, name) for name in answer.__slots__ if name.endswith("error_code")]
+    return max([*own, *(code_in(getattr(answer, name)) for name in answer.__slots__)], default=0)
+
+
+@dataclass
+class Asking:
+    """A client that asks until it is answered."""
+
+    name: str
+    shared: Shared
+    history: TransactionHistory
+    rng: Random = field(init=False)
+    was_lost: bool = field(init=False, default=False)  # a request may still be on its way
+    _connection: Connection | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.rng = self.shared.rng(self.name)
+
+    async def ask(self, request: Message, version: int, retried: Collection[int] = RETRIED) -> Any:
+        """The first answer that is not one of those."""
+        while True:
+            if self._connection is None:
+                self._connection = await self.shared.connected(self.name, self.rng)
+            try:
+                answer = await self.shared.ask(self._connection, request, version)
+            except LOST:
+                self.was_lost = True
+                self.hang_up()
+                continue
+            if code_in(answer) not in retried:
+                return answer
+            await trio.sleep(self.rng.uniform(0.005, 0.05))
+
+    def hang_up(self) -> None:
+        if self._connection is not None:
+            self.shared.network.disconnect(self._connection)
+            self._connection = None
+
+    def trouble(self, what: str) -> None:
+        self.shared.history.troubles.append(f"{self.name}: {what}")
+
+
+@dataclass
+class Transactor(Asking):
+    """One process after the other, until the run is over."""
+
+    plan: TransactorPlan
+    all: TransactionsPlan
+    _identity: tuple[int, int] = (-1, -1)
+    _sequences: dict[Target, int] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        while not self.shared.is_over:
+            self._sequences.clear()
+            try:
+                await self._live()
+            except (Fenced, GivenUp):
+                self.hang_up()
+
+    async def _live(self) -> None:
+        """A process: it takes the id, and writes until it dies. Raises Fenced, GivenUp."""
+        for kind, key in ((GROUP, self.plan.group), (TRANSACTIONAL_ID, self.plan.transactional_id)):
+            await self.ask(FindCoordinatorRequest(key=key, key_type=kind), 3)
+        self.was_lost = False
+        request = InitProducerIdRequest(
+            transactional_id=self.plan.transactional_id, transaction_timeout_ms=self.plan.timeout_ms
+        )
+        reply = self._expect(await self.ask(request, self.rng.choice((1, 4, 5))), "InitProducerId")
+        self._identity = (reply.producer_id, reply.producer_epoch)
+        while not self.shared.is_over and not self.was_lost:
+            await trio.sleep(self.rng.expovariate(1 / self.plan.pause_s))
+            await self._transact()
+
+    def _expect(self, answer: Any, what: str, *others: ErrorCode) -> Any:
+        """Raises Fenced; an answer that nobody who keeps to the protocol gets is trouble."""
+        code = code_in(answer)
+        if code in FENCED:
+            raise Fenced
+        if code and code not in others:
+            self.trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}")
+            raise GivenUp
+        return answer
+
+    def _may_die(self) -> None:
+        if self.rng.random() < 0.04:
+            raise GivenUp
+
+    async def _transact(self) -> None:
+        number = self.history.next_number()
+        one = Transaction(number, self.plan.transactional_id, self.plan.group)
+        self.history.transactions.append(one)
+        targets = self.rng.sample(self.all.targets, self.rng.randint(1, len(self.all.targets)))
+        await self._add(targets)
+        for count in range(self.rng.randint(1, 3)):
+            self._may_die()
+            await self._write(one, self.rng.choice(targets), count)
+        if self.rng.random() < 0.5:
+            await self._commit_offset(one)
+        if self.rng.random() < 0.05:
+            await trio.sleep(self.plan.timeout_ms / 1000 * self.rng.uniform(0.5, 2.0))
+        self._may_die()
+        await self._end(one, is_commit=self.rng.random() < 0.6)
+
+    async def _add(self, targets: list[Target]) -> None:
+        topics = [AddPartitionsToTxnTopic(name=topic, partitions=[number]) for topic, number in targets]
+        producer_id, epoch = self._identity
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.plan.transactional_id,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=topics,
+        )
+        self._expect(await self.ask(request, self.rng.choice((0, 2, 3))), "AddPartitionsToTxn")
+
+    async def _write(self, one: Transaction, target: Target, count: int) -> None:
+        key = self.rng.randrange(KEYS)
+        written = Written(target, (one.number, count), key)
+        one.written.append(written)
+        value = f"{one.number}:{count}:{'x' * self.rng.choice((1, 1, 300))}"
+        sequence = self._sequences.get(target, 0)
+        self._sequences[target] = sequence + 1
+        record = Record(f"{key}".encode(), value.encode(), self.shared.now_ms())
+        batch = build_batch([record], attributes=TRANSACTIONAL_BIT, producer=(*self._identity, sequence))
+        data = PartitionProduceData(index=target.partition, records=memoryview(batch))
+        request = ProduceRequest(
+            transactional_id=self.plan.transactional_id,
+            acks=-1,
+            timeout_ms=TIMEOUT_MS,
+            topic_data=[TopicProduceData(name=target.topic, partition_data=[data])],
+        )
+        self._expect(await self.ask(request, self.rng.choice((3, 9, 11))), "Produce")
+        written.is_acked = True
+
+    async def _commit_offset(self, one: Transaction) -> None:
+        named = self._named() | {"group_id": self.plan.group}
+        self._expect(await self.ask(AddOffsetsToTxnRequest(**named), self.rng.choice((0, 3))), "AddOffsetsToTxn")
+        one.has_offset = True
+        topic, partition = self.all.offset_target
+        row = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=one.number)
+        request = TxnOffsetCommitRequest(
+            **named, topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[row])], generation_id=-1
+        )
+        fenced = ErrorCode.ILLEGAL_GENERATION  # what an older epoch is told of
+        answer = self._expect(await self.ask(request, self.rng.choice((0, 2, 3))), "TxnOffsetCommit", fenced)
+        if code_in(answer):
+            raise Fenced
+        if not self.plan.has_twin and self.rng.random() < 0.3:
+            await self._commit_plainly(topic, partition)
+
+    async def _commit_plainly(self, topic: str, partition: int) -> None:
+        """It is later in the log than what the transaction has pending (named case 10)."""
+        commit = PlainCommit(self.history.next_number(), self.plan.group)
+        self.history.plain_commits.append(commit)
+        row = OffsetCommitRequestPartition(partition_index=partition, committed_offset=commit.number)
+        request = OffsetCommitRequest(
+            group_id=self.plan.group,
+            generation_id_or_member_epoch=-1,
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=[row])],
+        )
+        self._expect(await self.ask(request, 8), "OffsetCommit")
+        commit.completed = self.shared.history.tick()
+        if self.was_lost:  # an earlier attempt may yet arrive
+            raise GivenUp
+
+    def _named(self) -> dict[str, Any]:
+        producer_id, epoch = self._identity
+        return {
+            "transactional_id": self.plan.transactional_id,
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+        }
+
+    async def _end(self, one: Transaction, *, is_commit: bool) -> None:
+        self.was_lost = False
+        if is_commit:
+            one.fate = Fate.UNKNOWN
+        answer = await self.ask(EndTxnRequest(**self._named(), committed=is_commit), self.rng.choice((0, 2, 3, 4)))
+        if is_commit and code_in(answer) in FENCED and not self.was_lost:
+            one.fate = Fate.ABORTED
+        self._expect(answer, "EndTxn")
+        if is_commit:
+            one.fate = Fate.COMMITTED
+            one.completed = self.shared.history.tick()
+        self.shared.history.note(self.name, one.number, one.fate.value)

@@ -1,0 +1,79 @@
+"""Everybody who has to do with transactions in a run: started, brought to rest, and asked for the last words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import trio
+
+from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.tests.simulation.group_history import AWAY
+from kafkawire.tests.simulation.plan import TopicPlan
+from kafkawire.tests.simulation.shared import Shared
+from kafkawire.tests.simulation.transaction_client import TIMEOUT_MS, Transactor
+from kafkawire.tests.simulation.transaction_history import TransactionHistory
+from kafkawire.tests.simulation.transaction_plan import TransactionsPlan
+from kafkawire.tests.simulation.transaction_reader import StableReader
+
+SETTLE_WITHIN_S = 90.0
+NAME = "transactions"
+
+
+@dataclass
+class Transactions:
+    """Runs until the load is over."""
+
+    plan: TransactionsPlan
+    shared: Shared
+    history: TransactionHistory = field(default_factory=TransactionHistory)
+
+    def __post_init__(self) -> None:
+        self._rng = self.shared.rng(NAME)
+        self.history.compacted = frozenset(one for one in self.plan.targets if self.plan.is_compacted(one))
+
+    async def run(self) -> None:
+        for topic in self.plan.topics:
+            await self._create(topic)
+        async with trio.open_nursery() as nursery:
+            for one in self.plan.transactors:
+                nursery.start_soon(Transactor(one.name, self.shared, self.history, one, self.plan).run)
+            for number in range(self.plan.readers):
+                nursery.start_soon(self._reader(f"stable-reader-{number}").run)
+
+    def _reader(self, name: str) -> StableReader:
+        return StableReader(name, self.shared, self.history, self.plan)
+
+    async def _create(self, plan: TopicPlan) -> None:
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in plan.configs.items()]
+        topic = CreatableTopic(
+            name=plan.name, num_partitions=plan.partition_count, replication_factor=1, configs=configs
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+        answer = await self.shared.insist(NAME, self._rng, request, 7)
+        code = answer.topics[0].error_code
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            self.shared.history.troubles.append(f"{plan.name} is not created: {ErrorCode(code).name}")
+
+    async def last_words(self) -> None:
+        """What is committed in the end, when nothing is open any more: time-outs see to that."""
+        reader = self._reader("stable-reader-last")
+        with trio.move_on_after(SETTLE_WITHIN_S) as waited:
+            for target in self.plan.targets:
+                self.history.final[target] = await reader.read_to_the_end(target)
+            for group in sorted({one.group for one in self.plan.transactors}):
+                await self._wait_until_stable(reader, group)
+                await reader.read_offset(group)
+        if waited.cancelled_caught:
+            self.shared.history.troubles.append("a transaction does not end")
+        reader.hang_up()
+
+    async def _wait_until_stable(self, reader: StableReader, group: str) -> None:
+        topic, partition = self.plan.offset_target
+        request = OffsetFetchRequest(
+            group_id=group,
+            topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])],
+            require_stable=True,
+        )
+        await reader.ask(request, 7, retried=AWAY | {ErrorCode.UNSTABLE_OFFSET_COMMIT})
