@@ -68,8 +68,9 @@ def marker_at(file: File, at: BatchAt) -> Marker | None:
 def places_of(
     filesystem: FileSystem, directory: str, segments: Sequence[Extent], offsets: Iterable[int], compacted_to: int
 ) -> dict[int, LogPosition]:
-    """Where the batches with these offsets begin; what lies before the first segment begins with it. How late the log
-    was before is not told. Raises CorruptMessage; OSError as files do."""
+    """Where the batches with these offsets begin; what lies before the first segment begins with it: it was deleted, or
+    is in a remote tier, where all was decided, even if the marker was cut later. How late the log was before is not
+    told. Raises CorruptMessage; OSError as files do."""
     found = {}
     for offset in offsets:
         holds = [one for one in segments if one.base_offset <= offset]

@@ -248,6 +248,9 @@ async def _check_committed(life: Life, timeline: Timeline) -> None:
     if log.last_stable_offset != max(stable_offset, timeline.start):  # one may be forgotten if nothing of it is left
         committed, stable_offset = decided(left, log.high_watermark)
     begun = resident_of(log).log.producers.open_transactions.values()
+    local_start = resident_of(log).log.local_start_offset
+    if log.last_stable_offset == local_start > timeline.start and any(offset < local_start for offset in begun):
+        return  # a truncation took its marker: what is in the tier stays as it was decided when it came there
     if log.last_stable_offset == timeline.start and any(offset < timeline.start for offset in begun):
         committed = frozenset()  # what was lost of an async log is known to have been open
     elif log.last_stable_offset != max(stable_offset, timeline.start):
