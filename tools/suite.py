@@ -133,6 +133,12 @@ LONG: list[Stage] = [
     Stage("planted bugs", script("-m", "compat_tests.exam"), 7200),
     pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
     pytest_stage("50 power cuts", 3600, "compat_tests/chaos/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),
+    pytest_stage(
+        "50 kills of the broker and 50 of transformers",
+        3600,
+        "compat_tests/chaos/test_transformers.py",
+        KAFKAWIRE_CHAOS_TRANSACTION_KILLS="50",
+    ),
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
     pytest_stage("codec oracle, 40 seeds", 3600, "kafkawire/wire/tests/test_oracle.py", KAFKAWIRE_ORACLE_SEEDS="40"),
     pytest_stage("oldest clients", 1800, *OLDEST),

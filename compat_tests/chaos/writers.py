@@ -48,10 +48,14 @@ def unpadded(value: bytes) -> str:
 class ConfluentWriter:
     """librdkafka from a thread, to all partitions in turn."""
 
-    def __init__(self, name: str, broker: Broker, topic: str, partitions: int, history: History) -> None:
+    def __init__(
+        self, name: str, broker: Broker, topic: str, partitions: int, history: History, pause_s: float = 0.001
+    ) -> None:
+        """It rests that long after every ten records."""
         self._name = name
         self._topic = topic
         self._partitions = partitions
+        self._pause_s = pause_s
         self._history = history
         self._stopping = threading.Event()
         self._at_work = threading.Event()
@@ -74,7 +78,7 @@ class ConfluentWriter:
         number = 0
         while not self._stopping.is_set():
             full = len(self._client) >= UNDER_WAY_MAX
-            self._client.poll(0.02 if full else 0.001)
+            self._client.poll(0.02 if full else self._pause_s)
             for _ in range(0 if full else 10):
                 value = padded(f"{self._name}.{number}")
                 self._client.produce(self._topic, value, partition=number % self._partitions, on_delivery=self._on_ack)

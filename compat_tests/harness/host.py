@@ -67,6 +67,12 @@ class Host:
             with self._changed:
                 self._changed.wait(min(left, 0.1))
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        code: int | None = self._process.poll()
+        return code
+
     def complaints(self) -> str:
         return "".join(self._complaints)
 

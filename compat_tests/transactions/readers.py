@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 TIMEOUT_S = 20.0
 
 
-def read(broker: Broker, topic: str, isolation: str = "read_committed") -> list[str]:
-    """Partition 0, up to where a reader of that isolation level may go."""
+def read(broker: Broker, topic: str, isolation: str = "read_committed", *, partition: int = 0) -> list[str]:
+    """A partition, up to where a reader of that isolation level may go."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -23,7 +23,7 @@ def read(broker: Broker, topic: str, isolation: str = "read_committed") -> list[
             "enable.auto.commit": False,
         }
     )
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, partition, 0)])
     values: list[str] = []
     try:
         while True:
@@ -36,11 +36,25 @@ def read(broker: Broker, topic: str, isolation: str = "read_committed") -> list[
         consumer.close()
 
 
-def committed(broker: Broker, group: str, topic: str) -> int:
-    """Of partition 0, once no transaction is open that could change it."""
+def committed(broker: Broker, group: str, topic: str, partition: int = 0) -> int:
+    """Of a partition, once no transaction is open that could change it."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "isolation.level": "read_committed"})
     try:
-        [found] = consumer.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
+        [found] = consumer.committed([TopicPartition(topic, partition)], timeout=TIMEOUT_S)
         return int(found.offset)
     finally:
         consumer.close()
+
+
+def is_decided(broker: Broker, topic: str, partition: int) -> bool:
+    """Whether no transaction is open there."""
+    ends: list[int] = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        settings = {"bootstrap.servers": broker.bootstrap, "group.id": "nobody", "isolation.level": isolation}
+        consumer = Consumer(settings)
+        try:
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
+            ends.append(end)
+        finally:
+            consumer.close()
+    return ends[0] == ends[1]

@@ -1,0 +1,148 @@
+"""Reads, writes and commits in transactions, by librdkafka, until stdin ends: a process that may be killed anywhere.
+
+Arguments: broker, input, output, group, transactional id. It prints a JSON document for each transaction that ended,
+and leaves with RESTART when another process, or the broker, has taken its place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from confluent_kafka import Message
+
+RESTART = 3
+RECORDS_MAX = 100  # of a transaction
+ABORTED_SHARE = 0.1
+TIMEOUT_S = 30.0
+WAIT_S = 0.05
+HANGS_AFTER_S = 3.0
+
+
+class Transformer:
+    """One process's life."""
+
+    def __init__(self, bootstrap: str, source: str, output: str, group: str, transactional_id: str) -> None:
+        self._output = output
+        common = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0}
+        self._consumer = Consumer(
+            common
+            | {
+                "group.id": group,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 1500,
+                "heartbeat.interval.ms": 300,
+            }
+        )
+        self._producer = Producer(
+            common | {"transactional.id": transactional_id, "transaction.timeout.ms": 10_000, "linger.ms": 1}
+        )
+        _insist(lambda: self._producer.init_transactions(TIMEOUT_S))
+        self._consumer.subscribe([source])
+
+    def transact(self) -> None:
+        """One transaction, if there is something to read."""
+        messages = self._read()
+        if not messages:
+            return
+        self._producer.begin_transaction()
+        try:
+            self._write(messages)
+            if random.random() < ABORTED_SHARE:
+                self._abort()
+            else:
+                _insist(lambda: self._producer.commit_transaction(TIMEOUT_S))
+                _tell("committed", len(messages))
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            self._abort()
+
+    def _read(self) -> list[Message]:
+        """Polled one by one: what a batch returns behind a seek may be of before it."""
+        messages: list[Message] = []
+        while len(messages) < RECORDS_MAX:
+            message = self._consumer.poll(0 if messages else WAIT_S)
+            if message is None:
+                break
+            if message.error() is None:
+                messages.append(message)
+        return messages
+
+    def _write(self, messages: list[Message]) -> None:
+        offsets: dict[tuple[str, int], int] = {}
+        for message in messages:
+            self._producer.produce(self._output, message.value(), partition=message.partition())
+            offsets[message.topic(), message.partition()] = message.offset() + 1
+        positions = [TopicPartition(*place, offset) for place, offset in offsets.items()]
+        group = self._consumer.consumer_group_metadata()
+        with _leaving_if_it_hangs():
+            _insist(lambda: self._producer.send_offsets_to_transaction(positions, group, TIMEOUT_S))
+
+    def _abort(self) -> None:
+        """And read again what was read."""
+        _insist(lambda: self._producer.abort_transaction(TIMEOUT_S))
+        _tell("aborted", 0)
+        for place in self._consumer.committed(self._consumer.assignment(), TIMEOUT_S):
+            offset = OFFSET_BEGINNING if place.offset == OFFSET_INVALID else place.offset
+            self._consumer.seek(TopicPartition(place.topic, place.partition, offset))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@contextmanager
+def _leaving_if_it_hangs() -> Iterator[None]:
+    """When the group's coordinator was away, librdkafka waits for it for good (its issues 5456 and 5511)."""
+    watch = threading.Timer(HANGS_AFTER_S, os._exit, [RESTART])
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+def _insist(action: Callable[[], object]) -> None:
+    """Until it is done, or cannot be."""
+    while True:
+        try:
+            action()
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+
+
+def _tell(event: str, count: int) -> None:
+    print(json.dumps({"event": event, "count": count}), flush=True)
+
+
+def main() -> int:
+    listening = threading.Thread(target=sys.stdin.read, daemon=True)
+    listening.start()
+    try:
+        transformer = Transformer(*sys.argv[1:])
+        while listening.is_alive():
+            transformer.transact()
+        transformer.close()
+    except KafkaException as error:
+        print(error, file=sys.stderr)
+        return RESTART
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

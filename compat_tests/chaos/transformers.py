@@ -1,0 +1,67 @@
+"""Transformers in processes of their own: told to leave, killed, and started again when they leave by themselves."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from compat_tests.chaos.confluent_transformer import RESTART
+from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
+from compat_tests.harness.host import Host
+from compat_tests.harness.requirements import ROOT, need_command, need_kafka_jars
+from compat_tests.harness.tools import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMPILED_WITHIN_S = 60
+
+
+def confluent() -> list[str]:
+    """The command of librdkafka's."""
+    return [sys.executable, "-m", "compat_tests.chaos.confluent_transformer"]
+
+
+def java(directory: Path) -> list[str]:
+    """The command of Java's, compiled into `directory`."""
+    need_kafka_jars()
+    javac = need_command("javac", "install a JDK, 17 or newer")
+    source = ROOT / "compat_tests" / "chaos" / "Transformer.java"
+    run([javac, "-cp", CLASSPATH, "-d", str(directory), str(source)], timeout_s=COMPILED_WITHIN_S)
+    return ["java", "-Xmx128m", *QUICK_JVM, "-cp", f"{directory}:{CLASSPATH}", "Transformer"]
+
+
+class TransformerProcess:
+    """One after the other, with the same transactional id."""
+
+    def __init__(self, command: list[str], *arguments: str) -> None:
+        self._command = [*command, *arguments]
+        self._ended = Counter[str]()  # by those of before
+        self.restarts = 0  # after one that left by itself
+        self._host = Host(self._command)
+
+    def count(self, event: str) -> int:
+        """Transactions that were `committed` or `aborted`."""
+        return self._ended[event] + len([one for one in self._host.events("") if one["event"] == event])
+
+    def kill(self) -> None:
+        """In the middle of whatever it does; and the next one begins."""
+        self._host.kill()
+        self._begin_again()
+
+    def revive(self) -> None:
+        """If it was fenced, or failed in a way that it does not go on from. AssertionError: it left for nothing."""
+        code = self._host.exit_code
+        if code is not None:
+            assert code == RESTART, f"{self._command} left with {code}:\n{self._host.complaints()}"
+            self._host.kill()
+            self.restarts += 1
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        self._ended.update(str(one["event"]) for one in self._host.events(""))
+        self._host = Host(self._command)
+
+    def leave(self) -> None:
+        self._host.leave()
