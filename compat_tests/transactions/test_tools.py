@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import Producer as ConfluentProducer
 
 from compat_tests.confluent.clients import create_topic, flush, producer
@@ -137,6 +137,41 @@ def test_the_console_consumer_reads_what_is_committed(broker: Broker, topic: str
     limits = ["--topic", topic, "--from-beginning", "--max-messages", "2"]
     told = tool(broker, "consumer.ConsoleConsumer", *limits, "--isolation-level", "read_committed")
     assert told.splitlines() == ["one", "two"]
+
+
+def test_the_topics_of_the_coordinators_are_kafkas_own_format(broker: Broker, topic: str) -> None:
+    """kafka-dump-log's decoders and the console consumer's formatter know every step of a transaction."""
+    group = f"group of {topic}"
+    create_topic(broker, topic)
+    its = ongoing(broker, topic)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    its.send_offsets_to_transaction([TopicPartition(topic, 0, 7)], consumer.consumer_group_metadata(), TIMEOUT_S)
+    consumer.close()
+    its.commit_transaction(TIMEOUT_S)
+    assert committed(broker, group, topic) == 7
+    dumped = dumped_log(broker, "__transaction_state", "--transaction-log-decoder")
+    steps = [line for line in dumped.splitlines() if f'"transactionalId":"{topic}"' in line]
+    states = [line.partition('"transactionStatus":')[2].partition(",")[0] for line in steps]
+    assert states == ["0", "1", "1", "2", "4"]  # empty, ongoing with the topic, and with the group, decided, over
+    offsets = dumped_log(broker, "__consumer_offsets", "--offsets-decoder")
+    assert f'"group":"{group}","topic":"{topic}","partition":0' in offsets
+    assert "endTxnMarker: COMMIT" in offsets
+    shown = java_tool(
+        f"{TOOLS}.consumer.ConsoleConsumer",
+        *("--bootstrap-server", broker.bootstrap, "--topic", "__transaction_state", "--from-beginning"),
+        *("--formatter", f"{TOOLS}.consumer.TransactionLogMessageFormatter", "--timeout-ms", "5000"),
+    )
+    assert topic in shown
+
+
+def dumped_log(broker: Broker, topic: str, decoder: str) -> str:
+    """What kafka-dump-log shows of all partitions of a topic."""
+    segments = [path for path in broker.data_dir.rglob("*.log") if path.parent.name.startswith(f"{topic}-")]
+    files = ",".join(str(path) for path in segments if path.stat().st_size)
+    dumped = java_tool(f"{TOOLS}.DumpLogSegments", decoder, "--print-data-log", "--files", files)
+    assert "isvalid: false" not in dumped
+    assert "Found bytes that are not valid" not in dumped
+    return dumped
 
 
 @pytest.mark.parametrize("mode", [[], ["--group-mode"], ["--group-mode", "--use-group-metadata"]])
