@@ -128,8 +128,8 @@ class MarkerWriter(Protocol):
 
 @dataclass(slots=True)
 class TransactionCounters:
-    """What has happened since the start, for who watches. `stuck_markers` are refused for good: their transactions stay
-    open in those partitions until an administrator ends them."""
+    """What has happened since the start, for who watches. `stuck_markers`: transactions that a partition refused to
+    end, and is asked to again now and then."""
 
     begun: int = 0
     committed: int = 0

@@ -105,6 +105,10 @@ _KEYS: Final = (
         "offsets.topic.compression.codec", integer(), "0",
         "The codec, by its number, in which committed offsets are stored; 0 is none.",
     ),
+    _unbuilt(
+        "transaction.two.phase.commit.enable", boolean, "false",
+        "Whether producers may ask for transactions without a time-out, which somebody else decides.",
+    ),
 )  # fmt: skip
 
 UNBUILT_KEYS: Final[dict[str, Key]] = {key.name: key for key in _KEYS}
@@ -169,5 +173,6 @@ HARMLESS_KEYS: Final[dict[str, str]] = {
     "share.coordinator.state.topic.replication.factor": _NO_SHARE_GROUPS,
     "socket.receive.buffer.bytes": "the system sizes socket buffers",
     "socket.send.buffer.bytes": "the system sizes socket buffers",
+    "transaction.state.log.load.buffer.size": "the log is read a MiB at a time",
     "log4j.configuration": "logs go to standard error",
 }

@@ -66,7 +66,7 @@ class TransactionMetrics:
             ("transactions_aborted", "Transactions aborted, everywhere.", counters.aborted),
             ("transactions_timed_out", "Transactions that took too long.", counters.timed_out),
             ("transactional_ids_expired", "Transactional ids that nobody used for long.", counters.expired_ids),
-            ("transaction_markers_refused", "Markers that were refused for good.", counters.stuck_markers),
+            ("transaction_markers_refused", "Transactions that a partition refused to end.", counters.stuck_markers),
         ):
             yield CounterMetricFamily(f"kafkawire_{name}", documentation, value)
         yield GaugeMetricFamily(
