@@ -1,8 +1,9 @@
 """What becomes of a transactional id when somebody asks for something: one transition after the other. Pure.
 
-As Kafka's TransactionMetadata and the first protocol of TransactionCoordinator (before KIP-890) have it. A function
-takes what is known and returns what is to be known next, which counts once it is durable; or it raises why nothing
-changes. Who waits for whom, and that a transition is written before it is told, is the caller's part.
+As Kafka's TransactionMetadata and TransactionCoordinator have it, in both protocols: in the second one (KIP-890) every
+transaction has an epoch of its own, so that nothing of one that is over can be taken for the next. A function takes
+what is known and returns what is to be known next, which counts once it is durable; or it raises why nothing changes.
+Who waits for whom, and that a transition is written before it is told, is the caller's part.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ EPOCH_MAX: Final = 2**15 - 1
 # The greatest epoch that a client is given: there is always one more to fence it with.
 EPOCH_EXHAUSTED: Final = EPOCH_MAX - 1
 
+FIRST_PROTOCOL: Final = 0
+SECOND_PROTOCOL: Final = 2  # KIP-890; as transaction.version numbers them
+
 _PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _COMPLETE: Final = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
@@ -40,7 +44,8 @@ _COMPLETE: Final = {
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What is known of a transactional id. `last_epoch`: the one that the producer of now had before, if it may ask for
-    the next one again."""
+    the next one again. `protocol`: of the last transaction. `next_producer_id`: what its producer gets with the end of
+    it, when its epochs are used up."""
 
     producer_id: int
     epoch: int
@@ -51,10 +56,20 @@ class Transaction:
     started_ms: int = NO_TIME_MS
     last_epoch: int = NO_PRODUCER_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    protocol: int = FIRST_PROTOCOL
 
     @property
     def identity(self) -> ProducerIdentity:
+        """Of a transaction that is decided, the one in its markers."""
         return ProducerIdentity(self.producer_id, self.epoch)
+
+    @property
+    def identity_after_markers(self) -> ProducerIdentity:
+        """What the producer goes on with."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdentity(self.next_producer_id, 0)
+        return self.identity
 
     @property
     def is_prepared(self) -> bool:
@@ -80,6 +95,8 @@ class Transaction:
             self.changed_ms,
             self.started_ms,
             self.previous_producer_id,
+            self.next_producer_id,
+            self.protocol,
         )
 
     @classmethod
@@ -94,16 +111,22 @@ class Transaction:
             frozenset(Partition(topic, number) for topic, numbers in record.partitions for number in numbers),
             record.started_ms,
             previous_producer_id=record.previous_producer_id,
+            next_producer_id=record.next_producer_id,
+            protocol=record.client_version,
         )
 
 
 # InitProducerId
 
 
-def needs_producer_id(known: Transaction | None, expected: ProducerIdentity | None) -> bool:
+def needs_producer_id(
+    known: Transaction | None, expected: ProducerIdentity | None, protocol: int = FIRST_PROTOCOL
+) -> bool:
     """Whether `initialised` is to be given a producer id that nobody had."""
     if known is None:
         return True
+    if known.state is TransactionState.ONGOING and protocol == SECOND_PROTOCOL:
+        return needs_producer_id_to_end(known)
     is_current = expected is None or expected.epoch == known.epoch
     return known.is_exhausted and is_current and known.state is not TransactionState.ONGOING and not known.is_prepared
 
@@ -114,11 +137,12 @@ def initialised(
     timeout_ms: int,
     now_ms: int,
     new_producer_id: int | None,
+    protocol: int = FIRST_PROTOCOL,
 ) -> Transaction:
     """A producer begins, and whoever was there before is fenced. `expected`: what it takes itself for (KIP-360).
 
-    With a transaction open that is aborted first, in an epoch that nobody is given: the state is PREPARE_ABORT then,
-    and the producer has to come again. Raises ProducerFenced, ConcurrentTransactions.
+    With a transaction open that is aborted first, as `protocol` has it, which is the cluster's own: the state is
+    PREPARE_ABORT then, and the producer has to come again. Raises ProducerFenced, ConcurrentTransactions.
     """
     if known is None:
         assert new_producer_id is not None
@@ -129,7 +153,7 @@ def initialised(
     if known.is_prepared:
         raise ConcurrentTransactions("the transaction before is not over")
     if known.state is TransactionState.ONGOING:
-        return fenced(known, now_ms)
+        return fenced_for_good(known, now_ms, new_producer_id) if protocol == SECOND_PROTOCOL else fenced(known, now_ms)
     begun = replace(
         known,
         timeout_ms=timeout_ms,
@@ -174,6 +198,7 @@ def fenced(known: Transaction, now_ms: int) -> Transaction:
         state=TransactionState.PREPARE_ABORT,
         changed_ms=now_ms,
         previous_producer_id=known.producer_id,
+        protocol=FIRST_PROTOCOL,
     )
 
 
@@ -181,13 +206,20 @@ def fenced(known: Transaction, now_ms: int) -> Transaction:
 
 
 def with_partitions(
-    known: Transaction | None, asking: ProducerIdentity, partitions: Iterable[Partition], now_ms: int
+    known: Transaction | None,
+    asking: ProducerIdentity,
+    partitions: Iterable[Partition],
+    now_ms: int,
+    protocol: int = FIRST_PROTOCOL,
 ) -> Transaction:
     """The transaction has these as well, and begins with them if need be; itself, if it has them.
 
-    Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
+    While markers are on their way nobody is told who he is: the producer may have the identity that comes with their
+    end. Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
     """
-    known = between_markers(known, asking)
+    if known is not None and known.is_prepared:
+        raise ConcurrentTransactions("the transaction before is not over")
+    known = _of_its_producer(known, asking)
     is_open = known.state is TransactionState.ONGOING
     wanted = known.partitions.union(partitions) if is_open else frozenset(partitions)
     if is_open and wanted == known.partitions:
@@ -199,6 +231,7 @@ def with_partitions(
         started_ms=known.started_ms if is_open else now_ms,
         changed_ms=now_ms,
         previous_producer_id=known.producer_id,
+        protocol=protocol,
     )
 
 
@@ -229,7 +262,13 @@ def ended(known: Transaction | None, asking: ProducerIdentity, *, commits: bool,
     known = _of_its_producer(known, asking)
     wanted = TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT
     if known.state is TransactionState.ONGOING:
-        return replace(known, state=wanted, changed_ms=now_ms, previous_producer_id=known.producer_id)
+        return replace(
+            known,
+            state=wanted,
+            changed_ms=now_ms,
+            previous_producer_id=known.producer_id,
+            protocol=FIRST_PROTOCOL,
+        )
     if known.state is _COMPLETE[wanted]:
         return known
     if known.state is wanted:
@@ -237,14 +276,92 @@ def ended(known: Transaction | None, asking: ProducerIdentity, *, commits: bool,
     raise InvalidTransactionState(f"what is {known.state.name} cannot be {wanted.name}")
 
 
-def completed(known: Transaction, now_ms: int) -> Transaction:
-    """All markers are written."""
+# EndTxn from version 5 on (KIP-890)
+
+
+def ended_for_good(
+    known: Transaction | None,
+    asking: ProducerIdentity,
+    *,
+    commits: bool,
+    now_ms: int,
+    new_producer_id: int | None = None,
+) -> Transaction:
+    """It is decided, in an epoch of its own; itself, if its producer asks for the same end again.
+
+    To abort is allowed at any time: a producer that does not know what it has begun gets a new epoch by it. While
+    markers are on their way nobody is told who he is. `new_producer_id`: see `needs_producer_id_to_end`. After
+    TransactionCoordinator.endTransaction. Raises InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState,
+    ConcurrentTransactions.
+    """
+    if known is None:
+        raise InvalidProducerIdMapping(f"producer id {asking.producer_id} is of no transactional id")
+    if known.is_prepared:
+        raise ConcurrentTransactions("its markers are being written")
+    wanted = TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT
+    if _asks_again(known, asking):
+        if known.state is not _COMPLETE[wanted]:
+            raise InvalidTransactionState(f"what is {known.state.name} was not to be {wanted.name}")
+        return known
+    known = _of_its_producer(known, asking)
+    if commits and known.state is not TransactionState.ONGOING:
+        raise InvalidTransactionState(f"there is nothing to commit in what is {known.state.name}")
+    return _decided_for_good(known, wanted, now_ms, new_producer_id)
+
+
+def _asks_again(known: Transaction, asking: ProducerIdentity) -> bool:
+    """Whether it was answered before and did not hear it: it has the epoch, or the id, of before that end."""
+    if known.state not in _COMPLETE.values():
+        return False
+    if asking.producer_id == known.producer_id:
+        return asking.epoch == known.epoch - 1
+    has_new_id = known.epoch == 0 and asking.epoch == EPOCH_EXHAUSTED
+    return has_new_id and asking.producer_id == known.previous_producer_id
+
+
+def needs_producer_id_to_end(known: Transaction | None) -> bool:
+    """Whether the end of a transaction uses the epochs of its producer up."""
+    return known is not None and known.is_exhausted and not known.is_prepared
+
+
+def fenced_for_good(known: Transaction, now_ms: int, new_producer_id: int | None = None) -> Transaction:
+    """An open transaction is aborted in the epoch after that of its producer, who may ask for it (KIP-890)."""
+    return _decided_for_good(known, TransactionState.PREPARE_ABORT, now_ms, new_producer_id)
+
+
+def _decided_for_good(
+    known: Transaction, state: TransactionState, now_ms: int, new_producer_id: int | None
+) -> Transaction:
+    """The very last epoch is in markers only: whoever comes after it has another id."""
+    assert not known.is_exhausted or new_producer_id is not None
     return replace(
         known,
+        epoch=min(known.epoch + 1, EPOCH_MAX),
+        last_epoch=known.epoch,
+        state=state,
+        changed_ms=now_ms,
+        started_ms=known.started_ms if known.state is TransactionState.ONGOING else now_ms,
+        previous_producer_id=known.producer_id,
+        next_producer_id=new_producer_id if known.is_exhausted and new_producer_id is not None else NO_PRODUCER_ID,
+        protocol=SECOND_PROTOCOL,
+    )
+
+
+# Both protocols
+
+
+def completed(known: Transaction, now_ms: int) -> Transaction:
+    """All markers are written."""
+    following = known.identity_after_markers
+    return replace(
+        known,
+        producer_id=following.producer_id,
+        epoch=following.epoch,
         state=_COMPLETE[known.state],
         partitions=frozenset(),
         changed_ms=now_ms,
         previous_producer_id=known.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
     )
 
 

@@ -256,8 +256,11 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() 
     assert bench.sent == [DueMarkers("t", ProducerIdentity(100, 1), False, frozenset({ORDERS}))]
     assert bench.table.counters.timed_out == 1
     assert is_error(bench.end(), errors.ProducerFenced)
-    assert is_error(bench.add(LATER), errors.ProducerFenced)
     assert bench.table.next_due_ms() == NEVER_MS, "nothing is open"
+    added = bench.add(LATER)
+    assert added == [], "nobody is told who he is before the markers are written"
+    bench.complete()
+    assert is_error(added, errors.ProducerFenced)
 
 
 def test_time_runs_on_while_the_broker_is_down() -> None:

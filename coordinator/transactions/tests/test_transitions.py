@@ -151,7 +151,7 @@ def test_strangers(state: TransactionState) -> None:
         (ProducerIdentity(7, 2), ProducerFenced),
         (ProducerIdentity(7, 4), ProducerFenced),
     ):
-        with pytest.raises(error):
+        with pytest.raises(ConcurrentTransactions if state in PREPARED else error):
             with_partitions(known(state), asking, [ORDERS], NOW_MS)
         for commits in (True, False):
             with pytest.raises(error):

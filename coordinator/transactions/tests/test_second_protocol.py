@@ -1,0 +1,229 @@
+"""The second protocol (KIP-890): every transaction has an epoch of its own. Kafka's table, epochs that are used up, and
+any sequence of requests of both protocols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTransactionState,
+    ProducerFenced,
+    TransactionError,
+)
+from coordinator.transactions.api import Partition, ProducerIdentity, TransactionState
+from coordinator.transactions.records import decode_value, encode_value
+from coordinator.transactions.tests.test_transitions import IDLE, NEW_ID, NOW_MS, ORDERS, PREPARED, TIMEOUT_MS, known
+from coordinator.transactions.transitions import (
+    EPOCH_EXHAUSTED,
+    EPOCH_MAX,
+    SECOND_PROTOCOL,
+    Transaction,
+    completed,
+    ended,
+    ended_for_good,
+    fenced_for_good,
+    initialised,
+    needs_producer_id,
+    needs_producer_id_to_end,
+    with_partitions,
+)
+
+CURRENT, BEFORE, OLDER, LATER = (ProducerIdentity(7, epoch) for epoch in (3, 2, 1, 4))
+EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
+COMMITTED, ABORTED = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
+
+Outcome = TransactionState | type[TransactionError]
+
+
+def outcome(before: Transaction, asking: ProducerIdentity, *, commits: bool) -> Outcome:
+    try:
+        return ended_for_good(before, asking, commits=commits, now_ms=NOW_MS, new_producer_id=NEW_ID).state
+    except TransactionError as error:
+        return type(error)
+
+
+@pytest.mark.parametrize(
+    ("state", "asking", "abort", "commit"),
+    [
+        (EMPTY, BEFORE, ProducerFenced, ProducerFenced),
+        (EMPTY, CURRENT, TransactionState.PREPARE_ABORT, InvalidTransactionState),
+        (ABORTED, BEFORE, ABORTED, InvalidTransactionState),
+        (ABORTED, CURRENT, TransactionState.PREPARE_ABORT, InvalidTransactionState),
+        (COMMITTED, BEFORE, InvalidTransactionState, COMMITTED),
+        (COMMITTED, CURRENT, TransactionState.PREPARE_ABORT, InvalidTransactionState),
+        (ONGOING, BEFORE, ProducerFenced, ProducerFenced),
+        (ONGOING, CURRENT, TransactionState.PREPARE_ABORT, TransactionState.PREPARE_COMMIT),
+    ],
+)
+def test_kafkas_table(state: TransactionState, asking: ProducerIdentity, abort: Outcome, commit: Outcome) -> None:
+    """As in the comment above TransactionCoordinator.endTransaction."""
+    before = known(state)
+    assert outcome(before, asking, commits=False) == abort
+    assert outcome(before, asking, commits=True) == commit
+
+
+@pytest.mark.parametrize("state", [*IDLE, ONGOING])
+def test_strangers(state: TransactionState) -> None:
+    for commits in (True, False):
+        for asking in (OLDER, LATER):
+            assert outcome(known(state), asking, commits=commits) is ProducerFenced
+        assert outcome(known(state), ProducerIdentity(8, 3), commits=commits) is InvalidProducerIdMapping
+    with pytest.raises(InvalidProducerIdMapping):
+        ended_for_good(None, CURRENT, commits=True, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("state", PREPARED)
+@pytest.mark.parametrize("asking", [CURRENT, BEFORE, OLDER, ProducerIdentity(8, 3)])
+def test_while_markers_are_on_their_way_nobody_is_told_who_he_is(
+    state: TransactionState, asking: ProducerIdentity
+) -> None:
+    for commits in (True, False):
+        assert outcome(known(state), asking, commits=commits) is ConcurrentTransactions
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_end_has_the_next_epoch_in_its_markers_and_for_its_producer(*, commits: bool) -> None:
+    before = known(ONGOING)
+    decided = ended_for_good(before, CURRENT, commits=commits, now_ms=NOW_MS)
+    assert (decided.identity, decided.identity_after_markers, decided.last_epoch) == (LATER, LATER, 3)
+    assert (decided.partitions, decided.started_ms) == (before.partitions, before.started_ms)
+    over = completed(decided, NOW_MS)
+    assert (over.identity, over.partitions, over.protocol) == (LATER, frozenset(), SECOND_PROTOCOL)
+    assert ended_for_good(over, CURRENT, commits=commits, now_ms=NOW_MS) is over, "it did not hear the answer"
+    with pytest.raises(ProducerFenced):
+        with_partitions(over, CURRENT, [ORDERS], NOW_MS, SECOND_PROTOCOL)
+    assert with_partitions(over, LATER, [ORDERS], NOW_MS, SECOND_PROTOCOL).state is ONGOING
+
+
+def test_an_abort_of_nothing_is_of_now() -> None:
+    """DescribeTransactions and time-outs want to know since when (prepareAbortOrCommit)."""
+    assert ended_for_good(known(EMPTY), CURRENT, commits=False, now_ms=NOW_MS).started_ms == NOW_MS
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_epochs_that_are_used_up(*, commits: bool) -> None:
+    """The last epoch is in the markers alone; the producer goes on with another id."""
+    before = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED)
+    assert needs_producer_id_to_end(before)
+    assert not needs_producer_id_to_end(known(ONGOING))
+    assert not needs_producer_id_to_end(None)
+    decided = ended_for_good(before, before.identity, commits=commits, now_ms=NOW_MS, new_producer_id=NEW_ID)
+    assert (decided.identity, decided.identity_after_markers) == ((7, EPOCH_MAX), (NEW_ID, 0))
+    assert not needs_producer_id_to_end(decided)
+    over = completed(decided, NOW_MS)
+    assert (over.identity, over.previous_producer_id, over.last_epoch) == ((NEW_ID, 0), 7, EPOCH_EXHAUSTED)
+    assert ended_for_good(over, before.identity, commits=commits, now_ms=NOW_MS) is over, "it did not hear the answer"
+    with pytest.raises(InvalidTransactionState):
+        ended_for_good(over, before.identity, commits=not commits, now_ms=NOW_MS)
+    for stranger in (ProducerIdentity(6, EPOCH_EXHAUSTED), ProducerIdentity(7, EPOCH_EXHAUSTED - 1)):
+        with pytest.raises(InvalidProducerIdMapping):
+            ended_for_good(over, stranger, commits=commits, now_ms=NOW_MS)
+    assert initialised(over, before.identity, TIMEOUT_MS, NOW_MS, None).identity == (NEW_ID, 0)
+
+
+def test_epoch_32766_times_out() -> None:
+    """Named case 8."""
+    before = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED)
+    decided = fenced_for_good(before, NOW_MS, NEW_ID)
+    assert (decided.state, decided.identity) == (TransactionState.PREPARE_ABORT, (7, EPOCH_MAX))
+    over = completed(decided, NOW_MS)
+    assert over.identity == (NEW_ID, 0)
+    assert ended_for_good(over, before.identity, commits=False, now_ms=NOW_MS) is over
+
+
+def test_a_new_producer_fences_as_the_cluster_has_it() -> None:
+    before = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED)
+    assert needs_producer_id(before, None, SECOND_PROTOCOL)
+    assert not needs_producer_id(known(ONGOING), None, SECOND_PROTOCOL)
+    decided = initialised(before, None, TIMEOUT_MS, NOW_MS, NEW_ID, SECOND_PROTOCOL)
+    assert (decided.state, decided.identity_after_markers) == (TransactionState.PREPARE_ABORT, (NEW_ID, 0))
+    assert initialised(completed(decided, NOW_MS), None, TIMEOUT_MS, NOW_MS, None, SECOND_PROTOCOL).identity == (
+        NEW_ID,
+        1,
+    )
+
+
+def test_a_fence_may_be_asked_for_by_who_is_fenced() -> None:
+    over = completed(fenced_for_good(known(ONGOING), NOW_MS), NOW_MS)
+    assert ended_for_good(over, CURRENT, commits=False, now_ms=NOW_MS).identity == LATER
+    with pytest.raises(InvalidTransactionState):
+        ended_for_good(over, CURRENT, commits=True, now_ms=NOW_MS)
+    assert initialised(over, CURRENT, TIMEOUT_MS, NOW_MS, None).identity == LATER
+
+
+# Any sequence
+
+
+requests = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["init", "init as", "add", "commit", "abort", "old commit", "old abort", "complete", "time out"]
+        ),
+        st.integers(0, 2),
+    ),
+    max_size=40,
+)
+
+
+class Asked:
+    """A transactional id, and who was told what."""
+
+    def __init__(self, first_epoch: int) -> None:
+        first = initialised(None, None, TIMEOUT_MS, NOW_MS, 1)
+        self.current = replace(first, epoch=first_epoch)
+        self.told = [self.current.identity]
+        self.new_id = 1
+
+    def ask(self, what: str, back: int, now_ms: int) -> None:
+        """Raises TransactionError."""
+        asking, before = self.told[-1 - back % len(self.told)], self.current
+        self.new_id += 1
+        if what.startswith("init"):
+            expected = asking if what == "init as" else None
+            self.current = initialised(before, expected, TIMEOUT_MS, now_ms, self.new_id, SECOND_PROTOCOL)
+            if self.current.state is EMPTY:
+                self.told.append(self.current.identity)
+        elif what == "add":
+            self.current = with_partitions(before, asking, [Partition("orders", back)], now_ms, SECOND_PROTOCOL)
+        elif what in ("commit", "abort"):
+            commits = what == "commit"
+            self.current = ended_for_good(before, asking, commits=commits, now_ms=now_ms, new_producer_id=self.new_id)
+            self.told.append(self.current.identity_after_markers)
+        elif what in ("old commit", "old abort"):
+            self.current = ended(before, asking, commits=what == "old commit", now_ms=now_ms)
+        elif what == "complete" and before.is_prepared:
+            self.current = completed(before, now_ms)
+        elif what == "time out" and before.state is ONGOING:
+            self.current = fenced_for_good(before, now_ms, self.new_id)
+
+
+@given(requests, st.sampled_from([0, EPOCH_EXHAUSTED - 2]))
+def test_whatever_is_asked(asked: list[tuple[str, int]], first_epoch: int) -> None:
+    """Nobody is ever told of an identity that was somebody else's, but who asks again; of all who were told, only the
+    last may write; and no two transactions of the second protocol end in one epoch."""
+    world = Asked(first_epoch)
+    marked: set[ProducerIdentity] = set()
+    for number, (what, back) in enumerate(asked):
+        before, last = world.current, world.told[-1]
+        try:
+            world.ask(what, back, NOW_MS + number)
+        except TransactionError:
+            continue
+        after = world.current
+        if what == "add":
+            assert world.told[-1 - back % len(world.told)] == last, "who was fenced has changed something"
+        if after.is_prepared and not before.is_prepared and after.protocol == SECOND_PROTOCOL and "old" not in what:
+            assert after.identity not in marked
+            marked.add(after.identity)
+        assert after.identity >= before.identity
+        assert after.epoch <= EPOCH_MAX
+        assert after.is_prepared or after.epoch < EPOCH_MAX
+        written = Transaction.of(decode_value(memoryview(encode_value(after.record()))))
+        assert written == replace(after, last_epoch=-1)
