@@ -133,8 +133,6 @@ class TransactionTable(Generic[AskerT]):
         entry = self._entries.get(transactional_id) or Entry(transactional_id)
 
         def step(moment: Moment) -> tuple[Transaction | None, object]:
-            if transitions.needs_producer_id(entry.known, expected) and new_producer_id is None:
-                return entry.known, NEEDS_PRODUCER_ID
             following = transitions.initialised(entry.known, expected, timeout_ms, moment.wall_ms, new_producer_id)
             return following, _AGAIN if following.is_prepared else following.identity
 
@@ -206,6 +204,8 @@ class TransactionTable(Generic[AskerT]):
                 heappush(self._parked, (attempt.due_ms, entry.transactional_id))
                 return
             answer = error.with_traceback(None)
+        except transitions.NeedsProducerId:
+            answer = NEEDS_PRODUCER_ID
         except TransactionError as error:
             answer = error.with_traceback(None)
         made.answers.append((attempt.asker, answer))

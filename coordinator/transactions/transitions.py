@@ -41,6 +41,10 @@ _COMPLETE: Final = {
 }
 
 
+class NeedsProducerId(Exception):
+    """It is to be asked again with a producer id that nobody had."""
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What is known of a transactional id. `last_epoch`: the one that the producer of now had before, if it may ask for
@@ -119,18 +123,6 @@ class Transaction:
 # InitProducerId
 
 
-def needs_producer_id(
-    known: Transaction | None, expected: ProducerIdentity | None, protocol: int = FIRST_PROTOCOL
-) -> bool:
-    """Whether `initialised` is to be given a producer id that nobody had."""
-    if known is None:
-        return True
-    if known.state is TransactionState.ONGOING and protocol == SECOND_PROTOCOL:
-        return needs_producer_id_to_end(known)
-    is_current = expected is None or expected.epoch == known.epoch
-    return known.is_exhausted and is_current and known.state is not TransactionState.ONGOING and not known.is_prepared
-
-
 def initialised(
     known: Transaction | None,
     expected: ProducerIdentity | None,
@@ -142,10 +134,12 @@ def initialised(
     """A producer begins, and whoever was there before is fenced. `expected`: what it takes itself for (KIP-360).
 
     With a transaction open that is aborted first, as `protocol` has it, which is the cluster's own: the state is
-    PREPARE_ABORT then, and the producer has to come again. Raises ProducerFenced, ConcurrentTransactions.
+    PREPARE_ABORT then, and the producer has to come again. Raises ProducerFenced, ConcurrentTransactions,
+    NeedsProducerId.
     """
     if known is None:
-        assert new_producer_id is not None
+        if new_producer_id is None:
+            raise NeedsProducerId
         empty = TransactionState.EMPTY
         return Transaction(new_producer_id, 0, timeout_ms, empty, now_ms, previous_producer_id=new_producer_id)
     if expected is not None and not _may_be(known, expected):
@@ -154,8 +148,12 @@ def initialised(
         raise ConcurrentTransactions("the transaction before is not over")
     if known.state is TransactionState.ONGOING:
         return fenced_for_good(known, now_ms, new_producer_id) if protocol == SECOND_PROTOCOL else fenced(known, now_ms)
-    begun = replace(
+    (producer_id, epoch), last_epoch = _next_identity(known, expected, new_producer_id)
+    return replace(
         known,
+        producer_id=producer_id,
+        epoch=epoch,
+        last_epoch=last_epoch,
         timeout_ms=timeout_ms,
         state=TransactionState.EMPTY,
         changed_ms=now_ms,
@@ -163,16 +161,22 @@ def initialised(
         started_ms=NO_TIME_MS,
         previous_producer_id=known.producer_id,
     )
-    if needs_producer_id(known, expected):
-        assert new_producer_id is not None
+
+
+def _next_identity(
+    known: Transaction, expected: ProducerIdentity | None, new_producer_id: int | None
+) -> tuple[ProducerIdentity, int]:
+    """Of a producer that begins with nothing open, and the epoch that it had before (prepareIncrementProducerEpoch,
+    prepareProducerIdRotation)."""
+    if expected is None or expected.epoch == known.epoch:
         last_epoch = NO_PRODUCER_EPOCH if expected is None else known.epoch
-        return replace(begun, producer_id=new_producer_id, epoch=0, last_epoch=last_epoch)
-    if expected is None:
-        return replace(begun, epoch=known.epoch + 1, last_epoch=NO_PRODUCER_EPOCH)
-    if expected.epoch == known.epoch:
-        return replace(begun, epoch=known.epoch + 1, last_epoch=known.epoch)
+        if not known.is_exhausted:
+            return ProducerIdentity(known.producer_id, known.epoch + 1), last_epoch
+        if new_producer_id is None:
+            raise NeedsProducerId
+        return ProducerIdentity(new_producer_id, 0), last_epoch
     if expected.epoch == known.last_epoch:
-        return begun  # it was told so before, and did not hear it
+        return known.identity, known.last_epoch  # it was told so before, and did not hear it
     raise ProducerFenced(f"epoch {expected.epoch} is neither {known.epoch} nor {known.last_epoch}")
 
 
@@ -290,9 +294,8 @@ def ended_for_good(
     """It is decided, in an epoch of its own; itself, if its producer asks for the same end again.
 
     To abort is allowed at any time: a producer that does not know what it has begun gets a new epoch by it. While
-    markers are on their way nobody is told who he is. `new_producer_id`: see `needs_producer_id_to_end`. After
-    TransactionCoordinator.endTransaction. Raises InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState,
-    ConcurrentTransactions.
+    markers are on their way nobody is told who he is. After TransactionCoordinator.endTransaction. Raises
+    InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState, ConcurrentTransactions, NeedsProducerId.
     """
     if known is None:
         raise InvalidProducerIdMapping(f"producer id {asking.producer_id} is of no transactional id")
@@ -319,13 +322,11 @@ def _asks_again(known: Transaction, asking: ProducerIdentity) -> bool:
     return has_new_id and asking.producer_id == known.previous_producer_id
 
 
-def needs_producer_id_to_end(known: Transaction | None) -> bool:
-    """Whether the end of a transaction uses the epochs of its producer up."""
-    return known is not None and known.is_exhausted and not known.is_prepared
-
-
 def fenced_for_good(known: Transaction, now_ms: int, new_producer_id: int | None = None) -> Transaction:
-    """An open transaction is aborted in the epoch after that of its producer, who may ask for it (KIP-890)."""
+    """An open transaction is aborted in the epoch after that of its producer, who may ask for it (KIP-890).
+
+    Raises NeedsProducerId.
+    """
     return _decided_for_good(known, TransactionState.PREPARE_ABORT, now_ms, new_producer_id)
 
 
@@ -333,7 +334,10 @@ def _decided_for_good(
     known: Transaction, state: TransactionState, now_ms: int, new_producer_id: int | None
 ) -> Transaction:
     """The very last epoch is in markers only: whoever comes after it has another id."""
-    assert not known.is_exhausted or new_producer_id is not None
+    if not known.is_exhausted:
+        new_producer_id = NO_PRODUCER_ID
+    elif new_producer_id is None:
+        raise NeedsProducerId
     return replace(
         known,
         epoch=min(known.epoch + 1, EPOCH_MAX),
@@ -342,7 +346,7 @@ def _decided_for_good(
         changed_ms=now_ms,
         started_ms=known.started_ms if known.state is TransactionState.ONGOING else now_ms,
         previous_producer_id=known.producer_id,
-        next_producer_id=new_producer_id if known.is_exhausted and new_producer_id is not None else NO_PRODUCER_ID,
+        next_producer_id=new_producer_id,
         protocol=SECOND_PROTOCOL,
     )
 

@@ -24,14 +24,13 @@ from coordinator.transactions.transitions import (
     EPOCH_EXHAUSTED,
     EPOCH_MAX,
     SECOND_PROTOCOL,
+    NeedsProducerId,
     Transaction,
     completed,
     ended,
     ended_for_good,
     fenced_for_good,
     initialised,
-    needs_producer_id,
-    needs_producer_id_to_end,
     with_partitions,
 )
 
@@ -111,12 +110,10 @@ def test_an_abort_of_nothing_is_of_now() -> None:
 def test_epochs_that_are_used_up(*, commits: bool) -> None:
     """The last epoch is in the markers alone; the producer goes on with another id."""
     before = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED)
-    assert needs_producer_id_to_end(before)
-    assert not needs_producer_id_to_end(known(ONGOING))
-    assert not needs_producer_id_to_end(None)
+    with pytest.raises(NeedsProducerId):
+        ended_for_good(before, before.identity, commits=commits, now_ms=NOW_MS)
     decided = ended_for_good(before, before.identity, commits=commits, now_ms=NOW_MS, new_producer_id=NEW_ID)
     assert (decided.identity, decided.identity_after_markers) == ((7, EPOCH_MAX), (NEW_ID, 0))
-    assert not needs_producer_id_to_end(decided)
     over = completed(decided, NOW_MS)
     assert (over.identity, over.previous_producer_id, over.last_epoch) == ((NEW_ID, 0), 7, EPOCH_EXHAUSTED)
     assert ended_for_good(over, before.identity, commits=commits, now_ms=NOW_MS) is over, "it did not hear the answer"
@@ -140,8 +137,8 @@ def test_epoch_32766_times_out() -> None:
 
 def test_a_new_producer_fences_as_the_cluster_has_it() -> None:
     before = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED)
-    assert needs_producer_id(before, None, SECOND_PROTOCOL)
-    assert not needs_producer_id(known(ONGOING), None, SECOND_PROTOCOL)
+    with pytest.raises(NeedsProducerId):
+        initialised(before, None, TIMEOUT_MS, NOW_MS, None, SECOND_PROTOCOL)
     decided = initialised(before, None, TIMEOUT_MS, NOW_MS, NEW_ID, SECOND_PROTOCOL)
     assert (decided.state, decided.identity_after_markers) == (TransactionState.PREPARE_ABORT, (NEW_ID, 0))
     assert initialised(completed(decided, NOW_MS), None, TIMEOUT_MS, NOW_MS, None, SECOND_PROTOCOL).identity == (

@@ -20,13 +20,13 @@ from coordinator.transactions.records import decode_value, encode_value
 from coordinator.transactions.transitions import (
     EPOCH_EXHAUSTED,
     EPOCH_MAX,
+    NeedsProducerId,
     Transaction,
     completed,
     ended,
     fenced,
     has_expired,
     initialised,
-    needs_producer_id,
     with_partitions,
 )
 
@@ -54,7 +54,8 @@ def begun(
 
 @pytest.mark.parametrize("expected", [None, ProducerIdentity(5, 4)])
 def test_an_id_that_nobody_knows(expected: ProducerIdentity | None) -> None:
-    assert needs_producer_id(None, expected)
+    with pytest.raises(NeedsProducerId):
+        begun(None, expected)
     first = begun(None, expected, NEW_ID)
     assert (first.identity, first.state, first.timeout_ms) == ((NEW_ID, 0), TransactionState.EMPTY, 5000)
     assert (first.previous_producer_id, first.last_epoch, first.started_ms) == (NEW_ID, -1, -1)
@@ -62,7 +63,6 @@ def test_an_id_that_nobody_knows(expected: ProducerIdentity | None) -> None:
 
 @pytest.mark.parametrize("state", IDLE)
 def test_a_new_producer_has_the_next_epoch_and_fences_the_one_before(state: TransactionState) -> None:
-    assert not needs_producer_id(known(state), None)
     after = begun(known(state))
     assert (after.identity, after.last_epoch, after.state) == ((7, 4), -1, TransactionState.EMPTY)
     assert (after.partitions, after.started_ms, after.changed_ms) == (frozenset(), -1, NOW_MS)
@@ -84,7 +84,8 @@ def test_a_producer_that_says_who_it_is(state: TransactionState) -> None:
 def test_epochs_are_used_up(epoch: int) -> None:
     before = known(epoch=epoch)
     for expected in (None, ProducerIdentity(7, epoch)):
-        assert needs_producer_id(before, expected)
+        with pytest.raises(NeedsProducerId):
+            begun(before, expected)
         after = begun(before, expected, NEW_ID)
         assert (after.identity, after.previous_producer_id) == ((NEW_ID, 0), 7)
         assert after.last_epoch == (-1 if expected is None else epoch)
@@ -92,12 +93,13 @@ def test_epochs_are_used_up(epoch: int) -> None:
     assert begun(told, ProducerIdentity(7, epoch)).identity == (NEW_ID, 0), "it did not hear the answer"
     with pytest.raises(ProducerFenced):
         begun(told, ProducerIdentity(7, EPOCH_EXHAUSTED - 1))
-    assert not needs_producer_id(before, ProducerIdentity(7, epoch - 1))
+    with pytest.raises(ProducerFenced):
+        begun(before, ProducerIdentity(7, epoch - 1))
 
 
 def test_what_is_open_is_aborted_first() -> None:
     before = known(TransactionState.ONGOING)
-    assert not needs_producer_id(replace(before, epoch=EPOCH_EXHAUSTED), None)
+    assert begun(replace(before, epoch=EPOCH_EXHAUSTED)).identity == (7, EPOCH_MAX)
     after = begun(before)
     assert (after.identity, after.state, set(after.partitions)) == ((7, 4), TransactionState.PREPARE_ABORT, {ORDERS})
     assert (after.started_ms, after.last_epoch) == (before.started_ms, before.epoch)
