@@ -129,6 +129,12 @@ LONG: list[Stage] = [
         "engine/tests/test_log_model.py",
         KAFKAWIRE_LOG_MODEL_EXAMPLES="5000",
     ),
+    pytest_stage(
+        "log with transactions against its model, 2,000 histories",
+        3600,
+        "engine/tests/test_transaction_model.py",
+        KAFKAWIRE_LOG_MODEL_EXAMPLES="2000",
+    ),
     Stage("simulated broker, 2,000 seeds", simulation("0:2000"), 3600),
     Stage("planted bugs", script("-m", "compat_tests.exam"), 7200),
     pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
