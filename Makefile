@@ -59,7 +59,7 @@ long: $(VENV)/.spark jars kaskade compiled oldest-clients  ## what is too long f
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.spark kafka-jars  ## the benchmarks against Apache Kafka, full size (hours)
-	set -e; for each in wire_load stock_client start quickstart connections partitions cold_seek loop_lag fairness groups growth key_lookup compaction administration request_cost; do \
+	set -e; for each in wire_load stock_client start quickstart connections partitions cold_seek loop_lag fairness groups growth key_lookup compaction administration request_cost transactions; do \
 	  $(BIN)/python -m benchmarks.$$each; done
 	$(BIN)/python -m benchmarks.pictures
 

@@ -29,10 +29,11 @@ from benchmarks import (
     request_cost,
     start,
     stock_client,
+    transactions,
     truncation,
     wire_load,
 )
-from compat_tests.harness.requirements import need_java, need_kafka_jars
+from compat_tests.harness.requirements import need_command, need_java, need_kafka_jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
 def test_wire_load() -> None:
     need_kafka_jars()
     wire_load.main(["--toy"])
+
+
+def test_transactions() -> None:
+    need_kafka_jars()
+    need_command("javac", "install a JDK, 17 or newer")
+    transactions.main(["--toy"])
 
 
 @pytest.mark.parametrize(

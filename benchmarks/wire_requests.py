@@ -44,10 +44,12 @@ def produce_requests(topic: str, partitions: Sequence[int], batch: bytes, count:
     return Requests(frames, count, checker(4 + 1 + 1 + len(name) + 1 + 4))
 
 
-def fetch_requests(topic: str, offsets: Sequence[int], count: int, max_size_bytes: int) -> Requests:
+def fetch_requests(
+    topic: str, offsets: Sequence[int], count: int, max_size_bytes: int, isolation_level: int = 0
+) -> Requests:
     """Fetches of partition 0 from each of the offsets in turn, outside a session."""
     name = _compact(topic.encode())
-    body = struct.pack(">iiiibii", -1, 1_000, 1, 2 * max_size_bytes, 0, 0, -1)
+    body = struct.pack(">iiiibii", -1, 1_000, 1, 2 * max_size_bytes, isolation_level, 0, -1)
     body += b"\x02" + name + b"\x02" + struct.pack(">ii", 0, -1)  # partition, current leader epoch
     offset_in_body = len(body)
     body += struct.pack(">qiqi", 0, -1, -1, max_size_bytes) + b"\x00\x00"
