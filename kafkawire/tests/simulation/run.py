@@ -42,6 +42,7 @@ OPERATIONS_MIN = 200
 FAULTS_MIN = 3
 FINISH_WITHIN_S = 600.0  # of the simulated time, once nothing fails any more
 WANDERER_PAUSE_S = 0.05
+NOTICED_WITHIN_S = 0.2  # an error that has hit an operation which is under way
 CPU_TIME_MAX_S = 60
 NOT_NOW = "00:00-00:01"
 INDEX_INTERVAL_BYTES = 200
@@ -221,6 +222,7 @@ class _Run:
         world = self.lives.world
         world.disk.faults.clear()
         world.speed.slow_s = 0.0
+        await trio.sleep(NOTICED_WITHIN_S)
         if self.lives.has_lost_a_dir:
             await self.lives.restart_cleanly()
 
