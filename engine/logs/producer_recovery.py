@@ -6,7 +6,6 @@ which ended in the active segment, follows from the same walk.
 """
 
 from engine.api import AbortedTransaction, Outcome
-from engine.errors import CorruptMessage
 from engine.files.filesystem import FileSystem
 from engine.logs.aborted_files import aborted_bases
 from engine.logs.log import Log
@@ -19,7 +18,10 @@ def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> 
     """Fill `log.producers`, and what is known of transactions. No batch below `producers_from` matters. What was found
     damaged goes to `log.problems`."""
     end_offset, active_base = log.end.offset, log.active.base_offset
-    _remove_above(filesystem, log.directory, end_offset)
+    if log.damaged_from is None:
+        _remove_above(filesystem, log.directory, end_offset)
+    else:  # it ends before its time: what matters below its end is not what mattered below the end it had
+        producers_from = min(producers_from, log.local_start_offset)
 
     def on_damage(problem: str) -> None:
         log.problems.append(f"{problem}: the state of producers is read from the log")
@@ -37,13 +39,14 @@ def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> 
     log.producers, ended = rebuilt(known.producers, batches)
     log.aborted.know(base for base in aborted_bases(filesystem, log.directory) if base < active_base)
     log.aborted.active = aborted_since(active_base, known, ended)
-    try:
-        log.unstable = places_of(
-            filesystem, log.directory, extents, log.producers.open_transactions.values(), log.compacted_to
+
+    def on_unknown(segment: Extent, damage: Exception) -> None:
+        log.problems.append(
+            f"{log.path_of(segment.base_offset)}: where an open transaction begins is not known: {damage}"
         )
-    except CorruptMessage as damage:
-        log.problems.append(f"{log.directory}: where open transactions begin cannot be read: {damage}")
-        log.damaged_from = log.end.offset if log.damaged_from is None else log.damaged_from
+
+    begun = log.producers.open_transactions.values()
+    log.unstable = places_of(filesystem, log.directory, extents, begun, log.compacted_to, on_unknown)
 
 
 def aborted_since(base_offset: int, known: Snapshot, ended: list[EndedTransaction]) -> list[AbortedTransaction]:

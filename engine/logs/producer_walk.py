@@ -1,5 +1,6 @@
 """What the batches of a log tell of its producers: walked from file to file. For a worker."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -66,19 +67,35 @@ def marker_at(file: File, at: BatchAt) -> Marker | None:
 
 
 def places_of(
-    filesystem: FileSystem, directory: str, segments: Sequence[Extent], offsets: Iterable[int], compacted_to: int
+    filesystem: FileSystem,
+    directory: str,
+    segments: Sequence[Extent],
+    offsets: Iterable[int],
+    compacted_to: int,
+    on_damage: Callable[[Extent, Exception], None],
 ) -> dict[int, LogPosition]:
     """Where the batches with these offsets begin; what lies before the first segment begins with it: it was deleted, or
     is in a remote tier, where all was decided, even if the marker was cut later. How late the log was before is not
-    told. Raises CorruptMessage; OSError as files do."""
+    told.
+
+    `on_damage` is told of a segment in which a place is not found, and may raise: the beginning of that segment is
+    taken for it, so that what is undecided is not shown. One walk a segment, however many are asked for.
+    """
+    bases = [one.base_offset for one in segments]
     found = {}
-    for offset in offsets:
-        holds = [one for one in segments if one.base_offset <= offset]
-        if holds:
-            file = holds[-1].opened(filesystem, directory)
-            position = find_batch(file.read_at, START, holds[-1].size_bytes, offset, compacted_to).position
-            found[offset] = LogPosition(offset, holds[-1].base_offset, position, NO_TIMESTAMP_MS)
-        else:
-            base_offset = segments[0].base_offset
-            found[offset] = LogPosition(base_offset, base_offset, 0, NO_TIMESTAMP_MS)
+    within, start = segments[0], START
+    for offset in sorted(offsets):
+        segment = segments[max(0, bisect_right(bases, offset) - 1)]
+        if segment is not within:
+            within, start = segment, START
+        found[offset] = LogPosition(segment.base_offset, segment.base_offset, 0, NO_TIMESTAMP_MS)
+        if offset >= segment.base_offset:
+            try:
+                read = segment.opened(filesystem, directory).read_at
+                position = find_batch(read, start, segment.size_bytes, offset, compacted_to).position
+            except (CorruptMessage, Unreadable) as damage:
+                on_damage(segment, damage)
+                continue
+            start = offset, position
+            found[offset] = LogPosition(offset, segment.base_offset, position, NO_TIMESTAMP_MS)
     return found

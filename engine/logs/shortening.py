@@ -72,7 +72,7 @@ def shorten(filesystem: FileSystem, log: Longer, offset: int) -> Shorter:
     if others:
         producers = producers.joined(_earlier(filesystem, log.directory, kept, segment.end_offset, others))
     begun = producers.open_transactions.values()
-    unstable = places_of(filesystem, log.directory, kept, begun, log.compacted_to)
+    unstable = places_of(filesystem, log.directory, kept, begun, log.compacted_to, _pass_over)
     return Shorter(log.directory, segment, file, producers, unstable, _still_aborted(filesystem, log, segment))
 
 

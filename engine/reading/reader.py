@@ -148,20 +148,34 @@ class LogReader:
     async def aborted_between(self, segment: Segment, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
         """Those that touch these offsets, of which the first is in that segment and all are stable; the log remembers.
 
-        CorruptMessage: what is in an index is not known.
+        An index that is looked at while its segment is replaced, or loses its files, may be there no more, or be that
+        of the segment to come: then what was found counts for nothing. CorruptMessage: what is in an index is not
+        known.
         """
-        log = self.log
         with suppress(NotLoaded):
-            return log.aborted.overlapping(segment.base_offset, from_offset, to_offset)
+            return self.log.aborted.overlapping(segment.base_offset, from_offset, to_offset)
+
+        async def look() -> list[AbortedTransaction]:
+            there = segment if self.log.has(segment) else self.log.segment_of(max(from_offset, self.log.start_offset))
+            found = await self._aborted_from(there.base_offset, from_offset, to_offset)
+            await self._parts.commit_log.replaced()
+            return found
+
+        aborted = await self.undisturbed(look)
+        self.log.aborted.remember(from_offset, to_offset, aborted)
+        return aborted
+
+    async def _aborted_from(self, base_offset: int, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
+        """From the index of the segment at `base_offset` on."""
+        log = self.log
         found: list[AbortedTransaction] = []
-        base, is_complete = log.aborted.next_base(segment.base_offset), False
+        base, is_complete = log.aborted.next_base(base_offset), False
         while base is not None and not is_complete:
             some, is_complete = overlapping(await self._aborted_of(log.segment_of(base)), from_offset, to_offset)
             found += some
             base = log.aborted.next_base(base + 1)
         if not is_complete:
             found += overlapping(log.aborted.active, from_offset, to_offset)[0]
-        log.aborted.remember(from_offset, to_offset, found)
         return found
 
     async def _aborted_of(self, segment: Segment) -> Sequence[AbortedTransaction]:
@@ -171,7 +185,7 @@ class LogReader:
         else:
             where = self._disk.filesystem, self.log.directory
             job = partial(aborted_of, *where, segment.base_offset, segment.end_offset)
-        return await self.run(segment, job) or ()
+        return await self.run(segment, job) or ()  # none: the segment is no more, and whoever looks will look again
 
     async def offset_for_timestamp(self, timestamp_ms: int, limit: LogPosition) -> OffsetAtTimestamp:
         """See `engine.api.PartitionLog`; CorruptMessage as below."""

@@ -1,0 +1,203 @@
+"""Transactions in a log that is damaged, or that changes under its readers: what is undecided, or was taken back, is
+never shown."""
+
+import dataclasses
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+
+from engine.api import Leadership, Outcome, TopicPartition
+from engine.batches.batch import Record, build_batch
+from engine.compaction.cleaning_pass import CleanerOptions
+from engine.errors import CorruptMessage
+from engine.files.twin import Fault, MemoryFileSystem
+from engine.log_config import LogConfig
+from engine.log_dirs.local_starts import move_local_start
+from engine.log_dirs.log_starts import roll
+from engine.logs import producer_walk
+from engine.logs.segment import find_batch, segment_name, walk_headers
+from engine.logs.sparse_index import START
+from engine.partitions.partition import Partition
+from engine.partitions.tests.test_transactions import COMPACT, DIRECTORY, SMALL, append, end, now_ms, opened, values
+from engine.tests.fake_tier import FakeTier
+from engine.tests.helpers import NOW_MS, ORDERS, options, running
+
+OTHER = TopicPartition(bytes(16), "payments", 0)
+
+
+class HeldLook:
+    """Lets the next look at an aborted index wait on its way to a worker."""
+
+    def __init__(self, log: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._run = log.log_dir.disk.run
+        self.begun, self._may_go_on = trio.Event(), trio.Event()
+        monkeypatch.setattr(log.log_dir.disk, "run", self._hold)
+
+    async def _hold(self, job: Callable[[], object]) -> object:
+        if "aborted_of" in repr(job) and not self.begun.is_set():
+            self.begun.set()
+            await self._may_go_on.wait()
+        return await self._run(job)
+
+    def let_go(self) -> None:
+        self._may_go_on.set()
+
+
+async def taken_back(log: Partition, count: int) -> None:
+    """So many transactions of three records."""
+    for number in range(3 * count):
+        await append(log, b"taken back %d" % number, (7, 0, number))
+        if number % 3 == 2:
+            await end(log, 7, Outcome.ABORT)
+
+
+async def test_a_look_at_an_index_whose_files_go_to_the_tier_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    filesystem, tier = MemoryFileSystem(), FakeTier()
+    async with running(filesystem, tier=tier) as store:
+        log = await opened(store, SMALL)
+        await taken_back(log, 4)
+        await append(log, b"there")
+        await trio.sleep(1)
+        tier.upload(filesystem, log)
+        held, seen = HeldLook(log, monkeypatch), list[bytes | None]()
+
+        async def consume() -> None:
+            seen.extend(await values(log))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consume)
+            await held.begun.wait()
+            await move_local_start(log.log_dir, log, log.log.segments[3].base_offset)
+            held.let_go()
+        assert seen == await values(log) == [b"there"], "neither now nor later: what was found is remembered"
+
+
+async def test_a_look_at_an_index_whose_segment_is_merged_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dedupe buffer is full before what was taken back, so that the first pass leaves it there."""
+    cleaner = CleanerOptions(
+        backoff_ms=500_000, io_max_bytes_per_s=100, dedupe_buffer_size_bytes=160 * 13, dedupe_buffer_load_factor=1
+    )
+    chosen = dataclasses.replace(options(), cleaner=cleaner)
+    config = dataclasses.replace(COMPACT, segment_size_bytes=1500)
+    async with running(MemoryFileSystem(), chosen, clock=now_ms) as store:
+        log = await opened(store, config)
+        for number in range(4):
+            await append(log, b"%d" % number, key=b"same")
+        await roll(log.log_dir, log, log.log_end_offset)
+        for number in range(12):
+            await append(log, b"there", key=b"%d" % number)
+        for number in range(2):
+            await append(log, b"taken back", (7, 0, number), key=b"taken back %d" % number)
+        await end(log, 7, Outcome.ABORT)
+        await roll(log.log_dir, log, log.log_end_offset)
+        await append(log, b"last", key=b"last")
+        await trio.sleep(20)  # it is sealed
+        before = log.log.replacements
+        log.log.aborted.cut(log.log.active.base_offset, [])  # what was found lately is forgotten
+        held, seen = HeldLook(log, monkeypatch), list[bytes | None]()
+
+        async def consume() -> None:
+            seen.extend(await values(log, 14))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consume)
+            await held.begun.wait()
+            await trio.sleep(550)
+            assert log.log.replacements == before + 1
+            held.let_go()
+        assert seen == await values(log, 14) == [b"there", b"there", b"last"]
+
+
+@pytest.mark.parametrize("damage", ["sector", "header"])
+async def test_where_a_transaction_begins_may_be_unknown(damage: str) -> None:
+    """The log opens, the others too, and nothing undecided is shown; it takes what comes, and the end."""
+    filesystem = MemoryFileSystem()
+    path = f"{DIRECTORY}/{segment_name(0)}"
+    async with running(filesystem) as store:
+        log = await opened(store)
+        await store.open_partitions([Leadership(OTHER, LogConfig(), 0)])
+        for _ in range(60):
+            batch = build_batch([Record(b"k", b"plain", NOW_MS)] * 100)
+            await log.append(memoryview(batch), acks=-1).wait()
+        await append(log, b"undecided", (7, 0, 0))
+        places = [at.position for at in walk_headers(filesystem.open(path), 0, log.log.active.size_bytes)]
+        await trio.sleep(100)
+        await store.close()
+    filesystem.drop_cache()
+    if damage == "header":
+        filesystem.open(path).write_at([b"\x07"], places[1] + 16)  # the magic
+    else:
+        filesystem.faults.append(Fault("read", errno.EIO, f"orders-0/{segment_name(0)}", is_lasting=True))
+    problems: list[str] = []
+    async with running(filesystem, problems=problems) as store:
+        wanted = [Leadership(one, LogConfig(), 1) for one in (ORDERS, OTHER)]
+        first, other = await store.open_partitions(wanted)
+        assert isinstance(first, Partition)
+        assert isinstance(other, Partition)
+        log = first
+        assert "where an open transaction begins is not known" in problems[0]
+        assert (log.high_watermark, log.last_stable_offset) == (6001, 0)
+        filesystem.faults.clear()
+        await append(log, b"behind")
+        await end(log, 7, Outcome.ABORT)
+        assert log.last_stable_offset == log.high_watermark == 6003
+        assert await values(log, 6000) == [b"behind"]
+
+
+async def shown_before(log: Partition) -> list[bytes | None]:
+    """To readers of committed records, each from where a segment begins on, up to the damage."""
+    found: list[bytes | None] = []
+    for segment in log.log.segments:
+        with suppress(CorruptMessage):
+            found += await values(log, segment.base_offset)
+    return found
+
+
+async def test_what_was_taken_back_stays_so_before_a_segment_that_is_lost() -> None:
+    """Neither its snapshots nor its aborted index are of where the log ends now."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await opened(store, SMALL)
+        await taken_back(log, 6)
+        bases = [segment.base_offset for segment in log.log.segments]
+        assert len(bases) >= 6
+        assert await values(log) == []
+        await trio.sleep(100)
+        await store.close()
+    for lost in reversed(bases[1:]):
+        filesystem.unlink(f"{DIRECTORY}/{segment_name(lost)}")
+        async with running(filesystem) as store:
+            log = await opened(store, SMALL, 1)
+            assert lost == bases[-1] or log.log.damaged_from == lost
+            assert await shown_before(log) == [], "not even if its transaction ends behind the damage"
+
+
+async def test_one_walk_finds_where_all_transactions_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients choose how many are open: each had cost a walk of its own, up to minutes in all."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await opened(store)
+        for producer_id in range(50):
+            await append(log, b"plain")
+            await append(log, b"open", (producer_id, 0, 0))
+        await trio.sleep(100)
+        await store.close()
+    starts: list[tuple[int, int]] = []
+
+    def noting(read: Any, start: tuple[int, int], end: int, offset: int, *others: Any) -> Any:
+        starts.append(start)
+        return find_batch(read, start, end, offset, *others)
+
+    monkeypatch.setattr(producer_walk, "find_batch", noting)
+    async with running(filesystem) as store:
+        log = await opened(store, epoch=1)
+        assert starts[0] == START
+        assert [offset for offset, _ in starts[1:]] == list(range(1, 99, 2)), "each from where the one before was found"
+        for producer_id in range(50):
+            assert log.last_stable_offset == 2 * producer_id + 1
+            await end(log, producer_id, Outcome.COMMIT)
+        assert log.last_stable_offset == log.high_watermark
