@@ -187,7 +187,7 @@ class OffsetTable(Generic[AskerT]):
         if entry.offsets.get(topic, partition) is None and not self._pending.is_pending(group_id, at):
             return []
         entry.offsets.remove(topic, partition)
-        self._pending.overrule(group_id, at)
+        self._pending.remove(group_id, at)
         return [tombstone(OffsetKey(group_id, topic, partition))]
 
     def forget_topics(self, group_id: str, topics: Collection[str], deleted_ms: int) -> Effects[AskerT]:
@@ -205,14 +205,15 @@ class OffsetTable(Generic[AskerT]):
     # Replay
 
     def _apply_offset(self, key: OffsetKey, value: Value | None) -> None:
-        entry = self._entries.get(key.group_id)
-        self._pending.overrule(key.group_id, TopicPartition(key.topic, key.partition))
+        entry, at = self._entries.get(key.group_id), TopicPartition(key.topic, key.partition)
         if value is None:
+            self._pending.remove(key.group_id, at)
             if entry is not None:
                 entry.offsets.remove(key.topic, key.partition)
             return
         if not isinstance(value, CommittedOffset):
             raise UnknownRecord(f"{key} has a value of another kind")
+        self._pending.overrule(key.group_id, at)
         (entry or self._create(key.group_id)).offsets.put(key.topic, key.partition, value)
 
     def apply_in_transaction(self, producer: StateProducer, record: StateRecord) -> None:

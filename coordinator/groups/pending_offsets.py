@@ -78,9 +78,15 @@ class PendingOffsets:
                     yield at
 
     def overrule(self, group_id: str, at: TopicPartition) -> None:
-        """Something was committed, or removed, outside of any transaction: what is pending now never counts."""
+        """Something was committed outside of any transaction: what is pending now never counts."""
         for producer_id in self._producers.get(group_id, {}).get(at, ()):
             self._by_producer[producer_id][group_id, at].newest = None
+
+    def remove(self, group_id: str, at: TopicPartition) -> None:
+        """The offset was removed: what is pending now never counts, and nobody has to wait for it."""
+        for producer_id in list(self._producers.get(group_id, {}).get(at, ())):
+            del self._by_producer[producer_id][group_id, at]
+            self._forget(group_id, at, producer_id)
 
     def end(self, producer_id: int, *, is_commit: bool) -> tuple[list[PendingOffset], list[str]]:
         """What counts from now on, and the groups that the producer had something pending in."""

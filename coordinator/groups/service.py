@@ -11,7 +11,7 @@ from uuid import UUID
 
 import trio
 
-from coordinator.errors import CoordinatorLoading, InvalidGroupId, NotCoordinator
+from coordinator.errors import CoordinatorLoading, InvalidGroupId, InvalidProducerIdMapping, NotCoordinator
 from coordinator.groups.api import DEFAULT_RETENTION_MS, GroupCounters
 from coordinator.groups.table import GroupTable
 from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
@@ -210,6 +210,9 @@ class GroupCoordinators:
         if not group_id:
             return cast("Pending[list[GroupError | None]]", settled(InvalidGroupId("the group id is empty")))
         producer = StateProducer(producer_id, epoch)
+        if producer_id < 0 or epoch < 0:
+            refusal = InvalidProducerIdMapping(f"producer id {producer_id} in epoch {epoch} is nobody's")
+            return cast("Pending[list[GroupError | None]]", settled(refusal))
         asker = self._shards.ask_about(
             group_id,
             producer,

@@ -45,8 +45,15 @@ class Answer(Generic[T]):
         """See `Pending`. Raised is a copy: what is kept here would keep, by its traceback, all who ask, in a cycle."""
         assert self.outcome is not _OPEN
         if isinstance(self.outcome, CoordinatorError):
-            raise copy(self.outcome)
+            raise _copy_of(self.outcome)
         return self.outcome  # type: ignore[return-value]  # the table answers each command with its kind
+
+
+def _copy_of(error: CoordinatorError) -> CoordinatorError:
+    """With its cause, which `copy` loses. No frame that raises it may have it as a local: that would be a cycle."""
+    copied = copy(error)
+    copied.__cause__ = error.__cause__
+    return copied
 
 
 def settled(outcome: object) -> Answer[object]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import structlog
 import trio
 
-from coordinator.errors import CoordinatorError, CoordinatorLoading, NotCoordinator, StaleProducerEpoch
+from coordinator.errors import CoordinatorError, CoordinatorLoading, NotCoordinator
 from coordinator.record_fields import UnknownRecord
 from coordinator.shards.pending import Answer
 from coordinator.shards.table import NEVER_MS, Moment, StateTable
@@ -120,8 +120,8 @@ class Shard(Generic[TableT]):
         """By what is appended, and what is about to be."""
         state_log.check(transaction)
         for each in (self._in_flight, self._filling):
-            if each is not None and transaction.epoch < each.epoch_of(transaction.producer_id):
-                raise StaleProducerEpoch(f"producer {transaction.producer_id} has a newer epoch")
+            if each is not None:
+                each.check(transaction)
 
     def when_durable(self) -> Asker:
         """Settled when everything that was decided by now is durable."""
@@ -156,13 +156,15 @@ class Shard(Generic[TableT]):
 
     async def _load(self) -> None:
         state_log = await self._world.logs.get(self.topic_id, self._topic, self.partition)
-        offset = await self._load_view(state_log)
+        first_offset = offset = await self._load_view(state_log)
         while offset < state_log.end_offset:
             read = await state_log.read(offset)
             for batch in read.batches:
                 self._note(self._apply_batch(batch))
             offset = read.next_offset
-            replay_offset = min(offset, state_log.stable_offset)
+            # What was open there may have ended since, so that the log does not tell any more from where on it was.
+            is_read = offset >= state_log.end_offset
+            replay_offset = min(offset, state_log.stable_offset) if is_read else first_offset
             self._checkpoint = Checkpoint(self.topic_id, read.leader_epoch, offset, replay_offset)
         self._log = state_log
         self.is_loaded = True

@@ -8,10 +8,12 @@ durable together. What fails is one shard's alone: the others go on.
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from coordinator.errors import StaleProducerEpoch, TransactionCoordinatorFenced
 from coordinator.state_log import StateBatch, StateMarker
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Round:
     transactions that are committed here.
     """
 
-    __slots__ = ("_epochs", "_held", "_plain", "batches", "changes", "is_durable", "pending")
+    __slots__ = ("_coordinator_epochs", "_epochs", "_held", "_plain", "batches", "changes", "is_durable", "pending")
 
     def __init__(self) -> None:
         self.batches: list[StateBatch | StateMarker] = []
@@ -49,6 +51,7 @@ class Round:
         self.pending: list[PendingWrite] = []
         self._plain: list[StateRecord] | None = None  # of the last batch, as long as it takes more
         self._epochs: dict[int, int] = {}  # by the producers whose transactions go on, or end, here
+        self._coordinator_epochs: dict[int, int] = {}  # by the producers whose transactions end here
         self._held: list[tuple[Waiting, object]] = []
         self.is_durable = False
 
@@ -74,14 +77,20 @@ class Round:
         self._plain = None
         self._epochs[transaction.producer_id] = transaction.epoch
         if isinstance(transaction, StateMarker):
+            self._coordinator_epochs[transaction.producer_id] = transaction.coordinator_epoch
             self.batches.append(transaction)
             self.changes += records
         else:
             self.batches.append(StateBatch(records, transaction))
 
-    def epoch_of(self, producer_id: int) -> int:
-        """The newest one whose transaction goes on, or ends, here, or -1."""
-        return self._epochs.get(producer_id, -1)
+    def check(self, transaction: StateProducer | StateMarker) -> None:
+        """What the log will say once this is in it. Raises StaleProducerEpoch, TransactionCoordinatorFenced."""
+        producer_id = transaction.producer_id
+        if transaction.epoch < self._epochs.get(producer_id, -1):
+            raise StaleProducerEpoch(f"producer {producer_id} has a newer epoch")
+        known = self._coordinator_epochs.get(producer_id, -1)
+        if isinstance(transaction, StateMarker) and transaction.coordinator_epoch < known:
+            raise TransactionCoordinatorFenced(f"producer {producer_id} has a newer coordinator")
 
     def hold(self, asker: Waiting, outcome: object) -> None:
         self._held.append((asker, outcome))
@@ -106,12 +115,12 @@ class Round:
                 self.pending.append(log.append(records, now_ms(), one.producer))
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """With the last of its batches: they settle in their order."""
-        last = self.pending[-1]
-        if last.is_settled:
-            callback()
+        """With all of its batches. They settle in their order, but for those that the log refuses."""
+        left = [one for one in self.pending if not one.is_settled]
+        if left:
+            left[-1].call_when_settled(partial(self.call_when_settled, callback))
         else:
-            last.call_when_settled(callback)
+            callback()
 
 
 class Writable(Protocol):

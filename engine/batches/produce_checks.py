@@ -99,7 +99,7 @@ def _checked(
         raise UnsupportedCompressionType("zstd needs Produce version 7 or later")
     if header.base_offset != 0:
         raise InvalidRecord(f"base offset of a produced batch is {header.base_offset}, not 0")
-    if len(records) > limits.max_message_size_bytes:
+    if is_client and len(records) > limits.max_message_size_bytes:  # what a coordinator has decided has to be written
         raise MessageTooLarge(f"batch of {len(records)} bytes, at most {limits.max_message_size_bytes} allowed")
     if not has_right_crc(records, header):
         raise CorruptMessage("CRC of the batch does not match")

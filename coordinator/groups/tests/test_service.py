@@ -20,6 +20,7 @@ from coordinator.errors import (
     CoordinatorNotAvailable,
     GroupError,
     InvalidGroupId,
+    InvalidProducerIdMapping,
     MetadataUnavailable,
     NotCoordinator,
     TopicExists,
@@ -303,6 +304,21 @@ async def test_a_group_needs_an_id_but_to_commit() -> None:
             with pytest.raises(InvalidGroupId):
                 asked.result()
         assert await result_of(commit(world, "")) == [None]
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (5, -1)])
+async def test_nobody_commits_in_a_transaction_for_a_producer_that_cannot_be(producer_id: int, epoch: int) -> None:
+    """The log would refuse it, and the groups of the whole partition would be read anew for one bad request."""
+    async with coordinating() as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        offsets = [OffsetToCommit("t", 0, 5, -1, "")]
+        asked = world.groups.commit_in_transaction("g", NOBODY, producer_id, epoch, offsets)
+        with pytest.raises(InvalidProducerIdMapping):
+            asked.result()
+        await wait_all_tasks_blocked()
+        assert [log.batches for log in world.logs.logs.values()] == [[]] * 4
+        assert await result_of(commit(world)) == [None]
 
 
 async def test_a_stopping_broker_coordinates_nothing() -> None:

@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from coordinator.errors import CoordinatorError, CoordinatorLoading, NotCoordinator, StaleProducerEpoch
+from coordinator.errors import (
+    CoordinatorError,
+    CoordinatorLoading,
+    NotCoordinator,
+    StaleProducerEpoch,
+    TransactionCoordinatorFenced,
+)
 from coordinator.groups.api import OffsetToCommit
 from coordinator.groups.service import Table
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_shard import NOBODY, Bench, commit, offset_of
 from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard
-from coordinator.shards.writer import ViewMode
-from coordinator.state_log import StateMarker, StateProducer
+from coordinator.shards.writer import Round, ViewMode
+from coordinator.state_log import StateMarker, StateProducer, StateSlice
+from coordinator.testing import FakeStateLog, FakeWrite
 
 P = StateProducer(1, 3)
+
+
+class StallingLog(FakeStateLog):
+    """A read from `stalls_at` does not end."""
+
+    stalls_at = -1
+
+    async def read(self, offset: int) -> StateSlice:
+        if offset == self.stalls_at:
+            await trio.sleep_forever()
+        return await super().read(offset)
 
 
 def pend(shard: Shard[Table], offset: int, producer: StateProducer = P) -> Asker:
@@ -28,8 +47,10 @@ def pend(shard: Shard[Table], offset: int, producer: StateProducer = P) -> Asker
     )
 
 
-def end(shard: Shard[Table], producer: StateProducer = P, *, is_commit: bool = True) -> Asker:
-    marker = StateMarker(*producer, 0, is_commit)
+def end(
+    shard: Shard[Table], producer: StateProducer = P, *, is_commit: bool = True, coordinator_epoch: int = 0
+) -> Asker:
+    marker = StateMarker(*producer, coordinator_epoch, is_commit)
     return shard.ask_about(marker, lambda table, _, asker: table.end_transaction(marker, asker))
 
 
@@ -73,6 +94,24 @@ async def test_a_pending_offset_survives_the_view(mode: ViewMode, *, is_commit: 
     async with bench.running() as shard:
         assert bench.log.reads == []  # all of it is in the view
         assert offset_of(fetch(shard)) == (5 if is_commit else 1)
+
+
+async def test_a_view_saved_while_the_log_is_read_leaves_out_no_transaction_that_was_open_there() -> None:
+    """By then the log has the marker, so that its last stable offset is behind what the marker is about."""
+    bench = Bench(log=(log := StallingLog()))
+    async with bench.running() as shard:
+        await result_of(commit(shard, 1))
+        await result_of(pend(shard, 5))
+        await result_of(commit(shard, 9, group="another"))
+        await result_of(end(shard))
+    log.stalls_at = 3
+    async with bench.running() as shard:
+        assert not shard.is_loaded
+        await bench.save(shard)
+    assert await bench.saved_to() == 3
+    log.stalls_at = -1
+    async with bench.running() as shard:
+        assert offset_of(fetch(shard)) == 5
 
 
 async def test_what_a_marker_makes_true_is_told_when_it_is_durable() -> None:
@@ -145,6 +184,42 @@ async def test_an_older_epoch_is_refused_before_anything_is_written(*, is_durabl
             bench.log.sync()
         assert shard.is_loaded
         assert len(bench.log.records) == 2
+
+
+@pytest.mark.parametrize("is_appended", [False, True])
+async def test_an_older_coordinator_is_refused_before_anything_is_written(*, is_appended: bool) -> None:
+    """The log tells only of what is in it; were it to refuse the marker, the whole partition would be read anew."""
+    bench = Bench()
+    bench.log.is_slow = True
+    async with bench.running() as shard:
+        first = end(shard, coordinator_epoch=7)
+        if is_appended:
+            await wait_all_tasks_blocked()
+        assert error_of(end(shard, coordinator_epoch=3)) is TransactionCoordinatorFenced
+        again = end(shard, coordinator_epoch=7)
+        for _ in range(2):
+            await wait_all_tasks_blocked()
+            bench.log.sync()
+        await wait_all_tasks_blocked()
+        assert (first.result(), again.result()) == (None, None)
+        assert shard.is_loaded
+        assert len(bench.log.batches) == 2
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("early_count", range(4))
+def test_a_round_is_settled_with_all_that_is_written_in_it(order: tuple[int, ...], early_count: int) -> None:
+    """What the log refuses is settled at once, though what was appended before it is still on its way."""
+    written, called = Round(), list[bool]()
+    writes = [FakeWrite(StateMarker(*P, 0, is_commit=True), number + 1) for number in range(3)]
+    written.pending += writes
+    for number in order[:early_count]:
+        writes[number].settle()
+    written.call_when_settled(lambda: called.append(all(one.is_settled for one in writes)))
+    for number in order[early_count:]:
+        assert called == []
+        writes[number].settle()
+    assert called == [True]
 
 
 async def test_before_it_is_read_nothing_is_known_of_producers() -> None:

@@ -48,6 +48,17 @@ def test_settled_once_with_one_callback() -> None:
     assert (answer.result(), called) == (1, [1])
 
 
+def test_what_is_raised_tells_each_time_what_caused_it() -> None:
+    refusal = UnknownMember("m")
+    refusal.__cause__ = cause = KeyError("m")
+    answer = settled(refusal)
+    for _ in range(2):
+        with pytest.raises(UnknownMember) as caught:
+            answer.result()
+        assert caught.value is not refusal
+        assert caught.value.__cause__ is cause
+
+
 def test_all_are_settled_with_the_first_error_of_theirs() -> None:
     first, second = Answer[object](), Answer[object]()
     joint = after_all([first, settled(None), second], "all")

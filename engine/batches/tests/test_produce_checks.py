@@ -1,6 +1,7 @@
 """What is broken, or not allowed, is refused with Kafka's answer (RULES W4)."""
 
 import struct
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -48,6 +49,18 @@ def test_a_coordinator_may_mean_what_a_client_may_not(attributes: int) -> None:
     broken[-1] ^= 1
     with pytest.raises(CorruptMessage):
         check_produced(memoryview(broken), LIMITS, NOW_MS, allow_zstd=True, origin=Origin.COORDINATOR)
+
+
+def test_what_a_coordinator_writes_is_bounded_by_the_segment_alone() -> None:
+    """It is decided by then: were max.message.bytes lowered below it, its partition would take nothing any more."""
+    batch = one()
+    limits = replace(LIMITS, max_message_size_bytes=len(batch) - 1, segment_size_bytes=len(batch))
+    with pytest.raises(MessageTooLarge):
+        check(batch, limits=limits)
+    check_produced(memoryview(batch), limits, NOW_MS, allow_zstd=True, origin=Origin.COORDINATOR)
+    limits = replace(limits, segment_size_bytes=len(batch) - 1)
+    with pytest.raises(RecordListTooLarge):
+        check_produced(memoryview(batch), limits, NOW_MS, allow_zstd=True, origin=Origin.COORDINATOR)
 
 
 def test_nobody_writes_for_a_producer_without_a_sequence() -> None:

@@ -341,7 +341,7 @@ async def test_a_log_that_begins_later_does_not_hold_what_ended_before() -> None
 # Sizes
 
 
-async def test_a_batch_may_be_as_large_as_the_topic_allows() -> None:
+async def test_a_batch_is_as_large_as_the_topic_allows_and_a_record_as_its_segments_do() -> None:
     async with running(MemoryFileSystem()) as store:
         log = await state_log(store, LogConfig(max_message_size_bytes=5000, segment_size_bytes=3000))
         assert log.batch_size_max_bytes == 3000
@@ -349,9 +349,10 @@ async def test_a_batch_may_be_as_large_as_the_topic_allows() -> None:
         assert log.batch_size_max_bytes == 2000
         room = log.batch_size_max_bytes - log.batch_overhead_bytes - log.size_of(StateRecord(b"", b""))
         await settled(log.append([StateRecord(b"k", bytes(room - 1))], NOW_MS))
+        await settled(log.append([StateRecord(b"k", bytes(2000))], NOW_MS))  # what is decided has to be written
         with pytest.raises(StateLogFailed):
-            log.append([StateRecord(b"k", bytes(2000))], NOW_MS)
-        assert await settled(log.append([A], NOW_MS)) == 2
+            log.append([StateRecord(b"k", bytes(3000))], NOW_MS)
+        assert await settled(log.append([A], NOW_MS)) == 3
 
 
 async def test_sizes_are_upper_bounds_and_not_far_off() -> None:
