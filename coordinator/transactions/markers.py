@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-RETRY_PAUSE_S: Final = 0.1
+RETRY_PAUSE_S: Final = 0.1  # the first time; twice as long each time after it
+RETRY_PAUSE_MAX_S: Final = 2.0
 REFUSED_PAUSE_S: Final = 10.0
 
 
@@ -53,7 +54,7 @@ class MarkerSender:
         """Whatever was on its way for this transactional id is given up: what is due now includes it."""
         sending = _Sending(shard, due)
         self._sendings[sending.key] = sending
-        self._write(sending)
+        self._write(sending, trio.current_time())
 
     async def run(self) -> None:
         """For as long as the broker lives."""
@@ -66,13 +67,7 @@ class MarkerSender:
                 if not self._leads(sending.shard):
                     self._forget(sending)
                 elif self._is_current(sending):
-                    self._again(sending, now_s)
-
-    def _again(self, sending: _Sending, now_s: float) -> None:
-        if now_s >= sending.not_before_s:
-            self._write(sending)
-        else:
-            self._retry(sending)
+                    self._write(sending, now_s)
 
     def _retry(self, sending: _Sending) -> None:
         self._to_retry[sending] = None
@@ -85,8 +80,11 @@ class MarkerSender:
         if self._is_current(sending):
             del self._sendings[sending.key]
 
-    def _write(self, sending: _Sending) -> None:
+    def _write(self, sending: _Sending, now_s: float) -> None:
         for one in sorted(sending.left - sending.in_flight):
+            if one in sending.failures and now_s + RETRY_PAUSE_S / 2 < sending.failures[one].not_before_s:
+                self._retry(sending)
+                continue
             sending.in_flight.add(one)
             written = self._writer.write(sending.marker, one)
             if written.is_settled:
@@ -104,13 +102,18 @@ class MarkerSender:
         except (StaleProducerEpoch, TransactionCoordinatorFenced) as error:
             # Kafka gives up here, and the transactional id hangs until the coordinator is loaded again. What overtook
             # the marker is forgotten in time (producer.id.expiration.ms), or goes with the topic.
-            if not sending.not_before_s:
+            if not sending.failures_of(partition).is_refused:
+                sending.failures[partition].is_refused = True
                 self._counters.stuck_markers += 1
                 log.error("a marker is refused", transactional_id=sending.due.transactional_id, reason=str(error))
-            sending.not_before_s = trio.current_time() + REFUSED_PAUSE_S
+            sending.failures[partition].put_off(REFUSED_PAUSE_S)
             self._retry(sending)
         except CoordinatorError as error:
-            log.info("a marker is tried again", transactional_id=sending.due.transactional_id, reason=str(error))
+            if partition not in sending.failures:
+                log.info("a marker is tried again", transactional_id=sending.due.transactional_id, reason=str(error))
+            failures = sending.failures_of(partition)
+            failures.put_off(failures.pause_s)
+            failures.pause_s = min(2 * failures.pause_s, RETRY_PAUSE_MAX_S)
             self._retry(sending)
         else:
             sending.left.discard(partition)
@@ -126,7 +129,7 @@ class MarkerSender:
 class _Sending:
     """One decided transaction on its way to its partitions."""
 
-    __slots__ = ("due", "in_flight", "key", "left", "marker", "not_before_s", "shard")
+    __slots__ = ("due", "failures", "in_flight", "key", "left", "marker", "shard")
 
     def __init__(self, shard: TransactionShard, due: DueMarkers) -> None:
         self.shard = shard
@@ -135,4 +138,22 @@ class _Sending:
         self.marker = StateMarker(*due.identity, shard.leader_epoch, due.is_commit)
         self.left: set[Partition] = set(due.partitions)
         self.in_flight: set[Partition] = set()
-        self.not_before_s = 0.0  # once one was refused
+        self.failures: dict[Partition, _Failures] = {}
+
+    def failures_of(self, partition: Partition) -> _Failures:
+        """From the first one on."""
+        return self.failures.setdefault(partition, _Failures())
+
+
+class _Failures:
+    """Of one partition: when it is tried again."""
+
+    __slots__ = ("is_refused", "not_before_s", "pause_s")
+
+    def __init__(self) -> None:
+        self.is_refused = False
+        self.not_before_s = 0.0
+        self.pause_s = RETRY_PAUSE_S
+
+    def put_off(self, pause_s: float) -> None:
+        self.not_before_s = trio.current_time() + pause_s

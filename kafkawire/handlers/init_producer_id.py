@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, MetadataUnavailable
 from coordinator.transactions.api import ProducerIdentity
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
@@ -39,6 +39,8 @@ async def handle(context: RequestContext, request: InitProducerIdRequest) -> Ini
         return _refuse(code)
     try:
         producer_id, epoch = await _identity(context, request)
+    except MetadataUnavailable:
+        return _refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # others are fatal to old clients (RPCProducerIdManager)
     except CoordinatorError as error:
         return _refuse(code_of_refusal(error, knows_fenced=context.api_version >= FIRST_VERSION_WITH_FENCED))
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)

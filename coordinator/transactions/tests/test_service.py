@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from coordinator import errors
@@ -23,7 +24,7 @@ from coordinator.shards.shard import RELOAD_PAUSE_S
 from coordinator.state_log import StateMarker
 from coordinator.testing import FakeViews
 from coordinator.transactions.api import Partition, ProducerIdentity, TransactionState
-from coordinator.transactions.markers import REFUSED_PAUSE_S, RETRY_PAUSE_S
+from coordinator.transactions.markers import REFUSED_PAUSE_S, RETRY_PAUSE_MAX_S, RETRY_PAUSE_S
 from coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinators, TransactionOptions
 from coordinator.transactions.table import TransactionSettings
 
@@ -199,9 +200,32 @@ async def test_a_marker_that_cannot_be_written_is_tried_again_alone() -> None:
         identity = await world.begin(ORDERS, LATER)
         await world.end(identity)
         assert await world.state() is TransactionState.PREPARE_COMMIT
-        await trio.sleep(2 * RETRY_PAUSE_S + 0.01)
+        await trio.sleep(3 * RETRY_PAUSE_S + 0.01)  # the second pause is twice as long
         assert world.markers.partitions == [LATER, ORDERS, ORDERS, ORDERS]
         assert await world.state() is TransactionState.COMPLETE_COMMIT
+
+
+async def test_a_refused_marker_does_not_hold_up_another_that_is_tried_again() -> None:
+    async with coordinating() as world:
+        world.markers.errors = {ORDERS: [errors.StaleProducerEpoch("x")], LATER: [errors.MarkerNotWritten("full")]}
+        identity = await world.begin(ORDERS, LATER)
+        await world.end(identity)
+        await trio.sleep(RETRY_PAUSE_S + 0.01)
+        assert world.markers.partitions == [LATER, ORDERS, LATER]
+        await trio.sleep(REFUSED_PAUSE_S)
+        assert await world.state() is TransactionState.COMPLETE_COMMIT
+
+
+async def test_what_cannot_be_written_for_long_is_tried_now_and_then_and_told_once() -> None:
+    async with coordinating() as world:
+        world.markers.errors[ORDERS] = [errors.MarkerNotWritten("full")] * 1_000
+        identity = await world.begin()
+        with capture_logs() as logs:
+            await world.end(identity)
+            await trio.sleep(100)
+        assert 50 <= len(world.markers.written) < 60
+        assert len(logs) == 1
+        assert 10 * RETRY_PAUSE_S < RETRY_PAUSE_MAX_S < REFUSED_PAUSE_S
 
 
 async def test_a_topic_that_is_gone_needs_no_marker() -> None:

@@ -48,7 +48,7 @@ async def test_no_id_without_the_metadata_store() -> None:
 
     async with open_handlers() as broker:
         reply = await broker.reconfigured(cluster=Away()).ask(InitProducerIdRequest(), 4)
-        assert (reply.error_code, reply.producer_id) == (7, -1)
+        assert (reply.error_code, reply.producer_id) == (14, -1)
 
 
 async def test_sequences_on_the_wire() -> None:
