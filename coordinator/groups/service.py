@@ -11,7 +11,13 @@ from uuid import UUID
 
 import trio
 
-from coordinator.errors import CoordinatorLoading, InvalidGroupId, InvalidProducerIdMapping, NotCoordinator
+from coordinator.errors import (
+    CoordinatorLoading,
+    InvalidGroupId,
+    InvalidProducerIdMapping,
+    NotCoordinator,
+    StaleProducerEpoch,
+)
 from coordinator.groups.api import DEFAULT_RETENTION_MS, GroupCounters
 from coordinator.groups.table import GroupTable
 from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
@@ -210,9 +216,12 @@ class GroupCoordinators:
         if not group_id:
             return cast("Pending[list[GroupError | None]]", settled(InvalidGroupId("the group id is empty")))
         producer = StateProducer(producer_id, epoch)
-        if producer_id < 0 or epoch < 0:
-            refusal = InvalidProducerIdMapping(f"producer id {producer_id} in epoch {epoch} is nobody's")
-            return cast("Pending[list[GroupError | None]]", settled(refusal))
+        if producer_id < 0:
+            refused = InvalidProducerIdMapping(f"producer id {producer_id} is nobody's")
+            return cast("Pending[list[GroupError | None]]", settled(refused))
+        if epoch < 0:
+            stale = StaleProducerEpoch(f"no producer is in epoch {epoch}")
+            return cast("Pending[list[GroupError | None]]", settled(stale))
         asker = self._shards.ask_about(
             group_id,
             producer,

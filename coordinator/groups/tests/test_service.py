@@ -16,6 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 from coordinator.api import BrokerInfo, ClusterImage, PartitionState, TopicInfo
 from coordinator.cluster import image as images
 from coordinator.errors import (
+    CoordinatorError,
     CoordinatorLoading,
     CoordinatorNotAvailable,
     GroupError,
@@ -23,6 +24,7 @@ from coordinator.errors import (
     InvalidProducerIdMapping,
     MetadataUnavailable,
     NotCoordinator,
+    StaleProducerEpoch,
     TopicExists,
 )
 from coordinator.groups.api import Claim, GroupFigures, GroupListing, GroupState, OffsetToCommit, TopicPartition
@@ -306,15 +308,19 @@ async def test_a_group_needs_an_id_but_to_commit() -> None:
         assert await result_of(commit(world, "")) == [None]
 
 
-@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (5, -1)])
-async def test_nobody_commits_in_a_transaction_for_a_producer_that_cannot_be(producer_id: int, epoch: int) -> None:
+@pytest.mark.parametrize(
+    ("producer_id", "epoch", "error"), [(-1, 0, InvalidProducerIdMapping), (5, -1, StaleProducerEpoch)]
+)
+async def test_nobody_commits_in_a_transaction_for_a_producer_that_cannot_be(
+    producer_id: int, epoch: int, error: type[CoordinatorError]
+) -> None:
     """The log would refuse it, and the groups of the whole partition would be read anew for one bad request."""
     async with coordinating() as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
         offsets = [OffsetToCommit("t", 0, 5, -1, "")]
         asked = world.groups.commit_in_transaction("g", NOBODY, producer_id, epoch, offsets)
-        with pytest.raises(InvalidProducerIdMapping):
+        with pytest.raises(error):
             asked.result()
         await wait_all_tasks_blocked()
         assert [log.batches for log in world.logs.logs.values()] == [[]] * 4
