@@ -141,6 +141,17 @@ def a_topic_each(field: Sequence[Contender], partitions: int, **config: str) -> 
         delete_topic(contender, topics[contender.name])
 
 
+@contextmanager
+def internal_topic_kept(contender: Contender, topic: str) -> Iterator[None]:
+    """With the contender's durability."""
+    admin = Admin(contender.broker)
+    for key, value in contender.config.items():
+        admin.alter_config(topic, key, value)
+    yield
+    for key in contender.config:
+        admin.alter_config(topic, key, None)
+
+
 def measure(contender: Contender, requests: list[Requests], in_flight: int) -> dict[str, float]:
     """One load, and what the broker paid for it."""
     pid = contender.broker.pid

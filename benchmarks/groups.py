@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,10 +17,9 @@ from benchmarks import bench, group_requests, machine, report
 from benchmarks.background import working
 from benchmarks.group_requests import Member
 from benchmarks.wire_requests import batch_of, produce_requests
-from compat_tests.confluent.clients import Admin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from benchmarks.bench import Contender, Options
@@ -68,17 +67,6 @@ def rebalance(size: int, numbers: list[int], contender: Contender) -> report.Fig
     return {"rebalances/s": 1 / statistics.median(times_s), "ms": 1000 * statistics.median(times_s), "CPU s": cpu_s}
 
 
-@contextmanager
-def offsets_kept(contender: Contender) -> Iterator[None]:
-    """With the contender's durability."""
-    admin = Admin(contender.broker)
-    for key, value in contender.config.items():
-        admin.alter_config("__consumer_offsets", key, value)
-    yield
-    for key in contender.config:
-        admin.alter_config("__consumer_offsets", key, None)
-
-
 def commit(load: Commits, options: Options, topics: dict[str, str], contender: Contender) -> report.Figures:
     each = max(1, options.count(load.requests, load.connections) // load.connections)
     topic = topics[contender.name]
@@ -86,7 +74,7 @@ def commit(load: Commits, options: Options, topics: dict[str, str], contender: C
         group_requests.commit_requests(f"committer-{number}", topic, [number], each)
         for number in range(load.connections)
     ]
-    with offsets_kept(contender):
+    with bench.internal_topic_kept(contender, "__consumer_offsets"):
         figures = bench.measure(contender, requests, load.in_flight)
     return {name: figures[name] for name in ("req/s", "p50 ms", "p99 ms", "CPU s")}
 

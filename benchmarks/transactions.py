@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import bench, machine, report
 from benchmarks.bench import MIB
 from benchmarks.wire_requests import end_offsets, fetch_requests
-from compat_tests.confluent.clients import Admin
 from compat_tests.harness.apache_kafka import CLASSPATH, RUN_CLASS_JVM
 from compat_tests.harness.tools import run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from benchmarks.bench import Contender, Options
@@ -104,21 +102,10 @@ def _event(lines: Iterable[str], event: str) -> dict[str, Any]:
     return told
 
 
-@contextmanager
-def state_kept(contender: Contender) -> Iterator[None]:
-    """The topic of transactions with the contender's durability."""
-    admin = Admin(contender.broker)
-    for key, value in contender.config.items():
-        admin.alter_config("__transaction_state", key, value)
-    yield
-    for key in contender.config:
-        admin.alter_config("__transaction_state", key, None)
-
-
 def transact(
     command: list[str], case: Case, options: Options, topics: dict[str, str], contender: Contender
 ) -> report.Figures:
-    with state_kept(contender):
+    with bench.internal_topic_kept(contender, "__transaction_state"):
         return loaded(command, contender, topics[contender.name], case, options.count(case.transactions, 2))
 
 

@@ -102,11 +102,12 @@ class MarkerSender:
         except (StaleProducerEpoch, TransactionCoordinatorFenced) as error:
             # Kafka gives up here, and the transactional id hangs until the coordinator is loaded again. What overtook
             # the marker is forgotten in time (producer.id.expiration.ms), or goes with the topic.
-            if not sending.failures_of(partition).is_refused:
-                sending.failures[partition].is_refused = True
+            failures = sending.failures_of(partition)
+            if not failures.is_refused:
+                failures.is_refused = True
                 self._counters.stuck_markers += 1
                 log.error("a marker is refused", transactional_id=sending.due.transactional_id, reason=str(error))
-            sending.failures[partition].put_off(REFUSED_PAUSE_S)
+            failures.put_off(REFUSED_PAUSE_S)
             self._retry(sending)
         except CoordinatorError as error:
             if partition not in sending.failures:

@@ -23,6 +23,13 @@ TIMEOUT_MS = 20_000
 DELETES_RECORDS = any(api.name == "delete_records" for api in API_TABLE)
 
 
+def creation_of(plan: TopicPlan) -> CreateTopicsRequest:
+    """What asks for such a topic."""
+    configs = [CreatableTopicConfig(name=key, value=value) for key, value in plan.configs.items()]
+    topic = CreatableTopic(name=plan.name, num_partitions=plan.partition_count, replication_factor=1, configs=configs)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+
+
 @dataclass
 class Admin:
     """One client. `pause_s` is how long it rests between two actions."""
@@ -49,12 +56,7 @@ class Admin:
         """Until it is there."""
         history = self.shared.history
         invoked = history.tick()
-        configs = [CreatableTopicConfig(name=key, value=value) for key, value in plan.configs.items()]
-        topic = CreatableTopic(
-            name=plan.name, num_partitions=plan.partition_count, replication_factor=1, configs=configs
-        )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        answer = await self.shared.insist(NAME, self._rng, request, 7)
+        answer = await self.shared.insist(NAME, self._rng, creation_of(plan), 7)
         row = answer.topics[0]
         topic_id = row.topic_id
         if row.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:

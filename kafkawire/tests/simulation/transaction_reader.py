@@ -28,6 +28,7 @@ READ_COMMITTED = 1
 ABORT_MARKER = b"\x00\x00\x00\x00"  # version and type
 SIZE_MAX_BYTES = 1 << 20
 PAUSE_S = 0.15
+OFFSET_FETCH_VERSION = 7  # the first with require_stable
 
 
 def committed_records(data: memoryview, aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[BatchHeader, list[Seen]]]:
@@ -125,15 +126,18 @@ class StableReader(Asking):
             next_offset,
         )
 
-    async def read_offset(self, group: str) -> None:
+    def offset_request(self, group: str) -> OffsetFetchRequest:
+        """What a group is told, if no transaction may change it."""
         topic, partition = self.plan.offset_target
-        request = OffsetFetchRequest(
+        return OffsetFetchRequest(
             group_id=group,
             topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])],
             require_stable=True,
         )
+
+    async def read_offset(self, group: str) -> None:
         invoked = self.shared.history.tick()
-        answer = await self.ask(request, 7, retried=())
+        answer = await self.ask(self.offset_request(group), OFFSET_FETCH_VERSION, retried=())
         row = answer.topics[0].partitions[0] if answer.topics else None
         if answer.error_code or row is None or row.error_code:
             return

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 
 import trio
 
-from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kafkawire.requests.errors import ErrorCode
+from kafkawire.tests.simulation.admin import creation_of
 from kafkawire.tests.simulation.group_history import AWAY
 from kafkawire.tests.simulation.plan import TopicPlan
 from kafkawire.tests.simulation.shared import Shared
-from kafkawire.tests.simulation.transaction_client import TIMEOUT_MS, Transactor
+from kafkawire.tests.simulation.transaction_client import Transactor
 from kafkawire.tests.simulation.transaction_history import TransactionHistory
 from kafkawire.tests.simulation.transaction_plan import TransactionsPlan
-from kafkawire.tests.simulation.transaction_reader import StableReader
+from kafkawire.tests.simulation.transaction_reader import OFFSET_FETCH_VERSION, StableReader
 
 SETTLE_WITHIN_S = 90.0
 NAME = "transactions"
@@ -46,12 +45,7 @@ class Transactions:
         return StableReader(name, self.shared, self.history, self.plan)
 
     async def _create(self, plan: TopicPlan) -> None:
-        configs = [CreatableTopicConfig(name=key, value=value) for key, value in plan.configs.items()]
-        topic = CreatableTopic(
-            name=plan.name, num_partitions=plan.partition_count, replication_factor=1, configs=configs
-        )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        answer = await self.shared.insist(NAME, self._rng, request, 7)
+        answer = await self.shared.insist(NAME, self._rng, creation_of(plan), 7)
         code = answer.topics[0].error_code
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             self.shared.history.troubles.append(f"{plan.name} is not created: {ErrorCode(code).name}")
@@ -70,10 +64,5 @@ class Transactions:
         reader.hang_up()
 
     async def _wait_until_stable(self, reader: StableReader, group: str) -> None:
-        topic, partition = self.plan.offset_target
-        request = OffsetFetchRequest(
-            group_id=group,
-            topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])],
-            require_stable=True,
-        )
-        await reader.ask(request, 7, retried=AWAY | {ErrorCode.UNSTABLE_OFFSET_COMMIT})
+        retried = AWAY | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        await reader.ask(reader.offset_request(group), OFFSET_FETCH_VERSION, retried=retried)
