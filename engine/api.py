@@ -16,6 +16,8 @@ NO_TIMESTAMP_MS = -1
 HEADER_OVERHEAD_BYTES = 32
 NO_OFFSET = -1
 NO_EPOCH = -1
+FIRST_PROTOCOL = 0  # of transactions, as Kafka's transaction.version numbers them
+SECOND_PROTOCOL = 2
 
 
 class TopicPartition(NamedTuple):
@@ -90,12 +92,14 @@ class Outcome(IntEnum):
 
 
 class Marker(NamedTuple):
-    """The end of a producer's transaction; `coordinator_epoch` is that of who said so."""
+    """The end of a producer's transaction; `coordinator_epoch` is that of who said so. `protocol`: of the transaction;
+    in the second one (KIP-890) none of its records has the marker's epoch. A log does not tell it."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     outcome: Outcome
+    protocol: int = FIRST_PROTOCOL
 
 
 class AbortedTransaction(NamedTuple):
@@ -208,6 +212,31 @@ class LogDirDescription:
     partition_size_bytes: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
+class Permission(Protocol):
+    """Whether a batch may be appended, which may not be known yet."""
+
+    @property
+    def is_settled(self) -> bool: ...
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once, when it is known; not at once, and not if it is known by now."""
+
+    @property
+    def refusal(self) -> EngineError | None:
+        """Why not, once it is known."""
+
+
+class Joining(Protocol):
+    """How a partition becomes a part of the transaction that a batch is of.
+
+    `protocol`: in the first one the coordinator says whether it is, in the second it makes it so.
+    """
+
+    @property
+    def protocol(self) -> int: ...
+    def ask(self, partition: TopicPartition) -> Permission:
+        """For the batch that is about to be appended there; only if nothing of its transaction is there yet."""
+
+
 class PendingAppend(Protocol):
     """An append on its way."""
 
@@ -258,9 +287,17 @@ class PartitionLog(Protocol):
         """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless it is ours; -1 means the caller does not say."""
 
     def append(
-        self, records: memoryview, *, acks: int, allow_zstd: bool = True, origin: Origin = Origin.CLIENT
+        self,
+        records: memoryview,
+        *,
+        acks: int,
+        allow_zstd: bool = True,
+        origin: Origin = Origin.CLIENT,
+        joining: Joining | None = None,
     ) -> PendingAppend:
-        """Check what needs no state (raises at once) and queue the batch; appends keep the order of the calls.
+        """Check what needs no state (raises at once) and queue the batch; appends keep the order of the calls, those of
+        one producer at least: with `joining` a batch of a transaction may have to wait until it may be appended, and
+        is InvalidTxnState if the transaction has ended meanwhile, and InvalidProducerEpoch if it is an older one.
 
         `records` must be writable and hold exactly one v2 batch. It belongs to the engine until `wait` returns or
         raises: base offset and leader epoch are patched in place and the bytes are written from it. acks=1 and 0

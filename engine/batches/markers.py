@@ -27,12 +27,11 @@ _VERSION = 0
 
 def build_marker(marker: Marker, now_ms: int) -> bytearray:
     """Its batch, still without a place in a log."""
-    producer_id, producer_epoch, coordinator_epoch, outcome = marker
-    record = Record(_KEY.pack(_VERSION, outcome), _VALUE.pack(_VERSION, coordinator_epoch), now_ms)
+    record = Record(_KEY.pack(_VERSION, marker.outcome), _VALUE.pack(_VERSION, marker.coordinator_epoch), now_ms)
     return build_batch(
         [record],
         attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
-        producer=(producer_id, producer_epoch, NO_SEQUENCE),
+        producer=(marker.producer_id, marker.producer_epoch, NO_SEQUENCE),
     )
 
 

@@ -36,9 +36,8 @@ class Examiner:
         self._idle = trio.lowlevel.ParkingLot()
         self.held: Counter[Owner] = Counter()
 
-    def submit(self, append: Append) -> None:
-        """One that has to be examined, or is behind such a one. Raises Overloaded."""
-        self._budget.take(append.size_bytes)
+    def enqueue(self, append: Append) -> None:
+        """One that has to be examined, or is behind such a one; it has its part of the budget."""
         self._waiting.append(append)
         self.held[append.owner] += 1
         self._work.unpark()

@@ -85,11 +85,6 @@ class GroupCommitter:
         self._to_sync = trio.lowlevel.ParkingLot()
         self._pause = trio.lowlevel.ParkingLot()
 
-    def submit(self, append: Append) -> None:
-        """Raises Overloaded."""
-        self._budget.take(append.size_bytes)
-        self.enqueue(append)
-
     def enqueue(self, append: Append) -> None:
         """One that has its part of the budget."""
         self._queue.append(append)

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from engine.api import NO_EPOCH, NO_OFFSET, AbortedTransaction, Marker, Outcome
+from engine.api import NO_EPOCH, NO_OFFSET, SECOND_PROTOCOL, AbortedTransaction, Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT, BatchHeader
 from engine.errors import (
     InvalidProducerEpoch,
@@ -24,6 +24,7 @@ BATCHES_KEPT = 5  # a client has at most five requests in flight (max.in.flight.
 PRODUCERS_MAX = 100_000  # of one partition; beyond it the one that was silent longest is forgotten
 OPEN_MAX = 100_000  # transactions; none of them can be forgotten, so that no more may begin
 SEQUENCE_MAX = 2**31 - 1
+EPOCH_MAX = 2**15 - 1  # no producer has it: only markers do
 
 
 class ProducedBatch(NamedTuple):
@@ -60,6 +61,15 @@ class Producer(NamedTuple):
     @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else -1
+
+    def knows(self, header: BatchHeader) -> ProducedBatch | None:
+        """The batch of which this one, of its epoch, is a duplicate."""
+        if header.producer_epoch == self.epoch:
+            last_sequence = last_sequence_of(header)
+            for batch in self.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
+                    return batch
+        return None
 
     @property
     def first_offset(self) -> int:
@@ -145,10 +155,9 @@ class ProducerTable:
                 )
             self._check_transaction(header, producer)
             return None
-        last_sequence = last_sequence_of(header)
-        for batch in producer.batches:
-            if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
-                return batch
+        original = producer.knows(header)
+        if original is not None:
+            return original
         expected = (producer.last_sequence + 1) & SEQUENCE_MAX
         if header.base_sequence != expected:
             raise OutOfOrderSequence(
@@ -185,6 +194,8 @@ class ProducerTable:
         if producer is None:
             return
         _check_epoch(marker.producer_id, marker.producer_epoch, producer)
+        if marker.protocol >= SECOND_PROTOCOL and marker.producer_epoch == producer.epoch < EPOCH_MAX:
+            _check_is_retry(marker, producer)
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"epoch {marker.coordinator_epoch} of the coordinator of producer {marker.producer_id} is older "
@@ -294,6 +305,15 @@ class ProducerTable:
 def _check_epoch(producer_id: int, epoch: int, known: Producer) -> None:
     if epoch < known.epoch:
         raise InvalidProducerEpoch(f"epoch {epoch} of producer {producer_id} is older than {known.epoch}")
+
+
+def _check_is_retry(marker: Marker, known: Producer) -> None:
+    """It may have been written before, if nothing has begun since (KAFKA-19999); else it is of the transaction before
+    the one that is open."""
+    if known.transaction_from >= 0:
+        raise InvalidProducerEpoch(
+            f"the transaction of producer {marker.producer_id} that is open began in epoch {known.epoch}"
+        )
 
 
 def rebuilt(

@@ -6,9 +6,9 @@ leader that he did not ask. On the loop, between rounds; the log is changed by t
 
 from collections.abc import Callable, Sequence
 
-from engine.api import AppendResult, Origin, TopicPartition
+from engine.api import AppendResult, Marker, Origin, TopicPartition
 from engine.batches.batch import BatchHeader, clear_log_append_time, stamp, stamp_log_append_time
-from engine.batches.markers import parse_marker
+from engine.batches.markers import build_marker, parse_marker
 from engine.batches.produce_checks import ProduceLimits, check_produced
 from engine.batches.record_checks import RecordRules
 from engine.commit.appends import Append, Owner, PartitionRound
@@ -17,12 +17,14 @@ from engine.log_config import FlushPolicy, LogConfig, TimestampType
 from engine.logs.log import Log
 from engine.logs.producer_state import ProducedBatch, ProducerTable
 from engine.logs.roll_policy import RollPolicy
+from engine.partitions.joining import JoiningAppend
 from engine.partitions.pending_acks import PendingAcks, acked_to
 from engine.partitions.progress import Progress
 
 
 class Written(Append):
-    """What a coordinator writes; `marker`: if it ends a transaction. Its sequence means nothing: it is no duplicate."""
+    """What a coordinator writes; `marker`: if it ends a transaction, as whoever wants it ended says it, who knows more
+    than is written. Its sequence means nothing: it is no duplicate."""
 
     __slots__ = ("marker",)
 
@@ -34,8 +36,9 @@ class Written(Append):
         role: object,
         wants_all: bool,
         hurries: bool = False,
+        marker: Marker | None = None,
     ) -> None:
-        self.marker = parse_marker(header, records) if header.is_control else None
+        self.marker = parse_marker(header, records) if header.is_control and marker is None else marker
         super().__init__(owner, records, header, role, wants_all, hurries and self.marker is None)
 
     def check(self, producers: ProducerTable) -> None:
@@ -95,17 +98,27 @@ class Leader:
         self._limits = ProduceLimits(*sizes, *times, config.timestamp_type is TimestampType.LOG_APPEND_TIME)
         self._record_rules = RecordRules.of(self._partition, config)
 
-    def admit(self, owner: Owner, records: memoryview, *, acks: int, allow_zstd: bool, origin: Origin) -> Append:
+    def admit(
+        self, owner: Owner, records: memoryview, *, acks: int, allow_zstd: bool, origin: Origin, is_joining: bool
+    ) -> Append:
         """What needs no state is checked. Raises what is wrong with the batch."""
         # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd, origin=origin)
         if origin is Origin.CLIENT:
-            append = Append(owner, records, header, self, acks < 0, self._is_async)
+            kind = JoiningAppend if is_joining and header.is_transactional else Append
+            append = kind(owner, records, header, self, acks < 0, self._is_async)
         else:
             append = Written(owner, records, header, self, acks < 0, self._is_async)
         if self._record_rules is not None:
             append.examination = self._record_rules.examination(records, header, origin)
         return append
+
+    def admit_marker(self, owner: Owner, marker: Marker) -> Append:
+        """It waits for all replicas, and for the disk."""
+        now_ms = self._now_ms()
+        records = memoryview(build_marker(marker, now_ms))
+        header = check_produced(records, self._limits, now_ms, allow_zstd=True, origin=Origin.COORDINATOR)
+        return Written(owner, records, header, self, True, marker=marker)
 
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
         """Those that go to the log, behind its end; the others are refused, or wait for their originals."""
@@ -142,6 +155,8 @@ class Leader:
             if isinstance(append, Written):
                 append.check(log.producers)
                 return True
+            if isinstance(append, JoiningAppend):
+                append.check(log.producers)
             original = log.producers.check(append.header)
         except EngineError as error:
             append.settle(error)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import Marker, Outcome
+from engine.api import FIRST_PROTOCOL, Marker, Outcome
 from engine.batches.batch import (
     CONTROL_BIT,
     NO_SEQUENCE,
@@ -24,6 +24,7 @@ markers = st.builds(
     st.integers(0, 2**15 - 1),
     st.integers(0, 2**31 - 1),
     st.sampled_from(Outcome),
+    st.just(FIRST_PROTOCOL),  # which is not written
 )
 # Apache Kafka 4.3.1: MemoryRecords.withEndTransactionMarker of offset 0, time 1,600,000,000,000, no leader epoch,
 # producer 4711 in epoch 7, COMMIT, coordinator epoch 3.

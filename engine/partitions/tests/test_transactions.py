@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import pytest
 import trio.testing
 
-from engine.api import AbortedTransaction, Isolation, Marker, OffsetSpec, Outcome, PartitionLog, PendingAppend
+from engine.api import (
+    SECOND_PROTOCOL,
+    AbortedTransaction,
+    Isolation,
+    Marker,
+    OffsetSpec,
+    Outcome,
+    PartitionLog,
+    PendingAppend,
+)
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.errors import (
@@ -109,6 +118,33 @@ async def test_lso_waits_for_durable_marker(is_power_cut: bool) -> None:
             assert await values(log) == []
         else:
             assert (log.log_end_offset, log.last_stable_offset) == (2, 2), "what was written is there after a kill"
+
+
+async def test_a_late_marker_does_not_end_the_next_transaction() -> None:
+    """In the second protocol (KIP-890) it has the epoch that the next transaction has. With nothing open it may be a
+    second try of the same (KAFKA-19999)."""
+    async with running(MemoryFileSystem()) as store:
+        log = await opened(store)
+        await append(log, b"of the first", (7, 3, 0))
+        first = Marker(7, 4, 0, Outcome.COMMIT, SECOND_PROTOCOL)
+        await refused(InvalidProducerEpoch, log.end_transaction(first._replace(producer_epoch=3)))
+        for _ in range(2):
+            await log.end_transaction(first).wait()
+        await append(log, b"of the next", (7, 4, 0))
+        await refused(InvalidProducerEpoch, log.end_transaction(first))
+        assert log.last_stable_offset == 3
+        assert await values(log) == [b"of the first"]
+        await log.end_transaction(first._replace(producer_epoch=5)).wait()
+        assert await values(log) == [b"of the first", b"of the next"]
+
+
+async def test_the_very_last_epoch_ends_whatever_is_open() -> None:
+    """As ProducerAppendInfo.checkProducerEpoch: no producer is given that epoch, and one that has it cannot go on."""
+    async with running(MemoryFileSystem()) as store:
+        log = await opened(store)
+        await append(log, b"v", (7, 2**15 - 1, 0))
+        await log.end_transaction(Marker(7, 2**15 - 1, 0, Outcome.ABORT, SECOND_PROTOCOL)).wait()
+        assert log.last_stable_offset == 2
 
 
 async def test_aborted_newer_key_compacted() -> None:

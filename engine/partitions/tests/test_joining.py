@@ -1,0 +1,305 @@
+"""Batches of transactions that their partition may not be a part of yet: who is asked, who waits, what is late."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import trio.testing
+
+from engine.api import (
+    FIRST_PROTOCOL,
+    SECOND_PROTOCOL,
+    Marker,
+    Outcome,
+    PartitionLog,
+    PendingAppend,
+    TopicPartition,
+)
+from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
+from engine.errors import (
+    EngineError,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    NotEnoughReplicas,
+    OutOfOrderSequence,
+    Overloaded,
+    UnknownPartition,
+)
+from engine.files.twin import MemoryFileSystem
+from engine.log_config import CleanupPolicy, LogConfig
+from engine.store import SegmentStore
+from engine.tests.helpers import NOW_MS, ORDERS, open_orders, options, read_committed, running
+
+FIRST = pytest.mark.parametrize("protocol", [FIRST_PROTOCOL])
+BOTH = pytest.mark.parametrize("protocol", [FIRST_PROTOCOL, SECOND_PROTOCOL])
+
+
+@dataclass
+class Permit:
+    """A `Permission` that the test gives."""
+
+    is_settled: bool = False
+    refusal: EngineError | None = None
+    callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def settle(self, refusal: EngineError | None = None) -> None:
+        self.is_settled, self.refusal = True, refusal
+        for callback in self.callbacks:
+            callback()
+
+
+@dataclass
+class Asked:
+    """A `Joining` that notes who was asked for."""
+
+    protocol: int
+    permits: list[Permit] = field(default_factory=list)
+    partitions: list[TopicPartition] = field(default_factory=list)
+
+    def ask(self, partition: TopicPartition) -> Permit:
+        self.partitions.append(partition)
+        self.permits.append(Permit())
+        return self.permits[-1]
+
+
+def send(log: PartitionLog, asked: Asked | None, producer: tuple[int, int, int], size: int = 1) -> PendingAppend:
+    batch = build_batch(
+        [Record(b"k", b"%d" % producer[2] * size, NOW_MS)], attributes=TRANSACTIONAL_BIT, producer=producer
+    )
+    return log.append(memoryview(batch), acks=-1, joining=asked)
+
+
+async def begin(log: PartitionLog, asked: Asked, producer: tuple[int, int, int]) -> int:
+    pending = send(log, asked, producer)
+    asked.permits[-1].settle()
+    return (await pending.wait()).base_offset
+
+
+async def end(
+    log: PartitionLog, protocol: int, epoch: int = 0, outcome: Outcome = Outcome.COMMIT, producer_id: int = 7
+) -> None:
+    """In the second protocol the marker has the next epoch."""
+    epoch += protocol >= SECOND_PROTOCOL
+    await log.end_transaction(Marker(producer_id, epoch, 0, outcome, protocol)).wait()
+
+
+async def outcome_of(pending: PendingAppend) -> EngineError | int:
+    try:
+        return (await pending.wait()).base_offset
+    except EngineError as error:
+        return error
+
+
+async def values(log: PartitionLog) -> list[bytes | None]:
+    return [one.value for one in (await read_committed(log, 0)).values()]
+
+
+@BOTH
+async def test_the_first_batch_of_a_transaction_waits_and_those_behind_it_keep_their_order(protocol: int) -> None:
+    """Named case 5: sequences 0 to 4 at once to a partition that is being added."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        pending = [send(log, asked, (7, 0, sequence)) for sequence in range(5)]
+        assert asked.partitions == [log.partition] * 5
+        for permit in reversed(asked.permits[1:]):
+            permit.settle()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (log.log_end_offset, [one.is_settled for one in pending]) == (0, [False] * 5)
+        asked.permits[0].settle()
+        assert [await outcome_of(one) for one in pending] == [0, 1, 2, 3, 4]
+
+
+@BOTH
+async def test_nobody_is_asked_once_it_has_begun(protocol: int) -> None:
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        await begin(log, asked, (7, 0, 0))
+        assert await outcome_of(send(log, asked, (7, 0, 1))) == 1
+        assert len(asked.permits) == 1
+
+
+async def test_nobody_is_asked_for_what_is_of_no_transaction() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
+        batch = build_batch([Record(b"k", b"v", NOW_MS)], producer=(7, 0, 0))
+        assert await outcome_of(log.append(memoryview(batch), acks=-1, joining=asked)) == 0
+        assert asked.permits == []
+
+
+@BOTH
+async def test_others_pass_whoever_waits(protocol: int) -> None:
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        waiting = send(log, asked, (7, 0, 0))
+        assert await begin(log, asked, (8, 0, 0)) == 0
+        batch = build_batch([Record(b"k", b"v", NOW_MS)])
+        assert await outcome_of(log.append(memoryview(batch), acks=-1)) == 1
+        asked.permits[0].settle()
+        assert await outcome_of(waiting) == 2
+
+
+@BOTH
+async def test_what_is_not_allowed_is_not_appended_and_nothing_passes_for_a_beginning(protocol: int) -> None:
+    """What is behind it waits for it to be sent again (KAFKA-14359)."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        first, second = (send(log, asked, (7, 0, sequence)) for sequence in range(2))
+        refusal = NotEnoughReplicas("its coordinator is away")
+        asked.permits[0].settle(refusal)
+        assert await outcome_of(first) is refusal
+        asked.permits[1].settle()
+        assert isinstance(await outcome_of(second), OutOfOrderSequence)
+        assert log.log_end_offset == 0
+        assert await begin(log, asked, (7, 0, 0)) == 0
+        assert await outcome_of(send(log, asked, (7, 0, 1))) == 1
+
+
+@BOTH
+async def test_an_older_epoch_is_told_before_anybody_is_asked(protocol: int) -> None:
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        await begin(log, asked, (7, 3, 0))
+        with pytest.raises(InvalidProducerEpoch):
+            send(log, asked, (7, 2, 0))
+        assert len(asked.permits) == 1
+
+
+async def test_stale_verification_aba() -> None:
+    """Named case 7: the coordinator had the partition, the transaction was aborted there, and then comes the batch."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
+        late = send(log, asked, (7, 0, 0))
+        await end(log, FIRST_PROTOCOL, outcome=Outcome.ABORT)
+        asked.permits[0].settle()
+        assert isinstance(await outcome_of(late), InvalidTxnState)
+        assert log.last_stable_offset == log.log_end_offset == 1
+
+
+async def test_permission_for_one_transaction_is_none_for_the_next() -> None:
+    """Named case 7, with a whole transaction in between: what is known of the producer looks the same again."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
+        await begin(log, asked, (7, 0, 0))
+        await end(log, FIRST_PROTOCOL)
+        late = send(log, asked, (7, 0, 2))
+        await begin(log, Asked(FIRST_PROTOCOL), (8, 0, 0))
+        await log.end_transaction(Marker(8, 0, 0, Outcome.COMMIT)).wait()
+        batch = build_batch([Record(b"k", b"1", NOW_MS)], attributes=TRANSACTIONAL_BIT, producer=(7, 0, 1))
+        await log.append(memoryview(batch), acks=-1).wait()
+        await end(log, FIRST_PROTOCOL)
+        asked.permits[-1].settle()
+        assert isinstance(await outcome_of(late), InvalidTxnState)
+        assert log.last_stable_offset == log.log_end_offset
+
+
+async def test_a_batch_for_an_open_transaction_is_too_late_when_that_has_ended() -> None:
+    """It needed no permission when it came. In the second protocol its epoch is an old one then."""
+    for protocol, error in ((FIRST_PROTOCOL, InvalidTxnState), (SECOND_PROTOCOL, InvalidProducerEpoch)):
+        async with running(MemoryFileSystem()) as store:
+            log, asked = await open_orders(store), Asked(protocol)
+            await begin(log, asked, (7, 0, 0))
+            ending = log.end_transaction(Marker(7, int(protocol == SECOND_PROTOCOL), 0, Outcome.COMMIT, protocol))
+            late = send(log, asked, (7, 0, 1))
+            await ending.wait()
+            assert isinstance(await outcome_of(late), error)
+            assert log.last_stable_offset == log.log_end_offset == 2
+
+
+async def test_late_produce_of_ended_transaction() -> None:
+    """Named case 6: a batch of epoch 5 that was held up past the commit, and the beginning of the next transaction."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
+        await begin(log, asked, (7, 5, 0))
+        held_up = send(log, asked, (7, 5, 1))
+        late = Asked(SECOND_PROTOCOL)
+        await held_up.wait()
+        await end(log, SECOND_PROTOCOL, epoch=5)
+        with pytest.raises(InvalidProducerEpoch):
+            send(log, late, (7, 5, 2))
+        await begin(log, asked, (7, 6, 0))
+        with pytest.raises(InvalidProducerEpoch):
+            send(log, late, (7, 5, 2))
+        assert late.permits == []
+        assert await values(log) == [b"0", b"1"]
+
+
+async def test_the_end_of_the_transaction_before_does_not_take_permission_from_the_next() -> None:
+    """A producer that was told its next epoch goes on while the markers are on their way (KIP-890)."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
+        await begin(log, asked, (7, 0, 0))
+        following = send(log, asked, (7, 1, 0))
+        await end(log, SECOND_PROTOCOL)
+        asked.permits[-1].settle()
+        assert await outcome_of(following) == 2
+        assert await values(log) == [b"0"]
+
+
+@pytest.mark.parametrize(("protocol", "is_refused"), [(FIRST_PROTOCOL, False), (SECOND_PROTOCOL, True)])
+async def test_a_producer_that_is_not_known_begins_with_0_in_the_second_protocol(
+    protocol: int, *, is_refused: bool
+) -> None:
+    """As ProducerAppendInfo.checkSequence. In the first one what was known of it may be gone with its records."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        pending = send(log, asked, (7, 0, 3))
+        asked.permits[0].settle()
+        assert isinstance(await outcome_of(pending), OutOfOrderSequence if is_refused else int)
+
+
+@FIRST
+async def test_a_duplicate_of_what_has_ended_is_told_where_it_went(protocol: int) -> None:
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        await begin(log, asked, (7, 0, 0))
+        again = send(log, asked, (7, 0, 0))
+        await end(log, protocol)
+        assert await outcome_of(again) == 0
+        assert log.log_end_offset == 2
+
+
+@BOTH
+async def test_a_partition_that_is_deleted_meanwhile(protocol: int) -> None:
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        waiting = send(log, asked, (7, 0, 0))
+        await store.delete_partitions([ORDERS])
+        asked.permits[0].settle()
+        assert isinstance(await outcome_of(waiting), UnknownPartition)
+        assert used_bytes(store) == 0
+
+
+def used_bytes(store: SegmentStore) -> int:
+    [log_dir] = store._dirs
+    return log_dir.commit_log.budget.used_bytes
+
+
+@BOTH
+async def test_what_waits_takes_room(protocol: int) -> None:
+    chosen = options(queue_max_bytes=1_000)
+    async with running(MemoryFileSystem(), chosen) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        waiting = send(log, asked, (7, 0, 0), size=900)
+        with pytest.raises(Overloaded):
+            send(log, asked, (8, 0, 0), size=900)
+        asked.permits[0].settle(NotEnoughReplicas("x"))
+        assert isinstance(await outcome_of(waiting), NotEnoughReplicas)
+        assert used_bytes(store) == 0
+        assert await begin(log, asked, (8, 0, 0)) == 0
+        await trio.testing.wait_all_tasks_blocked()
+        assert used_bytes(store) == 0
+
+
+@BOTH
+async def test_records_are_examined_once_they_are_allowed(protocol: int) -> None:
+    config = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store, config), Asked(protocol)
+        pending = [send(log, asked, (7, 0, sequence)) for sequence in range(3)]
+        for permit in asked.permits:
+            permit.settle()
+        assert [await outcome_of(one) for one in pending] == [0, 1, 2]
+        assert used_bytes(store) == 0
