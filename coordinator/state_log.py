@@ -7,10 +7,15 @@ counts when a marker commits it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+FIRST_PROTOCOL: Final = 0  # of transactions, as Kafka's transaction.version numbers them
+SECOND_PROTOCOL: Final = 2  # KIP-890
+_LAST: Final = 2**15 - 1  # no producer has that epoch: only markers do
 
 
 class StateLogFailed(Exception):
@@ -30,12 +35,21 @@ class StateProducer(NamedTuple):
 
 
 class StateMarker(NamedTuple):
-    """The end of a producer's transaction, as the coordinator of that epoch has it."""
+    """The end of a producer's transaction, as the coordinator of that epoch has it; `protocol`: of the transaction. In
+    the second one (KIP-890) no record of it has the marker's epoch. What is read from a log does not tell."""
 
     producer_id: int
     epoch: int
     coordinator_epoch: int
     is_commit: bool
+    protocol: int = FIRST_PROTOCOL
+
+
+def has_own_epoch(transaction: StateProducer | StateMarker) -> bool:
+    """Whether it is a marker that ends nothing that was written in its own epoch."""
+    return (
+        isinstance(transaction, StateMarker) and transaction.protocol >= SECOND_PROTOCOL and transaction.epoch < _LAST
+    )
 
 
 class StateBatch(NamedTuple):

@@ -8,7 +8,15 @@ import trio
 
 from coordinator.errors import InvalidConfig, StaleProducerEpoch
 from coordinator.metadata.fake import FakeEnsemble, FakeStore, Faults, Loss
-from coordinator.state_log import StateBatch, StateLogFailed, StateMarker, StateProducer, StateRecord, StateSlice
+from coordinator.state_log import (
+    StateBatch,
+    StateLogFailed,
+    StateMarker,
+    StateProducer,
+    StateRecord,
+    StateSlice,
+    has_own_epoch,
+)
 from coordinator.testing_view import FakeViews
 
 if TYPE_CHECKING:
@@ -214,6 +222,9 @@ class FakeStateLog:
         known = [one for batch in self.batches if (one := batch.transaction) is not None]
         mine = [one.epoch for one in known if one.producer_id == transaction.producer_id]
         if transaction.epoch < max(mine, default=-1):
+            raise StaleProducerEpoch(f"producer {transaction.producer_id}")
+        last = next((one for one in reversed(known) if one.producer_id == transaction.producer_id), None)
+        if isinstance(last, StateProducer) and last.epoch == transaction.epoch and has_own_epoch(transaction):
             raise StaleProducerEpoch(f"producer {transaction.producer_id}")
 
     def sync(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from coordinator.errors import StaleProducerEpoch, TransactionCoordinatorFenced
-from coordinator.state_log import StateBatch, StateMarker
+from coordinator.state_log import StateBatch, StateMarker, has_own_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,17 @@ class Round:
     transactions that are committed here.
     """
 
-    __slots__ = ("_coordinator_epochs", "_epochs", "_held", "_plain", "batches", "changes", "is_durable", "pending")
+    __slots__ = (
+        "_coordinator_epochs",
+        "_epochs",
+        "_held",
+        "_open",
+        "_plain",
+        "batches",
+        "changes",
+        "is_durable",
+        "pending",
+    )
 
     def __init__(self) -> None:
         self.batches: list[StateBatch | StateMarker] = []
@@ -52,6 +62,7 @@ class Round:
         self._plain: list[StateRecord] | None = None  # of the last batch, as long as it takes more
         self._epochs: dict[int, int] = {}  # by the producers whose transactions go on, or end, here
         self._coordinator_epochs: dict[int, int] = {}  # by the producers whose transactions end here
+        self._open: set[int] = set()  # of those, whose transactions go on
         self._held: list[tuple[Waiting, object]] = []
         self.is_durable = False
 
@@ -78,15 +89,20 @@ class Round:
         self._epochs[transaction.producer_id] = transaction.epoch
         if isinstance(transaction, StateMarker):
             self._coordinator_epochs[transaction.producer_id] = transaction.coordinator_epoch
+            self._open.discard(transaction.producer_id)
             self.batches.append(transaction)
             self.changes += records
         else:
+            self._open.add(transaction.producer_id)
             self.batches.append(StateBatch(records, transaction))
 
     def check(self, transaction: StateProducer | StateMarker) -> None:
         """What the log will say once this is in it. Raises StaleProducerEpoch, TransactionCoordinatorFenced."""
         producer_id = transaction.producer_id
-        if transaction.epoch < self._epochs.get(producer_id, -1):
+        epoch = self._epochs.get(producer_id, -1)
+        if transaction.epoch < epoch or (
+            transaction.epoch == epoch and producer_id in self._open and has_own_epoch(transaction)
+        ):
             raise StaleProducerEpoch(f"producer {producer_id} has a newer epoch")
         known = self._coordinator_epochs.get(producer_id, -1)
         if isinstance(transaction, StateMarker) and transaction.coordinator_epoch < known:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from coordinator.state_log import FIRST_PROTOCOL as FIRST_PROTOCOL
+from coordinator.state_log import SECOND_PROTOCOL as SECOND_PROTOCOL
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
@@ -76,7 +79,8 @@ class TransactionService(Protocol):
 
     Any call may be answered with NotCoordinator, CoordinatorLoading or CoordinatorNotAvailable; a transactional id is
     looked for in the partition of __transaction_state that it hashes to. What is listed as raised below is settled as
-    such. ConcurrentTransactions comes after a tenth of a second in which the transaction before could have ended.
+    such. ConcurrentTransactions comes after a tenth of a second in which the transaction before could have ended;
+    CoordinatorLoading after one in which no producer id could be had. `protocol`: 0, or 2 for that of KIP-890.
     """
 
     async def coordinator_of(self, transactional_id: str) -> int:
@@ -85,28 +89,31 @@ class TransactionService(Protocol):
         Raises CoordinatorNotAvailable.
         """
 
-    async def initialise(
+    def initialise(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
-    ) -> ProducerIdentity:
+    ) -> Pending[ProducerIdentity]:
         """InitProducerId: the producer that asks has the id from now on. `expected`: what it takes itself for.
 
-        Raises InvalidTransactionTimeout, ProducerFenced, ConcurrentTransactions, MetadataUnavailable.
+        InvalidTransactionTimeout, ProducerFenced, ConcurrentTransactions.
         """
 
     def add_partitions(
-        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition]
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
     ) -> Pending[None]:
-        """AddPartitionsToTxn, AddOffsetsToTxn: InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions,
-        TransactionTooLarge."""
+        """AddPartitionsToTxn, AddOffsetsToTxn, and in the second protocol what is written: InvalidProducerIdMapping,
+        ProducerFenced, ConcurrentTransactions, TransactionTooLarge."""
 
     def verify_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
     ) -> Pending[list[bool]]:
-        """AddPartitionsToTxn of another broker: which of these the transaction has. InvalidProducerIdMapping,
-        ProducerFenced, ConcurrentTransactions."""
+        """Before something is written, in the first protocol: which of these the transaction has.
+        InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions."""
 
-    def end(self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool) -> Pending[None]:
-        """EndTxn: InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState, ConcurrentTransactions."""
+    def end(
+        self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool, protocol: int
+    ) -> Pending[ProducerIdentity]:
+        """EndTxn; settled with what the producer goes on with, in the second protocol another epoch.
+        InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState, ConcurrentTransactions."""
 
     def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
         """UnknownTransactionalId."""

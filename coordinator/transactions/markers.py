@@ -136,7 +136,7 @@ class _Sending:
         self.shard = shard
         self.due = due
         self.key = shard.partition, due.transactional_id
-        self.marker = StateMarker(*due.identity, shard.leader_epoch, due.is_commit)
+        self.marker = StateMarker(*due.identity, shard.leader_epoch, due.is_commit, due.protocol)
         self.left: set[Partition] = set(due.partitions)
         self.in_flight: set[Partition] = set()
         self.failures: dict[Partition, _Failures] = {}

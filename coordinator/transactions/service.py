@@ -1,23 +1,26 @@
 """The transaction coordinators of one broker: one shard for each partition of `__transaction_state` that is led here.
 
 It decides nothing about transactions: it brings what a table cannot know, producer ids that nobody had, and sends what
-a table has decided on its way.
+a table has decided on its way. A few ids are in reserve, so that nobody has to wait for one while he decides.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import structlog
 import trio
 
-from coordinator.errors import CoordinatorLoading
+from coordinator.errors import CoordinatorLoading, MetadataUnavailable
 from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
 from coordinator.shards.pending import after_all, settled
 from coordinator.shards.shard import Asker, Shard
-from coordinator.transactions.api import ProducerIdentity, TransactionCounters
+from coordinator.transactions.api import SECOND_PROTOCOL, TransactionCounters
 from coordinator.transactions.markers import MarkerSender
-from coordinator.transactions.table import NEEDS_PRODUCER_ID, DueMarkers, TransactionSettings, TransactionTable
+from coordinator.transactions.table import DueMarkers, TransactionSettings, TransactionTable, TransactionWorld
+from coordinator.transactions.transitions import NeedsProducerId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from coordinator.transactions.api import (
         MarkerWriter,
         Partition,
+        ProducerIdentity,
         TransactionDescription,
         TransactionFigures,
         TransactionListing,
@@ -34,7 +38,12 @@ if TYPE_CHECKING:
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
+IDS_IN_RESERVE: Final = 10  # a block's ids are in memory: what is taken of them and not used costs next to nothing
+RETRY_PAUSE_S: Final = 0.5  # when no ids can be had
+
 Table = TransactionTable[Asker]
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +86,15 @@ class TransactionCoordinators:
     ) -> None:
         self._cluster = cluster
         self._options = options
+        self._reserve: deque[int] = deque()
+        self._wants_ids = trio.Event()
         self.counters = TransactionCounters()
+        world = TransactionWorld(new_id=self._take_id, protocol=lambda: SECOND_PROTOCOL)
         self._shards: LedShards[Table] = LedShards(
             cluster,
             keeping,
             options.shard_options(),
-            new_table=lambda: TransactionTable(options.settings, self.counters),
+            new_table=lambda: TransactionTable(options.settings, world, self.counters),
             wall_ms=wall_ms,
             new_id=_no_ids,
             send=self._send,
@@ -97,6 +109,7 @@ class TransactionCoordinators:
             nursery.start_soon(self._shards.run)
             nursery.start_soon(self._sender.run)
             nursery.start_soon(self._sweep_now_and_then)
+            nursery.start_soon(self._fill_reserve)
 
     def stop(self) -> None:
         """Takes no more commands and sends away who is parked; what is on its way to the disk is answered."""
@@ -118,6 +131,33 @@ class TransactionCoordinators:
                     lambda table: table.transactional_ids(), lambda table, moment, name: table.sweep(moment, name)
                 )
 
+    # Producer ids
+
+    def _take_id(self) -> int:
+        """Raises NeedsProducerId."""
+        if len(self._reserve) <= 1:
+            self._wants_ids.set()
+        if not self._reserve:
+            raise NeedsProducerId
+        return self._reserve.popleft()
+
+    async def _fill_reserve(self) -> None:
+        """Not before the first is asked for: most brokers never need one."""
+        while True:
+            await self._wants_ids.wait()
+            self._wants_ids = trio.Event()
+            try:
+                while len(self._reserve) < IDS_IN_RESERVE:
+                    self._reserve.append(await self._cluster.new_producer_id())
+            except MetadataUnavailable as error:
+                log.warning("no producer ids can be had", reason=str(error))
+                self._wants_ids.set()
+                await trio.sleep(RETRY_PAUSE_S)
+            for shard in self._shards:
+                await shard.ask_each(
+                    lambda table: table.without_id(), lambda table, moment, name: table.go_on(moment, name)
+                )
+
     # Where a transactional id is
 
     async def coordinator_of(self, transactional_id: str) -> int:
@@ -129,38 +169,20 @@ class TransactionCoordinators:
 
     # What is asked
 
-    async def initialise(
+    def initialise(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
-    ) -> ProducerIdentity:
-        """See `TransactionService`. While a producer id is fetched, everything may change: it is decided again."""
-        new_producer_id: int | None = None
-        while True:
-            answer = await self._initialise(transactional_id, timeout_ms, expected, new_producer_id)
-            if isinstance(answer, ProducerIdentity):
-                return answer
-            assert answer is NEEDS_PRODUCER_ID
-            new_producer_id = await self._cluster.new_producer_id()
-
-    async def _initialise(
-        self, name: str, timeout_ms: int, expected: ProducerIdentity | None, new_producer_id: int | None
-    ) -> object:
-        pending = self._ask(
-            name,
-            lambda table, moment, asker: table.initialise(moment, name, timeout_ms, expected, new_producer_id, asker),
-        )
-        if not pending.is_settled:
-            is_settled = trio.Event()
-            pending.call_when_settled(is_settled.set)
-            await is_settled.wait()
-        return pending.result()
+    ) -> Pending[ProducerIdentity]:
+        """See `TransactionService`."""
+        name = transactional_id
+        return self._ask(name, lambda table, moment, asker: table.initialise(moment, name, timeout_ms, expected, asker))
 
     def add_partitions(
-        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition]
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
     ) -> Pending[None]:
         """See `TransactionService`."""
         name = transactional_id
         return self._ask(
-            name, lambda table, moment, asker: table.add_partitions(moment, name, asking, partitions, asker)
+            name, lambda table, moment, asker: table.add_partitions(moment, name, asking, partitions, protocol, asker)
         )
 
     def verify_partitions(
@@ -170,10 +192,15 @@ class TransactionCoordinators:
         name = transactional_id
         return self._ask(name, lambda table, _, asker: table.verify_partitions(name, asking, partitions, asker))
 
-    def end(self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool) -> Pending[None]:
+    def end(
+        self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool, protocol: int
+    ) -> Pending[ProducerIdentity]:
         """See `TransactionService`."""
         name = transactional_id
-        return self._ask(name, lambda table, moment, asker: table.end(moment, name, asking, asker, is_commit=is_commit))
+        return self._ask(
+            name,
+            lambda table, moment, asker: table.end(moment, name, asking, asker, is_commit=is_commit, protocol=protocol),
+        )
 
     def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
         """See `TransactionService`."""

@@ -3,6 +3,7 @@
 As `coordinator.groups.table`, on a shard. Which transitions there are is said in `transitions`. Where Kafka answers
 CONCURRENT_TRANSACTIONS because the transaction before is decided and its markers are on their way, a command is parked
 and tried again when they are written, a tenth of a second later at the latest: clients would wait longer by themselves.
+So it is where a producer id is needed and the last block is used up.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from coordinator.errors import (
     ConcurrentTransactions,
+    CoordinatorError,
+    CoordinatorLoading,
     InvalidProducerIdMapping,
     InvalidTransactionTimeout,
     TransactionError,
@@ -25,7 +28,9 @@ from coordinator.shards.table import NEVER_MS, AskerT, Effects
 from coordinator.state_log import StateMarker, StateProducer, StateRecord
 from coordinator.transactions import transitions
 from coordinator.transactions.api import (
+    FIRST_PROTOCOL,
     NO_TIME_MS,
+    SECOND_PROTOCOL,
     Partition,
     ProducerIdentity,
     TransactionCounters,
@@ -35,7 +40,7 @@ from coordinator.transactions.api import (
     TransactionState,
 )
 from coordinator.transactions.records import decode_key, decode_value, encode_key, encode_value
-from coordinator.transactions.transitions import Transaction
+from coordinator.transactions.transitions import NewId, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -44,7 +49,6 @@ if TYPE_CHECKING:
 
 PARKED_MS: Final = 100
 PARKED_MAX: Final = 16  # of one transactional id, whose producer asks one thing after the other
-NEEDS_PRODUCER_ID: Final = object()  # the answer to whoever is to bring one
 
 _AGAIN: Final = object()  # the answer to whoever has to wait for what was begun
 
@@ -61,22 +65,32 @@ class TransactionSettings:
     record_max_bytes: int = 1_000_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionWorld:
+    """What a table finds around it. `protocol`: the one in which the cluster itself ends transactions."""
+
+    new_id: NewId
+    protocol: Callable[[], int]
+
+
 class DueMarkers(NamedTuple):
-    """A transaction is decided, and that is durable."""
+    """A transaction is decided, and that is durable; `identity` and `protocol` are its markers'."""
 
     transactional_id: str
     identity: ProducerIdentity
     is_commit: bool
     partitions: Collection[Partition]
+    protocol: int = FIRST_PROTOCOL
 
 
 @dataclass(slots=True)
 class _Attempt(Generic[AskerT]):
-    """`due_ms`: how long it may be parked."""
+    """`due_ms`: how long it may be parked; `refusal`: what it is told then."""
 
     asker: AskerT
     step: Step
     due_ms: int
+    refusal: CoordinatorError | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -108,12 +122,16 @@ class _Made(Generic[AskerT]):
 class TransactionTable(Generic[AskerT]):
     """A `coordinator.shards.table.StateTable`."""
 
-    def __init__(self, settings: TransactionSettings, counters: TransactionCounters | None = None) -> None:
+    def __init__(
+        self, settings: TransactionSettings, world: TransactionWorld, counters: TransactionCounters | None = None
+    ) -> None:
         self._settings = settings
+        self._world = world
         self._entries: dict[str, Entry[AskerT]] = {}
         self._open: dict[str, None] = {}  # whose transactions may take too long
         self._parked: list[tuple[int, str]] = []  # when somebody has waited long enough, and for what
         self._next_check_ms = NEVER_MS
+        self._without_id: dict[str, None] = {}  # for whom somebody is parked who needs a producer id
         self.counters = counters or TransactionCounters()
 
     # Commands of producers
@@ -124,16 +142,16 @@ class TransactionTable(Generic[AskerT]):
         transactional_id: str,
         timeout_ms: int,
         expected: ProducerIdentity | None,
-        new_producer_id: int | None,
         asker: AskerT,
     ) -> Effects[AskerT]:
-        """See `TransactionService.initialise`. NEEDS_PRODUCER_ID: to be asked again with one that nobody had."""
+        """See `TransactionService.initialise`."""
         if not 0 < timeout_ms <= self._settings.timeout_max_ms:
             return Effects(None, [(asker, InvalidTransactionTimeout(f"{timeout_ms} ms"))], [])
         entry = self._entries.get(transactional_id) or Entry(transactional_id)
 
         def step(moment: Moment) -> tuple[Transaction | None, object]:
-            following = transitions.initialised(entry.known, expected, timeout_ms, moment.wall_ms, new_producer_id)
+            new_id, protocol = self._world.new_id, self._world.protocol()
+            following = transitions.initialised(entry.known, expected, timeout_ms, moment.wall_ms, new_id, protocol)
             return following, _AGAIN if following.is_prepared else following.identity
 
         return self._try(moment, entry, asker, step)
@@ -144,32 +162,43 @@ class TransactionTable(Generic[AskerT]):
         transactional_id: str,
         asking: ProducerIdentity,
         partitions: Collection[Partition],
+        protocol: int,
         asker: AskerT,
     ) -> Effects[AskerT]:
         """See `TransactionService.add_partitions`."""
         entry = self._entries.get(transactional_id)
         if entry is None:
             return _unknown(asker, asking)
-        return self._try(
-            moment,
-            entry,
-            asker,
-            lambda moment: (transitions.with_partitions(entry.known, asking, partitions, moment.wall_ms), None),
-        )
+
+        def step(moment: Moment) -> tuple[Transaction | None, object]:
+            return transitions.with_partitions(entry.known, asking, partitions, moment.wall_ms, protocol), None
+
+        return self._try(moment, entry, asker, step)
 
     def end(
-        self, moment: Moment, transactional_id: str, asking: ProducerIdentity, asker: AskerT, *, is_commit: bool
+        self,
+        moment: Moment,
+        transactional_id: str,
+        asking: ProducerIdentity,
+        asker: AskerT,
+        *,
+        is_commit: bool,
+        protocol: int,
     ) -> Effects[AskerT]:
         """See `TransactionService.end`."""
         entry = self._entries.get(transactional_id)
         if entry is None:
             return _unknown(asker, asking)
-        return self._try(
-            moment,
-            entry,
-            asker,
-            lambda moment: (transitions.ended(entry.known, asking, commits=is_commit, now_ms=moment.wall_ms), None),
-        )
+
+        def step(moment: Moment) -> tuple[Transaction | None, object]:
+            now_ms, new_id = moment.wall_ms, self._world.new_id
+            if protocol >= SECOND_PROTOCOL:
+                ended = transitions.ended_for_good(entry.known, asking, commits=is_commit, now_ms=now_ms, new_id=new_id)
+            else:
+                ended = transitions.ended(entry.known, asking, commits=is_commit, now_ms=now_ms)
+            return ended, ended.identity_after_markers
+
+        return self._try(moment, entry, asker, step)
 
     def verify_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition], asker: AskerT
@@ -199,16 +228,45 @@ class TransactionTable(Generic[AskerT]):
                 following, answer = attempt.step(moment)
                 self._become(moment, entry, following, made)
         except ConcurrentTransactions as error:
-            if attempt.due_ms > moment.now_ms and len(entry.parked) < PARKED_MAX:
-                entry.parked.append(attempt)
-                heappush(self._parked, (attempt.due_ms, entry.transactional_id))
+            attempt.refusal = answer = error.with_traceback(None)
+            if self._park(moment, entry, attempt):
                 return
-            answer = error.with_traceback(None)
         except transitions.NeedsProducerId:
-            answer = NEEDS_PRODUCER_ID
+            attempt.refusal = answer = CoordinatorLoading("producer ids are being fetched")
+            if self._park(moment, entry, attempt):
+                self._without_id[entry.transactional_id] = None
+                return
         except TransactionError as error:
             answer = error.with_traceback(None)
         made.answers.append((attempt.asker, answer))
+
+    def _park(self, moment: Moment, entry: Entry[AskerT], attempt: _Attempt[AskerT]) -> bool:
+        if attempt.due_ms <= moment.now_ms or len(entry.parked) >= PARKED_MAX:
+            return False
+        entry.parked.append(attempt)
+        self._entries.setdefault(entry.transactional_id, entry)
+        heappush(self._parked, (attempt.due_ms, entry.transactional_id))
+        return True
+
+    def without_id(self) -> list[str]:
+        """For whom somebody is parked until there are producer ids."""
+        waiting, self._without_id = list(self._without_id), {}
+        return waiting
+
+    def go_on(self, moment: Moment, transactional_id: str) -> Effects[AskerT]:
+        """Whoever is parked there tries again."""
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            return Effects(None, [], [])
+        made: _Made[AskerT] = _Made()
+        self._unpark(moment, entry, made)
+        self._forget_unless_known(entry)
+        return made.effects(entry)
+
+    def _unpark(self, moment: Moment, entry: Entry[AskerT], made: _Made[AskerT]) -> None:
+        parked, entry.parked = entry.parked, []
+        for attempt in parked:
+            self._attempt(moment, entry, attempt, made)
 
     def _become(self, moment: Moment, entry: Entry[AskerT], following: Transaction | None, made: _Made[AskerT]) -> None:
         before = entry.known
@@ -250,9 +308,7 @@ class TransactionTable(Generic[AskerT]):
             self.counters.aborted += 1
         made: _Made[AskerT] = _Made([(asker, None)])
         self._become(moment, entry, transitions.completed(entry.known, moment.wall_ms), made)
-        parked, entry.parked = entry.parked, []
-        for attempt in parked:
-            self._attempt(moment, entry, attempt, made)
+        self._unpark(moment, entry, made)
         return made.effects(entry)
 
     # What is told
@@ -303,7 +359,8 @@ class TransactionTable(Generic[AskerT]):
             if entry is not None:
                 over = [one for one in entry.parked if one.due_ms <= moment.now_ms]
                 entry.parked = [one for one in entry.parked if one.due_ms > moment.now_ms]
-                yield Effects(entry, [(one.asker, ConcurrentTransactions(name)) for one in over], [])
+                yield Effects(entry, [(one.asker, one.refusal) for one in over], [])
+                self._forget_unless_known(entry)
         if self._next_check_ms <= moment.now_ms:
             for name in list(self._open):
                 entry = self._entries[name]
@@ -314,12 +371,21 @@ class TransactionTable(Generic[AskerT]):
                 self._next_check_ms = moment.now_ms + self._settings.timeout_check_interval_ms
 
     def _abort(self, moment: Moment, entry: Entry[AskerT]) -> Effects[AskerT]:
-        """It has taken too long, and its producer is fenced."""
+        """It has taken too long, and its producer is fenced; later, if that takes a producer id and there is none."""
         assert entry.known is not None
-        self.counters.timed_out += 1
         made: _Made[AskerT] = _Made()
-        self._become(moment, entry, transitions.fenced(entry.known, moment.wall_ms), made)
+        try:
+            following = transitions.fenced(entry.known, moment.wall_ms, self._world.new_id, self._world.protocol())
+        except transitions.NeedsProducerId:
+            return made.effects(entry)
+        self.counters.timed_out += 1
+        self._become(moment, entry, following, made)
         return made.effects(entry)
+
+    def _forget_unless_known(self, entry: Entry[AskerT]) -> None:
+        """Nothing came of what was asked for a new transactional id."""
+        if entry.known is None and not entry.parked:
+            self._entries.pop(entry.transactional_id, None)
 
     def waiting(self) -> Iterator[AskerT]:
         """See `StateTable`."""
@@ -370,7 +436,7 @@ class TransactionTable(Generic[AskerT]):
 
 def _due_markers(transactional_id: str, known: Transaction) -> DueMarkers:
     is_commit = known.state is TransactionState.PREPARE_COMMIT
-    return DueMarkers(transactional_id, known.identity, is_commit, known.partitions)
+    return DueMarkers(transactional_id, known.identity, is_commit, known.partitions, known.protocol)
 
 
 def _unknown(asker: AskerT, asking: ProducerIdentity) -> Effects[AskerT]:

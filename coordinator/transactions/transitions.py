@@ -8,6 +8,7 @@ Who waits for whom, and that a transition is written before it is told, is the c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,14 @@ from coordinator.errors import (
     InvalidTransactionState,
     ProducerFenced,
 )
-from coordinator.transactions.api import NO_TIME_MS, Partition, ProducerIdentity, TransactionState
+from coordinator.transactions.api import (
+    FIRST_PROTOCOL,
+    NO_TIME_MS,
+    SECOND_PROTOCOL,
+    Partition,
+    ProducerIdentity,
+    TransactionState,
+)
 from coordinator.transactions.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -31,9 +39,6 @@ EPOCH_MAX: Final = 2**15 - 1
 # The greatest epoch that a client is given: there is always one more to fence it with.
 EPOCH_EXHAUSTED: Final = EPOCH_MAX - 1
 
-FIRST_PROTOCOL: Final = 0
-SECOND_PROTOCOL: Final = 2  # KIP-890; as transaction.version numbers them
-
 _PREPARED: Final = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _COMPLETE: Final = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
@@ -42,7 +47,15 @@ _COMPLETE: Final = {
 
 
 class NeedsProducerId(Exception):
-    """It is to be asked again with a producer id that nobody had."""
+    """It is to be asked again when there is a producer id that nobody had."""
+
+
+NewId = Callable[[], int]  # a producer id that nobody had; raises NeedsProducerId
+
+
+def no_id() -> int:
+    """There is none."""
+    raise NeedsProducerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +141,7 @@ def initialised(
     expected: ProducerIdentity | None,
     timeout_ms: int,
     now_ms: int,
-    new_producer_id: int | None,
+    new_id: NewId,
     protocol: int = FIRST_PROTOCOL,
 ) -> Transaction:
     """A producer begins, and whoever was there before is fenced. `expected`: what it takes itself for (KIP-360).
@@ -138,17 +151,15 @@ def initialised(
     NeedsProducerId.
     """
     if known is None:
-        if new_producer_id is None:
-            raise NeedsProducerId
-        empty = TransactionState.EMPTY
-        return Transaction(new_producer_id, 0, timeout_ms, empty, now_ms, previous_producer_id=new_producer_id)
+        empty, producer_id = TransactionState.EMPTY, new_id()
+        return Transaction(producer_id, 0, timeout_ms, empty, now_ms, previous_producer_id=producer_id)
     if expected is not None and not _may_be(known, expected):
         raise ProducerFenced(f"producer {expected.producer_id} is not {known.producer_id}")
     if known.is_prepared:
         raise ConcurrentTransactions("the transaction before is not over")
     if known.state is TransactionState.ONGOING:
-        return fenced_for_good(known, now_ms, new_producer_id) if protocol == SECOND_PROTOCOL else fenced(known, now_ms)
-    (producer_id, epoch), last_epoch = _next_identity(known, expected, new_producer_id)
+        return fenced(known, now_ms, new_id, protocol)
+    (producer_id, epoch), last_epoch = _next_identity(known, expected, new_id)
     return replace(
         known,
         producer_id=producer_id,
@@ -164,7 +175,7 @@ def initialised(
 
 
 def _next_identity(
-    known: Transaction, expected: ProducerIdentity | None, new_producer_id: int | None
+    known: Transaction, expected: ProducerIdentity | None, new_id: NewId
 ) -> tuple[ProducerIdentity, int]:
     """Of a producer that begins with nothing open, and the epoch that it had before (prepareIncrementProducerEpoch,
     prepareProducerIdRotation)."""
@@ -172,9 +183,7 @@ def _next_identity(
         last_epoch = NO_PRODUCER_EPOCH if expected is None else known.epoch
         if not known.is_exhausted:
             return ProducerIdentity(known.producer_id, known.epoch + 1), last_epoch
-        if new_producer_id is None:
-            raise NeedsProducerId
-        return ProducerIdentity(new_producer_id, 0), last_epoch
+        return ProducerIdentity(new_id(), 0), last_epoch
     if expected.epoch == known.last_epoch:
         return known.identity, known.last_epoch  # it was told so before, and did not hear it
     raise ProducerFenced(f"epoch {expected.epoch} is neither {known.epoch} nor {known.last_epoch}")
@@ -187,8 +196,15 @@ def _may_be(known: Transaction, expected: ProducerIdentity) -> bool:
     return expected.producer_id == known.previous_producer_id and expected.epoch >= EPOCH_EXHAUSTED
 
 
-def fenced(known: Transaction, now_ms: int) -> Transaction:
-    """An open transaction is aborted in an epoch that its producer does not have.
+def fenced(known: Transaction, now_ms: int, new_id: NewId, protocol: int) -> Transaction:
+    """An open transaction is aborted, and its producer fenced, as `protocol` has it. Raises NeedsProducerId."""
+    if protocol >= SECOND_PROTOCOL:
+        return fenced_for_good(known, now_ms, new_id)
+    return _fenced_at_first(known, now_ms)
+
+
+def _fenced_at_first(known: Transaction, now_ms: int) -> Transaction:
+    """It is aborted in an epoch that its producer does not have.
 
     It may ask for that one, unless another producer was there before: Apache Kafka's brokers fence as KIP-890 has it,
     whatever clients know of it, and there the epoch before counts as the last one. The very last epoch is nobody's:
@@ -289,7 +305,7 @@ def ended_for_good(
     *,
     commits: bool,
     now_ms: int,
-    new_producer_id: int | None = None,
+    new_id: NewId = no_id,
 ) -> Transaction:
     """It is decided, in an epoch of its own; itself, if its producer asks for the same end again.
 
@@ -309,7 +325,7 @@ def ended_for_good(
     known = _of_its_producer(known, asking)
     if commits and known.state is not TransactionState.ONGOING:
         raise InvalidTransactionState(f"there is nothing to commit in what is {known.state.name}")
-    return _decided_for_good(known, wanted, now_ms, new_producer_id)
+    return _decided_for_good(known, wanted, now_ms, new_id)
 
 
 def _asks_again(known: Transaction, asking: ProducerIdentity) -> bool:
@@ -322,22 +338,16 @@ def _asks_again(known: Transaction, asking: ProducerIdentity) -> bool:
     return has_new_id and asking.producer_id == known.previous_producer_id
 
 
-def fenced_for_good(known: Transaction, now_ms: int, new_producer_id: int | None = None) -> Transaction:
+def fenced_for_good(known: Transaction, now_ms: int, new_id: NewId = no_id) -> Transaction:
     """An open transaction is aborted in the epoch after that of its producer, who may ask for it (KIP-890).
 
     Raises NeedsProducerId.
     """
-    return _decided_for_good(known, TransactionState.PREPARE_ABORT, now_ms, new_producer_id)
+    return _decided_for_good(known, TransactionState.PREPARE_ABORT, now_ms, new_id)
 
 
-def _decided_for_good(
-    known: Transaction, state: TransactionState, now_ms: int, new_producer_id: int | None
-) -> Transaction:
+def _decided_for_good(known: Transaction, state: TransactionState, now_ms: int, new_id: NewId) -> Transaction:
     """The very last epoch is in markers only: whoever comes after it has another id."""
-    if not known.is_exhausted:
-        new_producer_id = NO_PRODUCER_ID
-    elif new_producer_id is None:
-        raise NeedsProducerId
     return replace(
         known,
         epoch=min(known.epoch + 1, EPOCH_MAX),
@@ -346,7 +356,7 @@ def _decided_for_good(
         changed_ms=now_ms,
         started_ms=known.started_ms if known.state is TransactionState.ONGOING else now_ms,
         previous_producer_id=known.producer_id,
-        next_producer_id=new_producer_id,
+        next_producer_id=new_id() if known.is_exhausted else NO_PRODUCER_ID,
         protocol=SECOND_PROTOCOL,
     )
 

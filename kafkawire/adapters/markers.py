@@ -41,7 +41,9 @@ class LocalMarkers:
         outcome = Outcome.COMMIT if marker.is_commit else Outcome.ABORT
         try:
             log = self._store.get(TopicPartition(topic.topic_id, topic.name, partition.number))
-            append = log.end_transaction(Marker(marker.producer_id, marker.epoch, marker.coordinator_epoch, outcome))
+            append = log.end_transaction(
+                Marker(marker.producer_id, marker.epoch, marker.coordinator_epoch, outcome, marker.protocol)
+            )
         except EngineError as error:
             return settled(_told(error))  # type: ignore[return-value]  # it holds an error
         return _Write(append)

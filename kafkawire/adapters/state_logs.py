@@ -21,6 +21,7 @@ from coordinator.state_log import (
     StateProducer,
     StateRecord,
     StateSlice,
+    has_own_epoch,
 )
 from engine.api import (
     NO_EPOCH,
@@ -149,7 +150,7 @@ class EngineStateLog:
         outcome = Outcome.COMMIT if marker.is_commit else Outcome.ABORT
         with _failures:
             self._last = self._log.end_transaction(
-                Marker(marker.producer_id, marker.epoch, marker.coordinator_epoch, outcome)
+                Marker(marker.producer_id, marker.epoch, marker.coordinator_epoch, outcome, marker.protocol)
             )
         return _Write(self._last)
 
@@ -161,6 +162,8 @@ class EngineStateLog:
         who = f"producer {transaction.producer_id} in {self._log.partition.topic}-{self._log.partition.partition}"
         if transaction.epoch < known.epoch:
             raise StaleProducerEpoch(f"{who} is in epoch {known.epoch}, not {transaction.epoch}")
+        if transaction.epoch == known.epoch and known.transaction_from >= 0 and has_own_epoch(transaction):
+            raise StaleProducerEpoch(f"{who} has begun another transaction in epoch {known.epoch}")
         if isinstance(transaction, StateMarker) and transaction.coordinator_epoch < known.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"{who} is coordinated in epoch {known.coordinator_epoch}, not {transaction.coordinator_epoch}"

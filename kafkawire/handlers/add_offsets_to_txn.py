@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from coordinator.transactions.api import Partition, ProducerIdentity
+from coordinator.transactions.api import FIRST_PROTOCOL, Partition, ProducerIdentity
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
@@ -34,7 +34,9 @@ def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> PendingR
         return answered(AddOffsetsToTxnResponse(error_code=code))
     asking = ProducerIdentity(request.producer_id, request.producer_epoch)
     added = Partition(OFFSETS_TOPIC, context.broker.groups.partition_of(request.group_id))
-    pending = context.broker.transactions.add_partitions(request.transactional_id, asking, [added])
+    pending = context.broker.transactions.add_partitions(
+        request.transactional_id, asking, [added], protocol=FIRST_PROTOCOL
+    )
     return PendingReply([pending], partial(_respond, context.api_version, pending))
 
 

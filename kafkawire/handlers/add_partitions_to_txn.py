@@ -7,7 +7,9 @@ Behavior:
   is CONCURRENT_TRANSACTIONS then: clients try again.
 - From version 4 on other brokers ask, for many transactions at once, which takes the right to act for the cluster.
   `verify_only` adds nothing: a partition that the transaction does not have is TRANSACTION_ABORTABLE.
-- Before that it takes the right to write under the transactional id and to the topics. An empty id is INVALID_REQUEST.
+- What brokers add is written in the second protocol (KIP-890), what clients add in the first.
+- Up to version 3 it takes the right to write under the transactional id and to the topics. An empty id is
+  INVALID_REQUEST.
 
 Version notes: 2 PRODUCER_FENCED (KIP-360), 4 many transactions, verification (KIP-890), 5 TRANSACTION_ABORTABLE.
 """
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coordinator.api import INTERNAL_TOPICS
 from coordinator.errors import CoordinatorError
-from coordinator.transactions.api import Partition, ProducerIdentity
+from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Partition, ProducerIdentity
 from kafkawire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -94,7 +96,9 @@ def _ask(context: RequestContext, one: AddPartitionsToTxnTransaction) -> _Asked:
     asking = ProducerIdentity(one.producer_id, one.producer_epoch)
     if one.verify_only:
         return _Asked(one, partitions, context.broker.transactions.verify_partitions(name, asking, partitions))
-    return _Asked(one, partitions, context.broker.transactions.add_partitions(name, asking, partitions))
+    protocol = FIRST_PROTOCOL if is_client else SECOND_PROTOCOL
+    added = context.broker.transactions.add_partitions(name, asking, partitions, protocol=protocol)
+    return _Asked(one, partitions, added)
 
 
 def _check(context: RequestContext, partitions: Iterable[Partition], *, is_client: bool) -> Codes:

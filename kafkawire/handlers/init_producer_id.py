@@ -21,6 +21,7 @@ from coordinator.transactions.api import ProducerIdentity
 from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.settleable import until_settled
 from kafkawire.requests.transactions import code_of_refusal
 
 if TYPE_CHECKING:
@@ -69,9 +70,11 @@ async def _identity(context: RequestContext, request: InitProducerIdRequest) -> 
     if request.transactional_id is None:
         return ProducerIdentity(await context.broker.cluster.new_producer_id(), 0)
     expected = ProducerIdentity(request.producer_id, request.producer_epoch)
-    return await context.broker.transactions.initialise(
+    pending = context.broker.transactions.initialise(
         request.transactional_id, request.transaction_timeout_ms, None if expected == NOBODY else expected
     )
+    await until_settled(pending)
+    return pending.result()
 
 
 def _may_write(context: RequestContext, topics: Iterable[str]) -> bool:

@@ -1,7 +1,8 @@
 """WriteTxnMarkers, key 27: end transactions in partitions, as their coordinators, or an administrator, have decided.
 
 Behavior:
-- Each partition is answered by itself when its marker is durable. Nobody asks whether the transaction's coordinator
+- Each partition is answered by itself when its marker is durable. One of the second protocol (KIP-890) has an epoch
+  that no record of its transaction has: what is late ends nothing. Nobody asks whether the transaction's coordinator
   agrees: `kafka-transactions abort` is for transactions that it has forgotten.
 - A partition of __consumer_offsets that is not served now is NOT_LEADER_OR_FOLLOWER: coordinators try again.
 - It takes the right to alter the cluster, or to act for it. After KafkaApis.handleWriteTxnMarkersRequest.
@@ -65,7 +66,9 @@ def refuse(context: RequestContext, request: WriteTxnMarkersRequest, code: Error
 
 
 def _marker(one: WritableTxnMarker) -> StateMarker:
-    return StateMarker(one.producer_id, one.producer_epoch, one.coordinator_epoch, one.transaction_result)
+    return StateMarker(
+        one.producer_id, one.producer_epoch, one.coordinator_epoch, one.transaction_result, one.transaction_version
+    )
 
 
 def _partitions(one: WritableTxnMarker) -> Iterator[Partition]:

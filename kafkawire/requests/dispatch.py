@@ -24,6 +24,7 @@ from kafkawire.requests.failures import answer_failure
 from kafkawire.requests.headers import decode_request_header, response_header
 from kafkawire.requests.metrics import ApiCounters
 from kafkawire.requests.pending_reply import PendingReply, answered
+from kafkawire.requests.settleable import until_settled
 from kafkawire.requests.started import Segment, StartedRequest
 from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
 from kafkawire.wire.message import Message
@@ -113,11 +114,8 @@ class Dispatched:
         except Exception as error:
             self._failed(error)
             return
-        if not self._pending.is_settled:
-            ready = trio.Event()
-            self._pending.call_when_settled(ready.set)
-            with trio.move_on_at(self._pending.deadline_s):
-                await ready.wait()
+        with trio.move_on_at(self._pending.deadline_s):
+            await until_settled(self._pending)
 
     def _answered(self, response: Response | None) -> None:
         self._response = response

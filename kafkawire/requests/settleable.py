@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import trio
+
 
 class Settleable(Protocol):
     """Open at first, or settled from the beginning; settled once."""
@@ -17,3 +19,11 @@ class Settleable(Protocol):
     def is_settled(self) -> bool: ...
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         """Have `callback` called, once, when one that is open is settled; it neither waits nor raises."""
+
+
+async def until_settled(one: Settleable) -> None:
+    """Return when it is; the deadline is the caller's."""
+    if not one.is_settled:
+        settled = trio.Event()
+        one.call_when_settled(settled.set)
+        await settled.wait()

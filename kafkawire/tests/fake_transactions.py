@@ -53,25 +53,25 @@ class FakeTransactions:
             raise self.coordinator
         return self.coordinator
 
-    async def initialise(
+    def initialise(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
-    ) -> ProducerIdentity:
-        await trio.lowlevel.checkpoint()
-        answer: ProducerIdentity = self._ask("initialise", transactional_id, timeout_ms, expected).result()
-        return answer
+    ) -> Pending[ProducerIdentity]:
+        return self._ask("initialise", transactional_id, timeout_ms, expected)
 
     def add_partitions(
-        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition]
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
     ) -> Pending[None]:
-        return self._ask("add_partitions", transactional_id, asking, list(partitions))
+        return self._ask("add_partitions", transactional_id, asking, list(partitions), protocol)
 
     def verify_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
     ) -> Pending[list[bool]]:
         return self._ask("verify_partitions", transactional_id, asking, list(partitions))
 
-    def end(self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool) -> Pending[None]:
-        return self._ask("end", transactional_id, asking, is_commit)
+    def end(
+        self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool, protocol: int
+    ) -> Pending[ProducerIdentity]:
+        return self._ask("end", transactional_id, asking, is_commit, protocol)
 
     def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
         return self._ask("describe", transactional_id)

@@ -22,7 +22,7 @@ from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_shard import NOBODY, Bench, commit, offset_of
 from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard
 from coordinator.shards.writer import Round, ViewMode
-from coordinator.state_log import StateMarker, StateProducer, StateSlice
+from coordinator.state_log import SECOND_PROTOCOL, StateMarker, StateProducer, StateSlice
 from coordinator.testing import FakeStateLog, FakeWrite
 
 P = StateProducer(1, 3)
@@ -50,7 +50,10 @@ def pend(shard: Shard[Table], offset: int, producer: StateProducer = P) -> Asker
 def end(
     shard: Shard[Table], producer: StateProducer = P, *, is_commit: bool = True, coordinator_epoch: int = 0
 ) -> Asker:
-    marker = StateMarker(*producer, coordinator_epoch, is_commit)
+    return mark(shard, StateMarker(*producer, coordinator_epoch, is_commit))
+
+
+def mark(shard: Shard[Table], marker: StateMarker) -> Asker:
     return shard.ask_about(marker, lambda table, _, asker: table.end_transaction(marker, asker))
 
 
@@ -184,6 +187,31 @@ async def test_an_older_epoch_is_refused_before_anything_is_written(*, is_durabl
             bench.log.sync()
         assert shard.is_loaded
         assert len(bench.log.records) == 2
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_a_late_marker_does_not_end_what_was_begun_in_its_epoch(*, is_durable: bool) -> None:
+    """Its transaction was the one before (KIP-890). With nothing open it may be a second try of the same."""
+    bench = Bench()
+    async with bench.running() as shard:
+        bench.log.is_slow = not is_durable
+        first = StateMarker(1, 4, 0, is_commit=True, protocol=SECOND_PROTOCOL)
+        pend(shard, 5, StateProducer(1, 3))
+        mark(shard, first)
+        if is_durable:
+            await wait_all_tasks_blocked()
+        again = mark(shard, first)
+        pend(shard, 6, StateProducer(1, 4))
+        if is_durable:
+            await wait_all_tasks_blocked()
+        assert error_of(mark(shard, first)) is StaleProducerEpoch
+        mark(shard, StateMarker(1, 5, 0, is_commit=False, protocol=SECOND_PROTOCOL))
+        for _ in range(3):
+            await wait_all_tasks_blocked()
+            bench.log.sync()
+        assert shard.is_loaded
+        again.result()
+        assert offset_of(fetch(shard)) == 5
 
 
 @pytest.mark.parametrize("is_appended", [False, True])

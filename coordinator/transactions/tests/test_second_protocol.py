@@ -17,13 +17,21 @@ from coordinator.errors import (
     ProducerFenced,
     TransactionError,
 )
-from coordinator.transactions.api import Partition, ProducerIdentity, TransactionState
+from coordinator.transactions.api import SECOND_PROTOCOL, Partition, ProducerIdentity, TransactionState
 from coordinator.transactions.records import decode_value, encode_value
-from coordinator.transactions.tests.test_transitions import IDLE, NEW_ID, NOW_MS, ORDERS, PREPARED, TIMEOUT_MS, known
+from coordinator.transactions.tests.test_transitions import (
+    IDLE,
+    NEW_ID,
+    NOW_MS,
+    ORDERS,
+    PREPARED,
+    TIMEOUT_MS,
+    giving,
+    known,
+)
 from coordinator.transactions.transitions import (
     EPOCH_EXHAUSTED,
     EPOCH_MAX,
-    SECOND_PROTOCOL,
     NeedsProducerId,
     Transaction,
     completed,
@@ -31,6 +39,7 @@ from coordinator.transactions.transitions import (
     ended_for_good,
     fenced_for_good,
     initialised,
+    no_id,
     with_partitions,
 )
 
@@ -43,7 +52,7 @@ Outcome = TransactionState | type[TransactionError]
 
 def outcome(before: Transaction, asking: ProducerIdentity, *, commits: bool) -> Outcome:
     try:
-        return ended_for_good(before, asking, commits=commits, now_ms=NOW_MS, new_producer_id=NEW_ID).state
+        return ended_for_good(before, asking, commits=commits, now_ms=NOW_MS, new_id=giving(NEW_ID)).state
     except TransactionError as error:
         return type(error)
 
@@ -112,7 +121,7 @@ def test_epochs_that_are_used_up(*, commits: bool) -> None:
     before = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED)
     with pytest.raises(NeedsProducerId):
         ended_for_good(before, before.identity, commits=commits, now_ms=NOW_MS)
-    decided = ended_for_good(before, before.identity, commits=commits, now_ms=NOW_MS, new_producer_id=NEW_ID)
+    decided = ended_for_good(before, before.identity, commits=commits, now_ms=NOW_MS, new_id=giving(NEW_ID))
     assert (decided.identity, decided.identity_after_markers) == ((7, EPOCH_MAX), (NEW_ID, 0))
     over = completed(decided, NOW_MS)
     assert (over.identity, over.previous_producer_id, over.last_epoch) == ((NEW_ID, 0), 7, EPOCH_EXHAUSTED)
@@ -122,13 +131,13 @@ def test_epochs_that_are_used_up(*, commits: bool) -> None:
     for stranger in (ProducerIdentity(6, EPOCH_EXHAUSTED), ProducerIdentity(7, EPOCH_EXHAUSTED - 1)):
         with pytest.raises(InvalidProducerIdMapping):
             ended_for_good(over, stranger, commits=commits, now_ms=NOW_MS)
-    assert initialised(over, before.identity, TIMEOUT_MS, NOW_MS, None).identity == (NEW_ID, 0)
+    assert initialised(over, before.identity, TIMEOUT_MS, NOW_MS, no_id).identity == (NEW_ID, 0)
 
 
 def test_epoch_32766_times_out() -> None:
     """Named case 8."""
     before = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED)
-    decided = fenced_for_good(before, NOW_MS, NEW_ID)
+    decided = fenced_for_good(before, NOW_MS, giving(NEW_ID))
     assert (decided.state, decided.identity) == (TransactionState.PREPARE_ABORT, (7, EPOCH_MAX))
     over = completed(decided, NOW_MS)
     assert over.identity == (NEW_ID, 0)
@@ -138,10 +147,10 @@ def test_epoch_32766_times_out() -> None:
 def test_a_new_producer_fences_as_the_cluster_has_it() -> None:
     before = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED)
     with pytest.raises(NeedsProducerId):
-        initialised(before, None, TIMEOUT_MS, NOW_MS, None, SECOND_PROTOCOL)
-    decided = initialised(before, None, TIMEOUT_MS, NOW_MS, NEW_ID, SECOND_PROTOCOL)
+        initialised(before, None, TIMEOUT_MS, NOW_MS, no_id, SECOND_PROTOCOL)
+    decided = initialised(before, None, TIMEOUT_MS, NOW_MS, giving(NEW_ID), SECOND_PROTOCOL)
     assert (decided.state, decided.identity_after_markers) == (TransactionState.PREPARE_ABORT, (NEW_ID, 0))
-    assert initialised(completed(decided, NOW_MS), None, TIMEOUT_MS, NOW_MS, None, SECOND_PROTOCOL).identity == (
+    assert initialised(completed(decided, NOW_MS), None, TIMEOUT_MS, NOW_MS, no_id, SECOND_PROTOCOL).identity == (
         NEW_ID,
         1,
     )
@@ -152,7 +161,7 @@ def test_a_fence_may_be_asked_for_by_who_is_fenced() -> None:
     assert ended_for_good(over, CURRENT, commits=False, now_ms=NOW_MS).identity == LATER
     with pytest.raises(InvalidTransactionState):
         ended_for_good(over, CURRENT, commits=True, now_ms=NOW_MS)
-    assert initialised(over, CURRENT, TIMEOUT_MS, NOW_MS, None).identity == LATER
+    assert initialised(over, CURRENT, TIMEOUT_MS, NOW_MS, no_id).identity == LATER
 
 
 # Any sequence
@@ -173,7 +182,7 @@ class Asked:
     """A transactional id, and who was told what."""
 
     def __init__(self, first_epoch: int) -> None:
-        first = initialised(None, None, TIMEOUT_MS, NOW_MS, 1)
+        first = initialised(None, None, TIMEOUT_MS, NOW_MS, giving(1))
         self.current = replace(first, epoch=first_epoch)
         self.told = [self.current.identity]
         self.new_id = 1
@@ -184,21 +193,21 @@ class Asked:
         self.new_id += 1
         if what.startswith("init"):
             expected = asking if what == "init as" else None
-            self.current = initialised(before, expected, TIMEOUT_MS, now_ms, self.new_id, SECOND_PROTOCOL)
+            self.current = initialised(before, expected, TIMEOUT_MS, now_ms, giving(self.new_id), SECOND_PROTOCOL)
             if self.current.state is EMPTY:
                 self.told.append(self.current.identity)
         elif what == "add":
             self.current = with_partitions(before, asking, [Partition("orders", back)], now_ms, SECOND_PROTOCOL)
         elif what in ("commit", "abort"):
             commits = what == "commit"
-            self.current = ended_for_good(before, asking, commits=commits, now_ms=now_ms, new_producer_id=self.new_id)
+            self.current = ended_for_good(before, asking, commits=commits, now_ms=now_ms, new_id=giving(self.new_id))
             self.told.append(self.current.identity_after_markers)
         elif what in ("old commit", "old abort"):
             self.current = ended(before, asking, commits=what == "old commit", now_ms=now_ms)
         elif what == "complete" and before.is_prepared:
             self.current = completed(before, now_ms)
         elif what == "time out" and before.state is ONGOING:
-            self.current = fenced_for_good(before, now_ms, self.new_id)
+            self.current = fenced_for_good(before, now_ms, giving(self.new_id))
 
 
 @given(requests, st.sampled_from([0, EPOCH_EXHAUSTED - 2]))

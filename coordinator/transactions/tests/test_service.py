@@ -23,10 +23,16 @@ from coordinator.shards.pending import Answer
 from coordinator.shards.shard import RELOAD_PAUSE_S
 from coordinator.state_log import StateMarker
 from coordinator.testing import FakeViews
-from coordinator.transactions.api import Partition, ProducerIdentity, TransactionState
+from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Partition, ProducerIdentity, TransactionState
 from coordinator.transactions.markers import REFUSED_PAUSE_S, RETRY_PAUSE_MAX_S, RETRY_PAUSE_S
-from coordinator.transactions.service import TRANSACTIONS_TOPIC, TransactionCoordinators, TransactionOptions
-from coordinator.transactions.table import TransactionSettings
+from coordinator.transactions.service import (
+    IDS_IN_RESERVE,
+    TRANSACTIONS_TOPIC,
+    TransactionCoordinators,
+    TransactionOptions,
+)
+from coordinator.transactions.service import RETRY_PAUSE_S as RETRY_PAUSE_IDS_S
+from coordinator.transactions.table import PARKED_MS, TransactionSettings
 
 ORDERS, LATER = Partition("orders", 0), Partition("later", 1)
 FIRST = ProducerIdentity(1, 0)
@@ -41,10 +47,13 @@ class Cluster(FakeCluster):
         self.given_out = 0
         self.may_give = trio.Event()
         self.may_give.set()
+        self.gives_none = False
 
     async def new_producer_id(self) -> int:
         await self.may_give.wait()
         await trio.lowlevel.checkpoint()
+        if self.gives_none:
+            raise errors.MetadataUnavailable("nobody there")
         self.given_out += 1
         return self.given_out
 
@@ -92,13 +101,16 @@ class World:
     async def state(self, name: str = "t") -> TransactionState:
         return (await result_of(self.service.describe(name))).state
 
+    async def initialise(self, name: str = "t", timeout_ms: int = TIMEOUT_MS) -> ProducerIdentity:
+        return await result_of(self.service.initialise(name, timeout_ms, None))
+
     async def begin(self, *partitions: Partition) -> ProducerIdentity:
-        identity = await self.service.initialise("t", TIMEOUT_MS, None)
-        await result_of(self.service.add_partitions("t", identity, partitions or (ORDERS,)))
+        identity = await self.initialise()
+        await result_of(self.service.add_partitions("t", identity, partitions or (ORDERS,), protocol=FIRST_PROTOCOL))
         return identity
 
     async def end(self, identity: ProducerIdentity = FIRST, *, is_commit: bool = True) -> None:
-        await result_of(self.service.end("t", identity, is_commit=is_commit))
+        await result_of(self.service.end("t", identity, is_commit=is_commit, protocol=FIRST_PROTOCOL))
 
 
 @asynccontextmanager
@@ -141,35 +153,56 @@ async def test_a_transaction() -> None:
         ]
 
 
-async def test_an_id_is_fetched_when_one_is_needed_only() -> None:
+async def test_ids_are_fetched_when_one_is_needed_only() -> None:
     async with coordinating() as world:
+        assert world.cluster.given_out == 0
         for epoch in range(3):
-            assert await world.service.initialise("t", TIMEOUT_MS, None) == (1, epoch)
-        assert world.cluster.given_out == 1
+            assert await world.initialise() == (1, epoch)
+        assert world.cluster.given_out == IDS_IN_RESERVE
 
 
-async def test_what_changes_while_an_id_is_fetched_counts() -> None:
+async def test_there_is_always_another_id() -> None:
+    async with coordinating() as world:
+        found = [await world.initialise(str(number)) for number in range(3 * IDS_IN_RESERVE)]
+        assert len(set(found)) == len(found)
+
+
+async def test_whoever_comes_while_ids_are_fetched_waits_for_them() -> None:
     async with coordinating() as world:
         world.cluster.may_give = trio.Event()
-        found: list[ProducerIdentity] = []
+        asked = [world.service.initialise("t", TIMEOUT_MS, None) for _ in range(2)]
+        await wait_all_tasks_blocked()
+        assert not any(one.is_settled for one in asked)
+        world.cluster.may_give.set()
+        assert [await result_of(one) for one in asked] == [(1, 0), (1, 1)]
 
-        async def initialise() -> None:
-            found.append(await world.service.initialise("t", TIMEOUT_MS, None))
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(initialise)
-            nursery.start_soon(initialise)
-            await wait_all_tasks_blocked()
-            world.cluster.may_give.set()
-        assert sorted(identity.epoch for identity in found) == [0, 1]
-        assert len({identity.producer_id for identity in found}) == 1
+async def test_while_no_id_can_be_had_that_is_told_and_it_is_tried_again() -> None:
+    async with coordinating() as world:
+        world.cluster.gives_none = True
+        with pytest.raises(errors.CoordinatorLoading):
+            await world.initialise()
+        assert trio.current_time() == PARKED_MS / 1000
+        world.cluster.gives_none = False
+        await trio.sleep(RETRY_PAUSE_IDS_S)
+        assert await world.initialise() == (1, 0)
+
+
+async def test_an_end_tells_the_next_epoch_and_its_markers_have_it() -> None:
+    async with coordinating() as world:
+        identity = await world.initialise()
+        await result_of(world.service.add_partitions("t", identity, [ORDERS], protocol=SECOND_PROTOCOL))
+        ended = world.service.end("t", identity, is_commit=True, protocol=SECOND_PROTOCOL)
+        assert await result_of(ended) == (1, 1)
+        marker = StateMarker(1, 1, 0, is_commit=True, protocol=SECOND_PROTOCOL)
+        assert world.markers.written == [(marker, ORDERS)]
 
 
 async def test_no_marker_leaves_before_the_decision_is_durable() -> None:
     async with coordinating() as world:
         identity = await world.begin()
         world.log.is_slow = True
-        ending = world.service.end("t", identity, is_commit=True)
+        ending = world.service.end("t", identity, is_commit=True, protocol=FIRST_PROTOCOL)
         await wait_all_tasks_blocked()
         assert (ending.is_settled, world.markers.written) == (False, [])
         world.log.sync()
@@ -182,7 +215,7 @@ async def test_a_decision_that_is_lost_sends_nothing() -> None:
     async with coordinating() as world:
         identity = await world.begin()
         world.log.is_slow = True
-        ending = world.service.end("t", identity, is_commit=True)
+        ending = world.service.end("t", identity, is_commit=True, protocol=FIRST_PROTOCOL)
         await wait_all_tasks_blocked()
         world.log.fail()
         await wait_all_tasks_blocked()
@@ -262,7 +295,7 @@ async def test_a_marker_whose_reply_was_lost_is_written_again_after_a_restart() 
     async with coordinating(logs) as world:
         assert world.markers.partitions == [ORDERS]
         assert await world.state() is TransactionState.COMPLETE_COMMIT
-        assert await world.service.initialise("t", TIMEOUT_MS, None) == (1, 1)
+        assert await world.initialise() == (1, 1)
 
 
 async def test_a_retry_does_not_end_the_next_transaction() -> None:
@@ -279,7 +312,7 @@ async def test_a_retry_does_not_end_the_next_transaction() -> None:
         world.markers.let_go(errors.MarkerNotWritten("full"))
         await trio.sleep(RELOAD_PAUSE_S + 2 * RETRY_PAUSE_S)
         assert await world.state() is TransactionState.COMPLETE_COMMIT
-        await result_of(world.service.add_partitions("t", identity, [ORDERS]))
+        await result_of(world.service.add_partitions("t", identity, [ORDERS], protocol=FIRST_PROTOCOL))
         before = len(world.markers.written)
         await trio.sleep(10 * RETRY_PAUSE_S)
         assert len(world.markers.written) == before
@@ -314,7 +347,7 @@ async def test_whoever_is_parked_is_sent_away_when_the_broker_stops() -> None:
         identity = await world.begin()
         world.markers.is_slow = True
         await world.end(identity)
-        parked = world.service.add_partitions("t", identity, [LATER])
+        parked = world.service.add_partitions("t", identity, [LATER], protocol=FIRST_PROTOCOL)
         assert not parked.is_settled
         world.service.stop()
         with pytest.raises(errors.NotCoordinator):
@@ -347,8 +380,8 @@ async def test_while_a_partition_is_read_nothing_is_listed() -> None:
 async def test_time_takes_what_is_old() -> None:
     limits = TransactionSettings(timeout_check_interval_ms=1_000, expiration_ms=5_000)
     async with coordinating(settings=limits, expiry_check_interval_ms=10_000) as world:
-        identity = await world.service.initialise("t", 2_500, None)
-        await result_of(world.service.add_partitions("t", identity, [ORDERS]))
+        identity = await world.initialise(timeout_ms=2_500)
+        await result_of(world.service.add_partitions("t", identity, [ORDERS], protocol=FIRST_PROTOCOL))
         await trio.sleep(3.1)
         assert await world.state() is TransactionState.COMPLETE_ABORT
         assert world.service.counters.timed_out == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,15 +14,23 @@ from coordinator import errors
 from coordinator.record_fields import UnknownRecord
 from coordinator.shards.table import NEVER_MS, Effects, Moment
 from coordinator.state_log import StateMarker, StateProducer, StateRecord
-from coordinator.transactions.api import Partition, ProducerIdentity, TransactionDescription, TransactionState
+from coordinator.transactions.api import (
+    FIRST_PROTOCOL,
+    SECOND_PROTOCOL,
+    Partition,
+    ProducerIdentity,
+    TransactionDescription,
+    TransactionState,
+)
 from coordinator.transactions.table import (
-    NEEDS_PRODUCER_ID,
     PARKED_MAX,
     PARKED_MS,
     DueMarkers,
     TransactionSettings,
     TransactionTable,
+    TransactionWorld,
 )
+from coordinator.transactions.transitions import EPOCH_EXHAUSTED, NeedsProducerId
 
 Asker = list[Any]
 ORDERS, LATER = Partition("orders", 0), Partition("later", 1)
@@ -34,13 +43,25 @@ FIRST = ProducerIdentity(100, 0)
 class Bench:
     """A table, the log that it comes to, and what it has sent out."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, protocol: int = FIRST_PROTOCOL, **limits: int) -> None:
+        """`protocol`: of the cluster, and of the producers here."""
         self.settings = TransactionSettings(**limits)
-        self.table: TransactionTable[Asker] = TransactionTable(self.settings)
+        self.protocol = protocol
         self.now_ms = 0
         self.log: list[StateRecord] = []
         self.sent: list[DueMarkers] = []
+        self.has_ids = True
         self.ids = iter(range(100, 10_000))
+        self.table = self.new_table()
+
+    def new_table(self) -> TransactionTable[Asker]:
+        world = TransactionWorld(new_id=self._next_id, protocol=lambda: self.protocol)
+        return TransactionTable(self.settings, world)
+
+    def _next_id(self) -> int:
+        if not self.has_ids:
+            raise NeedsProducerId
+        return next(self.ids)
 
     @property
     def moment(self) -> Moment:
@@ -62,23 +83,23 @@ class Bench:
     def initialise(
         self, name: str = "t", timeout_ms: int = TIMEOUT_MS, expected: ProducerIdentity | None = None
     ) -> Asker:
-        """As the service does: asked again with an id when one is needed."""
         asker = Asker()
-        self.perform(self.table.initialise(self.moment, name, timeout_ms, expected, None, asker))
-        if asker == [NEEDS_PRODUCER_ID]:
-            asker = Asker()
-            new_id = next(self.ids)
-            self.perform(self.table.initialise(self.moment, name, timeout_ms, expected, new_id, asker))
+        self.perform(self.table.initialise(self.moment, name, timeout_ms, expected, asker))
         return asker
+
+    def ids_come(self) -> None:
+        self.has_ids = True
+        for name in self.table.without_id():
+            self.perform(self.table.go_on(self.moment, name))
 
     def add(self, *partitions: Partition, identity: ProducerIdentity = FIRST, name: str = "t") -> Asker:
         asker = Asker()
-        self.perform(self.table.add_partitions(self.moment, name, identity, partitions, asker))
+        self.perform(self.table.add_partitions(self.moment, name, identity, partitions, self.protocol, asker))
         return asker
 
     def end(self, *, is_commit: bool = True, identity: ProducerIdentity = FIRST, name: str = "t") -> Asker:
         asker = Asker()
-        self.perform(self.table.end(self.moment, name, identity, asker, is_commit=is_commit))
+        self.perform(self.table.end(self.moment, name, identity, asker, is_commit=is_commit, protocol=self.protocol))
         return asker
 
     def complete(self, due: DueMarkers | None = None) -> None:
@@ -94,7 +115,7 @@ class Bench:
         self.now_ms = until_ms
 
     def restart(self, down_ms: int = 0) -> None:
-        self.table = TransactionTable(self.settings)
+        self.table = self.new_table()
         self.now_ms += down_ms
         self.sent = []
         for record in self.log:
@@ -123,7 +144,7 @@ def test_a_transaction_from_begin_to_end() -> None:
     assert bench.add(ORDERS) == [None]
     assert bench.add(LATER) == [None]
     assert bench.sent == []
-    assert bench.end() == [None]
+    assert bench.end() == [FIRST]
     assert bench.sent == [DueMarkers("t", FIRST, True, frozenset({ORDERS, LATER}))]
     assert bench.state() is TransactionState.PREPARE_COMMIT
     bench.complete()
@@ -131,7 +152,7 @@ def test_a_transaction_from_begin_to_end() -> None:
     assert len(bench.log) == 5, "one record for each transition"
     counters = bench.table.counters
     assert (counters.begun, counters.committed, counters.aborted) == (1, 1, 0)
-    assert bench.end() == [None], "once more is the same again"
+    assert bench.end() == [FIRST], "once more is the same again"
     assert len(bench.log) == 5
 
 
@@ -293,7 +314,7 @@ def test_what_was_decided_is_sent_out_again_after_a_restart(*, is_commit: bool) 
     bench.restart()
     assert bench.sent == [DueMarkers("t", FIRST, is_commit, frozenset({ORDERS, LATER}))]
     bench.complete()
-    assert bench.end(is_commit=is_commit) == [None]
+    assert bench.end(is_commit=is_commit) == [FIRST]
 
 
 def test_an_id_that_nobody_uses_is_forgotten() -> None:
@@ -318,7 +339,7 @@ def test_a_transaction_has_a_size() -> None:
     bench.initialise()
     assert bench.add(*(Partition("orders", number) for number in range(10))) == [None]
     assert is_error(bench.add(*(Partition("more", number) for number in range(50))), errors.TransactionTooLarge)
-    assert bench.end() == [None], "what it had it has"
+    assert bench.end() == [FIRST], "what it had it has"
     assert len(bench.sent[0].partitions) == 10
 
 
@@ -388,8 +409,8 @@ STEPS = st.lists(
 class Machine(Bench):
     """Whatever is asked, by the producer of now."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, protocol: int) -> None:
+        super().__init__(protocol)
         self.asked: list[Asker] = []
         self.beginning: list[Asker] = []
 
@@ -415,13 +436,13 @@ class Machine(Bench):
 
 
 @settings(max_examples=200, deadline=None)
-@given(STEPS)
-def test_whatever_is_asked_a_restart_gives_the_same(steps: list[tuple[str, str, int]]) -> None:
+@given(STEPS, st.sampled_from([FIRST_PROTOCOL, SECOND_PROTOCOL]))
+def test_whatever_is_asked_a_restart_gives_the_same(steps: list[tuple[str, str, int]], protocol: int) -> None:
     """And everybody is answered once, and no identity is given out twice."""
-    machine = Machine()
+    machine = Machine(protocol)
     for step in steps:
         machine.step(*step)
-        twin: TransactionTable[Asker] = TransactionTable(machine.settings)
+        twin = machine.new_table()
         for record in machine.log:
             twin.apply(record)
         assert twin.listings() == machine.table.listings()
@@ -429,3 +450,122 @@ def test_whatever_is_asked_a_restart_gives_the_same(steps: list[tuple[str, str, 
     assert all(len(asker) == 1 for asker in machine.asked + machine.beginning)
     given_out = [answer for [answer] in machine.beginning if isinstance(answer, ProducerIdentity)]
     assert len(set(given_out)) == len(given_out)
+
+
+# The second protocol (KIP-890)
+
+
+def test_the_answer_to_an_end_is_who_the_producer_is_from_then_on() -> None:
+    bench = Bench(SECOND_PROTOCOL)
+    bench.initialise()
+    bench.add(ORDERS)
+    after = ProducerIdentity(100, 1)
+    assert bench.end() == [after]
+    assert bench.sent == [DueMarkers("t", after, True, frozenset({ORDERS}), SECOND_PROTOCOL)]
+    bench.complete()
+    assert bench.end() == [after], "it did not hear the answer"
+    assert is_error(bench.add(ORDERS), errors.ProducerFenced)
+    assert bench.add(ORDERS, identity=after) == [None]
+
+
+def test_an_empty_abort_after_a_commit_waits_for_its_markers() -> None:
+    """Named case 9: it is of the producer of now, although the table does not say so yet."""
+    bench = Bench(SECOND_PROTOCOL)
+    bench.initialise()
+    bench.add(ORDERS)
+    [after] = bench.end()
+    aborting = bench.end(is_commit=False, identity=after)
+    assert aborting == []
+    bench.complete()
+    assert aborting == [ProducerIdentity(100, 2)]
+
+
+def test_both_protocols_one_after_the_other() -> None:
+    bench = Bench(SECOND_PROTOCOL)
+    bench.initialise()
+    bench.add(ORDERS)
+    [after] = bench.end()
+    bench.complete()
+    bench.protocol = FIRST_PROTOCOL
+    assert bench.add(ORDERS, identity=after) == [None]
+    assert bench.end(identity=after) == [after]
+    assert bench.sent[-1] == DueMarkers("t", after, True, frozenset({ORDERS}), FIRST_PROTOCOL)
+
+
+@pytest.mark.parametrize("protocol", [FIRST_PROTOCOL, SECOND_PROTOCOL])
+def test_the_protocol_of_a_decision_is_known_after_a_restart(protocol: int) -> None:
+    bench = Bench(protocol)
+    bench.initialise()
+    bench.add(ORDERS)
+    bench.end()
+    before = bench.sent
+    bench.protocol = FIRST_PROTOCOL + SECOND_PROTOCOL - protocol  # what is decided is decided
+    bench.restart()
+    assert bench.sent == before
+
+
+def exhausted(bench: Bench, *, is_open: bool) -> ProducerIdentity:
+    """A producer in the last epoch that one can have."""
+    identity = ProducerIdentity(100, EPOCH_EXHAUSTED)
+    bench.initialise()
+    entry = bench.table._entries["t"]
+    assert entry.known is not None
+    entry.known = replace(entry.known, epoch=EPOCH_EXHAUSTED)
+    if is_open:
+        bench.add(ORDERS, identity=identity)
+    return identity
+
+
+def test_whoever_needs_a_producer_id_waits_for_it() -> None:
+    bench = Bench(SECOND_PROTOCOL)
+    bench.has_ids = False
+    beginning = bench.initialise()
+    assert (beginning, bench.log, bench.state()) == ([], [], None)
+    bench.ids_come()
+    assert beginning == [FIRST]
+    identity = exhausted(bench, is_open=True)
+    bench.has_ids = False
+    ending = bench.end(identity=identity)
+    assert ending == []
+    bench.ids_come()
+    assert ending == [ProducerIdentity(101, 0)]
+    assert bench.sent[-1].identity == (100, EPOCH_EXHAUSTED + 1)
+
+
+def test_when_there_is_none_for_long_that_is_told() -> None:
+    bench = Bench(SECOND_PROTOCOL)
+    bench.has_ids = False
+    beginning = bench.initialise()
+    bench.pass_time(PARKED_MS)
+    assert is_error(beginning, errors.CoordinatorLoading)
+    assert bench.table.transactional_ids() == [], "nothing came of it"
+    bench.ids_come()
+    assert bench.initialise() == [FIRST]
+
+
+def test_only_so_many_wait_for_producer_ids() -> None:
+    bench = Bench(SECOND_PROTOCOL)
+    bench.has_ids = False
+    asked = [bench.initialise() for _ in range(PARKED_MAX + 1)]
+    assert is_error(asked[-1], errors.CoordinatorLoading)
+    assert asked[:-1] == [[]] * PARKED_MAX
+    bench.ids_come()
+    assert [answer for [answer] in asked[:-1]] == [ProducerIdentity(100, epoch) for epoch in range(PARKED_MAX)]
+
+
+def test_epoch_32766_times_out() -> None:
+    """Named case 8; and it waits for a producer id, if there is none."""
+    bench = Bench(SECOND_PROTOCOL, timeout_check_interval_ms=CHECK_MS)
+    identity = exhausted(bench, is_open=True)
+    bench.has_ids = False
+    bench.pass_time(TIMEOUT_MS + CHECK_MS)
+    assert (bench.sent, bench.table.counters.timed_out) == ([], 0)
+    bench.has_ids = True
+    bench.pass_time(CHECK_MS)
+    assert [one.identity for one in bench.sent] == [(100, EPOCH_EXHAUSTED + 1)]
+    assert bench.table.counters.timed_out == 1
+    bench.complete()
+    after = ProducerIdentity(101, 0)
+    assert is_error(bench.add(ORDERS, identity=identity), errors.InvalidProducerIdMapping)
+    assert bench.end(is_commit=False, identity=identity) == [after]
+    assert bench.add(ORDERS, identity=after) == [None]

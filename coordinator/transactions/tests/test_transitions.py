@@ -15,18 +15,20 @@ from coordinator.errors import (
     ProducerFenced,
     TransactionError,
 )
-from coordinator.transactions.api import Partition, ProducerIdentity, TransactionState
+from coordinator.transactions.api import FIRST_PROTOCOL, Partition, ProducerIdentity, TransactionState
 from coordinator.transactions.records import decode_value, encode_value
 from coordinator.transactions.transitions import (
     EPOCH_EXHAUSTED,
     EPOCH_MAX,
     NeedsProducerId,
+    NewId,
     Transaction,
     completed,
     ended,
     fenced,
     has_expired,
     initialised,
+    no_id,
     with_partitions,
 )
 
@@ -35,6 +37,10 @@ NEW_ID = 99
 ORDERS, LATER = Partition("orders", 0), Partition("later", 1)
 IDLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+
+def giving(producer_id: int | None = None) -> NewId:
+    return no_id if producer_id is None else lambda: producer_id
 
 
 def known(state: TransactionState = TransactionState.EMPTY, epoch: int = 3) -> Transaction:
@@ -46,7 +52,7 @@ def known(state: TransactionState = TransactionState.EMPTY, epoch: int = 3) -> T
 def begun(
     before: Transaction | None, expected: ProducerIdentity | None = None, new_id: int | None = None
 ) -> Transaction:
-    return initialised(before, expected, 5000, NOW_MS, new_id)
+    return initialised(before, expected, 5000, NOW_MS, giving(new_id))
 
 
 # InitProducerId
@@ -113,7 +119,7 @@ def test_what_is_open_is_aborted_first() -> None:
 @pytest.mark.parametrize("epoch", [EPOCH_EXHAUSTED, EPOCH_MAX])
 def test_the_very_last_epoch_is_nobodys(epoch: int) -> None:
     before = replace(known(TransactionState.ONGOING), epoch=epoch)
-    after = completed(fenced(before, NOW_MS), NOW_MS)
+    after = completed(fenced(before, NOW_MS, no_id, FIRST_PROTOCOL), NOW_MS)
     assert after.epoch == EPOCH_MAX
     with pytest.raises(ProducerFenced):
         begun(after, ProducerIdentity(before.producer_id, EPOCH_EXHAUSTED))
@@ -121,7 +127,7 @@ def test_the_very_last_epoch_is_nobodys(epoch: int) -> None:
 
 def test_a_fence_never_goes_beyond_the_last_epoch() -> None:
     before = known(TransactionState.ONGOING)
-    assert fenced(replace(before, epoch=EPOCH_MAX), NOW_MS).epoch == EPOCH_MAX
+    assert fenced(replace(before, epoch=EPOCH_MAX), NOW_MS, no_id, FIRST_PROTOCOL).epoch == EPOCH_MAX
 
 
 @pytest.mark.parametrize("state", PREPARED)
@@ -220,14 +226,14 @@ def asked_for(
     what: str, before: Transaction, asking: ProducerIdentity, partition: Partition, now_ms: int, new_id: int
 ) -> Transaction:
     if what.startswith("init"):
-        return initialised(before, None if what == "init" else asking, TIMEOUT_MS, now_ms, new_id)
+        return initialised(before, None if what == "init" else asking, TIMEOUT_MS, now_ms, giving(new_id))
     if what == "add":
         return with_partitions(before, asking, [partition], now_ms)
     if what in ("commit", "abort"):
         return ended(before, asking, commits=what == "commit", now_ms=now_ms)
     if what == "complete":
         return completed(before, now_ms) if before.is_prepared else before
-    return fenced(before, now_ms) if before.state is TransactionState.ONGOING else before
+    return fenced(before, now_ms, no_id, FIRST_PROTOCOL) if before.state is TransactionState.ONGOING else before
 
 
 @given(requests, st.sampled_from([0, EPOCH_EXHAUSTED - 2]))

@@ -11,7 +11,7 @@ import pytest
 from coordinator import errors
 from coordinator.errors import TransactionError
 from coordinator.groups.api import Claim, OffsetToCommit
-from coordinator.transactions.api import Partition, ProducerIdentity
+from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Partition, ProducerIdentity
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkawire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -100,7 +100,7 @@ async def test_partitions_are_added(version: int) -> None:
         broker.transactions.answers["add_partitions"] = None
         reply = await broker.ask(add(("t", [2, 0]), ("u", [0])), version)
         asked = [Partition("t", 2), Partition("t", 0), Partition("u", 0)]
-        assert broker.transactions.calls == [("add_partitions", "x", IDENTITY, asked)]
+        assert broker.transactions.calls == [("add_partitions", "x", IDENTITY, asked, FIRST_PROTOCOL)]
         assert added(reply.results_by_topic_v3_and_below) == {("t", 2): 0, ("t", 0): 0, ("u", 0): 0}
 
 
@@ -213,7 +213,7 @@ async def test_the_partition_of_a_group_is_added(version: int) -> None:
         broker.transactions.answers["add_partitions"] = None
         assert (await broker.ask(add_offsets(), version)).error_code == 0
         partition = Partition("__consumer_offsets", broker.groups.partition_of("g"))
-        assert broker.transactions.calls == [("add_partitions", "x", IDENTITY, [partition])]
+        assert broker.transactions.calls == [("add_partitions", "x", IDENTITY, [partition], FIRST_PROTOCOL)]
 
 
 @pytest.mark.parametrize(("denied", "code"), [(WRITE_ID, 53), (READ_GROUP, 30)])
@@ -242,9 +242,16 @@ def end(name: str = "x", *, is_commit: bool = True) -> EndTxnRequest:
 @pytest.mark.parametrize("version", range(5))
 async def test_a_transaction_is_ended(version: int, *, is_commit: bool) -> None:
     async with open_handlers() as broker:
-        broker.transactions.answers["end"] = None
-        assert (await broker.ask(end(is_commit=is_commit), version)).error_code == 0
-        assert broker.transactions.calls == [("end", "x", IDENTITY, is_commit)]
+        broker.transactions.answers["end"] = ProducerIdentity(7, 4)
+        reply = await broker.ask(end(is_commit=is_commit), version)
+        is_second = version >= 5
+        assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (
+            0,
+            7 if is_second else -1,
+            4 if is_second else -1,
+        )
+        protocol = SECOND_PROTOCOL if is_second else FIRST_PROTOCOL
+        assert broker.transactions.calls == [("end", "x", IDENTITY, is_commit, protocol)]
 
 
 async def test_an_end_under_no_id() -> None:
