@@ -178,6 +178,10 @@ class TransactionTooLarge(TransactionError):
     """Its partitions do not fit into a record (Kafka: UNKNOWN_SERVER_ERROR)."""
 
 
+class TransactionAbortable(TransactionError):
+    """What is to be written is for a partition that the transaction does not have: it can be aborted (KIP-890)."""
+
+
 class UnknownTransactionalId(TransactionError):
     """Nothing is known of the transactional id."""
 

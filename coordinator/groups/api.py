@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from coordinator.state_log import FIRST_PROTOCOL
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -198,12 +200,22 @@ class GroupService(Protocol):
         """OffsetFetch, of all that the group has committed."""
 
     def commit_in_transaction(
-        self, group_id: str, claim: Claim, producer_id: int, epoch: int, offsets: Sequence[OffsetToCommit]
+        self,
+        group_id: str,
+        claim: Claim,
+        producer_id: int,
+        epoch: int,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        allowed: Pending[None] | None = None,
+        protocol: int = FIRST_PROTOCOL,
     ) -> Pending[list[GroupError | None]]:
         """TxnOffsetCommit, with what it comes to for each: OffsetMetadataTooLarge. It counts when the transaction of
-        that producer is committed.
+        that producer is committed. Nothing is written before `allowed` is settled; its refusal is the answer.
+        `protocol`: of the transaction, see `TransactionService`.
 
-        For all: InvalidGroupId, IllegalGeneration, UnknownMember, FencedInstance, StaleProducerEpoch.
+        For all: InvalidGroupId, IllegalGeneration, UnknownMember, FencedInstance, StaleProducerEpoch;
+        InvalidTransactionState when the transaction has ended before it was allowed.
         """
 
     def partition_of(self, group_id: str) -> int:

@@ -8,10 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from coordinator.errors import (
+    CoordinatorError,
+    CoordinatorLoading,
     CoordinatorNotAvailable,
     GroupError,
     GroupNotEmpty,
     IllegalGeneration,
+    InvalidTransactionState,
     SubscribedToTopic,
     UnknownGroup,
     UnstableOffset,
@@ -29,6 +32,7 @@ from coordinator.groups.api import (
 from coordinator.groups.classic import ClassicGroup
 from coordinator.groups.commits import commits_of
 from coordinator.groups.entry import Entry, tombstone
+from coordinator.groups.guards import Guard, Guards
 from coordinator.groups.offsets import GroupOffsets
 from coordinator.groups.pending_offsets import PendingOffset, PendingOffsets
 from coordinator.groups.records import OffsetKey, Value, decode_key, decode_value
@@ -55,6 +59,7 @@ class OffsetTable(Generic[AskerT]):
         self._offset_settings = offsets
         self._entries: dict[str, Entry[AskerT]] = {}
         self._pending = PendingOffsets()
+        self.guards = Guards()
         self.counters = counters
 
     def commit(
@@ -97,8 +102,13 @@ class OffsetTable(Generic[AskerT]):
         producer: StateProducer,
         offsets: Sequence[OffsetToCommit],
         asker: AskerT,
+        guard: Guard | None = None,
     ) -> Effects[AskerT]:
-        """See `GroupService.commit_in_transaction`."""
+        """See `GroupService.commit_in_transaction`. `guard`: taken before it was asked whether it may be written."""
+        if guard is not None and guard.guards is not self.guards:
+            return refused(asker, CoordinatorLoading("it was read anew"))
+        if guard is not None and not self.guards.give_back(guard):
+            return refused(asker, InvalidTransactionState("the transaction has ended meanwhile"))
         entry = self._entries.get(group_id)
         if entry is None and claim.generation_id >= 0:
             return refused(asker, IllegalGeneration(group_id))
@@ -125,6 +135,7 @@ class OffsetTable(Generic[AskerT]):
 
     def _end(self, marker: StateMarker) -> tuple[list[StateRecord], list[Entry[AskerT]]]:
         """The records that count from now on, and the groups in which something changes."""
+        self.guards.void(marker.producer_id)
         counting, group_ids = self._pending.end(marker.producer_id, is_commit=marker.is_commit)
         for one in counting:
             entry = self._entries.get(one.group_id) or self._create(one.group_id)
@@ -236,6 +247,6 @@ class OffsetTable(Generic[AskerT]):
         return entry
 
 
-def refused(asker: AskerT, answer: GroupError | list[GroupError]) -> Effects[AskerT]:
-    """There is no such group."""
+def refused(asker: AskerT, answer: CoordinatorError | list[GroupError]) -> Effects[AskerT]:
+    """There is no such group, or it is not looked at."""
     return Effects(None, [(asker, answer)], [])

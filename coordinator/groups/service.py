@@ -6,6 +6,7 @@ What was committed to a deleted topic goes with it. It decides nothing about gro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
@@ -19,12 +20,13 @@ from coordinator.errors import (
     StaleProducerEpoch,
 )
 from coordinator.groups.api import DEFAULT_RETENTION_MS, GroupCounters
+from coordinator.groups.guards import Guard, Guards
 from coordinator.groups.table import GroupTable
 from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
-from coordinator.shards.pending import after_all, settled
+from coordinator.shards.pending import after_all, followed, settled
 from coordinator.shards.shard import Asker
 from coordinator.shards.writer import ViewMode
-from coordinator.state_log import StateMarker, StateProducer
+from coordinator.state_log import FIRST_PROTOCOL, StateMarker, StateProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -210,7 +212,15 @@ class GroupCoordinators:
         )
 
     def commit_in_transaction(
-        self, group_id: str, claim: Claim, producer_id: int, epoch: int, offsets: Sequence[OffsetToCommit]
+        self,
+        group_id: str,
+        claim: Claim,
+        producer_id: int,
+        epoch: int,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        allowed: Pending[None] | None = None,
+        protocol: int = FIRST_PROTOCOL,
     ) -> Pending[list[GroupError | None]]:
         """See `GroupService`."""
         if not group_id:
@@ -222,12 +232,27 @@ class GroupCoordinators:
         if epoch < 0:
             stale = StaleProducerEpoch(f"no producer is in epoch {epoch}")
             return cast("Pending[list[GroupError | None]]", settled(stale))
-        asker = self._shards.ask_about(
-            group_id,
-            producer,
-            lambda table, moment, asker: table.commit_in_transaction(moment, group_id, claim, producer, offsets, asker),
-        )
-        return cast("Pending[list[GroupError | None]]", asker)
+        guard: Guard | None = None
+
+        def write() -> Asker:
+            return self._shards.ask_about(
+                group_id,
+                producer,
+                lambda table, moment, asker: table.commit_in_transaction(
+                    moment, group_id, claim, producer, offsets, asker, guard
+                ),
+            )
+
+        if allowed is None:
+            return cast("Pending[list[GroupError | None]]", write())
+        if protocol == FIRST_PROTOCOL:  # in the second one the epoch tells what is late
+            guard = self._guard(group_id, producer_id)
+        return cast("Pending[list[GroupError | None]]", followed(allowed, write, partial(_give_back, guard)))
+
+    def _guard(self, group_id: str, producer_id: int) -> Guard:
+        shard = self._shards.find(self._shards.partition_of(group_id))
+        guards = Guards() if shard is None else shard.table.guards
+        return guards.take(producer_id)
 
     def end_transaction(self, partition: int, marker: StateMarker) -> Pending[None]:
         """What a producer committed in a transaction counts from now on, or never. `partition` of the offsets' topic.
@@ -279,3 +304,9 @@ class GroupCoordinators:
         """See `GroupStatistics`."""
         for shard in self._shards:
             yield from shard.table.figures()
+
+
+def _give_back(guard: Guard | None) -> None:
+    """It was not allowed."""
+    if guard is not None:
+        guard.guards.give_back(guard)

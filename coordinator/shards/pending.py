@@ -10,6 +10,8 @@ from coordinator.errors import CoordinatorError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from coordinator.api import Pending
+
 T = TypeVar("T")
 _OPEN = object()
 
@@ -61,6 +63,32 @@ def settled(outcome: object) -> Answer[object]:
     answer = Answer[object]()
     answer.settle(outcome)
     return answer
+
+
+def followed(
+    first: Pending[object], then: Callable[[], Answer[object]], otherwise: Callable[[], None]
+) -> Answer[object]:
+    """Settled as what `then` gives, once `first` went well; with its refusal if not, after `otherwise`."""
+    joint = Answer[object]()
+
+    def first_settled() -> None:
+        try:
+            first.result()
+        except CoordinatorError as error:
+            otherwise()
+            joint.settle(error.with_traceback(None))
+            return
+        second = then()
+        if second.is_settled:
+            joint.settle(second.outcome)
+        else:
+            second.call_when_settled(lambda: joint.settle(second.outcome))
+
+    if first.is_settled:
+        first_settled()
+    else:
+        first.call_when_settled(first_settled)
+    return joint
 
 
 def after_all(answers: Sequence[Answer[object]], outcome: object) -> Answer[object]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from coordinator.api import Pending
     from coordinator.shards.shard import Asker, Shard
     from coordinator.transactions.api import MarkerWriter, Partition, TransactionCounters
-    from coordinator.transactions.table import DueMarkers, TransactionTable
+    from coordinator.transactions.entry import DueMarkers
+    from coordinator.transactions.table import TransactionTable
 
     TransactionShard = Shard[TransactionTable[Asker]]
 

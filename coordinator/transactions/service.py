@@ -18,8 +18,9 @@ from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, State
 from coordinator.shards.pending import after_all, settled
 from coordinator.shards.shard import Asker, Shard
 from coordinator.transactions.api import SECOND_PROTOCOL, TransactionCounters
+from coordinator.transactions.entry import DueMarkers, TransactionSettings, TransactionWorld
 from coordinator.transactions.markers import MarkerSender
-from coordinator.transactions.table import DueMarkers, TransactionSettings, TransactionTable, TransactionWorld
+from coordinator.transactions.table import TransactionTable
 from coordinator.transactions.transitions import NeedsProducerId
 
 if TYPE_CHECKING:

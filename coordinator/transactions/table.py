@@ -8,14 +8,12 @@ So it is where a producer id is needed and the last block is used up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic
 
 from coordinator.errors import (
     ConcurrentTransactions,
-    CoordinatorError,
     CoordinatorLoading,
     InvalidProducerIdMapping,
     InvalidTransactionTimeout,
@@ -28,83 +26,26 @@ from coordinator.shards.table import NEVER_MS, AskerT, Effects
 from coordinator.state_log import StateMarker, StateProducer, StateRecord
 from coordinator.transactions import transitions
 from coordinator.transactions.api import (
-    FIRST_PROTOCOL,
     NO_TIME_MS,
     SECOND_PROTOCOL,
-    Partition,
-    ProducerIdentity,
     TransactionCounters,
     TransactionDescription,
     TransactionFigures,
     TransactionListing,
     TransactionState,
 )
+from coordinator.transactions.entry import PARKED_MAX, PARKED_MS, Attempt, DueMarkers, Entry
 from coordinator.transactions.records import decode_key, decode_value, encode_key, encode_value
-from coordinator.transactions.transitions import NewId, Transaction
+from coordinator.transactions.transitions import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from coordinator.shards.table import Moment
-
-PARKED_MS: Final = 100
-PARKED_MAX: Final = 16  # of one transactional id, whose producer asks one thing after the other
+    from coordinator.transactions.api import Partition, ProducerIdentity
+    from coordinator.transactions.entry import Step, TransactionSettings, TransactionWorld
 
 _AGAIN: Final = object()  # the answer to whoever has to wait for what was begun
-
-Step = Callable[["Moment"], "tuple[Transaction | None, object]"]  # raises TransactionError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionSettings:
-    """Limits; defaults are Kafka's."""
-
-    timeout_max_ms: int = 900_000  # transaction.max.timeout.ms
-    expiration_ms: int = 7 * 24 * 3_600_000  # transactional.id.expiration.ms
-    timeout_check_interval_ms: int = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
-    record_max_bytes: int = 1_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionWorld:
-    """What a table finds around it. `protocol`: the one in which the cluster itself ends transactions."""
-
-    new_id: NewId
-    protocol: Callable[[], int]
-
-
-class DueMarkers(NamedTuple):
-    """A transaction is decided, and that is durable; `identity` and `protocol` are its markers'."""
-
-    transactional_id: str
-    identity: ProducerIdentity
-    is_commit: bool
-    partitions: Collection[Partition]
-    protocol: int = FIRST_PROTOCOL
-
-
-@dataclass(slots=True)
-class _Attempt(Generic[AskerT]):
-    """`due_ms`: how long it may be parked; `refusal`: what it is told then."""
-
-    asker: AskerT
-    step: Step
-    due_ms: int
-    refusal: CoordinatorError | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Entry(Generic[AskerT]):
-    """A `coordinator.shards.table.Entry`. `known` is None until the first transition.
-
-    `due_ms`: when the open transaction has taken too long, on a steady clock.
-    """
-
-    transactional_id: str
-    known: Transaction | None = None
-    due_ms: int = NEVER_MS
-    parked: list[_Attempt[AskerT]] = field(default_factory=list)
-    mark: object = None
 
 
 @dataclass(slots=True)
@@ -217,10 +158,10 @@ class TransactionTable(Generic[AskerT]):
 
     def _try(self, moment: Moment, entry: Entry[AskerT], asker: AskerT, step: Step) -> Effects[AskerT]:
         made: _Made[AskerT] = _Made()
-        self._attempt(moment, entry, _Attempt(asker, step, moment.now_ms + PARKED_MS), made)
+        self._attempt(moment, entry, Attempt(asker, step, moment.now_ms + PARKED_MS), made)
         return made.effects(entry)
 
-    def _attempt(self, moment: Moment, entry: Entry[AskerT], attempt: _Attempt[AskerT], made: _Made[AskerT]) -> None:
+    def _attempt(self, moment: Moment, entry: Entry[AskerT], attempt: Attempt[AskerT], made: _Made[AskerT]) -> None:
         """It is answered, or parked until the markers of the transaction before are written."""
         answer: object = _AGAIN
         try:
@@ -240,7 +181,7 @@ class TransactionTable(Generic[AskerT]):
             answer = error.with_traceback(None)
         made.answers.append((attempt.asker, answer))
 
-    def _park(self, moment: Moment, entry: Entry[AskerT], attempt: _Attempt[AskerT]) -> bool:
+    def _park(self, moment: Moment, entry: Entry[AskerT], attempt: Attempt[AskerT]) -> bool:
         if attempt.due_ms <= moment.now_ms or len(entry.parked) >= PARKED_MAX:
             return False
         entry.parked.append(attempt)

@@ -35,6 +35,7 @@ from coordinator.transactions.records import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+FIRST_EPOCH = 0  # of a transactional id that is new; tests let it begin later
 EPOCH_MAX: Final = 2**15 - 1
 # The greatest epoch that a client is given: there is always one more to fence it with.
 EPOCH_EXHAUSTED: Final = EPOCH_MAX - 1
@@ -152,7 +153,7 @@ def initialised(
     """
     if known is None:
         empty, producer_id = TransactionState.EMPTY, new_id()
-        return Transaction(producer_id, 0, timeout_ms, empty, now_ms, previous_producer_id=producer_id)
+        return Transaction(producer_id, FIRST_EPOCH, timeout_ms, empty, now_ms, previous_producer_id=producer_id)
     if expected is not None and not _may_be(known, expected):
         raise ProducerFenced(f"producer {expected.producer_id} is not {known.producer_id}")
     if known.is_prepared:

@@ -16,12 +16,14 @@ from trio.testing import wait_all_tasks_blocked
 from coordinator.api import BrokerInfo, ClusterImage, PartitionState, TopicInfo
 from coordinator.cluster import image as images
 from coordinator.errors import (
+    ConcurrentTransactions,
     CoordinatorError,
     CoordinatorLoading,
     CoordinatorNotAvailable,
     GroupError,
     InvalidGroupId,
     InvalidProducerIdMapping,
+    InvalidTransactionState,
     MetadataUnavailable,
     NotCoordinator,
     StaleProducerEpoch,
@@ -33,6 +35,8 @@ from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators, GroupOp
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.turn import GroupSettings
 from coordinator.shards.led import partition_of
+from coordinator.shards.pending import Answer, settled
+from coordinator.state_log import FIRST_PROTOCOL, SECOND_PROTOCOL, StateMarker, StateProducer
 from coordinator.testing import FakeStateLog, FakeViews
 
 if TYPE_CHECKING:
@@ -325,6 +329,102 @@ async def test_nobody_commits_in_a_transaction_for_a_producer_that_cannot_be(
         await wait_all_tasks_blocked()
         assert [log.batches for log in world.logs.logs.values()] == [[]] * 4
         assert await result_of(commit(world)) == [None]
+
+
+PRODUCER = StateProducer(5, 3)
+
+
+def commit_if(world: World, allowed: Answer[object], protocol: int) -> Any:
+    offsets = [OffsetToCommit("t", 0, 5, -1, "")]
+    return world.groups.commit_in_transaction("g", NOBODY, *PRODUCER, offsets, allowed=allowed, protocol=protocol)  # type: ignore[arg-type]  # a promise of nothing
+
+
+async def end(world: World, protocol: int, *, is_commit: bool = True) -> None:
+    epoch = PRODUCER.epoch + (protocol == SECOND_PROTOCOL)
+    marker = StateMarker(PRODUCER.producer_id, epoch, 0, is_commit, protocol)
+    await result_of(world.groups.end_transaction(world.groups.partition_of("g"), marker))
+
+
+async def offset_of(world: World) -> int | None:
+    [found] = await result_of(world.groups.fetch_offsets("g", [("t", [0])], require_stable=True))
+    assert not isinstance(found, GroupError)
+    return None if found is None else found.offset
+
+
+def guards_of(world: World) -> int:
+    return sum(len(shard.table.guards) for shard in world.groups._shards)
+
+
+@pytest.mark.parametrize("protocol", [FIRST_PROTOCOL, SECOND_PROTOCOL])
+async def test_offsets_are_written_when_that_is_allowed(protocol: int) -> None:
+    async with coordinating() as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        allowed = Answer[object]()
+        committing = commit_if(world, allowed, protocol)
+        await wait_all_tasks_blocked()
+        assert (committing.is_settled, await offset_of(world)) == (False, None)
+        allowed.settle(None)
+        assert await result_of(committing) == [None]
+        await end(world, protocol)
+        assert (await offset_of(world), guards_of(world)) == (5, 0)
+
+
+@pytest.mark.parametrize("protocol", [FIRST_PROTOCOL, SECOND_PROTOCOL])
+async def test_offsets_that_are_not_allowed_are_not_written(protocol: int) -> None:
+    async with coordinating() as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        committing = commit_if(world, settled(ConcurrentTransactions("x")), protocol)
+        with pytest.raises(ConcurrentTransactions):
+            committing.result()
+        assert (await offset_of(world), guards_of(world)) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "error"), [(FIRST_PROTOCOL, InvalidTransactionState), (SECOND_PROTOCOL, StaleProducerEpoch)]
+)
+async def test_offsets_of_a_transaction_that_ended_meanwhile(protocol: int, error: type[CoordinatorError]) -> None:
+    """Named case 7: they would be pending until the producer ends another transaction there."""
+    async with coordinating() as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        allowed = Answer[object]()
+        committing = commit_if(world, allowed, protocol)
+        await end(world, protocol, is_commit=False)
+        allowed.settle(None)
+        with pytest.raises(error):
+            await result_of(committing)
+        assert (await offset_of(world), guards_of(world)) == (None, 0)
+
+
+async def test_the_end_of_the_transaction_before_does_not_take_it_back() -> None:
+    """A producer that was told its next epoch goes on while the markers are on their way (KIP-890)."""
+    async with coordinating() as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        allowed = Answer[object]()
+        committing = commit_if(world, allowed, SECOND_PROTOCOL)
+        before = StateMarker(PRODUCER.producer_id, PRODUCER.epoch, 0, is_commit=True, protocol=SECOND_PROTOCOL)
+        await result_of(world.groups.end_transaction(world.groups.partition_of("g"), before))
+        allowed.settle(None)
+        assert await result_of(committing) == [None]
+
+
+@pytest.mark.parametrize("is_led_at_first", [False, True])
+async def test_offsets_are_tried_again_when_the_partition_was_read_meanwhile(*, is_led_at_first: bool) -> None:
+    """Which markers came before nobody knows."""
+    async with coordinating() as world:
+        if is_led_at_first:
+            world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        allowed = Answer[object]()
+        committing = commit_if(world, allowed, FIRST_PROTOCOL)
+        world.cluster.publish(topic(OFFSETS_TOPIC, epoch=1))
+        await wait_all_tasks_blocked()
+        allowed.settle(None)
+        with pytest.raises(CoordinatorLoading):
+            await result_of(committing)
 
 
 async def test_a_stopping_broker_coordinates_nothing() -> None:

@@ -24,6 +24,7 @@ from coordinator.shards.shard import RELOAD_PAUSE_S
 from coordinator.state_log import StateMarker
 from coordinator.testing import FakeViews
 from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Partition, ProducerIdentity, TransactionState
+from coordinator.transactions.entry import PARKED_MS, TransactionSettings
 from coordinator.transactions.markers import REFUSED_PAUSE_S, RETRY_PAUSE_MAX_S, RETRY_PAUSE_S
 from coordinator.transactions.service import (
     IDS_IN_RESERVE,
@@ -32,7 +33,6 @@ from coordinator.transactions.service import (
     TransactionOptions,
 )
 from coordinator.transactions.service import RETRY_PAUSE_S as RETRY_PAUSE_IDS_S
-from coordinator.transactions.table import PARKED_MS, TransactionSettings
 
 ORDERS, LATER = Partition("orders", 0), Partition("later", 1)
 FIRST = ProducerIdentity(1, 0)

@@ -22,14 +22,8 @@ from coordinator.transactions.api import (
     TransactionDescription,
     TransactionState,
 )
-from coordinator.transactions.table import (
-    PARKED_MAX,
-    PARKED_MS,
-    DueMarkers,
-    TransactionSettings,
-    TransactionTable,
-    TransactionWorld,
-)
+from coordinator.transactions.entry import PARKED_MAX, PARKED_MS, DueMarkers, TransactionSettings, TransactionWorld
+from coordinator.transactions.table import TransactionTable
 from coordinator.transactions.transitions import EPOCH_EXHAUSTED, NeedsProducerId
 
 Asker = list[Any]
