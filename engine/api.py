@@ -16,8 +16,7 @@ NO_TIMESTAMP_MS = -1
 HEADER_OVERHEAD_BYTES = 32
 NO_OFFSET = -1
 NO_EPOCH = -1
-FIRST_PROTOCOL = 0  # of transactions, as Kafka's transaction.version numbers them
-SECOND_PROTOCOL = 2
+FIRST_PROTOCOL, SECOND_PROTOCOL = 0, 2  # of transactions, as Kafka's transaction.version numbers them
 
 
 class TopicPartition(NamedTuple):
@@ -212,40 +211,33 @@ class LogDirDescription:
     partition_size_bytes: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
-class Permission(Protocol):
-    """Whether a batch may be appended, which may not be known yet."""
+class Settleable(Protocol):
+    """On its way, or settled, once. What is not settled calls back when it is; that neither waits nor raises."""
 
     @property
     def is_settled(self) -> bool: ...
-    def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once, when it is known; not at once, and not if it is known by now."""
+    def call_when_settled(self, callback: Callable[[], None]) -> None: ...
+
+
+class Permission(Settleable, Protocol):
+    """Whether a batch may be appended; once it is settled `refusal` says why it may not."""
 
     @property
-    def refusal(self) -> EngineError | None:
-        """Why not, once it is known."""
+    def refusal(self) -> EngineError | None: ...
 
 
 class Joining(Protocol):
-    """How a partition becomes a part of the transaction that a batch is of.
-
-    `protocol`: in the first one the coordinator says whether it is, in the second it makes it so.
-    """
+    """How a partition becomes a part of a batch's transaction. By `protocol` 0 its coordinator says whether it is, by 2
+    it makes it so."""
 
     @property
     def protocol(self) -> int: ...
     def ask(self, partition: TopicPartition) -> Permission:
-        """For the batch that is about to be appended there; only if nothing of its transaction is there yet."""
+        """For the batch that is about to be appended there, as the first one of its transaction."""
 
 
-class PendingAppend(Protocol):
-    """An append on its way."""
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether `wait` would return or raise at once."""
-
-    def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once, when an append that is not settled is; it neither waits nor raises."""
+class PendingAppend(Settleable, Protocol):
+    """An append on its way. Settled: `wait` returns or raises at once."""
 
     @property
     def outcome(self) -> AppendResult | EngineError:
@@ -295,9 +287,9 @@ class PartitionLog(Protocol):
         origin: Origin = Origin.CLIENT,
         joining: Joining | None = None,
     ) -> PendingAppend:
-        """Check what needs no state (raises at once) and queue the batch; appends keep the order of the calls, those of
-        one producer at least: with `joining` a batch of a transaction may have to wait until it may be appended, and
-        is InvalidTxnState if the transaction has ended meanwhile, and InvalidProducerEpoch if it is an older one.
+        """Check what needs no state (raises at once) and queue the batch; appends keep the order of the calls.
+        With `joining` a batch of a transaction may have to wait, and its producer's others behind it; InvalidTxnState
+        if that has ended meanwhile.
 
         `records` must be writable and hold exactly one v2 batch. It belongs to the engine until `wait` returns or
         raises: base offset and leader epoch are patched in place and the bytes are written from it. acks=1 and 0

@@ -48,6 +48,7 @@ from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
 from kafkawire.requests.metrics import RequestMetrics
 from kafkawire.requests.topic_lookup import high_watermark
+from kafkawire.requests.transactions import TransactionRules
 from kafkawire.server.descriptors import PLENTY, Descriptors
 from kafkawire.server.server import ServerLimits, serve
 from kafkawire.server.stats import ServerStats
@@ -120,6 +121,7 @@ class Broker:
     _authorizer: Authorizer = field(init=False)  # one for all that is asked, by whatever protocol
     _configs: EffectiveConfigs = field(init=False)
     _limits: ServerLimits = field(init=False)
+    _transaction_rules: TransactionRules = field(default_factory=TransactionRules)
     _host: EngineHost | None = None
     _metadata: MetadataStore | None = None
     _coordinator: Coordinator | None = None
@@ -128,6 +130,7 @@ class Broker:
     def __post_init__(self) -> None:
         self._authorizer = allow_all  # a config that asks for another one was refused
         self._configs = EffectiveConfigs(self.config)
+        self._transaction_rules.verifies_partitions = self.config.transaction_partition_verification
         self._limits = ServerLimits(
             connection=ConnectionLimits(
                 max_frame_size_bytes=self.config.max_request_size_bytes,
@@ -221,6 +224,7 @@ class Broker:
         self._limits.max_connections = min(config.max_connections, self.world.descriptors.connections_max)
         self._limits.max_connections_per_ip = config.max_connections_per_ip
         self.store.producer_id_expiration_ms = config.producer_id_expiration_ms
+        self._transaction_rules.verifies_partitions = config.transaction_partition_verification
         self.store.cleaner.configure(cleaner_options(config))
 
     async def _start_coordinators(self, nursery: trio.Nursery) -> None:
@@ -278,6 +282,7 @@ class Broker:
             configs=self._configs,
             fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
             metrics=self.metrics,
+            transaction_rules=self._transaction_rules,
             log_levels=self.world.log_levels,
             now_ms=self.world.now_ms,
             authorizer=self._authorizer,

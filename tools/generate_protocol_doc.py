@@ -27,9 +27,6 @@ GAPS: dict[str, list[tuple[str, str]]] = {
     "find_coordinator": [
         ("share partitions get INVALID_REQUEST", "share groups"),
     ],
-    "end_txn": [("version 5: the producer's next epoch (KIP-890)", "transactions")],
-    "txn_offset_commit": [("version 5: the group's partition is added by it (KIP-890)", "transactions")],
-    "write_txn_markers": [("version 2: the protocol of the transaction (KIP-1228)", "transactions")],
     "list_offsets": [("the tiered offsets (-5, -6) are always -1", "tiering")],
     "metadata": [("internal topics are not created by asking for them", "by intent")],
     "api_versions": [("no features are listed", "with what needs them")],

@@ -59,7 +59,9 @@ class JoiningAppend(Append):
         duplicate of, is found elsewhere. Raises InvalidTxnState, OutOfOrderSequence."""
         header = self.header
         known = producers.get(header.producer_id)
-        if _is_open(known, header) or (known is not None and known.knows(header)):
+        if known is not None and (header.producer_epoch < known.epoch or known.knows(header)):
+            return
+        if _is_open(known, header):
             return
         if self._protocol < SECOND_PROTOCOL:
             if self.permission is None or known != self._guard:

@@ -37,7 +37,8 @@ from engine.logs.shortening import Shorter
 from engine.logs.staging import empty_chunk
 from engine.partitions.epoch_checks import check_leader_epoch, check_newer
 from engine.partitions.follower import Follower
-from engine.partitions.joining import JoiningAppend, JoiningAppends
+from engine.partitions.intake import Intake
+from engine.partitions.joining import JoiningAppend
 from engine.partitions.leader import Leader
 from engine.partitions.pending_acks import PendingAcks
 from engine.partitions.progress import Progress
@@ -55,8 +56,8 @@ class Partition(Watched):
 
     __slots__ = (
         "_closed",
+        "_intake",
         "_is_being_cut",
-        "_joining",
         "_now_ms",
         "_pending",
         "_reader",
@@ -83,7 +84,7 @@ class Partition(Watched):
         self._now_ms = now_ms
         self._reader = LogReader(partition, log, log_dir.reading)
         self._reads = Reads(log, log_dir, self.progress, self._reader)
-        self._joining = JoiningAppends(self._joined, self._turn_away)
+        self._intake = Intake(self, log, log_dir, lambda: self._why_closed() if self._takes_no_appends else None)
         self._closed: Callable[[], EngineError] | None = None
         self._is_being_cut = False
 
@@ -214,14 +215,14 @@ class Partition(Watched):
         is_joining = joining is not None
         append = role.admit(self, records, acks=acks, allow_zstd=allow_zstd, origin=origin, is_joining=is_joining)
         if joining is not None and isinstance(append, JoiningAppend):
-            return self._join(append, joining)
-        return self._queued(append)
+            return self._intake.join(append, joining)
+        return self._intake.queue(append)
 
     def end_transaction(self, marker: Marker) -> PendingAppend:
         role = self._role
         if not isinstance(role, Leader) or self._takes_no_appends:
             raise self._why_closed()
-        return self._queued(role.admit_marker(self, marker))
+        return self._intake.queue(role.admit_marker(self, marker))
 
     @property
     def _takes_no_appends(self) -> bool:
@@ -236,7 +237,7 @@ class Partition(Watched):
         role = self._role
         if not isinstance(role, Follower) or self._takes_no_appends:
             raise self._why_closed()
-        return self._queued(role.admit(self, records, begins_segment=begins_segment))
+        return self._intake.queue(role.admit(self, records, begins_segment=begins_segment))
 
     async def expect_gaps(self, below_offset: int) -> None:
         """Before what a leader has compacted is replicated: a start has to know as well. Raises StorageError."""
@@ -247,46 +248,6 @@ class Partition(Watched):
         """What the leader says that all replicas in sync have; of a follower."""
         if self.progress.follow(high_watermark):
             self.announce_change()
-
-    def _queued(self, append: Append) -> Append:
-        self._take_room(append)
-        self._enqueue(append)
-        return append
-
-    def _take_room(self, append: Append) -> None:
-        """In the queues. Raises StorageError, Overloaded."""
-        try:
-            if self.log_dir.is_nearly_full:
-                raise StorageError(f"{self.log_dir.disk.path} is nearly full (disk.reject.ratio)")
-            self.log_dir.commit_log.budget.take(append.size_bytes)
-        except EngineError:
-            self.log.producers.turn_away(append.header)
-            raise
-
-    def _enqueue(self, append: Append) -> None:
-        if append.examination is None and self not in self.log_dir.examiner.held:
-            self.log_dir.commit_log.committer.enqueue(append)
-        else:
-            self.log_dir.examiner.enqueue(append)
-
-    def _join(self, append: JoiningAppend, joining: Joining) -> Append:
-        append.join(joining, self.log.producers)
-        self._take_room(append)
-        self._joining.submit(append)
-        return append
-
-    def _joined(self, append: JoiningAppend) -> None:
-        """It may be appended, as far as its transaction goes."""
-        if self._takes_no_appends:
-            self._turn_away(append, self._why_closed())
-        else:
-            self._enqueue(append)
-
-    def _turn_away(self, append: JoiningAppend, error: EngineError) -> None:
-        """It is not appended, and perhaps sent again."""
-        self.log_dir.commit_log.budget.give_back(append.size_bytes)
-        self.log.producers.turn_away(append.header)
-        append.settle(error)
 
     def _why_closed(self) -> EngineError:
         if self._closed is not None:

@@ -8,8 +8,8 @@ from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupOptions
 from coordinator.groups.turn import GroupSettings
 from coordinator.shards.writer import ViewMode
+from coordinator.transactions.entry import TransactionSettings
 from coordinator.transactions.service import TransactionOptions
-from coordinator.transactions.table import TransactionSettings
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.upkeep.retention_keeper import RetentionOptions
 from kafkawire.config.broker_config import Config

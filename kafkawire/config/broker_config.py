@@ -136,6 +136,11 @@ class Config(CoordinatorConfig):
         "producer.id.expiration.ms", read.integer(1), "86400000",
         "How long a partition remembers an idempotent producer that writes nothing.", Update.CLUSTER_WIDE,
     )  # fmt: skip
+    transaction_partition_verification: bool = setting(
+        "transaction.partition.verification.enable", read.boolean, "true",
+        "Whether a transaction's coordinator is asked, before a producer that adds partitions by itself writes to one.",
+        Update.CLUSTER_WIDE,
+    )  # fmt: skip
     producer_id_expiration_check_interval_ms: int = setting(
         "producer.id.expiration.check.interval.ms", read.integer(1), "600000",
         "How often is looked for producers that can be forgotten.",

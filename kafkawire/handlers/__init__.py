@@ -119,10 +119,9 @@ API_TABLE: tuple[Api, ...] = (
     _api(offset_for_leader_epoch, OffsetForLeaderEpochRequest, 2, 4),
     _api(add_partitions_to_txn, AddPartitionsToTxnRequest, 0, 5, two_stage=True),
     _api(add_offsets_to_txn, AddOffsetsToTxnRequest, 0, 4, two_stage=True),
-    # From 5 on the producer's epoch rises with each transaction (KIP-890), which is not built.
-    _api(end_txn, EndTxnRequest, 0, 4, two_stage=True),
-    _api(write_txn_markers, WriteTxnMarkersRequest, 1, 1, two_stage=True),
-    _api(txn_offset_commit, TxnOffsetCommitRequest, 0, 4, two_stage=True),
+    _api(end_txn, EndTxnRequest, 0, 5, two_stage=True),
+    _api(write_txn_markers, WriteTxnMarkersRequest, 1, 2, two_stage=True),
+    _api(txn_offset_commit, TxnOffsetCommitRequest, 0, 5, two_stage=True),
     _api(describe_configs, DescribeConfigsRequest, 1, 4),
     _api(alter_configs, AlterConfigsRequest, 0, 2),
     _api(describe_log_dirs, DescribeLogDirsRequest, 1, 5),

@@ -13,18 +13,17 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from coordinator.transactions.api import FIRST_PROTOCOL, Partition, ProducerIdentity
+from coordinator.transactions.api import FIRST_PROTOCOL, ProducerIdentity
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.pending_reply import PendingReply, answered
-from kafkawire.requests.transactions import code_of_transaction
+from kafkawire.requests.transactions import code_of_transaction, partition_of_group
 
 if TYPE_CHECKING:
     from coordinator.api import Pending
 
 FIRST_VERSION_WITH_FENCED: Final = 2
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> PendingReply[AddOffsetsToTxnResponse]:
@@ -33,7 +32,7 @@ def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> PendingR
     if code is not ErrorCode.NONE:
         return answered(AddOffsetsToTxnResponse(error_code=code))
     asking = ProducerIdentity(request.producer_id, request.producer_epoch)
-    added = Partition(OFFSETS_TOPIC, context.broker.groups.partition_of(request.group_id))
+    added = partition_of_group(context.broker.groups, request.group_id)
     pending = context.broker.transactions.add_partitions(
         request.transactional_id, asking, [added], protocol=FIRST_PROTOCOL
     )

@@ -7,11 +7,14 @@ Behavior:
 - acks=0 gets no reply. An error closes the connection, the only way to tell such a client (KafkaApis).
 - A time-out (acks=all) answers REQUEST_TIMED_OUT; what was appended stays.
 - Records without a key are refused in compacted topics, each by its place in the batch.
-- A transactional batch takes the right to write under the transactional id, or nothing of the request is taken.
+- A transactional batch takes the right to write under the transactional id, or nothing of the request is taken; nor is
+  it when there are several producers (INVALID_PRODUCER_ID_MAPPING). It waits until its partition is a part of the
+  transaction, see `kafkawire.requests.joining`; its producer's batches behind it wait with it.
 - Internal topics are written by the broker alone (INVALID_TOPIC_EXCEPTION), Kafka's admin tools excepted.
 
 Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (KIP-110), 8 record errors (KIP-467),
-10 leader hints (KIP-951), 13 topic ids (KIP-516).
+10 leader hints (KIP-951), 11 TRANSACTION_ABORTABLE and 12 adds partitions to transactions (KIP-890), 13 topic ids
+(KIP-516).
 """
 
 from __future__ import annotations
@@ -35,6 +38,13 @@ from kafkawire.messages.produce import (
 )
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.joining import (
+    FIRST_VERSION_THAT_ADDS,
+    NotJoined,
+    TransactionJoining,
+    is_transactional,
+    producers_of,
+)
 from kafkawire.requests.pending_reply import PendingReply
 from kafkawire.requests.topic_lookup import current_leader, find_log, find_topic
 from kafkawire.wire.connection import ProtocolViolation
@@ -51,10 +61,6 @@ FIRST_VERSION_WITH_IDS: Final = 13
 NO_ACKS: Final = 0
 ALL_ACKS: Final = -1
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka's AdminUtils.ADMIN_CLIENT_ID
-
-_ATTRIBUTES_AT: Final = 21
-_MAGIC_AT: Final = 16
-_TRANSACTIONAL: Final = 0x10
 
 # What Kafka's LogValidator finds is told with a text: a client can show it. The log start goes with what the log finds.
 _VALIDATION_ERRORS: Final = (log_errors.InvalidRecord, log_errors.InvalidTimestamp, log_errors.RecordsRefused)
@@ -78,7 +84,8 @@ class Produced(NamedTuple):
 def handle(context: RequestContext, request: ProduceRequest) -> PendingReply[ProduceResponse | None]:
     """Queues every batch that may be queued; the reply waits for their acks."""
     image = context.broker.cluster.image
-    refused = _refuse_transactions(context, request) if _has_transactions(request) else None
+    joining = _joining(context, request) if _has_transactions(request) else None
+    refused = joining if isinstance(joining, ErrorCode) else None
     produced = []
     for topic in request.topic_data:
         if not topic.partition_data:
@@ -88,9 +95,12 @@ def handle(context: RequestContext, request: ProduceRequest) -> PendingReply[Pro
             code = found if isinstance(found, ErrorCode) else _check(request, data)
             if code is ErrorCode.NONE:
                 assert not isinstance(found, ErrorCode)
-                produced.append(_append(context, request, found, data))
+                assert not isinstance(joining, ErrorCode)
+                produced.append(_append(context, request, found, data, joining))
             else:
                 produced.append(Produced(topic.name, code))
+    if isinstance(joining, TransactionJoining):
+        joining.send()
     return reply_to(context, request, produced)
 
 
@@ -133,7 +143,13 @@ def _check(request: ProduceRequest, data: PartitionProduceData) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _append(context: RequestContext, request: ProduceRequest, topic: TopicInfo, data: PartitionProduceData) -> Produced:
+def _append(
+    context: RequestContext,
+    request: ProduceRequest,
+    topic: TopicInfo,
+    data: PartitionProduceData,
+    joining: TransactionJoining | None,
+) -> Produced:
     log = find_log(context.broker.store, topic, data.index)
     if isinstance(log, ErrorCode):
         return Produced(topic.name, log)
@@ -141,7 +157,7 @@ def _append(context: RequestContext, request: ProduceRequest, topic: TopicInfo, 
     allow_zstd = context.api_version >= FIRST_VERSION_WITH_ZSTD
     outcome: PendingAppend | EngineError
     try:
-        outcome = log.append(data.records, acks=request.acks, allow_zstd=allow_zstd)
+        outcome = log.append(data.records, acks=request.acks, allow_zstd=allow_zstd, joining=joining)
     except EngineError as error:
         outcome = error.with_traceback(None)  # it would keep this frame, in a cycle
     return Produced(topic.name, outcome, log.log_start_offset, len(data.records))
@@ -195,7 +211,10 @@ def _row(context: RequestContext, response: ProduceResponse, index: int, one: Pr
 
 def _refuse_row(context: RequestContext, row: PartitionProduceResponse, one: Produced, error: EngineError) -> None:
     """Why its batch is not appended."""
-    row.error_code = error_code_of(error)
+    if isinstance(error, NotJoined):
+        row.error_code, row.error_message = error.code, error.message
+    else:
+        row.error_code = error_code_of(error)
     context.broker.metrics.by_topic[one.topic].failed_produces += 1
     if isinstance(error, _LOG_ERRORS):
         row.log_start_offset = one.log_start_offset
@@ -233,19 +252,15 @@ def _has_transactions(request: ProduceRequest) -> bool:
     return False
 
 
-def _refuse_transactions(context: RequestContext, request: ProduceRequest) -> ErrorCode | None:
-    """Transactional batches need the right to the transactional id; without it nothing of the request is taken."""
-    name = request.transactional_id
+def _joining(context: RequestContext, request: ProduceRequest) -> TransactionJoining | ErrorCode | None:
+    """Transactional batches need the right to the transactional id; without it nothing of the request is taken. None:
+    nobody is to be asked for them."""
+    name, broker, version = request.transactional_id, context.broker, context.api_version
     if name is None or not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return None
-
-
-def is_transactional(records: memoryview | None) -> bool:
-    """Whether it belongs, as it says itself, to a transaction."""
-    return (
-        records is not None
-        and len(records) > _ATTRIBUTES_AT + 1
-        and records[_MAGIC_AT] == 2
-        and bool(records[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL)
-    )
+    producers = producers_of(data.records for topic in request.topic_data for data in topic.partition_data)
+    if len(producers) > 1:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if not producers or not (version >= FIRST_VERSION_THAT_ADDS or broker.transaction_rules.verifies_partitions):
+        return None
+    return TransactionJoining(broker.transactions, name, producers.pop(), version)

@@ -5,6 +5,9 @@ Behavior:
   group refuses it refuses for all of the rest; it looks at member and generation only if some are given.
 - The offsets are durable when they are answered, and count when the transaction is committed. An older epoch of the
   producer is INVALID_PRODUCER_EPOCH.
+- From version 5 on the group's partition is added to the transaction, for which it waits a tenth of a second at most,
+  and is CONCURRENT_TRANSACTIONS then. Before that the client has added it; TRANSACTION_ABORTABLE if not,
+  INVALID_TXN_STATE to those that do not know that, and if the transaction ended meanwhile (CoordinatorPartitionWriter).
 - It takes the right to write under the transactional id and to read the group and the topics. After
   KafkaApis.handleTxnOffsetCommitRequest.
 
@@ -20,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import CoordinatorError
 from coordinator.groups.api import Claim, OffsetToCommit
+from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, ProducerIdentity
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -32,6 +36,7 @@ from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.pending_reply import PendingReply, answered
 from kafkawire.requests.topic_lookup import find_topic
+from kafkawire.requests.transactions import Verified, code_of_unverified, partition_of_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,6 +45,8 @@ if TYPE_CHECKING:
     from coordinator.errors import GroupError
 
 FIRST_VERSION_WITH_LOADING: Final = 2
+FIRST_VERSION_WITH_ABORTABLE: Final = 4
+FIRST_VERSION_THAT_ADDS: Final = 5
 
 
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingReply[TxnOffsetCommitResponse]:
@@ -66,10 +73,33 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingR
     if not offsets:
         return answered(_told(request, found, iter(())))
     claim = Claim(request.member_id, request.group_instance_id, request.generation_id)
+    if not request.transactional_id:
+        return answered(refuse(context, request, ErrorCode.INVALID_REQUEST))
+    protocol = SECOND_PROTOCOL if context.api_version >= FIRST_VERSION_THAT_ADDS else FIRST_PROTOCOL
     pending = context.broker.groups.commit_in_transaction(
-        request.group_id, claim, request.producer_id, request.producer_epoch, offsets
+        request.group_id,
+        claim,
+        request.producer_id,
+        request.producer_epoch,
+        offsets,
+        allowed=_permission(context, request, protocol),
+        protocol=protocol,
     )
     return PendingReply([pending], partial(_respond, context.api_version, request, found, pending))
+
+
+def _permission(context: RequestContext, request: TxnOffsetCommitRequest, protocol: int) -> Pending[None] | None:
+    """That the transaction has the group's partition; None: nobody is asked."""
+    broker, name = context.broker, request.transactional_id
+    if not request.group_id:
+        return None  # it is refused
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+    partitions = [partition_of_group(broker.groups, request.group_id)]
+    if protocol == SECOND_PROTOCOL:
+        return broker.transactions.add_partitions(name, producer, partitions, protocol=protocol)
+    if not broker.transaction_rules.verifies_partitions:
+        return None
+    return Verified(broker.transactions.verify_partitions(name, producer, partitions))
 
 
 def refuse(context: RequestContext, request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
@@ -86,7 +116,7 @@ def _respond(
     try:
         outcomes = pending.result()
     except CoordinatorError as error:
-        code = error_code_of(error)
+        code = code_of_unverified(error, knows_abortable=version >= FIRST_VERSION_WITH_ABORTABLE)
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOADING:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # clients before 2.0 break off at the other (KAFKA-7296)
         return _told(request, found, repeat(code))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkawire.requests.failures import FailureLog
 from kafkawire.requests.topic_rows import TopicRows
+from kafkawire.requests.transactions import TransactionRules
 
 if TYPE_CHECKING:
     from coordinator.api import BrokerInfo, ClusterImage, ClusterService
@@ -140,6 +141,7 @@ class BrokerInterfaces:
     now_ms: Callable[[], int]
     authorizer: Authorizer
     decode_elsewhere: Elsewhere
+    transaction_rules: TransactionRules = field(default_factory=TransactionRules)
     failures: FailureLog = field(default_factory=FailureLog)
     topic_rows: TopicRows = field(default_factory=TopicRows)
 

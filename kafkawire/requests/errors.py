@@ -203,6 +203,7 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     control.ProducerFenced: ErrorCode.PRODUCER_FENCED,
     control.ConcurrentTransactions: ErrorCode.CONCURRENT_TRANSACTIONS,
     control.TransactionTooLarge: ErrorCode.UNKNOWN_SERVER_ERROR,
+    control.TransactionAbortable: ErrorCode.TRANSACTION_ABORTABLE,
     control.UnknownTransactionalId: ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     control.MarkerNotWritten: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     control.InvalidTransactionTimeout: ErrorCode.INVALID_TRANSACTION_TIMEOUT,

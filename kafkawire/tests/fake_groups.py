@@ -23,6 +23,7 @@ from coordinator.groups.api import (
     Synced,
     TopicPartition,
 )
+from coordinator.state_log import FIRST_PROTOCOL
 
 T = TypeVar("T")
 CALLS = (
@@ -133,9 +134,25 @@ class FakeGroups:
         return self._ask("fetch_all_offsets", group_id, *[True] * require_stable)
 
     def commit_in_transaction(
-        self, group_id: str, claim: Claim, producer_id: int, epoch: int, offsets: Sequence[OffsetToCommit]
+        self,
+        group_id: str,
+        claim: Claim,
+        producer_id: int,
+        epoch: int,
+        offsets: Sequence[OffsetToCommit],
+        *,
+        allowed: Pending[None] | None = None,
+        protocol: int = FIRST_PROTOCOL,
     ) -> Pending[list[GroupError | None]]:
-        return self._ask("commit_in_transaction", group_id, claim, producer_id, epoch, offsets)
+        if allowed is None:
+            return self._ask("commit_in_transaction", group_id, claim, producer_id, epoch, offsets)
+        try:
+            allowed.result()  # settled, in a test of handlers
+        except CoordinatorError as error:
+            refused: Promise[Any] = Promise()
+            refused.settle(error)
+            return refused
+        return self._ask("commit_in_transaction", group_id, claim, producer_id, epoch, offsets, protocol)
 
     def partition_of(self, group_id: str) -> int:
         return 7

@@ -178,6 +178,16 @@ async def test_stale_verification_aba() -> None:
         assert log.last_stable_offset == log.log_end_offset == 1
 
 
+async def test_a_producer_that_was_fenced_meanwhile_is_told_so() -> None:
+    """As the coordinator would tell it: its transaction took too long, and the abort has another epoch."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
+        late = send(log, asked, (7, 0, 0))
+        await end(log, FIRST_PROTOCOL, epoch=1, outcome=Outcome.ABORT)
+        asked.permits[0].settle()
+        assert isinstance(await outcome_of(late), InvalidProducerEpoch)
+
+
 async def test_permission_for_one_transaction_is_none_for_the_next() -> None:
     """Named case 7, with a whole transaction in between: what is known of the producer looks the same again."""
     async with running(MemoryFileSystem()) as store:

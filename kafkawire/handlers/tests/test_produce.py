@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
+from coordinator import errors
 from coordinator.api import PartitionState, TopicInfo
+from coordinator.transactions.api import SECOND_PROTOCOL, Partition, ProducerIdentity
 from engine import errors as log_errors
 from engine.api import Isolation
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -187,14 +190,177 @@ async def test_a_validation_error_says_what_is_wrong_and_where_the_log_starts() 
 async def test_transactions_need_the_right_to_their_id() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
-        transactional = batch(attributes=TRANSACTIONAL, producer=(5, 0, 0))
-        assert (await produce(broker, request(transactional))).error_code == 53
-        asked = request(transactional, transactional_id="x")
+        of_a_transaction = batch(attributes=TRANSACTIONAL, producer=(5, 0, 0))
+        assert (await produce(broker, request(of_a_transaction))).error_code == 53
+        asked = request(of_a_transaction, transactional_id="x")
         denied = broker.without((Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x"))
         assert (await produce(denied, asked)).error_code == 53
         assert broker.log("t").log_end_offset == 0
+        broker.transactions.answers["verify_partitions"] = [True]
         row = await produce(broker, asked)
         assert (row.error_code, row.base_offset) == (0, 0)
+
+
+# Transactions (KIP-890)
+
+
+def transactional(sequence: int = 0, epoch: int = 3, producer_id: int = 7) -> bytes:
+    return bytes(batch(attributes=TRANSACTIONAL, producer=(producer_id, epoch, sequence)))
+
+
+def asked_for(*batches: bytes, **fields: Any) -> ProduceRequest:
+    return request(*map(bytearray, batches), transactional_id="x", **fields)
+
+
+PRODUCER = ProducerIdentity(7, 3)
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+async def test_older_clients_have_added_partitions_by_themselves(version: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 3)
+        broker.transactions.answers["verify_partitions"] = [True, True]
+        [topic] = (await broker.ask(asked_for(transactional(), transactional()), version)).responses
+        assert [row.error_code for row in topic.partition_responses] == [0, 0]
+        partitions = [Partition("t", 0), Partition("t", 1)]
+        assert broker.transactions.calls == [("verify_partitions", "x", PRODUCER, partitions)]
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+async def test_what_was_not_added_is_refused_by_itself(version: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 3)
+        broker.transactions.answers["verify_partitions"] = [False, True]
+        [topic] = (await broker.ask(asked_for(transactional(), transactional()), version)).responses
+        refused, taken = topic.partition_responses
+        assert (refused.error_code, refused.base_offset) == (120 if version >= 11 else 48, -1)
+        if 8 <= version < 11:
+            assert refused.error_message == "Partition was not added to the transaction"
+        assert (taken.error_code, taken.base_offset) == (0, 0)
+        assert stored(broker) == b""
+
+
+@pytest.mark.parametrize("version", [12, 13])
+async def test_newer_clients_add_partitions_by_writing_to_them(version: int) -> None:
+    async with open_handlers() as broker:
+        topic_id = await broker.create("t", 3)
+        broker.transactions.answers["add_partitions"] = None
+        asked = asked_for(
+            transactional(),
+            transactional(),
+            topic="" if version == 13 else "t",
+            topic_id=topic_id if version == 13 else ZERO_UUID,
+        )
+        [told] = (await broker.ask(asked, version)).responses
+        assert [row.error_code for row in told.partition_responses] == [0, 0]
+        partitions = [Partition("t", 0), Partition("t", 1)]
+        assert broker.transactions.calls == [("add_partitions", "x", PRODUCER, partitions, SECOND_PROTOCOL)]
+
+
+async def test_nobody_is_asked_about_a_transaction_that_is_open_there() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 3)
+        broker.transactions.answers["add_partitions"] = None
+        for sequence in range(3):
+            assert (await produce(broker, asked_for(transactional(sequence)), 12)).base_offset == sequence
+        assert len(broker.transactions.calls) == 1
+
+
+async def test_pipelined_produce_behind_add() -> None:
+    """Named case 5: sequences 0 to 4 at once, and the coordinator takes its time."""
+    async with open_handlers() as broker:
+        await broker.create("t")
+        started = [broker.dispatch(asked_for(transactional(sequence)), 12) for sequence in range(5)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert not any(one.is_settled for one in started)
+        for promise in broker.transactions.asked:
+            promise.settle(None)
+        for number, one in enumerate(started):
+            broker.correlation_id = number + 1
+            row = broker.read(await answer(one), 0, 12).responses[0].partition_responses[0]
+            assert (row.error_code, row.base_offset) == (0, number)
+
+
+@pytest.mark.parametrize(
+    ("error", "by_version"),
+    [
+        (errors.ProducerFenced(), {10: 47, 11: 47, 12: 47}),
+        (errors.InvalidProducerIdMapping(), {10: 49, 11: 49, 12: 49}),
+        (errors.ConcurrentTransactions(), {10: 19, 11: 19, 12: 51}),
+        (errors.CoordinatorLoading(), {10: 19, 11: 19, 12: 19}),
+        (errors.CoordinatorNotAvailable(), {10: 19, 11: 19, 12: 19}),
+        (errors.NotCoordinator(), {10: 19, 11: 19, 12: 19}),
+        (errors.InvalidTransactionState(), {10: 48, 11: 48, 12: 48}),
+        (errors.TransactionAbortable(), {10: 48, 11: 120, 12: 120}),
+        (errors.TransactionTooLarge(), {10: -1, 11: -1, 12: -1}),
+    ],
+)
+async def test_what_a_coordinator_refuses_in_words_that_a_client_knows(
+    error: errors.TransactionError, by_version: dict[int, int]
+) -> None:
+    for version, code in by_version.items():
+        async with open_handlers() as broker:
+            await broker.create("t")
+            broker.transactions.answers.update(verify_partitions=error, add_partitions=error)
+            row = await produce(broker, asked_for(transactional()), version)
+            assert (row.error_code, row.base_offset, row.log_start_offset) == (code, -1, -1)
+            assert (row.error_message is None) == (code not in (19, 48))
+            assert stored(broker) == b""
+
+
+async def test_a_cause_is_named_that_a_client_is_not_told_by_its_code() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        broker.transactions.answers["add_partitions"] = errors.NotCoordinator()
+        assert (await produce(broker, asked_for(transactional()), 12)).error_message == (
+            "Unable to verify the partition has been added to the transaction. Underlying error: NOT_COORDINATOR"
+        )
+
+
+@pytest.mark.parametrize("others", [{"producer_id": 8}, {"epoch": 4}])
+async def test_of_two_producers_in_a_request_nothing_is_taken(others: dict[str, int]) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 3)
+        [topic] = (await broker.ask(asked_for(transactional(), transactional(**others)), 12)).responses
+        assert [row.error_code for row in topic.partition_responses] == [49, 49]
+        assert broker.transactions.calls == []
+
+
+async def test_a_plain_batch_beside_a_transaction_is_asked_about_nobody() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t", 3)
+        broker.transactions.answers["add_partitions"] = None
+        [topic] = (await broker.ask(asked_for(transactional(), bytes(batch())), 12)).responses
+        assert [row.error_code for row in topic.partition_responses] == [0, 0]
+        assert broker.transactions.calls[0][3] == [Partition("t", 0)]
+
+
+async def test_no_transaction_has_an_empty_id() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        asked = request(bytearray(transactional()), transactional_id="")
+        assert (await produce(broker, asked, 12)).error_code == 42
+        assert broker.transactions.calls == []
+
+
+async def test_without_verification_older_clients_are_believed() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        broker.interfaces.transaction_rules.verifies_partitions = False
+        assert (await produce(broker, asked_for(transactional()), 11)).error_code == 0
+        assert broker.transactions.calls == []
+        broker.transactions.answers["add_partitions"] = None
+        asked = asked_for(transactional(epoch=4))
+        assert (await produce(broker, asked, 12)).error_code == 0, "newer ones add partitions all the same"
+        assert len(broker.transactions.calls) == 1
+
+
+async def test_a_client_that_wants_no_reply_is_told_by_the_end_of_its_connection() -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        broker.transactions.answers["add_partitions"] = errors.ProducerFenced()
+        with pytest.raises(ProtocolViolation):
+            await broker.ask(asked_for(transactional(), acks=0), 12)
 
 
 async def test_internal_topics_are_the_brokers_own() -> None:

@@ -38,6 +38,7 @@ CODES: list[tuple[TransactionError, int]] = [
     (errors.InvalidTransactionState(), 48),
     (errors.InvalidProducerIdMapping(), 49),
     (errors.InvalidTransactionTimeout(), 50),
+    (errors.TransactionAbortable(), 120),
     (errors.ConcurrentTransactions(), 51),
     (errors.ProducerFenced(), 90),
     (errors.UnknownTransactionalId(), 105),
@@ -239,7 +240,7 @@ def end(name: str = "x", *, is_commit: bool = True) -> EndTxnRequest:
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 async def test_a_transaction_is_ended(version: int, *, is_commit: bool) -> None:
     async with open_handlers() as broker:
         broker.transactions.answers["end"] = ProducerIdentity(7, 4)
@@ -348,18 +349,62 @@ def codes(reply: Any) -> list[list[tuple[int, int]]]:
     return [[(row.partition_index, row.error_code) for row in topic.partitions] for topic in reply.topics]
 
 
-@pytest.mark.parametrize("version", range(5))
+GROUPS_PARTITION = "__consumer_offsets"
+
+
+@pytest.mark.parametrize("version", range(6))
 async def test_offsets_of_a_transaction(version: int) -> None:
     async with open_handlers() as broker:
         await broker.create("t", 3)
+        broker.transactions.answers.update(verify_partitions=[True], add_partitions=None)
         broker.groups.answers["commit_in_transaction"] = [None, errors.OffsetMetadataTooLarge()]
         member = {"generation_id": 5, "member_id": "m", "group_instance_id": "i"} if version >= 3 else {}
         reply = await broker.ask(commit(("t", [2, 9, 0]), ("missing", [0]), **member), version)
         claim = Claim("m", "i", 5) if version >= 3 else Claim("", None, -1)
         epoch = 4 if version >= 2 else -1
         offsets = [OffsetToCommit("t", 2, 12, epoch, ""), OffsetToCommit("t", 0, 10, epoch, "x")]
-        assert broker.groups.calls == [("commit_in_transaction", "g", claim, 7, 3, offsets)]
+        protocol = SECOND_PROTOCOL if version >= 5 else FIRST_PROTOCOL
+        assert broker.groups.calls == [("commit_in_transaction", "g", claim, 7, 3, offsets, protocol)]
         assert codes(reply) == [[(2, 0), (9, 3), (0, 12)], [(0, 3)]]
+        partition = Partition(GROUPS_PARTITION, broker.groups.partition_of("g"))
+        if version >= 5:
+            assert broker.transactions.calls == [("add_partitions", "x", IDENTITY, [partition], SECOND_PROTOCOL)]
+        else:
+            assert broker.transactions.calls == [("verify_partitions", "x", IDENTITY, [partition])]
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_without_verification_older_clients_are_believed_to_have_added_the_partition(version: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        broker.interfaces.transaction_rules.verifies_partitions = False
+        broker.groups.answers["commit_in_transaction"] = [None]
+        assert codes(await broker.ask(commit(("t", [0])), version)) == [[(0, 0)]]
+        assert broker.transactions.calls == []
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_offsets_of_a_group_whose_partition_the_transaction_does_not_have(version: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        broker.transactions.answers.update(verify_partitions=[False], add_partitions=errors.ProducerFenced())
+        code = 47 if version >= 5 else 120 if version == 4 else 48
+        assert codes(await broker.ask(commit(("t", [0])), version)) == [[(0, code)]]
+        assert broker.groups.calls == []
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_offsets_that_nobody_can_have(version: int) -> None:
+    async with open_handlers() as broker:
+        await broker.create("t")
+        asked = commit(("t", [0]))
+        asked.transactional_id = ""
+        assert codes(await broker.ask(asked, version)) == [[(0, 42)]]
+        broker.groups.answers["commit_in_transaction"] = errors.InvalidGroupId()
+        asked = commit(("t", [0]))
+        asked.group_id = ""
+        assert codes(await broker.ask(asked, version)) == [[(0, 24)]]
+        assert broker.transactions.calls == []
 
 
 async def test_nothing_to_commit_asks_nobody() -> None:
@@ -383,6 +428,7 @@ async def test_whose_offsets_may_not_be_committed(
         await broker.create("t")
         await broker.create("u")
         broker.groups.answers["commit_in_transaction"] = [None]
+        broker.transactions.answers["verify_partitions"] = [True]
         assert codes(await broker.without(denied).ask(commit(("t", [0]), ("u", [0])), 4)) == expected
 
 
@@ -402,7 +448,8 @@ async def test_what_a_group_refuses(error: errors.CoordinatorError, code: int, o
     async with open_handlers() as broker:
         await broker.create("t", 2)
         broker.groups.answers["commit_in_transaction"] = error
-        for version in range(5):
+        broker.transactions.answers.update(verify_partitions=[True], add_partitions=None)
+        for version in range(6):
             expected = code if version >= 2 else older
             assert codes(await broker.ask(commit(("t", [0, 1, 2])), version)) == [
                 [(0, expected), (1, expected), (2, 3)]

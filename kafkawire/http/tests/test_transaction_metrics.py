@@ -75,7 +75,7 @@ async def test_a_transaction_that_takes_too_long_is_counted() -> None:
 
 async def test_a_transaction_that_hangs_is_told() -> None:
     """One that no coordinator knows of: nobody will end it."""
-    async with open_broker(**FEW) as opened:
+    async with open_broker(transaction_partition_verification_enable="false", **FEW) as opened:
         hanging = Producer(await connected(opened))
         hanging.identity = (4_711, 0)
         await hanging.produce()

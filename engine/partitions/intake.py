@@ -1,0 +1,67 @@
+"""How appends of one partition get to the rounds of its log dir: at once, or when they may, or by way of a worker."""
+
+from collections.abc import Callable
+
+from engine.api import Joining
+from engine.commit.appends import Append, Owner
+from engine.errors import EngineError, StorageError
+from engine.log_dirs.log_dir import LogDir
+from engine.logs.log import Log
+from engine.partitions.joining import JoiningAppend, JoiningAppends
+
+
+class Intake:
+    """`why_closed` says why the partition takes no appends, if it does not."""
+
+    __slots__ = ("_joining", "_log", "_log_dir", "_owner", "_why_closed")
+
+    def __init__(self, owner: Owner, log: Log, log_dir: LogDir, why_closed: Callable[[], EngineError | None]) -> None:
+        self._owner = owner
+        self._log = log
+        self._log_dir = log_dir
+        self._why_closed = why_closed
+        self._joining = JoiningAppends(self._joined, self._turn_away)
+
+    def queue(self, append: Append) -> Append:
+        """For the next round. Raises StorageError, Overloaded."""
+        self._take_room(append)
+        self._enqueue(append)
+        return append
+
+    def join(self, append: JoiningAppend, joining: Joining) -> Append:
+        """Once its transaction has the partition. Raises InvalidProducerEpoch, StorageError, Overloaded."""
+        append.join(joining, self._log.producers)
+        self._take_room(append)
+        self._joining.submit(append)
+        return append
+
+    def _take_room(self, append: Append) -> None:
+        log_dir = self._log_dir
+        try:
+            if log_dir.is_nearly_full:
+                raise StorageError(f"{log_dir.disk.path} is nearly full (disk.reject.ratio)")
+            log_dir.commit_log.budget.take(append.size_bytes)
+        except EngineError:
+            self._log.producers.turn_away(append.header)
+            raise
+
+    def _enqueue(self, append: Append) -> None:
+        log_dir = self._log_dir
+        if append.examination is None and self._owner not in log_dir.examiner.held:
+            log_dir.commit_log.committer.enqueue(append)
+        else:
+            log_dir.examiner.enqueue(append)
+
+    def _joined(self, append: JoiningAppend) -> None:
+        """It may be appended, as far as its transaction goes."""
+        error = self._why_closed()
+        if error is None:
+            self._enqueue(append)
+        else:
+            self._turn_away(append, error)
+
+    def _turn_away(self, append: JoiningAppend, error: EngineError) -> None:
+        """It is not appended, and perhaps sent again."""
+        self._log_dir.commit_log.budget.give_back(append.size_bytes)
+        self._log.producers.turn_away(append.header)
+        append.settle(error)

@@ -1,0 +1,164 @@
+"""How the batches of a Produce request become a part of their producer's transaction (KIP-890).
+
+From version 12 on a transaction gets the partitions that are written to by writing to them: its coordinator adds them
+before anything is appended. Older clients have added them by themselves, which is looked after. The coordinator is
+asked once for all partitions of a request; who is told what, and since when, follows ReplicaManager.handleProduceAppend
+and AddPartitionsToTxnManager.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from coordinator.errors import (
+    ConcurrentTransactions,
+    CoordinatorError,
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    TransactionAbortable,
+)
+from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Partition, ProducerIdentity
+from engine.errors import EngineError
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.transactions import code_of_refusal, code_of_unverified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coordinator.api import Pending
+    from coordinator.transactions.api import TransactionService
+    from engine.api import TopicPartition
+
+FIRST_VERSION_WITH_ABORTABLE: Final = 11
+FIRST_VERSION_THAT_ADDS: Final = 12
+
+_IDENTITY: Final = struct.Struct(">qh")
+_IDENTITY_AT: Final = 43
+_ATTRIBUTES_AT: Final = 21
+_MAGIC_AT: Final = 16
+_TRANSACTIONAL: Final = 0x10
+
+
+def is_transactional(records: memoryview | None) -> bool:
+    """Whether it belongs, as it says itself, to a transaction."""
+    return (
+        records is not None
+        and len(records) > _ATTRIBUTES_AT + 1
+        and records[_MAGIC_AT] == 2
+        and bool(records[_ATTRIBUTES_AT + 1] & _TRANSACTIONAL)
+    )
+
+
+def producers_of(batches: Iterable[memoryview | None]) -> set[ProducerIdentity]:
+    """Who has transactions there."""
+    found = set()
+    for records in batches:
+        if records is not None and is_transactional(records) and len(records) >= _IDENTITY_AT + _IDENTITY.size:
+            producer_id, epoch = _IDENTITY.unpack_from(records, _IDENTITY_AT)
+            if producer_id >= 0:
+                found.add(ProducerIdentity(producer_id, epoch))
+    return found
+
+
+class NotJoined(EngineError):
+    """A partition that is not a part of the transaction: nothing was appended. `message` is for the client, if any."""
+
+    def __init__(self, code: ErrorCode, message: str | None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message
+
+
+class _Permit:
+    """An `engine.api.Permission`."""
+
+    __slots__ = ("_callback", "is_settled", "partition", "refusal")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.is_settled = False
+        self.refusal: EngineError | None = None
+        self._callback: Callable[[], None] | None = None
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def settle(self, refusal: EngineError | None) -> None:
+        self.is_settled, self.refusal = True, refusal
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class TransactionJoining:
+    """An `engine.api.Joining`, of one request. Call `send` when all of its batches are with their partitions."""
+
+    __slots__ = ("_permits", "_producer", "_transactional_id", "_transactions", "_version", "protocol")
+
+    def __init__(
+        self, transactions: TransactionService, transactional_id: str, producer: ProducerIdentity, version: int
+    ) -> None:
+        self._transactions = transactions
+        self._transactional_id = transactional_id
+        self._producer = producer
+        self._version = version
+        self._permits: list[_Permit] = []
+        self.protocol = SECOND_PROTOCOL if version >= FIRST_VERSION_THAT_ADDS else FIRST_PROTOCOL
+
+    def ask(self, partition: TopicPartition) -> _Permit:
+        """See `engine.api.Joining`."""
+        permit = _Permit(Partition(partition.topic, partition.partition))
+        self._permits.append(permit)
+        return permit
+
+    def send(self) -> None:
+        """One question for all that were asked for, if any."""
+        if not self._permits:
+            return
+        if not self._transactional_id:
+            self._refuse(NotJoined(ErrorCode.INVALID_REQUEST, None))
+            return
+        partitions = [one.partition for one in self._permits]
+        pending = self._ask(partitions)
+        if pending.is_settled:
+            self._settle(pending)
+        else:
+            pending.call_when_settled(lambda: self._settle(pending))
+
+    def _ask(self, partitions: list[Partition]) -> Pending[None] | Pending[list[bool]]:
+        name, transactions = self._transactional_id, self._transactions
+        if self.protocol == SECOND_PROTOCOL:
+            return transactions.add_partitions(name, self._producer, partitions, protocol=SECOND_PROTOCOL)
+        return transactions.verify_partitions(name, self._producer, partitions)
+
+    def _settle(self, pending: Pending[None] | Pending[list[bool]]) -> None:
+        try:
+            has = pending.result() or [True] * len(self._permits)
+        except CoordinatorError as error:
+            self._refuse(refusal_of(error, self._version))
+            return
+        for permit, is_there in zip(self._permits, has, strict=True):
+            permit.settle(None if is_there else refusal_of(TransactionAbortable(str(permit.partition)), self._version))
+
+    def _refuse(self, refusal: NotJoined) -> None:
+        for permit in self._permits:
+            permit.settle(refusal)
+
+
+def refusal_of(error: CoordinatorError, version: int) -> NotJoined:
+    """What a client of that version is told: one that it knows to try again after, or to abort."""
+    knows_abortable = version >= FIRST_VERSION_WITH_ABORTABLE
+    code = code_of_unverified(error, knows_abortable=knows_abortable)
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return NotJoined(code, "Partition was not added to the transaction")
+    is_away = isinstance(error, (CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator))
+    if is_away or (isinstance(error, ConcurrentTransactions) and version < FIRST_VERSION_THAT_ADDS):
+        cause = code_of_refusal(error, knows_fenced=False)
+        return NotJoined(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"Unable to verify the partition has been added to the transaction. Underlying error: {cause.name}",
+        )
+    return NotJoined(code, None)
