@@ -16,6 +16,7 @@ import trio.testing
 import engine.commit.group_committer
 import engine.logs.segment
 import engine.logs.sparse_index
+from coordinator.transactions import transitions
 from kafkawire.config.topic_config import TOPIC_KEYS
 from kafkawire.config.values import integer
 from kafkawire.tests.simulation.admin import Admin
@@ -86,6 +87,7 @@ def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
     the_plan, committing = plan(seed), vars(engine.commit.group_committer)
     before = committing["OVERLAP_MIN_BYTES"]
     committing.update(OVERLAP_MIN_BYTES=the_plan.overlap_min_bytes)
+    vars(transitions).update(FIRST_EPOCH=plan_transactions(seed).first_epoch)
     try:
         return trio.run(_run, the_plan, faults, clock=trio.testing.MockClock(autojump_threshold=0))
     except (Exception, BaseExceptionGroup, TooLong):
@@ -93,6 +95,7 @@ def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         committing.update(OVERLAP_MIN_BYTES=before)
+        vars(transitions).update(FIRST_EPOCH=0)
 
 
 def _too_long(_signal: int, _frame: FrameType | None) -> None:

@@ -1,10 +1,14 @@
 """Finds what must not be in the history of transactions. Pure: a history in, anomalies out.
 
-Nothing is lost at a crash or a power cut: what is committed is synced, whatever the topic says.
+Nothing is lost at a crash or a power cut: what is committed is synced, whatever the topic says. The anomalies have the
+names of Adya's where there are any: aborted reads are G1a; a read that has some of a transaction's records in a
+partition and not all that were written by then, G1b; transactions of one producer in another order than they were
+made, G0. A log tells versions and their order by itself, so that no cycles need to be searched for, as Elle does.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -17,6 +21,7 @@ from kafkawire.tests.simulation.transaction_history import (
     StableOffset,
     Transaction,
     TransactionHistory,
+    Value,
     Written,
 )
 
@@ -25,8 +30,10 @@ def check_transactions(history: TransactionHistory) -> list[Anomaly]:
     """All that is wrong."""
     return [
         *_reads(history),
+        *_fractured(history),
         *_stable_ends(history),
         *_final(history),
+        *_orders(history),
         *_offsets(history),
     ]
 
@@ -52,6 +59,37 @@ def _reads(history: TransactionHistory) -> Iterator[Anomaly]:
             if seen.offset <= before or seen.offset >= read.stable_end:
                 yield Anomaly("unstable read", f"{read.target} at {seen.offset}, stable to {read.stable_end}")
             before = seen.offset
+
+
+def _fractured(history: TransactionHistory) -> Iterator[Anomaly]:
+    """A read has all that is committed of the offsets that it went through, as the last reader finds them: what is
+    stable was decided then, and stays so."""
+    for target, records in history.final.items():
+        if target in history.compacted:
+            continue
+        offsets = [seen.offset for seen in records]
+        for read in history.reads:
+            if read.target != target:
+                continue
+            there = records[bisect_left(offsets, read.offset) : bisect_left(offsets, read.next_offset)]
+            missing = {seen.value for seen in there} - {seen.value for seen in read.records}
+            surplus = {seen.value for seen in read.records} - {seen.value for seen in there}
+            if missing or surplus:
+                kind = "fractured read" if missing else "taken back"
+                where = f"{target} from {read.offset} to {read.next_offset}"
+                yield Anomaly(kind, f"{where}: {sorted(missing or surplus)}")
+
+
+def _orders(history: TransactionHistory) -> Iterator[Anomaly]:
+    """What was written under one transactional id is in the order in which it was written."""
+    ids = {one.number: one.transactional_id for one in history.transactions}
+    for target, records in history.final.items():
+        newest: dict[str, Value] = {}
+        for seen in sorted(records, key=lambda one: one.offset):
+            name = ids.get(seen.value[0], "")
+            if seen.value < newest.get(name, seen.value):
+                yield Anomaly("reordered", f"{target} at {seen.offset}: {seen.value} behind {newest[name]}")
+            newest[name] = max(seen.value, newest.get(name, seen.value))
 
 
 def _stable_ends(history: TransactionHistory) -> Iterator[Anomaly]:

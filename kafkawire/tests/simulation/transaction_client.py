@@ -1,7 +1,8 @@
 """Producers that write in transactions, and die, come back, hesitate and are fenced; as librdkafka asks and retries.
 
-What is lost on its way is asked again over the next connection, and the producer begins anew when that transaction is
-over: in the first protocol a request of an earlier transaction that arrives late is taken for one of this.
+What is lost on its way is asked again over the next connection. In the first protocol the producer then begins anew
+when that transaction is over: a request of an earlier transaction that arrives late is taken for one of this. In the
+second one (KIP-890) it goes on, and requests are made to come late.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import trio
 
+from coordinator.transactions.api import SECOND_PROTOCOL
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkawire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -27,6 +29,7 @@ from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from kafkawire.requests.errors import ErrorCode
+from kafkawire.tests.simulation.late_requests import LateRequests
 from kafkawire.tests.simulation.network import LOST, Connection
 from kafkawire.tests.simulation.plan import Target
 from kafkawire.tests.simulation.shared import Shared
@@ -44,12 +47,16 @@ RETRIED = frozenset(
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+# An id that is no more, as its epochs are used up, is somebody else's.
+FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+TIMED_OUT = ErrorCode.INVALID_TXN_STATE  # to whoever wants to commit then: the epoch is the one of before the abort
+MAY_COME_LATE = (ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest)
 
 
 class Fenced(Exception):
@@ -89,6 +96,10 @@ class Asking:
         while True:
             if self._connection is None:
                 self._connection = await self.shared.connected(self.name, self.rng)
+            if self._comes_late(request, version):
+                self.was_lost = True
+                self.hang_up()
+                continue
             try:
                 answer = await self.shared.ask(self._connection, request, version)
             except LOST:
@@ -98,6 +109,10 @@ class Asking:
             if code_in(answer) not in retried:
                 return answer
             await trio.sleep(self.rng.uniform(0.005, 0.05))
+
+    def _comes_late(self, request: Message, version: int) -> bool:
+        """Whether it is held up on its way, and the connection breaks meanwhile."""
+        return False
 
     def hang_up(self) -> None:
         if self._connection is not None:
@@ -114,6 +129,7 @@ class Transactor(Asking):
 
     plan: TransactorPlan
     all: TransactionsPlan
+    late: LateRequests
     _identity: tuple[int, int] = (-1, -1)
     _sequences: dict[Target, int] = field(default_factory=dict)
 
@@ -125,6 +141,16 @@ class Transactor(Asking):
             except (Fenced, GivenUp):
                 self.hang_up()
 
+    @property
+    def _is_second(self) -> bool:
+        return self.plan.protocol == SECOND_PROTOCOL
+
+    def _comes_late(self, request: Message, version: int) -> bool:
+        if self.rng.random() >= self.plan.late_share or not isinstance(request, MAY_COME_LATE):
+            return False
+        self.late.send(request, version, self.rng)
+        return self.rng.random() < 0.5  # else it comes twice
+
     async def _live(self) -> None:
         """A process: it takes the id, and writes until it dies. Raises Fenced, GivenUp."""
         for kind, key in ((GROUP, self.plan.group), (TRANSACTIONAL_ID, self.plan.transactional_id)):
@@ -135,7 +161,7 @@ class Transactor(Asking):
         )
         reply = self._expect(await self.ask(request, self.rng.choice((1, 4, 5))), "InitProducerId")
         self._identity = (reply.producer_id, reply.producer_epoch)
-        while not self.shared.is_over and not self.was_lost:
+        while not self.shared.is_over and (self._is_second or not self.was_lost):
             await trio.sleep(self.rng.expovariate(1 / self.plan.pause_s))
             await self._transact()
 
@@ -158,7 +184,8 @@ class Transactor(Asking):
         one = Transaction(number, self.plan.transactional_id, self.plan.group)
         self.history.transactions.append(one)
         targets = self.rng.sample(self.all.targets, self.rng.randint(1, len(self.all.targets)))
-        await self._add(targets)
+        if not self._is_second:
+            await self._add(targets)
         for count in range(self.rng.randint(1, 3)):
             self._may_die()
             await self._write(one, self.rng.choice(targets), count)
@@ -196,12 +223,13 @@ class Transactor(Asking):
             timeout_ms=TIMEOUT_MS,
             topic_data=[TopicProduceData(name=target.topic, partition_data=[data])],
         )
-        self._expect(await self.ask(request, self.rng.choice((3, 9, 11))), "Produce")
+        self._expect(await self.ask(request, 12 if self._is_second else self.rng.choice((3, 9, 11))), "Produce")
         written.is_acked = True
 
     async def _commit_offset(self, one: Transaction) -> None:
         named = self._named() | {"group_id": self.plan.group}
-        self._expect(await self.ask(AddOffsetsToTxnRequest(**named), self.rng.choice((0, 3))), "AddOffsetsToTxn")
+        if not self._is_second:
+            self._expect(await self.ask(AddOffsetsToTxnRequest(**named), self.rng.choice((0, 3))), "AddOffsetsToTxn")
         one.has_offset = True
         topic, partition = self.all.offset_target
         row = TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=one.number)
@@ -209,10 +237,11 @@ class Transactor(Asking):
             **named, topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[row])], generation_id=-1
         )
         fenced = ErrorCode.ILLEGAL_GENERATION  # what an older epoch is told of
-        answer = self._expect(await self.ask(request, self.rng.choice((0, 2, 3))), "TxnOffsetCommit", fenced)
+        version = 5 if self._is_second else self.rng.choice((0, 2, 3))
+        answer = self._expect(await self.ask(request, version), "TxnOffsetCommit", fenced)
         if code_in(answer):
             raise Fenced
-        if not self.plan.has_twin and self.rng.random() < 0.3:
+        if not self.plan.has_twin and not self.plan.late_share and self.rng.random() < 0.3:
             await self._commit_plainly(topic, partition)
 
     async def _commit_plainly(self, topic: str, partition: int) -> None:
@@ -242,10 +271,17 @@ class Transactor(Asking):
         self.was_lost = False
         if is_commit:
             one.fate = Fate.UNKNOWN
-        answer = await self.ask(EndTxnRequest(**self._named(), committed=is_commit), self.rng.choice((0, 2, 3, 4)))
-        if is_commit and code_in(answer) in FENCED and not self.was_lost:
+        version = 5 if self._is_second else self.rng.choice((0, 2, 3, 4))
+        answer = await self.ask(EndTxnRequest(**self._named(), committed=is_commit), version)
+        is_fenced = code_in(answer) in FENCED or (self._is_second and code_in(answer) == TIMED_OUT)
+        if is_commit and is_fenced and not self.was_lost:
             one.fate = Fate.ABORTED
+        if is_fenced:
+            raise Fenced
         self._expect(answer, "EndTxn")
+        if self._is_second:
+            self._identity = (answer.producer_id, answer.producer_epoch)
+            self._sequences.clear()
         if is_commit:
             one.fate = Fate.COMMITTED
             one.completed = self.shared.history.tick()

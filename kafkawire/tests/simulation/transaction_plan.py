@@ -1,6 +1,6 @@
 """What a seed means for transactions: topics of their own, who writes to them, how quickly they are given up. Pure.
 
-It draws from a source of its own, so that topics, groups and faults of a seed stay what they are.
+It draws from sources of its own, so that topics, groups and faults of a seed stay what they are.
 """
 
 from __future__ import annotations
@@ -8,21 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL
 from kafkawire.tests.simulation.plan import Target, TopicPlan
 
 SHARE_WITHOUT_TRANSACTIONS = 0.2
 KEYS = 3  # of the records of a compacted topic
+LATE_EPOCH = 32_760  # not many are left
 
 
 @dataclass(frozen=True)
 class TransactorPlan:
-    """A process that writes in transactions; twins have the same transactional id, and fence each other."""
+    """A process that writes in transactions; twins have the same transactional id, and fence each other. `late_share`
+    of its requests come late, or once more: only the second protocol (KIP-890) is safe from that."""
 
     name: str
     transactional_id: str
     timeout_ms: int
     pause_s: float
     has_twin: bool
+    protocol: int
+    late_share: float
 
     @property
     def group(self) -> str:
@@ -38,6 +43,7 @@ class TransactionsPlan:
     transactors: tuple[TransactorPlan, ...]
     readers: int
     properties: dict[str, str]
+    first_epoch: int = 0  # of producers
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -62,14 +68,18 @@ def plan_transactions(seed: int) -> TransactionsPlan:
     topics = [TopicPlan("transactions", rng.randint(1, 2), plain)]
     if rng.random() < 0.5:
         topics.append(TopicPlan("transactions-compacted", 1, compacted | {"delete.retention.ms": "0"}))
+    by_protocol = Random(f"{seed}/protocols")
     transactors: list[TransactorPlan] = []
     for number in range(rng.choice((1, 1, 2))):
         name, has_twin = f"transactional-{number}", rng.random() < 0.4
         timeout_ms, pause_s = rng.choice((400, 1_000, 10_000)), rng.choice((0.01, 0.03, 0.1))
-        twins = (name, f"{name}-twin") if has_twin else (name,)
-        transactors += [TransactorPlan(each, name, timeout_ms, pause_s, has_twin) for each in twins]
+        for each in (name, f"{name}-twin") if has_twin else (name,):
+            protocol = by_protocol.choice((FIRST_PROTOCOL, SECOND_PROTOCOL, SECOND_PROTOCOL))
+            late_share = by_protocol.choice((0.0, 0.05, 0.2)) if protocol == SECOND_PROTOCOL else 0.0
+            transactors.append(TransactorPlan(each, name, timeout_ms, pause_s, has_twin, protocol, late_share))
     properties = {
         "transaction.state.log.num.partitions": str(rng.choice((1, 2))),
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(rng.choice((100, 500))),
     }
-    return TransactionsPlan(tuple(topics), tuple(transactors), rng.randint(1, 2), properties)
+    readers, first_epoch = rng.randint(1, 2), by_protocol.choice((0, 0, LATE_EPOCH))
+    return TransactionsPlan(tuple(topics), tuple(transactors), readers, properties, first_epoch)

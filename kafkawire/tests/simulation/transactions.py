@@ -9,6 +9,7 @@ import trio
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.tests.simulation.admin import creation_of
 from kafkawire.tests.simulation.group_history import AWAY
+from kafkawire.tests.simulation.late_requests import LateRequests
 from kafkawire.tests.simulation.plan import TopicPlan
 from kafkawire.tests.simulation.shared import Shared
 from kafkawire.tests.simulation.transaction_client import Transactor
@@ -36,8 +37,9 @@ class Transactions:
         for topic in self.plan.topics:
             await self._create(topic)
         async with trio.open_nursery() as nursery:
+            late = LateRequests(self.shared, nursery)
             for one in self.plan.transactors:
-                nursery.start_soon(Transactor(one.name, self.shared, self.history, one, self.plan).run)
+                nursery.start_soon(Transactor(one.name, self.shared, self.history, one, self.plan, late).run)
             for number in range(self.plan.readers):
                 nursery.start_soon(self._reader(f"stable-reader-{number}").run)
 

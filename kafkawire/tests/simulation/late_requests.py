@@ -1,0 +1,43 @@
+"""Requests that come late: held up on their way while their client has long asked again, or sent twice by the network.
+
+Each comes over a connection of its own, and nobody hears the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+import trio
+
+from kafkawire.tests.simulation.network import LOST
+from kafkawire.tests.simulation.shared import Shared
+from kafkawire.wire.message import Message
+
+DELAY_MAX_S = 3.0
+NAME = "late"
+
+
+@dataclass
+class LateRequests:
+    """Those that are on their way."""
+
+    shared: Shared
+    nursery: trio.Nursery
+
+    def send(self, request: Message, version: int, rng: Random) -> None:
+        """Some time from now, mostly soon."""
+        self.nursery.start_soon(self._send, request, version, min(rng.expovariate(5), DELAY_MAX_S))
+
+    async def _send(self, request: Message, version: int, delay_s: float) -> None:
+        await trio.sleep(delay_s)
+        try:
+            connection = self.shared.network.connect(NAME)
+        except LOST:
+            return
+        try:
+            await self.shared.ask(connection, request, version)
+        except LOST:
+            pass
+        finally:
+            self.shared.network.disconnect(connection)
