@@ -21,6 +21,8 @@ NO_CONTROLLER = -1
 DEFAULT = -1  # of a partition count or a replication factor: what the broker is configured for (KIP-464)
 CLUSTER_DEFAULT = ""  # in place of a broker's id: the configs of all brokers that have none of their own (KIP-226)
 
+TRANSACTION_VERSION = "transaction.version"  # a feature (KIP-890): the levels of Kafka's TransactionVersion
+
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -40,6 +42,39 @@ class ConfigChange:
     operation: ConfigOperation
     key: str
     value: str = ""
+
+
+class UpgradeType(IntEnum):
+    """Which way a feature may go (KIP-584); the values are those of Kafka's FeatureUpdate.UpgradeType."""
+
+    UNKNOWN = 0
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """The level that a feature of the cluster is to have."""
+
+    feature: str
+    level: int
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRange:
+    """The levels of a feature that a broker has."""
+
+    lowest: int
+    highest: int
+
+    def __contains__(self, level: int) -> bool:
+        return self.lowest <= level <= self.highest
+
+    def __str__(self) -> str:
+        """As Kafka's VersionRange."""
+        return str(self.lowest) if self.lowest == self.highest else f"{self.lowest}-{self.highest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +151,17 @@ class ClusterImage:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicInfo] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by broker id or CLUSTER_DEFAULT
+    features: Mapping[str, int] = field(default_factory=dict)  # their levels
+    features_epoch: int = 0  # of those levels, in the life of the cluster
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """The state of one partition, or None when there is no such topic or partition."""
         info = self.topics.get(topic)
         return info.partitions[partition] if info and 0 <= partition < len(info.partitions) else None
+
+    def feature_level(self, feature: str) -> int:
+        """What the cluster has set the feature to; 0 when it has none of it."""
+        return self.features.get(feature, 0)
 
 
 class ClusterService(Protocol):
@@ -200,6 +241,18 @@ class ClusterService(Protocol):
 
         That there is such a broker is the caller's to see. Raises: InvalidConfig, InvalidTopicRequest, NotController,
         MetadataUnavailable.
+        """
+        ...
+
+    @property
+    def supported_features(self) -> Mapping[str, FeatureRange]:
+        """What this broker has of the features that a cluster can have (KIP-584)."""
+        ...
+
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        """Sets levels of features: all or none. Of a feature that is named twice the last update counts.
+
+        When it returns, the levels are in `image`. Raises: InvalidFeatureUpdate, NotController, MetadataUnavailable.
         """
         ...
 

@@ -61,6 +61,10 @@ class InvalidConfig(CoordinatorError):
     """A config has an unknown key, a bad value, or one that is not supported yet or cannot be changed at run time."""
 
 
+class InvalidFeatureUpdate(CoordinatorError):
+    """A feature is not known, has no such level, or would go the wrong way (Kafka: INVALID_UPDATE_VERSION)."""
+
+
 class TooManyPartitions(CoordinatorError):
     """More partitions at once than the broker takes (Kafka: POLICY_VIOLATION)."""
 

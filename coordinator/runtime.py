@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from coordinator.api import DEFAULT, NO_CONTROLLER, BrokerEndpoint, BrokerInfo, ClusterImage, TopicInfo
-from coordinator.cluster import controller, image, loading, registry
+from coordinator.cluster import controller, features, image, loading, registry
 from coordinator.cluster.decisions import Decisions
 from coordinator.cluster.growth import GrowthRequest
 from coordinator.cluster.nodes import Change, encode_change
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from random import Random
 
-    from coordinator.api import ConfigChange, ConfigValidator, PartitionHost
+    from coordinator.api import ConfigChange, ConfigValidator, FeatureRange, FeatureUpdate, PartitionHost
     from coordinator.metadata.store import MetadataStore, Watch
 
     Decide = Callable[[ClusterImage], Awaitable[Plan]]
@@ -100,6 +100,11 @@ class Coordinator:
     def image(self) -> ClusterImage:
         """See `ClusterService`."""
         return self._image
+
+    @property
+    def supported_features(self) -> Mapping[str, FeatureRange]:
+        """See `ClusterService`."""
+        return features.SUPPORTED
 
     @property
     def incarnation(self) -> bytes:
@@ -196,6 +201,10 @@ class Coordinator:
             validate_only=validate_only,
         )
 
+    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
+        """See `ClusterService`."""
+        await self._change(lambda image: self._decisions.features(image, updates), validate_only=validate_only)
+
     async def _change(self, decide: Decide, *, validate_only: bool = False) -> Plan:
         """Decides on the current image and makes it so; once it has begun it is finished, whoever is cancelled."""
         async with self._changing:
@@ -234,7 +243,7 @@ class Coordinator:
         operations: list[Operation] = [fence, *batch.operations]
         if batch.is_announced:
             sequence = self._sequence + 1
-            change = Change(self.incarnation, batch.topics, batch.broker_configs)
+            change = Change(self.incarnation, batch.topics, batch.broker_configs, batch.features)
             operations.append(Create(paths.change(sequence), encode_change(change)))
             if sequence - paths.CHANGES_KEPT >= paths.FIRST_CHANGE:
                 operations.append(Delete(paths.change(sequence - paths.CHANGES_KEPT)))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.cluster import configs, controller, growth, registry
-from coordinator.cluster.loading import read_broker_configs
+from coordinator.cluster import configs, controller, features, growth, registry
+from coordinator.cluster.loading import read_broker_configs, read_features
 from coordinator.cluster.nodes import TopicNode, decode_topic
 from coordinator.errors import UnknownTopic, UnknownTopicId
 from coordinator.metadata import paths
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from coordinator.api import ClusterImage, ConfigChange, ConfigValidator, TopicInfo
+    from coordinator.api import ClusterImage, ConfigChange, ConfigValidator, FeatureUpdate, TopicInfo
     from coordinator.cluster.plans import Plan
 
 
@@ -73,6 +73,12 @@ class Decisions:
         if found != image.broker_configs:
             raise BadVersion(paths.BROKER_CONFIGS)
         return configs.broker_alteration(image, decided, version)
+
+    async def features(self, image: ClusterImage, updates: Sequence[FeatureUpdate]) -> Plan:
+        """Other levels of the cluster's features."""
+        if await read_features(self._store) != (image.features, image.features_epoch):
+            raise BadVersion(paths.FEATURES)
+        return features.alteration(image, features.decide_levels(image, updates))
 
     async def _version_of(self, topic: TopicInfo) -> int:
         """Of the topic's own node, which says what `topic` does."""

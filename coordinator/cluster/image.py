@@ -37,10 +37,19 @@ def with_broker_configs(image: ClusterImage, configs: Mapping[str, Mapping[str, 
     return replace(image, version=image.version + 1, broker_configs=configs)
 
 
+def with_features(image: ClusterImage, levels: Mapping[str, int], epoch: int) -> ClusterImage:
+    """The image with the cluster's features at these levels, since this epoch."""
+    return replace(image, version=image.version + 1, features=levels, features_epoch=epoch)
+
+
 def after(image: ClusterImage, plan: Plan) -> ClusterImage:
     """The image once a plan was carried out."""
     changed = with_topics(image, plan.changed, plan.removed)
-    return changed if plan.broker_configs is None else with_broker_configs(changed, plan.broker_configs)
+    if plan.broker_configs is not None:
+        changed = with_broker_configs(changed, plan.broker_configs)
+    if plan.features is not None:
+        changed = with_features(changed, plan.features, image.features_epoch + 1)
+    return changed
 
 
 def with_partitions(topic: TopicInfo, states: Mapping[int, PartitionState]) -> TopicInfo:

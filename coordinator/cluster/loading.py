@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from coordinator.api import NO_CONTROLLER, BrokerInfo, ClusterImage, PartitionState, TopicInfo
-from coordinator.cluster.image import with_broker_configs, with_members, with_partitions, with_topics
+from coordinator.cluster import features
+from coordinator.cluster.image import with_broker_configs, with_features, with_members, with_partitions, with_topics
 from coordinator.cluster.nodes import (
     Change,
     ChangeKind,
@@ -16,6 +17,7 @@ from coordinator.cluster.nodes import (
     decode_broker_configs,
     decode_change,
     decode_controller,
+    decode_features,
     decode_partition,
     decode_topic,
 )
@@ -50,6 +52,7 @@ async def load(store: MetadataStore, old: ClusterImage) -> Loaded:
     kept = {topic.topic_id for topic in topics}
     image = with_topics(old, topics, [topic for topic in old.topics.values() if topic.topic_id not in kept])
     image = with_broker_configs(image, (await read_broker_configs(store))[0])
+    image = with_features(image, *await read_features(store))
     return Loaded(with_members(image, *await read_members(store)), versions, sequence)
 
 
@@ -86,6 +89,17 @@ async def read_broker_configs(store: MetadataStore) -> tuple[dict[str, dict[str,
     return decode_broker_configs(paths.BROKER_CONFIGS, node.value), node.version
 
 
+async def read_features(store: MetadataStore) -> tuple[dict[str, int], int]:
+    """The levels of the cluster's features and their epoch. Raises CannotStart for what this version has not."""
+    try:
+        node = await store.get(paths.FEATURES)
+    except NoNode:
+        return dict(features.DEFAULT_LEVELS), features.epoch_of(None)
+    levels = decode_features(paths.FEATURES, node.value)
+    features.check_supported(paths.FEATURES, levels)
+    return levels, features.epoch_of(node.version)
+
+
 async def read_change(store: MetadataStore, sequence: int) -> Change:
     """One change. Raises NoNode when it is no longer kept."""
     path = paths.change(sequence)
@@ -105,6 +119,8 @@ async def follow(store: MetadataStore, image: ClusterImage, change: Change) -> C
             removed.append(known)
     if change.broker_configs:
         image = with_broker_configs(image, (await read_broker_configs(store))[0])
+    if change.features:
+        image = with_features(image, *await read_features(store))
     return with_topics(image, changed, removed)
 
 

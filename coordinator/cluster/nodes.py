@@ -73,6 +73,10 @@ class _BrokerConfigs(_Node, kw_only=True):
     configs: dict[str, dict[str, str]]
 
 
+class _Features(_Node, kw_only=True):
+    levels: dict[str, int]
+
+
 class _TopicPartitions(_Node, kw_only=True):
     topic: str
 
@@ -98,6 +102,7 @@ class _Change(_Node, kw_only=True):
     writer: _Id
     topics: list[_TopicChange]
     broker_configs: bool = False
+    features: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class Change:
     writer: bytes
     topics: tuple[TopicChange, ...]
     broker_configs: bool = False
+    features: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +215,16 @@ def decode_broker_configs(path: str, value: bytes) -> dict[str, dict[str, str]]:
     return _decode(path, value, _BROKER_CONFIGS).configs
 
 
+def encode_features(levels: Mapping[str, int]) -> bytes:
+    """The value of `/features`."""
+    return msgspec.json.encode(_Features(levels=dict(levels)))
+
+
+def decode_features(path: str, value: bytes) -> dict[str, int]:
+    """The levels of features, whether known or not."""
+    return _decode(path, value, _FEATURES).levels
+
+
 def encode_topic_partitions(topic: str) -> bytes:
     """The value of the parent of a topic's partition states."""
     return msgspec.json.encode(_TopicPartitions(topic=topic))
@@ -253,7 +269,14 @@ def encode_change(change: Change) -> bytes:
         )
         for topic in change.topics
     ]
-    return msgspec.json.encode(_Change(writer=change.writer.hex(), topics=topics, broker_configs=change.broker_configs))
+    return msgspec.json.encode(
+        _Change(
+            writer=change.writer.hex(),
+            topics=topics,
+            broker_configs=change.broker_configs,
+            features=change.features,
+        )
+    )
 
 
 def decode_change(path: str, value: bytes) -> Change:
@@ -266,6 +289,7 @@ def decode_change(path: str, value: bytes) -> Change:
             for topic in node.topics
         ),
         node.broker_configs,
+        node.features,
     )
 
 
@@ -278,6 +302,7 @@ _CONTROLLER_EPOCH = msgspec.json.Decoder(_ControllerEpoch)
 _PRODUCER_IDS = msgspec.json.Decoder(_ProducerIds)
 _TOPIC = msgspec.json.Decoder(_Topic)
 _BROKER_CONFIGS = msgspec.json.Decoder(_BrokerConfigs)
+_FEATURES = msgspec.json.Decoder(_Features)
 _PARTITION = msgspec.json.Decoder(_Partition)
 _CHANGE = msgspec.json.Decoder(_Change)
 

@@ -22,16 +22,17 @@ BATCH_SIZE_MAX_BYTES = 496 * 1024  # leaves room for the fence and a change node
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Operations of one multi; what it says of topics or broker configs a change node in the same multi announces."""
+    """Operations of one multi; what it says of topics, configs and features a change node in it announces."""
 
     operations: tuple[Operation, ...]
     topics: tuple[TopicChange, ...] = ()
     broker_configs: bool = False
+    features: bool = False
 
     @property
     def is_announced(self) -> bool:
         """Whether others are to follow."""
-        return bool(self.topics) or self.broker_configs
+        return bool(self.topics) or self.broker_configs or self.features
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Plan:
     changed: tuple[TopicInfo, ...] = ()
     removed: tuple[TopicInfo, ...] = ()
     broker_configs: Mapping[str, Mapping[str, str]] | None = None  # as they will be, if they change
+    features: Mapping[str, int] | None = None  # their levels, likewise
 
 
 def split(operations: Iterable[Operation], announced_size_bytes: int = 0) -> list[tuple[Operation, ...]]:

@@ -9,6 +9,7 @@ PARTITIONS = "/partitions"
 CHANGES = "/changes"
 PRODUCER_IDS = "/producer-ids"
 BROKER_CONFIGS = "/broker-configs"
+FEATURES = "/features"
 
 CHANGES_KEPT = 200
 FIRST_CHANGE = 1

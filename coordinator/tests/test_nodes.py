@@ -63,11 +63,16 @@ def test_the_documented_form_of_the_other_nodes() -> None:
     assert json.loads(nodes.encode_topic_partitions("a")) == {"v": 1, "topic": "a"}
     configs = {"": {"a.key": "1"}, "1": {}}
     assert json.loads(nodes.encode_broker_configs(configs)) == {"v": 1, "configs": configs}
+    assert json.loads(nodes.encode_features({"transaction.version": 2})) == {
+        "v": 1,
+        "levels": {"transaction.version": 2},
+    }
     assert json.loads(nodes.encode_change(CHANGE)) == {
         "v": 1,
         "writer": ID.hex(),
         "topics": [{"kind": "partitions", "topic": "a", "topic_id": ID.hex(), "partitions": [0, 2]}],
         "broker_configs": False,
+        "features": False,
     }
 
 
@@ -75,8 +80,9 @@ def test_what_is_written_is_read() -> None:
     assert nodes.decode_partition("/p", nodes.encode_partition(STATE)) == STATE
     assert nodes.decode_broker("/brokers/1", nodes.encode_broker(BROKER)) == BROKER
     assert nodes.decode_change("/c", nodes.encode_change(CHANGE)) == CHANGE
-    told = replace(CHANGE, broker_configs=True)
-    assert nodes.decode_change("/c", nodes.encode_change(told)) == told
+    for told in (replace(CHANGE, broker_configs=True), replace(CHANGE, features=True)):
+        assert nodes.decode_change("/c", nodes.encode_change(told)) == told
+    assert nodes.decode_features("/f", nodes.encode_features({"any": 0, "other": 7})) == {"any": 0, "other": 7}
     assert nodes.decode_broker_configs("/b", nodes.encode_broker_configs({"": {"k": "v"}})) == {"": {"k": "v"}}
     assert nodes.decode_cluster("/cluster", nodes.encode_cluster("id")) == "id"
     assert nodes.decode_controller("/controller", nodes.encode_controller(1, 2)) == (1, 2)
@@ -86,6 +92,12 @@ def test_what_is_written_is_read() -> None:
 def test_unknown_fields_are_ignored() -> None:
     value = nodes.encode_partition(STATE).replace(b'{"v":1', b'{"later":[{}],"v":1')
     assert nodes.decode_partition("/p", value) == STATE
+
+
+def test_a_change_of_an_earlier_version_says_nothing_of_features() -> None:
+    value = nodes.encode_change(CHANGE).replace(b',"features":false', b"")
+    assert b"features" not in value
+    assert nodes.decode_change("/c", value) == CHANGE
 
 
 @pytest.mark.parametrize(
@@ -99,6 +111,7 @@ def test_unknown_fields_are_ignored() -> None:
         nodes.decode_controller_epoch,
         nodes.decode_topic,
         nodes.decode_broker_configs,
+        nodes.decode_features,
     ],
 )
 @pytest.mark.parametrize(

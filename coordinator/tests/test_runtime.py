@@ -11,7 +11,14 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator.api import BrokerEndpoint, ConfigChange, ConfigOperation
+from coordinator.api import (
+    TRANSACTION_VERSION,
+    BrokerEndpoint,
+    ConfigChange,
+    ConfigOperation,
+    FeatureUpdate,
+    UpgradeType,
+)
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.cluster.nodes import (
     Change,
@@ -25,6 +32,7 @@ from coordinator.cluster.nodes import (
 from coordinator.errors import (
     CannotStart,
     InvalidConfig,
+    InvalidFeatureUpdate,
     InvalidPartitions,
     MetadataUnavailable,
     NotController,
@@ -42,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from coordinator.api import HostedPartition
+    from coordinator.api import ClusterImage, HostedPartition
 
 
 @dataclass
@@ -592,6 +600,12 @@ class Mix:
         operation = self.random.choice([ConfigOperation.APPEND, ConfigOperation.SUBTRACT])
         return ConfigChange(operation, "cleanup.policy", str(self.random.randrange(4)))
 
+    def draw_update(self, image: ClusterImage) -> FeatureUpdate:
+        level = self.random.randrange(3)
+        is_upgrade = level >= image.feature_level(TRANSACTION_VERSION)
+        upgrade_type = UpgradeType.UPGRADE if is_upgrade else UpgradeType.SAFE_DOWNGRADE
+        return FeatureUpdate(TRANSACTION_VERSION, level, upgrade_type)
+
     async def act(self) -> None:
         broker_id = self.random.choice([1, 2])
         chosen, name, draw = self.members[broker_id], f"t{self.random.randrange(5)}", self.random.random()
@@ -610,11 +624,13 @@ class Mix:
                 await chosen.coordinator.alter_topic_configs(name, [self.draw_change()])
             elif draw < 0.35:
                 await chosen.coordinator.alter_broker_configs(str(broker_id), [self.draw_change()])
+            elif draw < 0.4:
+                await chosen.coordinator.update_features([self.draw_update(chosen.coordinator.image)])
             elif draw < 0.75:
                 await chosen.coordinator.create_topic(name, replication_factor=1)
             else:
                 await chosen.coordinator.delete_topic(name)
-        except (InvalidPartitions, MetadataUnavailable, NotController, TopicExists, UnknownTopic):
+        except (InvalidFeatureUpdate, InvalidPartitions, MetadataUnavailable, NotController, TopicExists, UnknownTopic):
             await trio.sleep(self.random.random())
 
 
@@ -637,6 +653,7 @@ async def test_two_brokers_agree_after_any_mix_of_faults(seed: int, monkeypatch:
         one, two = (each.coordinator.image for each in mix.members.values())
         assert (one.topics, one.brokers, one.controller_id) == (two.topics, two.brokers, two.controller_id)
         assert one.broker_configs == two.broker_configs
+        assert (one.features, one.features_epoch) == (two.features, two.features_epoch)
         assert all(each.host.broker_configs == one.broker_configs for each in mix.members.values())
         for broker_id, each in mix.members.items():
             led = {

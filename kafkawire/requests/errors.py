@@ -187,6 +187,7 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     control.InvalidReplicaAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     control.InvalidTopicRequest: ErrorCode.INVALID_REQUEST,
     control.InvalidConfig: ErrorCode.INVALID_CONFIG,
+    control.InvalidFeatureUpdate: ErrorCode.INVALID_UPDATE_VERSION,
     control.TooManyPartitions: ErrorCode.POLICY_VIOLATION,
     control.NotController: ErrorCode.NOT_CONTROLLER,
     control.MetadataUnavailable: ErrorCode.REQUEST_TIMED_OUT,

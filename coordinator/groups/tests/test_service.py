@@ -42,7 +42,7 @@ from coordinator.testing import FakeStateLog, FakeViews
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.api import Pending
+    from coordinator.api import FeatureRange, Pending
     from coordinator.state_view import PartitionChange, StateView
 
 BROKER = 1
@@ -93,6 +93,13 @@ class FakeCluster:
         raise NotImplementedError
 
     async def alter_broker_configs(self, broker: str, changes: object, **request: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def supported_features(self) -> dict[str, FeatureRange]:
+        raise NotImplementedError
+
+    async def update_features(self, updates: object, **request: Any) -> None:
         raise NotImplementedError
 
 
