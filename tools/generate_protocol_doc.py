@@ -29,7 +29,8 @@ GAPS: dict[str, list[tuple[str, str]]] = {
     ],
     "list_offsets": [("the tiered offsets (-5, -6) are always -1", "tiering")],
     "metadata": [("internal topics are not created by asking for them", "by intent")],
-    "api_versions": [("no features are listed", "with what needs them")],
+    "api_versions": [("of the features `transaction.version` alone", "with what needs them")],
+    "update_features": [("of the features `transaction.version` alone", "with what needs them")],
     "create_topics": [("configs whose effect is not built are refused", "tiering, cluster")],
     "create_partitions": [("internal topics do not grow", "by intent")],
     "describe_cluster": [("controller endpoints", "cluster")],
@@ -47,7 +48,7 @@ GAPS: dict[str, list[tuple[str, str]]] = {
 COMING: dict[str, tuple[int, ...]] = {
     "consumer groups (KIP-848)": (68, 69),
     "security": (17, 29, 30, 31, 36, 38, 39, 40, 41, 48, 49, 50, 51),
-    "cluster": (34, 43, 45, 46, 55, 57, 64),
+    "cluster": (34, 43, 45, 46, 55, 64),
     "share groups (KIP-932)": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
     "later": (71, 72, 88, 89),
 }

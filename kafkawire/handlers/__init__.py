@@ -46,6 +46,7 @@ from kafkawire.handlers import (
     produce,
     sync_group,
     txn_offset_commit,
+    update_features,
     write_txn_markers,
 )
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -84,6 +85,7 @@ from kafkawire.messages.offset_for_leader_epoch import OffsetForLeaderEpochReque
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kafkawire.messages.update_features import UpdateFeaturesRequest
 from kafkawire.messages.write_txn_markers import WriteTxnMarkersRequest
 from kafkawire.requests.api import Api, Handler
 
@@ -129,6 +131,7 @@ API_TABLE: tuple[Api, ...] = (
     _api(delete_groups, DeleteGroupsRequest, 0, 2, two_stage=True),
     _api(incremental_alter_configs, IncrementalAlterConfigsRequest, 0, 1),
     _api(offset_delete, OffsetDeleteRequest, 0, 0, two_stage=True),
+    _api(update_features, UpdateFeaturesRequest, 0, 2),
     _api(describe_cluster, DescribeClusterRequest, 0, 2),
     _api(describe_producers, DescribeProducersRequest, 0, 0),
     _api(describe_transactions, DescribeTransactionsRequest, 0, 0, two_stage=True),

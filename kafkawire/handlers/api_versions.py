@@ -1,7 +1,10 @@
 """ApiVersions, key 18: what this broker serves, asked first on every connection.
 
 Behavior:
-- The list is the API table. Features are not listed: none works yet.
+- The list is the API table.
+- From version 3 on features are reported (KIP-584): the levels this broker has, and those the cluster is set to, unless
+  to none. Older clients cannot read a range that begins with 0: up to version 3 such a feature is left out of what is
+  supported, as in Kafka (KAFKA-17492).
 - From version 3 on the client says what it is; a malformed name or version is INVALID_REQUEST (KIP-511).
 - A version above ours is answered in version 0 with UNSUPPORTED_VERSION and our range of this API alone, by which a
   client picks a version it can ask in.
@@ -11,13 +14,24 @@ Behavior:
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kafkawire.messages.api_versions import API_KEY, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafkawire.messages.api_versions import (
+    API_KEY,
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from coordinator.api import ClusterImage
+
 FIRST_VERSION_WITH_CLIENT: Final = 3
+FIRST_VERSION_WITH_LEVEL_0: Final = 4
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -29,7 +43,13 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         context.connection.client_software_name = name
         context.connection.client_software_version = version
-    return ApiVersionsResponse(api_keys=[_row(*served) for served in context.advertised])
+    image = context.broker.cluster.image
+    return ApiVersionsResponse(
+        api_keys=[_row(*served) for served in context.advertised],
+        supported_features=_supported(context),
+        finalized_features_epoch=image.features_epoch,
+        finalized_features=_finalized(image),
+    )
 
 
 def refuse(context: RequestContext, request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
@@ -41,6 +61,22 @@ def refuse_version(context: RequestContext) -> ApiVersionsResponse:
     """For a version that is not ours; to be encoded in version 0."""
     rows = [_row(*served) for served in context.advertised if served[0] == API_KEY]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=rows)
+
+
+def _supported(context: RequestContext) -> list[SupportedFeatureKey]:
+    return [
+        SupportedFeatureKey(name=name, min_version=levels.lowest, max_version=levels.highest)
+        for name, levels in context.broker.cluster.supported_features.items()
+        if levels.lowest > 0 or context.api_version >= FIRST_VERSION_WITH_LEVEL_0
+    ]
+
+
+def _finalized(image: ClusterImage) -> list[FinalizedFeatureKey]:
+    return [
+        FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+        for name, level in image.features.items()
+        if level > 0
+    ]
 
 
 def _row(api_key: int, min_version: int, max_version: int) -> ApiVersion:

@@ -65,6 +65,7 @@ from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kafkawire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kafkawire.requests.context import CLUSTER_NAME, Operation, ResourceType
 from kafkawire.tests.harness import batch, open_handlers
@@ -297,6 +298,14 @@ CASES = [
         6,
         {(Operation.DELETE, TOPIC, "t")},
         lambda response: response.responses[0].error_code,
+    ),
+    Case(
+        "update_features",
+        lambda: UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature="f", max_version_level=1)]),
+        1,
+        {(Operation.ALTER, *CLUSTER)},
+        of_reply,
+        31,
     ),
     Case(
         "describe_cluster",

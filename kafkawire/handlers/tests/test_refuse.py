@@ -70,6 +70,7 @@ from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kafkawire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kafkawire.requests.api import Api
 from kafkawire.requests.errors import ErrorCode
@@ -168,6 +169,7 @@ REQUESTS: dict[str, Any] = {
         group_id="g",
         topics=[OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])],
     ),
+    "update_features": UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature=name) for name in ("f", "g")]),
     "describe_cluster": DescribeClusterRequest(),
     "describe_producers": producers.DescribeProducersRequest(
         topics=[producers.TopicRequest(name="t", partition_indexes=[*PARTITIONS])]
@@ -229,6 +231,7 @@ PLACES: dict[str, dict[int, list[str]]] = {
     "delete_groups": {0: ["results.error_code"] * 2},
     "incremental_alter_configs": {0: ["responses.error_code"] * 2},
     "offset_delete": {0: WHOLE},
+    "update_features": {0: WHOLE},
     "describe_cluster": {0: WHOLE},
     "describe_producers": {0: ["topics.partitions.error_code"] * 2},
     "list_config_resources": {0: WHOLE},
