@@ -85,6 +85,7 @@ def sample(side: Side, api: str, version: int) -> dict[str, Any]:
         "txn_offset_commit": {**member, **producer, "topics": [no_partition]},
         "describe_transactions": {"transactional_ids": [TOPIC]},
         "list_transactions": {"state_filters": ["Dead"], "producer_id_filters": [7]},
+        "update_features": {"feature_updates": [{"feature": TOPIC, "max_version_level": 1}]},
     }
     return samples[api]
 

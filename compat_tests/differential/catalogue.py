@@ -49,6 +49,7 @@ VERSIONS = {
     "txn_offset_commit": range(5),
     "describe_transactions": range(1),
     "list_transactions": range(3),
+    "update_features": range(3),
 }
 
 

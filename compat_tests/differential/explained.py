@@ -57,11 +57,13 @@ NOT_BUILT = (
         ours=r"\(absent\)",
     ),
     Explanation(
-        "No features are reported",
-        "group.version, transaction.version and the like are reported once what they stand for works; metadata.version "
-        "belongs to KRaft.",
-        case="api_versions[.].*",
-        path=r".*\.(supported_features|finalized_features.*)",
+        "Of the features transaction.version alone is reported",
+        "group.version and the like are reported once what they stand for works; metadata.version and kraft.version "
+        "belong to KRaft.",
+        path=r".*\.(supported|finalized)_features\.(eligible\.leader\.replicas|group|kraft|metadata|share|streams)"
+        r"\.version",
+        kafka=r"\(present\)",
+        ours=r"\(absent\)",
     ),
     Explanation(
         "The second protocol of transactions is not built yet",

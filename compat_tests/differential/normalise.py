@@ -87,6 +87,7 @@ ADDRESSES = (
 KEYED_BY = {
     ("api_versions", "api_keys"): "api_key",
     ("api_versions", "finalized_features"): "name",
+    ("api_versions", "supported_features"): "name",
     ("create_topics", "configs"): "name",
     ("describe_configs", "configs"): "name",
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from compat_tests.differential import (
     cases_compression,
     cases_configs,
+    cases_features,
     cases_fetch,
     cases_frames,
     cases_group_admin,
@@ -35,6 +36,7 @@ MODULES = (
     cases_metadata,
     cases_topics,
     cases_configs,
+    cases_features,
     cases_partitions,
     cases_produce,
     cases_compression,

@@ -60,6 +60,7 @@ API_KEYS = {
     "delete_groups": 42,
     "incremental_alter_configs": 44,
     "offset_delete": 47,
+    "update_features": 57,
     "describe_cluster": 60,
     "describe_producers": 61,
     "describe_transactions": 65,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from compat_tests.confluent.clients import Admin, commit, create_topic, flush, new_consumer, producer
-from compat_tests.harness.target import TARGET, target_broker
+from compat_tests.harness.target import target_broker
 from compat_tests.harness.tools import java_tool
 from compat_tests.java.commands import TOOLS, tool
 
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 FIRST_MS = 1_700_000_000_000
-FEATURE = re.compile(
-    r"Feature: \S+\s+SupportedMinVersion: \S+\s+SupportedMaxVersion: \S+\s+FinalizedVersionLevel: \S+\s+Epoch: \S+"
-)
 MIB = 1 << 20
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITION_DIRECTORY = "*-[0-9]*"
@@ -77,15 +73,6 @@ def test_log_dirs(broker: Broker, topic: str) -> None:
     [partition] = log_dir["partitions"]
     assert partition.pop("size") > 3 * len("value")
     assert partition == {"partition": f"{topic}-0", "offsetLag": 0, "isFuture": False}
-
-
-def test_features(broker: Broker) -> None:
-    """None of ours, and of Apache Kafka lines that the tool's readers can parse."""
-    shown = java_tool(f"{TOOLS}.FeatureCommand", "--bootstrap-server", broker.bootstrap, "describe")
-    lines = shown.splitlines()
-    assert bool(lines) == (TARGET == "kafka")
-    for line in lines:
-        assert FEATURE.fullmatch(line), line
 
 
 @pytest.mark.parametrize("arguments", [(), ("--include-fenced-brokers",)])
