@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 import trio
 
+from coordinator.api import TRANSACTION_VERSION
 from coordinator.errors import CoordinatorLoading, MetadataUnavailable
 from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
 from coordinator.shards.pending import after_all, settled
 from coordinator.shards.shard import Asker, Shard
-from coordinator.transactions.api import SECOND_PROTOCOL, TransactionCounters
+from coordinator.transactions.api import TransactionCounters
 from coordinator.transactions.entry import DueMarkers, TransactionSettings, TransactionWorld
 from coordinator.transactions.markers import MarkerSender
 from coordinator.transactions.table import TransactionTable
@@ -90,7 +91,7 @@ class TransactionCoordinators:
         self._reserve: deque[int] = deque()
         self._wants_ids = trio.Event()
         self.counters = TransactionCounters()
-        world = TransactionWorld(new_id=self._take_id, protocol=lambda: SECOND_PROTOCOL)
+        world = TransactionWorld(new_id=self._take_id, protocol=self._protocol)
         self._shards: LedShards[Table] = LedShards(
             cluster,
             keeping,
@@ -131,6 +132,10 @@ class TransactionCoordinators:
                 await shard.ask_each(
                     lambda table: table.transactional_ids(), lambda table, moment, name: table.sweep(moment, name)
                 )
+
+    def _protocol(self) -> int:
+        """In which the cluster itself ends transactions: those that take too long, and those of who begins anew."""
+        return self._cluster.image.feature_level(TRANSACTION_VERSION)
 
     # Producer ids
 

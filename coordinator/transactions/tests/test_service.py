@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from coordinator import errors
-from coordinator.api import Pending
+from coordinator.api import TRANSACTION_VERSION, Pending
+from coordinator.cluster.image import with_features
 from coordinator.errors import CoordinatorError
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_service import BROKER, FakeCluster, Logs, topic
@@ -175,6 +176,18 @@ async def test_whoever_comes_while_ids_are_fetched_waits_for_them() -> None:
         assert not any(one.is_settled for one in asked)
         world.cluster.may_give.set()
         assert [await result_of(one) for one in asked] == [(1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+async def test_the_cluster_ends_transactions_as_its_features_say(level: int) -> None:
+    """transaction.version; who ends its own is asked in the protocol that it speaks."""
+    async with coordinating() as world:
+        world.cluster.image = with_features(world.cluster.image, {TRANSACTION_VERSION: level}, 1)
+        identity = await world.begin()
+        await world.initialise()
+        [(marker, _)] = world.markers.written
+        protocol = SECOND_PROTOCOL if level == 2 else FIRST_PROTOCOL
+        assert marker == StateMarker(identity.producer_id, 1, 0, is_commit=False, protocol=protocol)
 
 
 async def test_while_no_id_can_be_had_that_is_told_and_it_is_tried_again() -> None:
