@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from compat_tests.differential.side import Side
 
-# The ranges served (those of Kafka 4.3.1 for these APIs, but for the second protocol of transactions).
+# The ranges served (those of Kafka 4.3.1 for these APIs).
 VERSIONS = {
     "produce": range(3, 14),
     "fetch": range(4, 19),
@@ -44,9 +44,9 @@ VERSIONS = {
     "describe_topic_partitions": range(1),
     "add_partitions_to_txn": range(6),
     "add_offsets_to_txn": range(5),
-    "end_txn": range(5),
-    "write_txn_markers": range(1, 2),
-    "txn_offset_commit": range(5),
+    "end_txn": range(6),
+    "write_txn_markers": range(1, 3),
+    "txn_offset_commit": range(6),
     "describe_transactions": range(1),
     "list_transactions": range(3),
     "update_features": range(3),

@@ -66,19 +66,6 @@ NOT_BUILT = (
         ours=r"\(absent\)",
     ),
     Explanation(
-        "The second protocol of transactions is not built yet",
-        "KIP-890: EndTxn 5, TxnOffsetCommit 5 and WriteTxnMarkers 2 come with it.",
-        path=r".*\.api_keys\.(26|27|28)\.max_version",
-        kafka="2|5",
-        ours="1|4",
-    ),
-    Explanation(
-        "Whether a partition was added to a transaction is not looked at yet",
-        "Nor is it added by a batch of Produce 12. Both come with KIP-890 and with the key of it, "
-        "transaction.partition.verification.enable.",
-        case="produce[.]batches_nobody_has_announced .*",
-    ),
-    Explanation(
         "A logger has no documentation",
         "Kafka tells an empty one, which as with any other config is left out here when it was not asked for.",
         case="describe_configs[.]of_other_things .*",

@@ -19,6 +19,7 @@ from compat_tests.differential import (
     cases_partitions,
     cases_produce,
     cases_producer_ids,
+    cases_second_protocol,
     cases_topics,
     cases_transactional_logs,
     cases_transactions,
@@ -49,6 +50,7 @@ MODULES = (
     cases_offsets,
     cases_transactions,
     cases_transactional_logs,
+    cases_second_protocol,
     cases_frames,
 )
 

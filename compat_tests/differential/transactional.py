@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 TRANSACTIONAL = 0x10
 ADD, ADD_OFFSETS, END, PRODUCE, COMMIT_OFFSETS, INITIALISE = 3, 3, 3, 9, 3, 4
+NEW_PRODUCE, NEW_COMMIT_OFFSETS, NEW_END = 12, 5, 5  # of the second protocol (KIP-890)
+OWN = "its own"
 OVER = ("Empty", "CompleteCommit", "CompleteAbort")
 Partitions = dict[str, list[int]]
 
@@ -79,13 +81,26 @@ class Producer:
     ) -> None:
         member = {"generation_id": -1, "member_id": "", "group_instance_id": None}
         request = {"group_id": group, "topics": topics, **member, **self._named(more)}
-        self._side.ask("txn_offset_commit", version, request, label=label)
+        self._side.ask_until_over("txn_offset_commit", version, request, label=label)
 
     def end(self, *, is_commit: bool = True, version: int = END, label: str = "end", **more: Any) -> None:
         """Returns when the partitions know."""
         request = {"committed": is_commit, **self._named(more)}
+        reply = self._side.ask_until_over("end_txn", version, request, label=label)
+        if version >= NEW_END and reply.get("error_code") == 0:
+            self.identity = (reply["producer_id"], reply["producer_epoch"])
+            self._sequences.clear()
+        self.wait()
+
+    def end_again(self, *, is_commit: bool = True, version: int = END, label: str = "end", **more: Any) -> None:
+        """As `end`, of a request that changes nothing for the producer."""
+        request = {"committed": is_commit, **self._named(more)}
         self._side.ask_until_over("end_txn", version, request, label=label)
         self.wait()
+
+    def forget(self, topic: str, partition: int = 0) -> None:
+        """The last batch was not taken, and does not count in the sequence."""
+        self._sequences[topic, partition] -= 1
 
     def wait(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -122,18 +137,18 @@ class Producer:
         partition: int = 0,
         version: int = PRODUCE,
         label: str = "send",
-        name: str | None = "",
+        name: str | None = OWN,
     ) -> None:
         """`name`: another transactional id, or none."""
         data = {"index": partition, "records": self.batch(topic, partition) if records is None else records}
         topic_row = {"name": topic, "topic_id": self._side.topic_id(topic), "partition_data": [data]}
         request = {
-            "transactional_id": self.name if name == "" else name,
+            "transactional_id": self.name if name == OWN else name,
             "acks": -1,
             "timeout": 10_000,
             "topic_data": [topic_row],
         }
-        self._side.ask("produce", version, request, label=label)
+        self._side.ask_until_over("produce", version, request, label=label)
 
     def transact(self, topic: str, value: bytes = b"v", *, is_commit: bool = True, label: str = "transaction") -> None:
         """One record in partition 0."""
