@@ -7,6 +7,7 @@ that is the clients' business. `LOST` is what a cut looks like to whoever uses t
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -29,6 +30,12 @@ class Connection(Client):
         """A request and its answer, in time. Errors: LOST."""
         with trio.fail_after(ANSWER_WITHIN_S):
             return await self.call(request, version)
+
+    async def ask_all(self, requests: Sequence[Message], version: int) -> list[Message]:
+        """All at once, and their answers. Errors: LOST."""
+        with trio.fail_after(ANSWER_WITHIN_S):
+            await self.send(*requests, version=version)
+            return [await self.receive() for _ in requests]
 
     async def send_beginning(self, request: Message, version: int, rng: Random) -> None:
         """Some bytes of a request; the connection is of no use afterwards."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -51,6 +51,12 @@ class Shared:
         answer = await connection.ask(request, version)
         self.history.operations += 1
         return answer
+
+    async def ask_all(self, connection: Connection, requests: Sequence[Message], version: int) -> list[Any]:
+        """Several operations, pipelined. Errors: LOST."""
+        answers = await connection.ask_all(requests, version)
+        self.history.operations += len(answers)
+        return list(answers)
 
     async def insist(self, client_id: str, rng: Random, request: Message, version: int) -> Any:
         """One operation, again and again until there is an answer."""

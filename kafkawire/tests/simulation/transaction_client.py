@@ -7,10 +7,10 @@ second one (KIP-890) it goes on, and requests are made to come late.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 import trio
 
@@ -39,6 +39,7 @@ from kafkawire.wire.message import Message
 
 GROUP, TRANSACTIONAL_ID = 0, 1  # kinds of coordinators
 TIMEOUT_MS = 20_000
+FIRST_AT_ONCE, GIVEN_UP = 10, 20  # numbers of records within a transaction: those of before are single
 # Asked again, in time: whoever coordinates or leads is away, or the transaction before is not over.
 RETRIED = frozenset(
     {
@@ -86,6 +87,7 @@ class Asking:
     history: TransactionHistory
     rng: Random = field(init=False)
     was_lost: bool = field(init=False, default=False)  # a request may still be on its way
+    had_to_repeat: bool = field(init=False, default=False)  # a request, which may have had its effect before
     _connection: Connection | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -97,17 +99,35 @@ class Asking:
             if self._connection is None:
                 self._connection = await self.shared.connected(self.name, self.rng)
             if self._comes_late(request, version):
-                self.was_lost = True
+                self.was_lost = self.had_to_repeat = True
                 self.hang_up()
                 continue
             try:
                 answer = await self.shared.ask(self._connection, request, version)
             except LOST:
-                self.was_lost = True
+                self.was_lost = self.had_to_repeat = True
                 self.hang_up()
                 continue
             if code_in(answer) not in retried:
                 return answer
+            self.had_to_repeat = True
+            await trio.sleep(self.rng.uniform(0.005, 0.05))
+
+    async def ask_all(self, requests: Sequence[Message], version: int) -> list[Any]:
+        """As `ask`, of several requests that are sent at once, all of them again if one has to be. What is behind such
+        a one may be out of order."""
+        while True:
+            if self._connection is None:
+                self._connection = await self.shared.connected(self.name, self.rng)
+            try:
+                answers = await self.shared.ask_all(self._connection, requests, version)
+            except LOST:
+                self.was_lost = self.had_to_repeat = True
+                self.hang_up()
+                continue
+            if not any(code_in(one) in RETRIED for one in answers):
+                return answers
+            self.had_to_repeat = True
             await trio.sleep(self.rng.uniform(0.005, 0.05))
 
     def _comes_late(self, request: Message, version: int) -> bool:
@@ -132,6 +152,12 @@ class Transactor(Asking):
     late: LateRequests
     _identity: tuple[int, int] = (-1, -1)
     _sequences: dict[Target, int] = field(default_factory=dict)
+    _is_fresh: bool = False  # an end has just said who it is: nobody but a twin can have fenced it
+    _more: Random = field(init=False)  # for what came later, so that a seed stays what it was
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._more = self.shared.rng(f"{self.name}/more")
 
     async def run(self) -> None:
         while not self.shared.is_over:
@@ -167,8 +193,11 @@ class Transactor(Asking):
 
     def _expect(self, answer: Any, what: str, *others: ErrorCode) -> Any:
         """Raises Fenced; an answer that nobody who keeps to the protocol gets is trouble."""
-        code = code_in(answer)
+        code, was_fresh = code_in(answer), self._is_fresh
+        self._is_fresh = False
         if code in FENCED:
+            if was_fresh and not self.plan.has_twin and not self.had_to_repeat:
+                self.trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}, with nothing open")
             raise Fenced
         if code and code not in others:
             self.trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}")
@@ -189,12 +218,18 @@ class Transactor(Asking):
         for count in range(self.rng.randint(1, 3)):
             self._may_die()
             await self._write(one, self.rng.choice(targets), count)
+        if self._more.random() < 0.3:
+            await self._write_at_once(one, self._more.choice(targets))
         if self.rng.random() < 0.5:
             await self._commit_offset(one)
         if self.rng.random() < 0.05:
             await trio.sleep(self.plan.timeout_ms / 1000 * self.rng.uniform(0.5, 2.0))
         self._may_die()
+        if not self._is_second and self._more.random() < 0.1:
+            await self._give_up_a_write(one, self._more.choice(targets))
         await self._end(one, is_commit=self.rng.random() < 0.6)
+        if self._is_second and self._more.random() < 0.1:
+            await self._end_nothing()
 
     async def _add(self, targets: list[Target]) -> None:
         topics = [AddPartitionsToTxnTopic(name=topic, partitions=[number]) for topic, number in targets]
@@ -208,10 +243,38 @@ class Transactor(Asking):
         self._expect(await self.ask(request, self.rng.choice((0, 2, 3))), "AddPartitionsToTxn")
 
     async def _write(self, one: Transaction, target: Target, count: int) -> None:
-        key = self.rng.randrange(KEYS)
+        written, request = self._written(one, target, count, self.rng)
+        self._expect(await self.ask(request, 12 if self._is_second else self.rng.choice((3, 9, 11))), "Produce")
+        written.is_acked = True
+
+    async def _write_at_once(self, one: Transaction, target: Target) -> None:
+        """As many as a client has in flight (named case 5)."""
+        numbers = range(FIRST_AT_ONCE, FIRST_AT_ONCE + self._more.randint(2, 5))
+        both = [self._written(one, target, number, self._more) for number in numbers]
+        answers = await self.ask_all([request for _, request in both], 12 if self._is_second else 11)
+        for (written, _), answer in zip(both, answers, strict=True):
+            self._expect(answer, "Produce")
+            written.is_acked = True
+
+    async def _give_up_a_write(self, one: Transaction, target: Target) -> NoReturn:
+        """The client waits no longer for it, aborts, and begins anew; it may arrive any time (KIP-890)."""
+        _, request = self._written(one, target, GIVEN_UP, self._more)
+        self.late.send(request, 11, self._more)
+        await self._end(one, is_commit=False)
+        await trio.sleep(self._more.uniform(0.0, 0.5))
+        raise GivenUp
+
+    async def _end_nothing(self) -> None:
+        """It is a real abort, and may come while the markers of the one before are on their way (named case 9)."""
+        answer = self._expect(await self.ask(EndTxnRequest(**self._named(), committed=False), 5), "EndTxn of nothing")
+        self._begin_epoch(answer)
+
+    def _written(self, one: Transaction, target: Target, count: int, rng: Random) -> tuple[Written, ProduceRequest]:
+        """The next record, and the request that brings it."""
+        key = rng.randrange(KEYS)
         written = Written(target, (one.number, count), key)
         one.written.append(written)
-        value = f"{one.number}:{count}:{'x' * self.rng.choice((1, 1, 300))}"
+        value = f"{one.number}:{count}:{'x' * rng.choice((1, 1, 300))}"
         sequence = self._sequences.get(target, 0)
         self._sequences[target] = sequence + 1
         record = Record(f"{key}".encode(), value.encode(), self.shared.now_ms())
@@ -223,8 +286,7 @@ class Transactor(Asking):
             timeout_ms=TIMEOUT_MS,
             topic_data=[TopicProduceData(name=target.topic, partition_data=[data])],
         )
-        self._expect(await self.ask(request, 12 if self._is_second else self.rng.choice((3, 9, 11))), "Produce")
-        written.is_acked = True
+        return written, request
 
     async def _commit_offset(self, one: Transaction) -> None:
         named = self._named() | {"group_id": self.plan.group}
@@ -280,9 +342,14 @@ class Transactor(Asking):
             raise Fenced
         self._expect(answer, "EndTxn")
         if self._is_second:
-            self._identity = (answer.producer_id, answer.producer_epoch)
-            self._sequences.clear()
+            self._begin_epoch(answer)
         if is_commit:
             one.fate = Fate.COMMITTED
             one.completed = self.shared.history.tick()
         self.shared.history.note(self.name, one.number, one.fate.value)
+
+    def _begin_epoch(self, ended: Any) -> None:
+        """As the end of the transaction before says."""
+        self._identity = (ended.producer_id, ended.producer_epoch)
+        self._sequences.clear()
+        self._is_fresh, self.had_to_repeat = True, False
