@@ -57,7 +57,7 @@ class ApacheKafka(Broker):
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+            **self.listeners(CONTROLLER=self._controller_port),
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.data_dir),
             "offsets.topic.replication.factor": "1",

@@ -61,6 +61,10 @@ def someone_listens(address: str) -> bool:
     return True
 
 
+def _addresses(**ports: int) -> str:
+    return ",".join(f"{listener}://127.0.0.1:{port}" for listener, port in ports.items())
+
+
 class BrokerFailedError(Exception):
     """The broker did not start, or did not stop in time; carries the end of its log."""
 
@@ -79,11 +83,29 @@ class Broker(abc.ABC):
         self.data_dir = directory / "data"
         self.log_path = directory / "broker.log"
         self.overrides = dict(overrides or {})
+        self._behind: tuple[int, int] | None = None  # a port of its own and the one that is advertised for it
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def listen_behind(self, proxy_port: int) -> int:
+        """On one more port, from the start on: to whom comes there the broker gives the proxy's. Returns it."""
+        self._behind = (free_port(), proxy_port)
+        return self._behind[0]
+
+    def listeners(self, **others: int) -> dict[str, str]:
+        """The keys that say where it listens; `others` are listeners that no client is told of, with their ports."""
+        if self._behind is None:
+            return {"listeners": _addresses(PLAINTEXT=self.port, **others)}
+        port, advertised = self._behind
+        names = ["PLAINTEXT", "PROXIED", *others]
+        return {
+            "listeners": _addresses(PLAINTEXT=self.port, PROXIED=port, **others),
+            "advertised.listeners": _addresses(PLAINTEXT=self.port, PROXIED=advertised),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+        }
 
     @property
     def pid(self) -> int:

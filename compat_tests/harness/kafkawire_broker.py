@@ -33,7 +33,7 @@ class Kafkawire(Broker):
 
     def command(self) -> list[str]:
         properties = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            **self.listeners(),
             "http.listeners": f"http://127.0.0.1:{self.http_port}",
             "log.dirs": str(self.data_dir),
             "log.initial.task.delay.ms": "86400000",  # as for Apache Kafka: tests write timestamps that are years old
