@@ -1,0 +1,95 @@
+"""Which request of a transaction meets which fault on its way: a function of a seed, and of nothing else.
+
+It knows no socket: `faulty_proxy.py` does what is decided here. Every API's requests are taken in blocks, and in each
+block every fault hits one request, so that a campaign of some length has had all of them, whatever its seed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final, NamedTuple, Protocol
+
+
+class Api(IntEnum):
+    """Those of which a transaction consists."""
+
+    PRODUCE = 0
+    INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+
+
+class Fault(Enum):
+    NONE = "none"
+    REQUEST_DELAYED = "request delayed"  # and all behind it on its connection
+    REPLY_DELAYED = "reply delayed"  # likewise
+    REQUEST_LOST = "request lost"  # the connection is cut, and the broker never has it
+    REPLY_LOST = "reply lost"  # the connection is cut once the broker has executed it
+    LATE = "late"  # the connection is cut, and the broker has the request from elsewhere, later
+    DUPLICATED = "duplicated"  # as if nothing were, and once more from elsewhere, later
+
+
+class Decision(NamedTuple):
+    """`delay_s`: how long it is held, or how much later it comes."""
+
+    fault: Fault
+    delay_s: float = 0.0
+
+
+class Planner(Protocol):
+    def decide(self, api_key: int, version: int, number: int) -> Decision:
+        """What becomes of the `number`-th request of an API in a version, from 0 on."""
+
+
+NO_FAULT = Decision(Fault.NONE)
+FAULTS = tuple(fault for fault in Fault if fault is not Fault.NONE)
+COMES_LATER = frozenset({Fault.LATE, Fault.DUPLICATED})
+DELAYED_S = (0.005, 0.3)
+LATER_S = (0.02, 3.0)  # behind its retry, behind the end of its transaction, in one of the next
+# Of so many requests each fault hits one. Few producers are made in a campaign.
+BLOCK: Final[dict[int, int]] = {int(api): 60 for api in Api} | {Api.INIT_PRODUCER_ID: 12}
+# The version from which on a request says which transaction it is of (KIP-890). An older one that comes when the next
+# transaction has begun is taken for one of that: the first protocol has nothing against it, whoever serves it. What is
+# not listed may be late in any version: at worst a transaction begins that runs into its time-out.
+SAYS_WHICH_FROM: Final[dict[int, int]] = {Api.PRODUCE: 12, Api.TXN_OFFSET_COMMIT: 5, Api.END_TXN: 5}
+
+
+def may_be_late(api_key: int, version: int) -> bool:
+    """And nothing must come of it."""
+    return version >= SAYS_WHICH_FROM.get(api_key, 0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`is_merciless`: requests of the first protocol come late, too."""
+
+    seed: int
+    is_merciless: bool = False
+
+    def decide(self, api_key: int, version: int, number: int) -> Decision:
+        if api_key not in BLOCK:
+            return NO_FAULT
+        api = Api(api_key)
+        fault = self._fault(api, number)
+        if fault in COMES_LATER and not self.is_merciless and not may_be_late(api, version):
+            return NO_FAULT
+        return Decision(fault, self._delay_s(api, number, fault))
+
+    def _fault(self, api: Api, number: int) -> Fault:
+        block, place = divmod(number, BLOCK[api])
+        choice = random.Random(f"{self.seed} {api} block {block}")
+        hit = dict(zip(choice.sample(range(BLOCK[api]), len(FAULTS)), FAULTS, strict=True))
+        return hit.get(place, Fault.NONE)
+
+    def _delay_s(self, api: Api, number: int, fault: Fault) -> float:
+        """As often between 20 and 200 ms as between 0.2 and 2 s: both are of interest."""
+        if fault in (Fault.NONE, Fault.REQUEST_LOST, Fault.REPLY_LOST):
+            return 0.0
+        least_s, most_s = LATER_S if fault in COMES_LATER else DELAYED_S
+        choice = random.Random(f"{self.seed} {api} request {number}")
+        return math.exp(choice.uniform(math.log(least_s), math.log(most_s)))

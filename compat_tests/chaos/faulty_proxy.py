@@ -1,0 +1,268 @@
+"""Stands between clients and a broker and does to requests what a network may: holds them, loses them or their replies,
+and brings them late, or twice.
+
+The broker has to advertise the proxy's port to those who come this way. Frames are never changed, and replies find
+their request by its correlation id. What comes late comes over a connection of its own, as out of a switch's buffer
+after the client has long been talking over another one; what the broker answers it is only remembered.
+
+All of it runs on trio in one thread; whoever asks from another thread is answered by that one.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections import Counter, deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+
+import trio
+
+from compat_tests.chaos.fault_plan import COMES_LATER, NO_FAULT, Decision, Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from compat_tests.chaos.fault_plan import Planner
+
+CONNECTIONS_MAX = 200
+HELD_MAX = 100
+LANDED_MAX = 10_000
+FRAME_MAX_BYTES = 100 * 1024 * 1024
+ANSWER_WITHIN_S = 10.0
+LEAVE_TIMEOUT_S = 10.0
+RECEIVE_BYTES = 64 * 1024
+
+_SIZE = struct.Struct(">i")
+_START = struct.Struct(">hhi")  # api key, version, correlation id
+_GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+T = TypeVar("T")
+
+
+class Landed(NamedTuple):
+    """A request that came late or once more, and the broker's reply; None when it closed the connection."""
+
+    at_s: float  # when it was sent, by the clock that batches are stamped with
+    fault: Fault
+    delay_s: float
+    frame: bytes
+    reply: bytes | None
+
+
+class FaultyProxy:
+    """Its port is taken at once, connections are from `serve` on, and all is over at the end of `with`."""
+
+    def __init__(self, plan: Planner) -> None:
+        self._plan = plan
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._broker_port = 0
+        self._is_calm = False
+        self._requests = Counter[tuple[int, int]]()  # by API and version
+        self._faults = Counter[tuple[int, Fault]]()
+        self._landed: deque[Landed] = deque(maxlen=LANDED_MAX)
+        self._connections = 0
+        self._held = 0
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._is_serving = threading.Event()
+        self._scope = trio.CancelScope()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="proxy")
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def serve(self, broker_port: int) -> None:
+        """Clients may come from now on."""
+        self._broker_port = broker_port
+        self._thread.start()
+        self._is_serving.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        if self._thread.is_alive():
+            self._ask(self._scope.cancel)
+            self._thread.join(LEAVE_TIMEOUT_S)
+            assert not self._thread.is_alive(), "the proxy does not leave"
+        self._listener.close()
+        if kind is None and self._failure is not None:
+            raise self._failure
+
+    def end_faults(self) -> None:
+        """Requests go through as they are from now on. What is held still comes, in its time."""
+        self._ask(lambda: setattr(self, "_is_calm", True))
+
+    @property
+    def held(self) -> int:
+        """How many requests are still to come late."""
+        return self._ask(lambda: self._held)
+
+    @property
+    def connections(self) -> int:
+        return self._ask(lambda: self._connections)
+
+    def requests(self) -> Counter[tuple[int, int]]:
+        """How many came, by API and version."""
+        return self._ask(self._requests.copy)
+
+    def faults(self) -> Counter[tuple[int, Fault]]:
+        """How often each has hit requests of each API."""
+        return self._ask(self._faults.copy)
+
+    def landed(self) -> list[Landed]:
+        """The last of those that came late, in the order of their answers."""
+        return self._ask(lambda: list(self._landed))
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """In the proxy's thread, while it runs."""
+        with suppress(trio.RunFinishedError):
+            if self._token is not None:
+                return trio.from_thread.run_sync(question, trio_token=self._token)
+        return question()
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._serve)
+        except BaseException as failure:  # it is raised where the proxy is left
+            self._failure = failure
+
+    async def _serve(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._is_serving.set()
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
+        with self._scope:
+            async with trio.open_nursery() as self._nursery:
+                await trio.serve_listeners(self._serve_client, [listener], handler_nursery=self._nursery)
+
+    async def _serve_client(self, client: trio.SocketStream) -> None:
+        async with client:
+            if self._connections >= CONNECTIONS_MAX:
+                return
+            self._connections += 1
+            try:
+                with suppress(*_GONE):
+                    async with await self._to_broker() as broker:
+                        await _Connection(self, client, broker).run()
+            finally:
+                self._connections -= 1
+
+    async def _to_broker(self) -> trio.SocketStream:
+        return await trio.open_tcp_stream("127.0.0.1", self._broker_port)
+
+    def decide(self, api_key: int, version: int) -> Decision:
+        """What becomes of the next request of an API and a version. One too many to be held goes through."""
+        number = self._requests[api_key, version]
+        self._requests[api_key, version] += 1
+        decision = NO_FAULT if self._is_calm else self._plan.decide(api_key, version, number)
+        return NO_FAULT if decision.fault in COMES_LATER and self._held >= HELD_MAX else decision
+
+    def count(self, api_key: int, fault: Fault) -> None:
+        self._faults[api_key, fault] += 1
+
+    def hold(self, frame: bytes, decision: Decision) -> None:
+        """And send it later, over a connection of its own."""
+        self._held += 1
+        self._nursery.start_soon(self._send_later, frame, decision)
+
+    async def _send_later(self, frame: bytes, decision: Decision) -> None:
+        try:
+            await trio.sleep(decision.delay_s)
+            with trio.move_on_after(ANSWER_WITHIN_S), suppress(*_GONE):
+                async with await self._to_broker() as broker:
+                    at_s = time.time()
+                    await broker.send_all(_SIZE.pack(len(frame)) + frame)
+                    reply = await Frames(broker).receive()
+                    self._landed.append(Landed(at_s, decision.fault, decision.delay_s, frame, reply))
+        finally:
+            self._held -= 1
+
+
+class _Connection:
+    """A client's, and the one to the broker that stands for it. If one is over, so is the other."""
+
+    def __init__(self, proxy: FaultyProxy, client: trio.SocketStream, broker: trio.SocketStream) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._broker = broker
+        self._unanswered: dict[int, tuple[int, Decision]] = {}  # by correlation id: API and what becomes of the reply
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def until_it_is_over(hand_on: Callable[[], Awaitable[None]]) -> None:
+                with suppress(*_GONE):
+                    await hand_on()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(until_it_is_over, self._hand_on_requests)
+            nursery.start_soon(until_it_is_over, self._hand_on_replies)
+
+    async def _hand_on_requests(self) -> None:
+        frames = Frames(self._client)
+        while (frame := await frames.receive()) is not None:
+            if not await self._hand_on_request(frame):
+                return
+
+    async def _hand_on_request(self, frame: bytes) -> bool:
+        """Whether the connection lives on."""
+        api_key, version, correlation_id = _START.unpack_from(frame)
+        decision = self._proxy.decide(api_key, version)
+        if decision.fault in (Fault.REPLY_DELAYED, Fault.REPLY_LOST):
+            self._unanswered[correlation_id] = (api_key, decision)
+        elif decision.fault is not Fault.NONE:
+            self._proxy.count(api_key, decision.fault)
+        if decision.fault in COMES_LATER:
+            self._proxy.hold(frame, decision)
+        if decision.fault is Fault.REQUEST_DELAYED:
+            await trio.sleep(decision.delay_s)
+        if decision.fault in (Fault.REQUEST_LOST, Fault.LATE):
+            return False
+        await self._broker.send_all(_SIZE.pack(len(frame)) + frame)
+        return True
+
+    async def _hand_on_replies(self) -> None:
+        frames = Frames(self._broker)
+        while (reply := await frames.receive()) is not None:
+            api_key, decision = self._unanswered.pop(_correlation_id(reply), (0, NO_FAULT))
+            if decision.fault is not Fault.NONE:
+                self._proxy.count(api_key, decision.fault)
+            if decision.fault is Fault.REPLY_LOST:
+                return
+            await trio.sleep(decision.delay_s)
+            await self._client.send_all(_SIZE.pack(len(reply)) + reply)
+
+
+def _correlation_id(reply: bytes) -> int:
+    return int.from_bytes(reply[:4], "big", signed=True)
+
+
+class Frames:
+    """A stream, a frame at a time."""
+
+    def __init__(self, stream: trio.abc.ReceiveStream) -> None:
+        self._stream = stream
+        self._buffer = bytearray()
+
+    async def receive(self) -> bytes | None:
+        """Without its size; None at the end of the stream."""
+        size = await self._take(_SIZE.size)
+        if size is None:
+            return None
+        size_bytes = _SIZE.unpack(size)[0]
+        assert 0 <= size_bytes <= FRAME_MAX_BYTES, f"a frame of {size_bytes} bytes"
+        return await self._take(size_bytes)
+
+    async def _take(self, size_bytes: int) -> bytes | None:
+        while len(self._buffer) < size_bytes:
+            piece = await self._stream.receive_some(RECEIVE_BYTES)
+            if not piece:
+                return None
+            self._buffer += piece
+        taken = bytes(self._buffer[:size_bytes])
+        del self._buffer[:size_bytes]
+        return taken
