@@ -1,5 +1,6 @@
 // Reads, writes and commits in transactions, by Java's client, until its input ends: as confluent_transformer.py.
 
+import java.io.PrintStream;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
@@ -22,6 +23,7 @@ public class Transformer {
     static final int RESTART = 3;
     static final double ABORTED_SHARE = 0.1;
     static final Random CHOICE = new Random();
+    static final PrintStream EVENTS = System.out;
 
     final String output;
     final KafkaConsumer<String, String> consumer;
@@ -102,10 +104,11 @@ public class Transformer {
     }
 
     static void tell(String event, int count) {
-        System.out.println("{\"event\": \"" + event + "\", \"count\": " + count + "}");
+        EVENTS.println("{\"event\": \"" + event + "\", \"count\": " + count + "}");
     }
 
     public static void main(String[] arguments) throws Exception {
+        System.setOut(System.err);  // where the client's log goes
         AtomicBoolean isOver = new AtomicBoolean();
         Thread listening = new Thread(() -> {
             try {

@@ -132,5 +132,5 @@ def _read_partition(consumer: Consumer, partition: int) -> list[Found]:
             offset, value = message.offset(), message.value()
             assert offset is not None
             assert isinstance(value, bytes)
-            found.append(Found(Place(partition, offset), unpadded(value)))
+            found.append(Found(Place(partition, offset), unpadded(value.decode())))
     return found

@@ -41,8 +41,8 @@ def padded(value: str) -> str:
     return PADDING + value
 
 
-def unpadded(value: bytes) -> str:
-    return value.decode().lstrip("=")
+def unpadded(value: str) -> str:
+    return value.lstrip("=")
 
 
 class ConfluentWriter:
@@ -78,11 +78,12 @@ class ConfluentWriter:
         number = 0
         while not self._stopping.is_set():
             full = len(self._client) >= UNDER_WAY_MAX
-            self._client.poll(0.02 if full else self._pause_s)
+            self._client.poll(0.02 if full else 0)
             for _ in range(0 if full else 10):
                 value = padded(f"{self._name}.{number}")
                 self._client.produce(self._topic, value, partition=number % self._partitions, on_delivery=self._on_ack)
                 number += 1
+            self._stopping.wait(self._pause_s)  # a poll would end with the first acknowledgement
         self._left = self._client.flush(FINISH_TIMEOUT_S)
 
     def _on_ack(self, error: object, message: Message) -> None:
@@ -93,7 +94,7 @@ class ConfluentWriter:
         assert partition is not None
         assert offset is not None
         assert isinstance(value, bytes)
-        self._history.ack(partition, offset, unpadded(value))
+        self._history.ack(partition, offset, unpadded(value.decode()))
         self._at_work.set()
 
     def finish(self) -> None:

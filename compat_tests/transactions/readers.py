@@ -46,15 +46,18 @@ def committed(broker: Broker, group: str, topic: str, partition: int = 0) -> int
         consumer.close()
 
 
-def is_decided(broker: Broker, topic: str, partition: int) -> bool:
-    """Whether no transaction is open there."""
-    ends: list[int] = []
-    for isolation in ("read_committed", "read_uncommitted"):
-        settings = {"bootstrap.servers": broker.bootstrap, "group.id": "nobody", "isolation.level": isolation}
-        consumer = Consumer(settings)
-        try:
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
-            ends.append(end)
-        finally:
-            consumer.close()
-    return ends[0] == ends[1]
+def undecided(broker: Broker, topic: str, partitions: int) -> list[int]:
+    """Those in which a transaction is open."""
+    committed_ends, ends = (_ends(broker, topic, partitions, level) for level in ("read_committed", "read_uncommitted"))
+    return [number for number in range(partitions) if committed_ends[number] != ends[number]]
+
+
+def _ends(broker: Broker, topic: str, partitions: int, isolation: str) -> list[int]:
+    """Up to where a reader of that isolation level may go, by partition."""
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "nobody", "isolation.level": isolation}
+    consumer = Consumer(settings)
+    try:
+        asked = [TopicPartition(topic, number) for number in range(partitions)]
+        return [consumer.get_watermark_offsets(each, timeout=TIMEOUT_S)[1] for each in asked]
+    finally:
+        consumer.close()

@@ -1,0 +1,74 @@
+"""A writer, and transformers of two clients in one group that copy what it writes in transactions; what came of it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from compat_tests.chaos.campaign import SEED
+from compat_tests.chaos.history import History
+from compat_tests.chaos.transformers import TransformerProcess, confluent, java
+from compat_tests.chaos.writers import ConfluentWriter, unpadded
+from compat_tests.transactions.readers import committed, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from compat_tests.harness.broker import Broker
+
+INPUT, OUTPUT, GROUP = "input", "output", "transformers"
+PARTITIONS = 4
+BROKER_CONFIG = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
+TOPIC_CONFIG = {"segment.bytes": str(1 << 20)}
+PROGRESS_WITHIN_S = 90.0
+
+
+class Transformation:
+    """The transformers reach the broker as `bootstrap`, the writer as it is: so many records each second."""
+
+    def __init__(self, broker: Broker, directory: Path, bootstrap: str, records_per_s: int) -> None:
+        self._broker = broker
+        self.writer = ConfluentWriter("a", broker, INPUT, PARTITIONS, History(), 10 / records_per_s)
+        commands = {"librdkafka-1": confluent(), "librdkafka-2": confluent(), "java": java(directory)}
+        asked = (bootstrap, INPUT, OUTPUT, GROUP)
+        self.transformers = [TransformerProcess(command, *asked, name) for name, command in commands.items()]
+
+    def count(self, event: str) -> int:
+        return sum(one.count(event) for one in self.transformers)
+
+    @property
+    def restarts(self) -> int:
+        return sum(one.restarts for one in self.transformers)
+
+    def wait_for_progress(self) -> None:
+        before = self.count("committed")
+        self.wait_until(lambda: self.count("committed") > before, "nobody commits anything")
+
+    def wait_until(self, condition: Callable[[], bool], complaint: str) -> None:
+        """Whoever left is started again meanwhile."""
+        deadline_s = time.monotonic() + PROGRESS_WITHIN_S
+        while not condition():
+            assert time.monotonic() < deadline_s, f"seed {SEED}: {complaint}\n{self._broker.log_tail()}"
+            for one in self.transformers:
+                one.revive()
+            time.sleep(0.05)
+
+    def leave(self) -> None:
+        for one in self.transformers:
+            one.leave()
+
+
+def values_of(broker: Broker, topic: str) -> dict[int, list[str]]:
+    """What a reader of committed records sees, by partition."""
+    return {
+        number: [unpadded(value) for value in read(broker, topic, partition=number)] for number in range(PARTITIONS)
+    }
+
+
+def is_transformed(broker: Broker, inputs: dict[int, list[str]]) -> bool:
+    return all(committed(broker, GROUP, INPUT, number) == len(values) for number, values in inputs.items())
