@@ -145,6 +145,12 @@ LONG: list[Stage] = [
         "compat_tests/chaos/test_transformers.py",
         KAFKAWIRE_CHAOS_TRANSACTION_KILLS="50",
     ),
+    pytest_stage(
+        "2,000 transactions with late and lost requests",
+        3600,
+        "compat_tests/chaos/test_late_requests.py",
+        KAFKAWIRE_CHAOS_LATE_TRANSACTIONS="2000",
+    ),
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
     pytest_stage("codec oracle, 40 seeds", 3600, "kafkawire/wire/tests/test_oracle.py", KAFKAWIRE_ORACLE_SEEDS="40"),
     pytest_stage("oldest clients", 1800, *OLDEST),

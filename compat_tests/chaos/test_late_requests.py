@@ -1,0 +1,179 @@
+"""Requests of transactions that a network holds, loses, brings late or twice: every input once in the output.
+
+The clients are real, the faults those of `fault_plan.py`. A request that comes late with its transaction over must not
+be taken for one of the next: what the second protocol (KIP-890) is for. Requests of the first cannot be told apart and
+are spared that, by their version; `KAFKAWIRE_CHAOS_MERCILESS=1` spares nothing, and then finds what the first protocol
+allows, with Apache Kafka too (`KAFKAWIRE_COMPAT_TARGET=kafka`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException
+
+from compat_tests.chaos.campaign import SEED
+from compat_tests.chaos.copies import check_copies
+from compat_tests.chaos.fault_plan import BLOCK, COMES_LATER, FAULTS, Api, Plan, may_be_late
+from compat_tests.chaos.faulty_proxy import FaultyProxy
+from compat_tests.chaos.transformation import (
+    BROKER_CONFIG,
+    INPUT,
+    OUTPUT,
+    PARTITIONS,
+    TOPIC_CONFIG,
+    Transformation,
+    is_transformed,
+    values_of,
+)
+from compat_tests.confluent.clients import create_topic, wait_until
+from compat_tests.harness.kio_codec import decode_response
+from compat_tests.harness.target import target_broker
+from compat_tests.transactions.readers import undecided
+from engine.tests.ledger import note_for_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from compat_tests.chaos.faulty_proxy import Landed
+    from compat_tests.harness.broker import Broker
+
+TRANSACTIONS = int(os.environ.get("KAFKAWIRE_CHAOS_LATE_TRANSACTIONS", "100"))
+IS_MERCILESS = os.environ.get("KAFKAWIRE_CHAOS_MERCILESS") == "1"
+KILLS = TRANSACTIONS // 50  # of transformers: each leaves a transaction open
+RECORDS_PER_S = 200  # fewer than are transformed, or there is too much to do when the faults are over
+OFFSETS_TOPIC, OFFSETS_PARTITIONS = "__consumer_offsets", 50
+DECIDED_WITHIN_S = 30.0  # a transaction that only a late request began runs into its time-out of 10 s
+
+
+class Campaign(Transformation):
+    """With a proxy in between, and transformers that are killed now and then."""
+
+    def run(self, transactions: int) -> None:
+        victims = random.Random(SEED).sample(self.transformers, len(self.transformers))
+        self.writer.start()
+        try:
+            for kill in range(1, KILLS + 2):
+                wanted = transactions * kill // (KILLS + 1)
+                while self.count("committed") < wanted:
+                    self.wait_for_progress()
+                if kill <= KILLS:
+                    victims[kill % len(victims)].kill()
+        finally:
+            self.writer.finish()
+
+
+def test_late_requests_are_not_taken_for_others(tmp_path: Path) -> None:
+    print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
+    broker = target_broker(tmp_path / "broker", BROKER_CONFIG)
+    with FaultyProxy(Plan(SEED, IS_MERCILESS)) as proxy:
+        port = broker.listen_behind(proxy.port)
+        with broker:
+            proxy.serve(port)
+            for topic in (INPUT, OUTPUT):
+                create_topic(broker, topic, PARTITIONS, TOPIC_CONFIG)
+            campaign = Campaign(broker, tmp_path, proxy.bootstrap, RECORDS_PER_S)
+            anomalies = play(campaign, broker, proxy)
+        summary = told(campaign, proxy, anomalies)
+    print(summary)
+    note_for_ledger(summary)
+    assert not anomalies, f"seed {SEED}: {anomalies}\n{broker.log_tail()}"
+    check_that_they_were_hit(proxy)
+
+
+def play(campaign: Campaign, broker: Broker, proxy: FaultyProxy) -> list[str]:
+    """Faults until enough is committed; then what is wrong."""
+    anomalies: list[str] = []
+    inputs: dict[int, list[str]] = {}
+
+    def is_done() -> bool:
+        try:
+            return is_transformed(broker, inputs)
+        except KafkaException:  # the offsets are not stable
+            return False
+
+    try:
+        campaign.run(TRANSACTIONS)
+        proxy.end_faults()
+        inputs = values_of(broker, INPUT)
+        campaign.wait_until(is_done, "what was written is not transformed")
+    except AssertionError as complaint:
+        anomalies.append(str(complaint).partition("\n")[0])
+    finally:
+        campaign.leave()
+    wait_until(lambda: proxy.held == 0, "requests are held")
+    anomalies += open_partitions(broker)
+    return anomalies + check_copies(inputs, values_of(broker, OUTPUT))
+
+
+def open_partitions(broker: Broker) -> list[str]:
+    """What no time-out decides."""
+    topics = {INPUT: PARTITIONS, OUTPUT: PARTITIONS, OFFSETS_TOPIC: OFFSETS_PARTITIONS}
+
+    def found() -> list[str]:
+        return [f"{topic}-{number} is open" for topic in topics for number in undecided(broker, topic, topics[topic])]
+
+    try:
+        wait_until(lambda: not found(), "they stay open", DECIDED_WITHIN_S)
+    except AssertionError:
+        return found()
+    return []
+
+
+def told(campaign: Campaign, proxy: FaultyProxy, anomalies: list[str]) -> str:
+    """In a line for the ledger."""
+    faults = Counter[str]()
+    for (api, _), count in proxy.faults().items():
+        faults[Api(api).name] += count
+    by_api = ", ".join(f"{name} {count}" for name, count in sorted(faults.items()))
+    return (
+        f"seed {SEED}, {campaign.count('committed')} transactions committed, {campaign.count('aborted')} aborted, "
+        f"{KILLS} transformers killed, {campaign.restarts} fenced or failed, "
+        f"faults: {by_api}; answers to what came late: {answers(proxy.landed())}; {len(anomalies)} anomalies"
+    )
+
+
+def answers(landed: list[Landed]) -> str:
+    """Their error codes, by API."""
+    found = Counter((*asked(each), code(each)) for each in landed)
+    return ", ".join(f"{name} v{version} {error} x {count}" for (name, version, error), count in sorted(found.items()))
+
+
+def asked(landed: Landed) -> tuple[str, int]:
+    return Api(int.from_bytes(landed.frame[:2], "big")).name, int.from_bytes(landed.frame[2:4], "big")
+
+
+def code(landed: Landed) -> str:
+    """The first error in a reply, or 0."""
+    if landed.reply is None:
+        return "closed"
+    name, version = asked(landed)
+    reply = decode_response(name.lower(), version, landed.reply)
+    return str(next((each for each in codes(reply) if each), 0))
+
+
+def codes(reply: Any) -> Iterator[int]:
+    if isinstance(reply, dict):
+        for name, value in reply.items():
+            if name.endswith("error_code"):
+                yield value
+            yield from codes(value)
+    elif isinstance(reply, list):
+        for each in reply:
+            yield from codes(each)
+
+
+def check_that_they_were_hit(proxy: FaultyProxy) -> None:
+    """A campaign without faults shows nothing."""
+    faults, requests = proxy.faults(), proxy.requests()
+    for api in Api:
+        assert any(faults[api, fault] for fault in FAULTS), f"{api.name}: no fault in {requests}"
+    for fault in FAULTS:
+        assert any(faults[api, fault] for api in Api), f"{fault}: nowhere in {requests}"
+    for (key, version), count in requests.items():
+        if key in BLOCK and count >= BLOCK[key] and (IS_MERCILESS or may_be_late(key, version)):
+            assert all(faults[key, fault] for fault in COMES_LATER), f"{key}: nothing came late in {requests}"
