@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
@@ -19,6 +19,7 @@ from compat_tests.chaos.campaign import SEED
 from compat_tests.chaos.copies import check_copies
 from compat_tests.chaos.fault_plan import BLOCK, COMES_LATER, FAULTS, Api, Plan, may_be_late
 from compat_tests.chaos.faulty_proxy import FaultyProxy
+from compat_tests.chaos.landed import answers, told_of
 from compat_tests.chaos.transformation import (
     BROKER_CONFIG,
     INPUT,
@@ -30,16 +31,13 @@ from compat_tests.chaos.transformation import (
     values_of,
 )
 from compat_tests.confluent.clients import create_topic, wait_until
-from compat_tests.harness.kio_codec import decode_response
 from compat_tests.harness.target import target_broker
 from compat_tests.transactions.readers import undecided
 from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from compat_tests.chaos.faulty_proxy import Landed
     from compat_tests.harness.broker import Broker
 
 TRANSACTIONS = int(os.environ.get("KAFKAWIRE_CHAOS_LATE_TRANSACTIONS", "100"))
@@ -79,9 +77,10 @@ def test_late_requests_are_not_taken_for_others(tmp_path: Path) -> None:
             campaign = Campaign(broker, tmp_path, proxy.bootstrap, RECORDS_PER_S)
             anomalies = play(campaign, broker, proxy)
         summary = told(campaign, proxy, anomalies)
+    (tmp_path / "late.txt").write_text("".join(f"{told_of(each)}\n" for each in proxy.landed()))
     print(summary)
     note_for_ledger(summary)
-    assert not anomalies, f"seed {SEED}: {anomalies}\n{broker.log_tail()}"
+    assert not anomalies, f"seed {SEED}: {anomalies}; see {tmp_path}\n{broker.log_tail()}"
     check_that_they_were_hit(proxy)
 
 
@@ -135,36 +134,6 @@ def told(campaign: Campaign, proxy: FaultyProxy, anomalies: list[str]) -> str:
         f"{KILLS} transformers killed, {campaign.restarts} fenced or failed, "
         f"faults: {by_api}; answers to what came late: {answers(proxy.landed())}; {len(anomalies)} anomalies"
     )
-
-
-def answers(landed: list[Landed]) -> str:
-    """Their error codes, by API."""
-    found = Counter((*asked(each), code(each)) for each in landed)
-    return ", ".join(f"{name} v{version} {error} x {count}" for (name, version, error), count in sorted(found.items()))
-
-
-def asked(landed: Landed) -> tuple[str, int]:
-    return Api(int.from_bytes(landed.frame[:2], "big")).name, int.from_bytes(landed.frame[2:4], "big")
-
-
-def code(landed: Landed) -> str:
-    """The first error in a reply, or 0."""
-    if landed.reply is None:
-        return "closed"
-    name, version = asked(landed)
-    reply = decode_response(name.lower(), version, landed.reply)
-    return str(next((each for each in codes(reply) if each), 0))
-
-
-def codes(reply: Any) -> Iterator[int]:
-    if isinstance(reply, dict):
-        for name, value in reply.items():
-            if name.endswith("error_code"):
-                yield value
-            yield from codes(value)
-    elif isinstance(reply, list):
-        for each in reply:
-            yield from codes(each)
 
 
 def check_that_they_were_hit(proxy: FaultyProxy) -> None:

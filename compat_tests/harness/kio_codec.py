@@ -179,6 +179,16 @@ def encode_request(api: str, version: int, fields: Fields, correlation_id: int =
     return head + encode_body(api, version, fields)
 
 
+def decode_request(frame: bytes) -> tuple[str, int, dict[str, Any]]:
+    """API, version and fields of a whole frame without its size."""
+    api_key, version, _, client_id_size = struct.unpack_from(">hhih", frame)
+    api = next(name for name, key in API_KEYS.items() if key == api_key)
+    entity = request_class(api, version)
+    start = 10 + max(client_id_size, 0) + (1 if entity.__flexible__ else 0)
+    found, _ = entity_reader(entity)(frame, start)
+    return api, version, to_plain(found)
+
+
 def decode_response(api: str, version: int, frame: bytes) -> dict[str, Any]:
     """A reply as a dictionary, `correlation_id` among its fields; AssertionError for bytes that are left over."""
     entity = response_class(api, version)

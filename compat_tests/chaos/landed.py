@@ -1,0 +1,65 @@
+"""What came late through a `FaultyProxy`, and what the broker answered: counted, and told request by request."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from compat_tests.harness.kio_codec import decode_request, decode_response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from compat_tests.chaos.faulty_proxy import Landed
+
+# Of a record batch: producer id, epoch, base sequence, count.
+_PRODUCER = struct.Struct(">qhii")
+_PRODUCER_AT = 43
+
+
+def answers(landed: Iterable[Landed]) -> str:
+    """The error codes, by API and version, in one line."""
+    found = Counter((*decode_request(each.frame)[:2], code(each)) for each in landed)
+    return ", ".join(f"{api} v{version} {error} x {count}" for (api, version, error), count in sorted(found.items()))
+
+
+def code(landed: Landed) -> str:
+    """The first error in a reply, or 0."""
+    if landed.reply is None:
+        return "closed"
+    api, version, _ = decode_request(landed.frame)
+    reply = decode_response(api, version, landed.reply)
+    return str(next((each for each in _codes(reply) if each), 0))
+
+
+def _codes(reply: Any) -> Iterator[int]:
+    if isinstance(reply, dict):
+        for name, value in reply.items():
+            if name.endswith("error_code"):
+                yield value
+            yield from _codes(value)
+    elif isinstance(reply, list):
+        for each in reply:
+            yield from _codes(each)
+
+
+def told_of(landed: Landed) -> str:
+    """In a line, to be laid beside a dump of the log: its time is by the same clock."""
+    api, version, fields = decode_request(landed.frame)
+    at = time.strftime("%H:%M:%S", time.gmtime(landed.at_s)) + f"{landed.at_s % 1:.3f}"[1:]
+    how = f"{landed.fault.value} by {landed.delay_s:.3f} s"
+    return f"{at} {api} v{version} {how}, answered {code(landed)}: {_without_records(fields)}"
+
+
+def _without_records(fields: Any) -> Any:
+    """Of a batch its producer alone."""
+    if isinstance(fields, dict):
+        return {name: _without_records(value) for name, value in fields.items()}
+    if isinstance(fields, list):
+        return [_without_records(each) for each in fields]
+    if isinstance(fields, bytes) and len(fields) >= _PRODUCER_AT + _PRODUCER.size:
+        producer_id, epoch, sequence, count = _PRODUCER.unpack_from(fields, _PRODUCER_AT)
+        return f"{count} records of {producer_id} in epoch {epoch} from sequence {sequence}"
+    return fields
