@@ -51,12 +51,20 @@ FAULTS = tuple(fault for fault in Fault if fault is not Fault.NONE)
 COMES_LATER = frozenset({Fault.LATE, Fault.DUPLICATED})
 DELAYED_S = (0.005, 0.3)
 LATER_S = (0.02, 3.0)  # behind its retry, behind the end of its transaction, in one of the next
-# Of so many requests each fault hits one. Few producers are made in a campaign.
-BLOCK: Final[dict[int, int]] = {int(api): 60 for api in Api} | {Api.INIT_PRODUCER_ID: 12}
 # The version from which on a request says which transaction it is of (KIP-890). An older one that comes when the next
 # transaction has begun is taken for one of that: the first protocol has nothing against it, whoever serves it. What is
 # not listed may be late in any version: at worst a transaction begins that runs into its time-out.
 SAYS_WHICH_FROM: Final[dict[int, int]] = {Api.PRODUCE: 12, Api.TXN_OFFSET_COMMIT: 5, Api.END_TXN: 5}
+
+# Of so many requests each fault hits one. Few producers are made in a campaign, and few clients speak the second
+# protocol, whose requests are hit more often.
+BLOCK, BLOCK_OF_SECOND, BLOCK_OF_PRODUCERS = 60, 24, 12
+
+
+def block_length(api_key: int, version: int) -> int:
+    if api_key == Api.INIT_PRODUCER_ID:
+        return BLOCK_OF_PRODUCERS
+    return BLOCK_OF_SECOND if api_key in SAYS_WHICH_FROM and may_be_late(api_key, version) else BLOCK
 
 
 def may_be_late(api_key: int, version: int) -> bool:
@@ -72,18 +80,18 @@ class Plan:
     is_merciless: bool = False
 
     def decide(self, api_key: int, version: int, number: int) -> Decision:
-        if api_key not in BLOCK:
+        if api_key not in set(Api):
             return NO_FAULT
         api = Api(api_key)
-        fault = self._fault(api, number)
+        fault = self._fault(api, number, block_length(api, version))
         if fault in COMES_LATER and not self.is_merciless and not may_be_late(api, version):
             return NO_FAULT
         return Decision(fault, self._delay_s(api, number, fault))
 
-    def _fault(self, api: Api, number: int) -> Fault:
-        block, place = divmod(number, BLOCK[api])
+    def _fault(self, api: Api, number: int, length: int) -> Fault:
+        block, place = divmod(number, length)
         choice = random.Random(f"{self.seed} {api} block {block}")
-        hit = dict(zip(choice.sample(range(BLOCK[api]), len(FAULTS)), FAULTS, strict=True))
+        hit = dict(zip(choice.sample(range(length), len(FAULTS)), FAULTS, strict=True))
         return hit.get(place, Fault.NONE)
 
     def _delay_s(self, api: Api, number: int, fault: Fault) -> float:

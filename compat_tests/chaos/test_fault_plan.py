@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from compat_tests.chaos.fault_plan import BLOCK, COMES_LATER, FAULTS, NO_FAULT, SAYS_WHICH_FROM, Api, Fault, Plan
+from compat_tests.chaos.fault_plan import COMES_LATER, FAULTS, NO_FAULT, SAYS_WHICH_FROM, Api, Fault, Plan, block_length
 
 NEWEST = 99
 OLD = 3
@@ -15,7 +15,8 @@ ONCE = Counter(FAULTS)
 
 
 def faults(plan: Plan, api: Api, version: int, block: int) -> Counter[Fault]:
-    numbers = range(block * BLOCK[api], (block + 1) * BLOCK[api])
+    length = block_length(api, version)
+    numbers = range(block * length, (block + 1) * length)
     decided = [plan.decide(api, version, number).fault for number in numbers]
     return Counter(fault for fault in decided if fault is not Fault.NONE)
 
