@@ -140,10 +140,11 @@ LONG: list[Stage] = [
     pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
     pytest_stage("50 power cuts", 3600, "compat_tests/chaos/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),
     pytest_stage(
-        "50 kills of the broker and 50 of transformers",
+        "100 kills of the broker and 100 of transformers, 25 power cuts and 25",
         3600,
         "compat_tests/chaos/test_transformers.py",
-        KAFKAWIRE_CHAOS_TRANSACTION_KILLS="50",
+        KAFKAWIRE_CHAOS_TRANSACTION_KILLS="100",
+        KAFKAWIRE_CHAOS_TRANSACTION_CUTS="25",
     ),
     pytest_stage(
         "2,000 transactions with late and lost requests",

@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.UUID;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
@@ -26,11 +27,14 @@ public class Transformer {
     static final PrintStream EVENTS = System.out;
 
     final String output;
+    final String name;
+    int transactions = 0;
     final KafkaConsumer<String, String> consumer;
     final KafkaProducer<String, String> producer;
 
     Transformer(String bootstrap, String input, String output, String group, String transactionalId) {
         this.output = output;
+        name = transactionalId + "-" + UUID.randomUUID();
         consumer = new KafkaConsumer<>(Map.of(
             "bootstrap.servers", bootstrap,
             "group.id", group,
@@ -74,8 +78,10 @@ public class Transformer {
 
     void write(ConsumerRecords<String, String> records) {
         Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        transactions++;
+        String key = name + "-" + transactions + "/" + records.count();
         for (ConsumerRecord<String, String> record : records) {
-            producer.send(new ProducerRecord<>(output, record.partition(), null, record.value()));
+            producer.send(new ProducerRecord<>(output, record.partition(), key, record.value()));
             offsets.put(new TopicPartition(record.topic(), record.partition()),
                 new OffsetAndMetadata(record.offset() + 1));
         }

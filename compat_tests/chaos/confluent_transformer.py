@@ -1,6 +1,7 @@
 """Reads, writes and commits in transactions, by librdkafka, until stdin ends: a process that may be killed anywhere.
 
-Arguments: broker, input, output, group, transactional id. It prints a JSON document for each transaction that ended,
+Arguments: broker, input, output, group, transactional id. Keys of records name their transaction, and say how many
+there are of it (`atomicity.Output`). It prints a JSON document for each transaction that ended,
 and leaves with RESTART when another process, or the broker, has taken its place.
 """
 
@@ -13,6 +14,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
 
@@ -34,6 +36,8 @@ class Transformer:
 
     def __init__(self, bootstrap: str, source: str, output: str, group: str, transactional_id: str) -> None:
         self._output = output
+        self._name = f"{transactional_id}-{uuid4().hex}"
+        self._transactions = 0
         common = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0}
         self._consumer = Consumer(
             common
@@ -83,8 +87,10 @@ class Transformer:
 
     def _write(self, messages: list[Message]) -> None:
         offsets: dict[tuple[str, int], int] = {}
+        self._transactions += 1
+        name = f"{self._name}-{self._transactions}/{len(messages)}"
         for message in messages:
-            self._producer.produce(self._output, message.value(), partition=message.partition())
+            self._producer.produce(self._output, message.value(), name, partition=message.partition())
             offsets[message.topic(), message.partition()] = message.offset() + 1
         positions = [TopicPartition(*place, offset) for place, offset in offsets.items()]
         group = self._consumer.consumer_group_metadata()

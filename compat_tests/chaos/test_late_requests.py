@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from compat_tests.chaos.campaign import SEED
-from compat_tests.chaos.copies import check_copies
 from compat_tests.chaos.fault_plan import COMES_LATER, FAULTS, Api, Plan, block_length, may_be_late
 from compat_tests.chaos.faulty_proxy import FaultyProxy
 from compat_tests.chaos.landed import answers, told_of
@@ -53,7 +52,7 @@ class Campaign(Transformation):
 
     def run(self, transactions: int) -> None:
         victims = random.Random(SEED).sample(self.transformers, len(self.transformers))
-        self.writer.start()
+        self.start()
         try:
             for kill in range(1, KILLS + 2):
                 wanted = transactions * kill // (KILLS + 1)
@@ -106,7 +105,7 @@ def play(campaign: Campaign, broker: Broker, proxy: FaultyProxy) -> list[str]:
         campaign.leave()
     wait_until(lambda: proxy.held == 0, "requests are held")
     anomalies += open_partitions(broker)
-    return anomalies + check_copies(inputs, values_of(broker, OUTPUT))
+    return anomalies + campaign.anomalies(inputs)
 
 
 def open_partitions(broker: Broker) -> list[str]:

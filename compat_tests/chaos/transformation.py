@@ -5,15 +5,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from compat_tests.chaos.atomicity import check_atomicity
 from compat_tests.chaos.campaign import SEED
+from compat_tests.chaos.copies import check_copies
 from compat_tests.chaos.history import History
 from compat_tests.chaos.transformers import TransformerProcess, confluent, java
+from compat_tests.chaos.watcher import Watcher, output_of
 from compat_tests.chaos.writers import ConfluentWriter, unpadded
-from compat_tests.transactions.readers import committed, read
+from compat_tests.transactions.readers import committed, messages_of, read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from confluent_kafka import Message
 
     from compat_tests.harness.broker import Broker
 
@@ -36,6 +41,7 @@ class Transformation:
         self.writer = ConfluentWriter("a", broker, INPUT, PARTITIONS, History(), 10 / records_per_s)
         commands = {"librdkafka-1": confluent(), "librdkafka-2": confluent(), "java": java(directory)}
         asked = (bootstrap, INPUT, OUTPUT, GROUP)
+        self.watcher = Watcher(broker, OUTPUT, PARTITIONS)
         self.transformers = [TransformerProcess(command, *asked, name) for name, command in commands.items()]
 
     def count(self, event: str) -> int:
@@ -58,9 +64,26 @@ class Transformation:
                 one.revive()
             time.sleep(0.05)
 
+    def start(self) -> None:
+        """The transformers wait already."""
+        self.writer.start()
+        self.watcher.start()
+
     def leave(self) -> None:
         for one in self.transformers:
             one.leave()
+
+    def anomalies(self, inputs: Mapping[int, Sequence[str]]) -> list[str]:
+        """What is wrong, once nothing is open any more; and the end of the watcher."""
+        self.watcher.stop()
+        outputs = [output_of(each) for number in range(PARTITIONS) for each in read_messages(self._broker, number)]
+        values = {number: [one.value for one in outputs if one.partition == number] for number in range(PARTITIONS)}
+        return check_copies(inputs, values) + check_atomicity(outputs, self.watcher.seen)
+
+
+def read_messages(broker: Broker, partition: int) -> list[Message]:
+    """All that is committed of a partition of the output."""
+    return messages_of(broker, OUTPUT, partition=partition)
 
 
 def values_of(broker: Broker, topic: str) -> dict[int, list[str]]:

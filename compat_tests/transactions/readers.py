@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, TopicPartition
 
 if TYPE_CHECKING:
+    from confluent_kafka import Message
+
     from compat_tests.harness.broker import Broker
 
 TIMEOUT_S = 20.0
 
 
 def read(broker: Broker, topic: str, isolation: str = "read_committed", *, partition: int = 0) -> list[str]:
-    """A partition, up to where a reader of that isolation level may go."""
+    """The values of a partition, up to where a reader of that isolation level may go."""
+    values = [message.value() for message in messages_of(broker, topic, isolation, partition=partition)]
+    return [value.decode() for value in values if isinstance(value, bytes)]
+
+
+def messages_of(broker: Broker, topic: str, isolation: str = "read_committed", *, partition: int = 0) -> list[Message]:
+    """As `read`, whole messages."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -24,14 +32,14 @@ def read(broker: Broker, topic: str, isolation: str = "read_committed", *, parti
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0)])
-    values: list[str] = []
+    found: list[Message] = []
     try:
         while True:
             message = consumer.poll(TIMEOUT_S)
-            assert message is not None, f"no end of partition after {values}"
+            assert message is not None, f"no end of partition after {len(found)} messages"
             if message.error() is not None:
-                return values
-            values.append(message.value().decode())
+                return found
+            found.append(message)
     finally:
         consumer.close()
 
