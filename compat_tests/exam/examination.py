@@ -31,11 +31,13 @@ ROTTEN = re.compile(r"\b(Attribute|Name|Type|Import|ModuleNotFound)Error\b")
 
 @dataclass(frozen=True)
 class Examiner:
-    """A test that finds bugs. `verdict` matches what it prints when it found one; a crash of its own is no verdict."""
+    """A test that finds bugs. `verdict` matches what it prints when it found one; a crash of its own is no verdict.
+    `repeat` makes a command of what it prints as such."""
 
     name: str
     command: tuple[str, ...]
     verdict: str
+    repeat: str = "{}"
 
 
 EXAMINERS = (
@@ -48,6 +50,12 @@ EXAMINERS = (
         "simulated broker",
         ("kafkawire.tests.simulation", "--seeds", "0:2000", "--budget-s", "300", "--jobs", JOBS),
         r"^seed \d+ FAILED: (?P<command>.*)\n  (?!simulation crashed)(?P<words>.*)",
+    ),
+    Examiner(  # what one broker alone cannot bring about
+        "named cases",
+        ("pytest", "-q", "-rf", "engine/partitions/tests/test_joining.py", "coordinator/groups/tests/test_service.py"),
+        r"^FAILED (?P<command>\S+)(?P<words>.*)",
+        "python -m pytest {}",
     ),
 )
 
@@ -90,7 +98,8 @@ def plant(bug: str, directory: Path) -> None:
     """A copy of the sources with the bug; raises CalledProcessError if the patch does not apply."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", directory)
+    for file in ("pyproject.toml", "conftest.py"):
+        shutil.copy(ROOT / file, directory)
     # Not within a repository: a checkout around the copy must not redirect the paths.
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(directory.parent)}
     command = ["git", "apply", str(patch_of(bug))]
@@ -138,4 +147,4 @@ def run(examiner: Examiner, directory: Path, timeout_s: float) -> Finding | None
         raise RuntimeError(f"the patch is rotten: {found['words']}")
     if found is None and process.returncode != 0 and not is_over:
         raise RuntimeError(f"{examiner.name} did not run:\n{output[-2000:]}")
-    return None if found is None else Finding(found["words"], found["command"])
+    return None if found is None else Finding(found["words"], examiner.repeat.format(found["command"]))
