@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from compat_tests.confluent.clients import wait_until
+from compat_tests.confluent.clients import create_topic, wait_until
 from compat_tests.harness.target import TARGET, target_broker
 from compat_tests.harness.tools import java_tool
 from compat_tests.java.commands import TOOLS
 from compat_tests.restart.restarts import restart
+from compat_tests.transactions.producers import TransactionalProducer
+from compat_tests.transactions.readers import epoch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +87,27 @@ def test_levels_go_down_and_up_and_outlive_restarts(own_broker: Broker) -> None:
     assert features(own_broker, "upgrade", "--feature", f"{NAME}=2") == f"{NAME} was upgraded to 2.\n"
     epochs.append(wait_for(own_broker, 2))
     assert epochs == sorted(set(epochs))
+
+
+def test_clients_speak_the_protocol_that_is_finalized(own_broker: Broker) -> None:
+    """Java's client learns of it when it connects."""
+    create_topic(own_broker, "t")
+    wait_for(own_broker, 2)
+    rises: dict[tuple[int, int], int] = {}
+    for level in (2, 1, 2):
+        if level != 2:
+            features(own_broker, "downgrade", "--feature", f"{NAME}={level}")
+        elif rises:
+            features(own_broker, "upgrade", "--feature", f"{NAME}={level}")
+        wait_for(own_broker, level)
+        its = TransactionalProducer(own_broker, "java", f"at-{level}-{len(rises)}")
+        its.ask("initialise")
+        its.transact("t", "first")
+        before = epoch_of(own_broker, f"at-{level}-{len(rises)}")
+        its.transact("t", "second")
+        rises[level, len(rises)] = epoch_of(own_broker, f"at-{level}-{len(rises)}") - before
+        its.close()
+    assert rises == {(2, 0): 1, (1, 1): 0, (2, 2): 1}
 
 
 @pytest.mark.parametrize(

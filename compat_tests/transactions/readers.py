@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, TopicPartition
+
+from compat_tests.harness.kio_codec import decode_response, encode_request
+from compat_tests.harness.wire import WireConnection
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -52,6 +56,22 @@ def committed(broker: Broker, group: str, topic: str, partition: int = 0) -> int
         return int(found.offset)
     finally:
         consumer.close()
+
+
+def epoch_of(broker: Broker, transactional_id: str) -> int:
+    """Of its producer, when its last transaction is over."""
+    request = encode_request("describe_transactions", 0, {"transactional_ids": [transactional_id]})
+    with WireConnection(broker.port) as connection:
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while True:
+            connection.send_frame(request)
+            reply = connection.receive_frame()
+            assert reply is not None
+            [found] = decode_response("describe_transactions", 0, reply)["transaction_states"]
+            if found["transaction_state"].startswith("Complete"):
+                return int(found["producer_epoch"])
+            assert time.monotonic() < deadline_s, f"{transactional_id} is {found['transaction_state']}"
+            time.sleep(0.01)
 
 
 def undecided(broker: Broker, topic: str, partitions: int) -> list[int]:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from compat_tests.confluent.clients import create_topic, producer, wait_until
 from compat_tests.transactions.producers import ALL
-from compat_tests.transactions.readers import committed, read
+from compat_tests.transactions.readers import committed, epoch_of, read
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
@@ -21,6 +21,7 @@ TIMEOUT_S = 20.0
 WITH_OFFSETS = [name for name in ALL if name != "franz-go"]
 # What a producer is told that another has taken the place of: the words of each library.
 FENCED = re.compile(r"fenced|newer (instance|producer)|InvalidProducerEpoch|older epoch|old epoch", re.IGNORECASE)
+OF_SECOND_PROTOCOL = ("java", "franz-go")
 EACH_CLIENT = pytest.mark.parametrize("client", ALL)
 
 
@@ -43,6 +44,21 @@ def test_commit_and_abort(broker: Broker, topic: str, new_producer: NewProducer,
     its.ask("commit")
     wait_until(lambda: read(broker, topic) == ["a", "b", "c", "d", "behind"], "not all is read")
     its.close()
+
+
+@EACH_CLIENT
+def test_which_protocol_a_client_speaks(broker: Broker, topic: str, new_producer: NewProducer, client: str) -> None:
+    """In the second one every transaction has an epoch of its own (KIP-890); both do side by side."""
+    create_topic(broker, topic)
+    its = new_producer(client, topic)
+    its.ask("initialise")
+    epochs = []
+    for end in ("commit", "abort", "commit"):
+        its.transact(topic, "value", end=end)
+        epochs.append(epoch_of(broker, topic))
+    its.close()
+    first = epochs[0]
+    assert epochs == ([first, first + 1, first + 2] if client in OF_SECOND_PROTOCOL else [first] * 3)
 
 
 @EACH_CLIENT
