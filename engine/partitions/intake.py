@@ -1,6 +1,6 @@
 """How appends of one partition get to the rounds of its log dir: at once, or when they may, or by way of a worker."""
 
-from collections.abc import Callable
+from typing import Protocol
 
 from engine.api import Joining
 from engine.commit.appends import Append, Owner
@@ -10,17 +10,23 @@ from engine.logs.log import Log
 from engine.partitions.joining import JoiningAppend, JoiningAppends
 
 
+class Receiving(Owner, Protocol):
+    """A partition, as far as it takes appends."""
+
+    def refusal(self) -> EngineError | None:
+        """Why it takes none now, if it does not."""
+
+
 class Intake:
-    """`why_closed` says why the partition takes no appends, if it does not."""
+    """There are many, and few have to do with transactions: what waits is made room for when it comes."""
 
-    __slots__ = ("_joining", "_log", "_log_dir", "_owner", "_why_closed")
+    __slots__ = ("_joining", "_log", "_log_dir", "_owner")
 
-    def __init__(self, owner: Owner, log: Log, log_dir: LogDir, why_closed: Callable[[], EngineError | None]) -> None:
+    def __init__(self, owner: Receiving, log: Log, log_dir: LogDir) -> None:
         self._owner = owner
         self._log = log
         self._log_dir = log_dir
-        self._why_closed = why_closed
-        self._joining = JoiningAppends(self._joined, self._turn_away)
+        self._joining: JoiningAppends | None = None
 
     def queue(self, append: Append) -> Append:
         """For the next round. Raises StorageError, Overloaded."""
@@ -32,6 +38,8 @@ class Intake:
         """Once its transaction has the partition. Raises InvalidProducerEpoch, StorageError, Overloaded."""
         append.join(joining, self._log.producers)
         self._take_room(append)
+        if self._joining is None:
+            self._joining = JoiningAppends(self._joined, self._turn_away)
         self._joining.submit(append)
         return append
 
@@ -54,7 +62,7 @@ class Intake:
 
     def _joined(self, append: JoiningAppend) -> None:
         """It may be appended, as far as its transaction goes."""
-        error = self._why_closed()
+        error = self._owner.refusal()
         if error is None:
             self._enqueue(append)
         else:

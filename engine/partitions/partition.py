@@ -84,7 +84,7 @@ class Partition(Watched):
         self._now_ms = now_ms
         self._reader = LogReader(partition, log, log_dir.reading)
         self._reads = Reads(log, log_dir, self.progress, self._reader)
-        self._intake = Intake(self, log, log_dir, lambda: self._why_closed() if self._takes_no_appends else None)
+        self._intake = Intake(self, log, log_dir)
         self._closed: Callable[[], EngineError] | None = None
         self._is_being_cut = False
 
@@ -248,6 +248,9 @@ class Partition(Watched):
         """What the leader says that all replicas in sync have; of a follower."""
         if self.progress.follow(high_watermark):
             self.announce_change()
+
+    def refusal(self) -> EngineError | None:
+        return self._why_closed() if self._takes_no_appends else None
 
     def _why_closed(self) -> EngineError:
         if self._closed is not None:
