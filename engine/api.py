@@ -227,13 +227,14 @@ class Permission(Settleable, Protocol):
 
 
 class Joining(Protocol):
-    """How a partition becomes a part of a batch's transaction. By `protocol` 0 its coordinator says whether it is, by 2
-    it makes it so."""
+    """How a partition becomes a part of a batch's transaction: by `protocol` 0 its coordinator says whether it is, by 2
+    it makes it so. It is asked about the first batch of one. Not `is_enforced`: whoever asks is believed."""
 
     @property
     def protocol(self) -> int: ...
-    def ask(self, partition: TopicPartition) -> Permission:
-        """For the batch that is about to be appended there, as the first one of its transaction."""
+    @property
+    def is_enforced(self) -> bool: ...
+    def ask(self, partition: TopicPartition) -> Permission: ...
 
 
 class PendingAppend(Settleable, Protocol):
@@ -288,8 +289,7 @@ class PartitionLog(Protocol):
         joining: Joining | None = None,
     ) -> PendingAppend:
         """Check what needs no state (raises at once) and queue the batch; appends keep the order of the calls.
-        With `joining` a batch of a transaction may have to wait, and its producer's others behind it; InvalidTxnState
-        if that has ended meanwhile.
+        With `joining` a batch of a transaction may have to wait, and is InvalidTxnState if that has ended meanwhile.
 
         `records` must be writable and hold exactly one v2 batch. It belongs to the engine until `wait` returns or
         raises: base offset and leader epoch are patched in place and the bytes are written from it. acks=1 and 0

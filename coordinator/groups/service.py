@@ -235,13 +235,15 @@ class GroupCoordinators:
         guard: Guard | None = None
 
         def write() -> Asker:
-            return self._shards.ask_about(
+            asker = self._shards.ask_about(
                 group_id,
                 producer,
                 lambda table, moment, asker: table.commit_in_transaction(
                     moment, group_id, claim, producer, offsets, asker, guard
                 ),
             )
+            _give_back(guard)  # if the table was not asked
+            return asker
 
         if allowed is None:
             return cast("Pending[list[GroupError | None]]", write())
@@ -307,6 +309,6 @@ class GroupCoordinators:
 
 
 def _give_back(guard: Guard | None) -> None:
-    """It was not allowed."""
+    """Nothing is written by it any more."""
     if guard is not None:
         guard.guards.give_back(guard)

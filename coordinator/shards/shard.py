@@ -328,7 +328,7 @@ class Shard(Generic[TableT]):
         for number, name in enumerate(names(table)):
             if number % APPLIED_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
-            if table is not self._table or not self.is_loaded:
+            if table is not self._table or not self.is_loaded or self._is_stopping:
                 return
             self._perform(command(table, self._moment(), name))
 

@@ -155,14 +155,18 @@ class TransactionCoordinators:
             try:
                 while len(self._reserve) < IDS_IN_RESERVE:
                     self._reserve.append(await self._cluster.new_producer_id())
+                    await self._let_go_on()
             except MetadataUnavailable as error:
                 log.warning("no producer ids can be had", reason=str(error))
                 self._wants_ids.set()
                 await trio.sleep(RETRY_PAUSE_S)
-            for shard in self._shards:
-                await shard.ask_each(
-                    lambda table: table.without_id(), lambda table, moment, name: table.go_on(moment, name)
-                )
+
+    async def _let_go_on(self) -> None:
+        """Those who waited for an id; whoever finds none again waits on."""
+        for shard in self._shards:
+            await shard.ask_each(
+                lambda table: table.without_id(), lambda table, moment, name: table.go_on(moment, name)
+            )
 
     # Where a transactional id is
 

@@ -245,7 +245,7 @@ class TransactionTable(Generic[AskerT]):
             return Effects(entry, [(asker, None)], [])
         if entry.known.state is TransactionState.PREPARE_COMMIT:
             self.counters.committed += 1
-        else:
+        elif entry.known.partitions:  # else nothing had begun (KIP-890)
             self.counters.aborted += 1
         made: _Made[AskerT] = _Made([(asker, None)])
         self._become(moment, entry, transitions.completed(entry.known, moment.wall_ms), made)
@@ -336,7 +336,7 @@ class TransactionTable(Generic[AskerT]):
     def sweep(self, moment: Moment, transactional_id: str) -> Effects[AskerT]:
         """Forgets an id that nobody has used for long."""
         entry = self._entries.get(transactional_id)
-        if entry is None or entry.known is None:
+        if entry is None or entry.known is None or entry.parked:
             return Effects(None, [], [])
         if not transitions.has_expired(entry.known, moment.wall_ms, self._settings.expiration_ms):
             return Effects(None, [], [])

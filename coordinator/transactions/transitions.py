@@ -154,10 +154,10 @@ def initialised(
     if known is None:
         empty, producer_id = TransactionState.EMPTY, new_id()
         return Transaction(producer_id, FIRST_EPOCH, timeout_ms, empty, now_ms, previous_producer_id=producer_id)
+    if known.is_prepared:  # and it may have an identity that it was told of already
+        raise ConcurrentTransactions("the transaction before is not over")
     if expected is not None and not _may_be(known, expected):
         raise ProducerFenced(f"producer {expected.producer_id} is not {known.producer_id}")
-    if known.is_prepared:
-        raise ConcurrentTransactions("the transaction before is not over")
     if known.state is TransactionState.ONGOING:
         return fenced(known, now_ms, new_id, protocol)
     (producer_id, epoch), last_epoch = _next_identity(known, expected, new_id)
@@ -323,6 +323,8 @@ def ended_for_good(
         if known.state is not _COMPLETE[wanted]:
             raise InvalidTransactionState(f"what is {known.state.name} was not to be {wanted.name}")
         return known
+    if _had_id_before(known, asking):
+        raise ProducerFenced(f"producer {asking.producer_id} has another id now")
     known = _of_its_producer(known, asking)
     if commits and known.state is not TransactionState.ONGOING:
         raise InvalidTransactionState(f"there is nothing to commit in what is {known.state.name}")
@@ -330,13 +332,22 @@ def ended_for_good(
 
 
 def _asks_again(known: Transaction, asking: ProducerIdentity) -> bool:
-    """Whether it was answered before and did not hear it: it has the epoch, or the id, of before that end."""
+    """Whether it was answered before and did not hear it: it has the epoch, or the id, of before that end.
+
+    The end was one of the second protocol, or of who was fenced by it. In the first one the epoch before may be
+    somebody else's, who would be given an identity that another has; Kafka looks at the epoch alone.
+    """
     if known.state not in _COMPLETE.values():
         return False
     if asking.producer_id == known.producer_id:
-        return asking.epoch == known.epoch - 1
-    has_new_id = known.epoch == 0 and asking.epoch == EPOCH_EXHAUSTED
-    return has_new_id and asking.producer_id == known.previous_producer_id
+        is_before = asking.epoch == known.epoch - 1
+        return is_before and (known.protocol >= SECOND_PROTOCOL or asking.epoch == known.last_epoch)
+    return _had_id_before(known, asking)
+
+
+def _had_id_before(known: Transaction, asking: ProducerIdentity) -> bool:
+    is_exhausted = known.epoch == 0 and asking.epoch == EPOCH_EXHAUSTED
+    return is_exhausted and asking.producer_id == known.previous_producer_id
 
 
 def fenced_for_good(known: Transaction, now_ms: int, new_id: NewId = no_id) -> Transaction:

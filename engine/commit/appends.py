@@ -223,26 +223,50 @@ class Owner(Protocol):
     def stage(self, appends: list[Append]) -> PartitionRound | None:
         """Check and stamp against the state of now; refuse single appends, or, returning None, all of them."""
 
+    def ended(self, marker: Marker) -> None:
+        """It goes to the log; called from `stage`."""
+
     def written(self, part: PartitionRound) -> None: ...
     def durable(self, part: PartitionRound) -> None: ...
     def failed(self, part: PartitionRound, error: str) -> None: ...
 
 
 class QueueBudget:
-    """Bytes the appends to one log dir may hold, queued or in flight."""
+    """Bytes the appends to one log dir may hold, queued or in flight; and as many that wait until they may be queued.
 
-    __slots__ = ("_full_since_s", "_lot", "_max_bytes", "used_bytes")
+    Those do not take from the others: what they wait for has to be written itself.
+    """
+
+    __slots__ = ("_full_since_s", "_lot", "_max_bytes", "used_bytes", "waiting_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lot = trio.lowlevel.ParkingLot()
         self._full_since_s: float | None = None  # and nothing was written since
         self.used_bytes = 0
+        self.waiting_bytes = 0
 
     def take(self, size_bytes: int) -> None:
         """Raises Overloaded, unless nothing is queued: the largest batch must always find a way."""
         if self.used_bytes and self.used_bytes + size_bytes > self._max_bytes:
             raise Overloaded(f"{self.used_bytes} bytes are waiting to be written")
+        self._add(size_bytes)
+
+    def take_waiting(self, size_bytes: int) -> None:
+        """For one that is not queued yet; raises as `take`."""
+        if self.waiting_bytes and self.waiting_bytes + size_bytes > self._max_bytes:
+            raise Overloaded(f"{self.waiting_bytes} bytes are waiting for their transactions")
+        self.waiting_bytes += size_bytes
+
+    def queue_waiting(self, size_bytes: int) -> None:
+        """It is queued now, whatever is before it: it was taken long ago."""
+        self.waiting_bytes -= size_bytes
+        self._add(size_bytes)
+
+    def give_waiting_back(self, size_bytes: int) -> None:
+        self.waiting_bytes -= size_bytes
+
+    def _add(self, size_bytes: int) -> None:
         self.used_bytes += size_bytes
         if self._full_since_s is None and not self.has_room:
             self._full_since_s = trio.current_time()

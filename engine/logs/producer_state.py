@@ -105,13 +105,14 @@ def last_sequence_of(header: BatchHeader) -> int:
 class ProducerTable:
     """The producers of one partition by id, in the order of what came from them last."""
 
-    __slots__ = ("_open", "_producers", "_turned_away")
+    __slots__ = ("_open", "_producers", "_turned_away", "_turned_away_before")
 
     def __init__(self, producers: Iterable[tuple[int, Producer]] = ()) -> None:
         self._producers = dict(producers)
         self._open: dict[int, int] = {}  # first offsets of transactions by producer, the oldest first
         self._note_open()
         self._turned_away: dict[int, tuple[int, int]] = {}  # epoch and sequence with which an unknown one is to begin
+        self._turned_away_before: set[int] = set()  # those of them of before the last look at who may be forgotten
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -265,6 +266,7 @@ class ProducerTable:
         if header.has_sequence and producer_id not in self._producers:
             other = self._turned_away.get(producer_id, this)
             self._turned_away[producer_id] = max(this, other, key=lambda one: (one[0], -one[1]))
+            self._turned_away_before.discard(producer_id)
             if len(self._turned_away) > PRODUCERS_MAX:
                 del self._turned_away[next(iter(self._turned_away))]
 
@@ -279,7 +281,9 @@ class ProducerTable:
     def expire(self, before_ms: int) -> None:
         """Forget those from which nothing came since (producer.id.expiration.ms), but for those with an open
         transaction."""
-        self._turned_away.clear()
+        for producer_id in self._turned_away_before:
+            self._turned_away.pop(producer_id, None)
+        self._turned_away_before = set(self._turned_away)
         for producer_id in [one for one, known in self if known.timestamp_ms <= before_ms and one not in self._open]:
             del self._producers[producer_id]
 

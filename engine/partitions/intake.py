@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from engine.api import Joining
+from engine.api import Joining, Marker
 from engine.commit.appends import Append, Owner
 from engine.errors import EngineError, StorageError
 from engine.log_dirs.log_dir import LogDir
@@ -37,18 +37,26 @@ class Intake:
     def join(self, append: JoiningAppend, joining: Joining) -> Append:
         """Once its transaction has the partition. Raises InvalidProducerEpoch, StorageError, Overloaded."""
         append.join(joining, self._log.producers)
-        self._take_room(append)
+        self._take_room(append, is_waiting=True)
         if self._joining is None:
             self._joining = JoiningAppends(self._joined, self._turn_away)
         self._joining.submit(append)
         return append
 
-    def _take_room(self, append: Append) -> None:
+    def ended(self, marker: Marker) -> None:
+        """A marker goes to the log."""
+        if self._joining is not None:
+            self._joining.ended(marker)
+
+    def _take_room(self, append: Append, is_waiting: bool = False) -> None:
         log_dir = self._log_dir
         try:
             if log_dir.is_nearly_full:
                 raise StorageError(f"{log_dir.disk.path} is nearly full (disk.reject.ratio)")
-            log_dir.commit_log.budget.take(append.size_bytes)
+            if is_waiting:
+                log_dir.commit_log.budget.take_waiting(append.size_bytes)
+            else:
+                log_dir.commit_log.budget.take(append.size_bytes)
         except EngineError:
             self._log.producers.turn_away(append.header)
             raise
@@ -64,12 +72,13 @@ class Intake:
         """It may be appended, as far as its transaction goes."""
         error = self._owner.refusal()
         if error is None:
+            self._log_dir.commit_log.budget.queue_waiting(append.size_bytes)
             self._enqueue(append)
         else:
             self._turn_away(append, error)
 
     def _turn_away(self, append: JoiningAppend, error: EngineError) -> None:
         """It is not appended, and perhaps sent again."""
-        self._log_dir.commit_log.budget.give_back(append.size_bytes)
+        self._log_dir.commit_log.budget.give_waiting_back(append.size_bytes)
         self._log.producers.turn_away(append.header)
         append.settle(error)

@@ -2,16 +2,16 @@
 
 After Kafka's UnifiedLog.maybeStartTransactionVerification and batchMissingRequiredVerification (KIP-890). Without it a
 batch that comes late, when its transaction is over, would begin one that nobody ends. In the first protocol the
-coordinator says whether it has the partition, and a marker that comes meanwhile makes that void: what is allowed then
-is of a transaction that is over. In the second one it adds the partition, and the epoch tells what is late. Only the
-producer that waits waits: its batches keep their order, others pass.
+coordinator says whether it has the partition, in the second one it adds it. Only the producer that waits waits: its
+batches keep their order, others pass. A marker takes back what was allowed before it, but for one of the second
+protocol: there the epoch tells what is late, and the marker of the transaction before has the epoch of the next.
 """
 
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from engine.api import SECOND_PROTOCOL, Joining, Permission
+from engine.api import SECOND_PROTOCOL, Joining, Marker, Permission
 from engine.batches.batch import BatchHeader
 from engine.commit.appends import Append, Owner
 from engine.errors import EngineError, InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
@@ -19,10 +19,9 @@ from engine.logs.producer_state import Producer, ProducerTable
 
 
 class JoiningAppend(Append):
-    """`permission` to append it; None: its transaction was open here when it came. `guard` is what was known of its
-    producer then."""
+    """`permission` to append it; None: its transaction was open here when it came. `is_void`: it was taken back."""
 
-    __slots__ = ("_guard", "_protocol", "permission")
+    __slots__ = ("_is_enforced", "is_void", "permission", "protocol")
 
     def __init__(
         self,
@@ -35,17 +34,18 @@ class JoiningAppend(Append):
     ) -> None:
         super().__init__(owner, records, header, role, wants_all, hurries)
         self.permission: Permission | None = None
-        self._guard: Producer | None = None
-        self._protocol = SECOND_PROTOCOL
+        self.is_void = False
+        self.protocol = SECOND_PROTOCOL
+        self._is_enforced = True
 
     def join(self, joining: Joining, producers: ProducerTable) -> None:
         """Ask for permission, if it takes one. Raises InvalidProducerEpoch."""
-        known = self._guard = producers.get(self.header.producer_id)
+        known = producers.get(self.header.producer_id)
         if known is not None and self.header.producer_epoch < known.epoch:
             raise InvalidProducerEpoch(
                 f"epoch {self.header.producer_epoch} of producer {self.header.producer_id} is older than {known.epoch}"
             )
-        self._protocol = joining.protocol
+        self.protocol, self._is_enforced = joining.protocol, joining.is_enforced
         if not _is_open(known, self.header):
             self.permission = joining.ask(self.owner.partition)
 
@@ -63,10 +63,9 @@ class JoiningAppend(Append):
             return
         if _is_open(known, header):
             return
-        if self._protocol < SECOND_PROTOCOL:
-            if self.permission is None or known != self._guard:
-                raise InvalidTxnState(f"the transaction of producer {header.producer_id} has ended meanwhile")
-        elif known is None and header.base_sequence:
+        if self._is_enforced and (self.permission is None or self.is_void):
+            raise InvalidTxnState(f"the transaction of producer {header.producer_id} has ended meanwhile")
+        if self.protocol >= SECOND_PROTOCOL and known is None and header.base_sequence:
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} begins with sequence {header.base_sequence} in this partition"
             )
@@ -79,7 +78,7 @@ def _is_open(known: Producer | None, header: BatchHeader) -> bool:
 class JoiningAppends:
     """Of one partition, by producer. `pass_on` gets them when they are allowed, `refuse` those that are not."""
 
-    __slots__ = ("_pass_on", "_refuse", "_waiting")
+    __slots__ = ("_pass_on", "_refuse", "_unsettled", "_waiting")
 
     def __init__(
         self, pass_on: Callable[[JoiningAppend], None], refuse: Callable[[JoiningAppend, EngineError], None]
@@ -87,16 +86,33 @@ class JoiningAppends:
         self._pass_on = pass_on
         self._refuse = refuse
         self._waiting: dict[int, deque[JoiningAppend]] = {}
+        self._unsettled: dict[int, set[JoiningAppend]] = {}  # those that were asked for, until they are answered
 
     def submit(self, append: JoiningAppend) -> None:
         """It waits, unless it may go on at once, and nothing of its producer is before it."""
         producer_id = append.header.producer_id
+        if append.permission is not None:
+            self._unsettled.setdefault(producer_id, set()).add(append)
+            append.call_when_settled(partial(self._settled, append))
         if append.is_decided and producer_id not in self._waiting:
             self._decided(append)
             return
         self._waiting.setdefault(producer_id, deque()).append(append)
         if append.permission is not None and not append.is_decided:
             append.permission.call_when_settled(partial(self._go_on, producer_id))
+
+    def ended(self, marker: Marker) -> None:
+        """A marker goes to the log, and what was allowed before it is void."""
+        for append in self._unsettled.get(marker.producer_id, ()):
+            if marker.protocol < SECOND_PROTOCOL or append.protocol < SECOND_PROTOCOL:
+                append.is_void = True
+
+    def _settled(self, append: JoiningAppend) -> None:
+        producer_id = append.header.producer_id
+        of_producer = self._unsettled[producer_id]
+        of_producer.remove(append)
+        if not of_producer:
+            del self._unsettled[producer_id]
 
     def _go_on(self, producer_id: int) -> None:
         """In their order, as far as it is known what becomes of them."""

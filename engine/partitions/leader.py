@@ -52,6 +52,7 @@ class Written(Append):
         """It goes to the log."""
         if self.marker is not None:
             part.end_transaction(self.header, self.marker, producers)
+            self.owner.ended(self.marker)
         elif self.header.has_sequence:
             part.apply(self.header, producers)
 
@@ -128,6 +129,7 @@ class Leader:
         now_ms, offset = self._now_ms(), part.before_offset
         for append in appends:
             if append.role is not self:
+                log.producers.turn_away(append.header)
                 append.settle(NotLeaderOrFollower("it was queued under another leader epoch"))
                 continue
             is_produced = append.header.producer_id >= 0

@@ -249,6 +249,9 @@ class Partition(Watched):
         if self.progress.follow(high_watermark):
             self.announce_change()
 
+    def ended(self, marker: Marker) -> None:
+        self._intake.ended(marker)
+
     def refusal(self) -> EngineError | None:
         return self._why_closed() if self._takes_no_appends else None
 

@@ -39,7 +39,6 @@ from kafkawire.messages.produce import (
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.joining import (
-    FIRST_VERSION_THAT_ADDS,
     NotJoined,
     TransactionJoining,
     is_transactional,
@@ -86,21 +85,23 @@ def handle(context: RequestContext, request: ProduceRequest) -> PendingReply[Pro
     image = context.broker.cluster.image
     joining = _joining(context, request) if _has_transactions(request) else None
     refused = joining if isinstance(joining, ErrorCode) else None
-    produced = []
-    for topic in request.topic_data:
-        if not topic.partition_data:
-            continue  # it asks for nothing, not even for a right to the topic
-        found = refused or _find_topic(context, image, topic)
-        for data in topic.partition_data:
-            code = found if isinstance(found, ErrorCode) else _check(request, data)
-            if code is ErrorCode.NONE:
-                assert not isinstance(found, ErrorCode)
-                assert not isinstance(joining, ErrorCode)
-                produced.append(_append(context, request, found, data, joining))
-            else:
-                produced.append(Produced(topic.name, code))
-    if isinstance(joining, TransactionJoining):
-        joining.send()
+    produced: list[Produced] = []
+    try:
+        for topic in request.topic_data:
+            if not topic.partition_data:
+                continue  # it asks for nothing, not even for a right to the topic
+            found = refused or _find_topic(context, image, topic)
+            for data in topic.partition_data:
+                code = found if isinstance(found, ErrorCode) else _check(request, data)
+                if code is ErrorCode.NONE:
+                    assert not isinstance(found, ErrorCode)
+                    assert not isinstance(joining, ErrorCode)
+                    produced.append(_append(context, request, found, data, joining))
+                else:
+                    produced.append(Produced(topic.name, code))
+    finally:
+        if isinstance(joining, TransactionJoining):
+            joining.send()  # whatever happens: batches wait for it
     return reply_to(context, request, produced)
 
 
@@ -261,6 +262,7 @@ def _joining(context: RequestContext, request: ProduceRequest) -> TransactionJoi
     producers = producers_of(data.records for topic in request.topic_data for data in topic.partition_data)
     if len(producers) > 1:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if not producers or not (version >= FIRST_VERSION_THAT_ADDS or broker.transaction_rules.verifies_partitions):
+    if not producers:
         return None
-    return TransactionJoining(broker.transactions, name, producers.pop(), version)
+    is_enforced = broker.transaction_rules.verifies_partitions
+    return TransactionJoining(broker.transactions, name, producers.pop(), version, is_enforced=is_enforced)

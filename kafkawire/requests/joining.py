@@ -96,16 +96,24 @@ class _Permit:
 class TransactionJoining:
     """An `engine.api.Joining`, of one request. Call `send` when all of its batches are with their partitions."""
 
-    __slots__ = ("_permits", "_producer", "_transactional_id", "_transactions", "_version", "protocol")
+    __slots__ = ("_permits", "_producer", "_transactional_id", "_transactions", "_version", "is_enforced", "protocol")
 
     def __init__(
-        self, transactions: TransactionService, transactional_id: str, producer: ProducerIdentity, version: int
+        self,
+        transactions: TransactionService,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        version: int,
+        *,
+        is_enforced: bool,
     ) -> None:
+        """`is_enforced`: transaction.partition.verification.enable."""
         self._transactions = transactions
         self._transactional_id = transactional_id
         self._producer = producer
         self._version = version
         self._permits: list[_Permit] = []
+        self.is_enforced = is_enforced
         self.protocol = SECOND_PROTOCOL if version >= FIRST_VERSION_THAT_ADDS else FIRST_PROTOCOL
 
     def ask(self, partition: TopicPartition) -> _Permit:
@@ -117,6 +125,10 @@ class TransactionJoining:
     def send(self) -> None:
         """One question for all that were asked for, if any."""
         if not self._permits:
+            return
+        if self.protocol == FIRST_PROTOCOL and not self.is_enforced:
+            for permit in self._permits:  # which keeps the order behind those that wait
+                permit.settle(None)
             return
         if not self._transactional_id:
             self._refuse(NotJoined(ErrorCode.INVALID_REQUEST, None))

@@ -8,8 +8,11 @@ import pytest
 import trio
 import trio.testing
 
+from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from kafkawire.config.tests.test_dynamic import configure
+from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.end_txn import EndTxnRequest
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -17,7 +20,7 @@ from kafkawire.messages.txn_offset_commit import (
 )
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.testing import MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import EPOCH_MS, MemoryWorld, OpenBroker, open_broker
 from kafkawire.tests.test_transactions import (
     FEW,
     NONE,
@@ -219,6 +222,28 @@ async def test_a_plain_batch_in_a_transaction() -> None:
         producer = await begun(opened)
         await producer.produce()
         assert await producer.produce(is_plain=True) == ErrorCode.INVALID_TXN_STATE
+
+
+async def test_what_waits_for_the_coordinator_does_not_keep_it_from_writing() -> None:
+    """More than half of what may be queued for the disk, in one request: the coordinator waits for room, too."""
+    async with open_broker(**FEW) as opened:
+        producer = await begun(opened)
+        topic = CreatableTopic(name="wide", num_partitions=40, replication_factor=1)
+        await producer.client.call(CreateTopicsRequest(topics=[topic], timeout_ms=1_000), 6)
+        batches = [
+            build_batch(
+                [Record(None, bytes(900_000), EPOCH_MS)],
+                attributes=TRANSACTIONAL_BIT,
+                producer=(*producer.identity, 0),
+            )
+            for _ in range(40)
+        ]
+        rows = [PartitionProduceData(index=index, records=memoryview(one)) for index, one in enumerate(batches)]
+        topics = [TopicProduceData(name="wide", partition_data=rows)]
+        request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=30_000, topic_data=topics)
+        reply: Any = await producer.client.call(request, 12)
+        assert {row.error_code for row in reply.responses[0].partition_responses} == {NONE}
+        assert await producer.end() == NONE
 
 
 async def test_both_protocols_side_by_side() -> None:

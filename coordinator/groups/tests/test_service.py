@@ -418,6 +418,23 @@ async def test_the_end_of_the_transaction_before_does_not_take_it_back() -> None
         assert await result_of(committing) == [None]
 
 
+@pytest.mark.parametrize("epoch", [PRODUCER.epoch, PRODUCER.epoch + 1])
+async def test_what_is_allowed_and_refused_before_anybody_looks_leaves_nothing_behind(epoch: int) -> None:
+    """By a shard that is being read, or by what the log says of the producer."""
+    async with coordinating() as world:
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        await result_of(world.groups.end_transaction(world.groups.partition_of("g"), StateMarker(5, epoch, 0, True)))
+        shard = world.groups._shards.find(world.groups.partition_of("g"))
+        assert shard is not None
+        shard.is_loaded = epoch != PRODUCER.epoch
+        committing = commit_if(world, settled(None), FIRST_PROTOCOL)
+        with pytest.raises(StaleProducerEpoch if shard.is_loaded else CoordinatorLoading):
+            committing.result()
+        assert guards_of(world) == 0
+        shard.is_loaded = True
+
+
 @pytest.mark.parametrize("is_led_at_first", [False, True])
 async def test_offsets_are_tried_again_when_the_partition_was_read_meanwhile(*, is_led_at_first: bool) -> None:
     """Which markers came before nobody knows."""

@@ -17,7 +17,7 @@ from coordinator.errors import (
     ProducerFenced,
     TransactionError,
 )
-from coordinator.transactions.api import SECOND_PROTOCOL, Partition, ProducerIdentity, TransactionState
+from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Partition, ProducerIdentity, TransactionState
 from coordinator.transactions.records import decode_value, encode_value
 from coordinator.transactions.tests.test_transitions import (
     IDLE,
@@ -37,6 +37,7 @@ from coordinator.transactions.transitions import (
     completed,
     ended,
     ended_for_good,
+    fenced,
     fenced_for_good,
     initialised,
     no_id,
@@ -72,9 +73,36 @@ def outcome(before: Transaction, asking: ProducerIdentity, *, commits: bool) -> 
 )
 def test_kafkas_table(state: TransactionState, asking: ProducerIdentity, abort: Outcome, commit: Outcome) -> None:
     """As in the comment above TransactionCoordinator.endTransaction."""
-    before = known(state)
+    before = replace(known(state), protocol=SECOND_PROTOCOL)
     assert outcome(before, asking, commits=False) == abort
     assert outcome(before, asking, commits=True) == commit
+
+
+@pytest.mark.parametrize("state", [COMMITTED, ABORTED])
+def test_an_end_in_the_first_protocol_is_nobodys_retry_in_the_second(state: TransactionState) -> None:
+    """Another producer, an older client, has ended its own: who had the epoch before would be told of its identity, and
+    write into its next transaction."""
+    before = known(state)
+    for commits in (True, False):
+        assert outcome(before, BEFORE, commits=commits) is ProducerFenced
+    fenced_at_first = completed(fenced(known(ONGOING), NOW_MS, no_id, FIRST_PROTOCOL), NOW_MS)
+    again = ended_for_good(fenced_at_first, CURRENT, commits=False, now_ms=NOW_MS)
+    assert again is fenced_at_first, "whoever was fenced may ask for it"
+
+
+def test_nobody_is_told_of_the_very_last_epoch() -> None:
+    """It is that of a fence in the first protocol: transaction.version was changed meanwhile."""
+    exhausted = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED, protocol=SECOND_PROTOCOL)
+    over = completed(fenced(exhausted, NOW_MS, no_id, FIRST_PROTOCOL), NOW_MS)
+    for commits in (True, False):
+        assert outcome(over, exhausted.identity, commits=commits) is ProducerFenced
+
+
+def test_who_had_the_id_before_is_fenced_by_who_has_begun_with_the_new_one() -> None:
+    before = ProducerIdentity(7, EPOCH_EXHAUSTED)
+    begun = initialised(replace(known(EMPTY), epoch=EPOCH_EXHAUSTED), None, TIMEOUT_MS, NOW_MS, giving(NEW_ID))
+    for commits in (True, False):
+        assert outcome(begun, before, commits=commits) is ProducerFenced
 
 
 @pytest.mark.parametrize("state", [*IDLE, ONGOING])

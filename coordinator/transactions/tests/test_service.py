@@ -48,10 +48,12 @@ class Cluster(FakeCluster):
         self.given_out = 0
         self.may_give = trio.Event()
         self.may_give.set()
+        self.gives_at_once = 0
         self.gives_none = False
 
     async def new_producer_id(self) -> int:
-        await self.may_give.wait()
+        if self.given_out >= self.gives_at_once:
+            await self.may_give.wait()
         await trio.lowlevel.checkpoint()
         if self.gives_none:
             raise errors.MetadataUnavailable("nobody there")
@@ -159,7 +161,8 @@ async def test_ids_are_fetched_when_one_is_needed_only() -> None:
         assert world.cluster.given_out == 0
         for epoch in range(3):
             assert await world.initialise() == (1, epoch)
-        assert world.cluster.given_out == IDS_IN_RESERVE
+        await wait_all_tasks_blocked()
+        assert world.cluster.given_out == IDS_IN_RESERVE + 1, "one is used"
 
 
 async def test_there_is_always_another_id() -> None:
@@ -188,6 +191,28 @@ async def test_the_cluster_ends_transactions_as_its_features_say(level: int) -> 
         [(marker, _)] = world.markers.written
         protocol = SECOND_PROTOCOL if level == 2 else FIRST_PROTOCOL
         assert marker == StateMarker(identity.producer_id, 1, 0, is_commit=False, protocol=protocol)
+
+
+async def test_an_id_is_given_as_soon_as_it_is_there() -> None:
+    """The ones behind it are slow: another block has to be had."""
+    async with coordinating() as world:
+        world.cluster.may_give = trio.Event()
+        asked = world.service.initialise("t", TIMEOUT_MS, None)
+        world.cluster.gives_at_once = 1
+        await wait_all_tasks_blocked()
+        assert await result_of(asked) == (1, 0)
+
+
+async def test_a_broker_that_stops_begins_nothing_for_who_waits_for_an_id() -> None:
+    async with coordinating() as world:
+        world.cluster.may_give = trio.Event()
+        asked = world.service.initialise("t", TIMEOUT_MS, None)
+        world.service.stop()
+        with pytest.raises(errors.NotCoordinator):
+            asked.result()
+        world.cluster.may_give.set()
+        await wait_all_tasks_blocked()
+        assert world.log.batches == []
 
 
 async def test_while_no_id_can_be_had_that_is_told_and_it_is_tried_again() -> None:

@@ -526,6 +526,26 @@ def test_whoever_needs_a_producer_id_waits_for_it() -> None:
     assert bench.sent[-1].identity == (100, EPOCH_EXHAUSTED + 1)
 
 
+def test_who_waits_for_an_id_keeps_his_own_from_being_forgotten() -> None:
+    """Or nobody would ever answer him."""
+    bench = Bench(SECOND_PROTOCOL, expiration_ms=1_000)
+    identity = exhausted(bench, is_open=False)
+    bench.now_ms = 2_000
+    bench.has_ids = False
+    beginning = bench.initialise(expected=identity)
+    bench.perform(bench.table.sweep(bench.moment, "t"))
+    bench.ids_come()
+    assert beginning == [ProducerIdentity(101, 0)]
+
+
+def test_an_abort_of_nothing_is_not_counted() -> None:
+    bench = Bench(SECOND_PROTOCOL)
+    bench.initialise()
+    bench.end(is_commit=False)
+    bench.complete()
+    assert (bench.table.counters.begun, bench.table.counters.aborted) == (0, 0)
+
+
 def test_when_there_is_none_for_long_that_is_told() -> None:
     bench = Bench(SECOND_PROTOCOL)
     bench.has_ids = False

@@ -132,10 +132,10 @@ def test_a_fence_never_goes_beyond_the_last_epoch() -> None:
 
 @pytest.mark.parametrize("state", PREPARED)
 def test_markers_are_waited_for(state: TransactionState) -> None:
-    with pytest.raises(ConcurrentTransactions):
-        begun(known(state))
-    with pytest.raises(ProducerFenced):
-        begun(known(state), ProducerIdentity(8, 3))
+    """Whoever asks: he may have been told of the identity that comes with their end."""
+    for expected in (None, ProducerIdentity(7, 3), ProducerIdentity(8, 3)):
+        with pytest.raises(ConcurrentTransactions):
+            begun(known(state), expected)
     with pytest.raises(ConcurrentTransactions):
         with_partitions(known(state), ProducerIdentity(7, 3), [ORDERS], NOW_MS)
 

@@ -115,7 +115,10 @@ def test_behind_a_beginning_that_was_turned_away_nothing_is_a_beginning(monkeypa
     table.turn_away(header(-1, -1, -1, 1))
     table.turn_away(header(1, 2, 5, 1))
     table.expire(0)
-    assert table.check(header(1, 2, 6, 1)) is None
+    with pytest.raises(OutOfOrderSequence):
+        table.check(header(1, 2, 6, 1))
+    table.expire(0)
+    assert table.check(header(1, 2, 6, 1)) is None, "it is long ago"
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 2)
     for producer_id in (1, 2, 3):
         table.turn_away(header(producer_id, 0, 0, 1))

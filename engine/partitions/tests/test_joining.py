@@ -21,12 +21,14 @@ from engine.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
     NotEnoughReplicas,
+    NotLeaderOrFollower,
     OutOfOrderSequence,
     Overloaded,
     UnknownPartition,
 )
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
+from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.tests.helpers import NOW_MS, ORDERS, open_orders, options, read_committed, running
 
@@ -56,6 +58,7 @@ class Asked:
     """A `Joining` that notes who was asked for."""
 
     protocol: int
+    is_enforced: bool = True
     permits: list[Permit] = field(default_factory=list)
     partitions: list[TopicPartition] = field(default_factory=list)
 
@@ -284,21 +287,26 @@ async def test_a_partition_that_is_deleted_meanwhile(protocol: int) -> None:
 
 def used_bytes(store: SegmentStore) -> int:
     [log_dir] = store._dirs
-    return log_dir.commit_log.budget.used_bytes
+    return log_dir.commit_log.budget.used_bytes + log_dir.commit_log.budget.waiting_bytes
 
 
 @BOTH
-async def test_what_waits_takes_room(protocol: int) -> None:
+async def test_what_waits_takes_room_and_none_of_that_which_is_queued(protocol: int) -> None:
+    """What it waits for has to be written itself, by whoever waits for room to do so: with one account for both, the
+    coordinator waited for the batches that waited for it, for good."""
     chosen = options(queue_max_bytes=1_000)
     async with running(MemoryFileSystem(), chosen) as store:
         log, asked = await open_orders(store), Asked(protocol)
         waiting = send(log, asked, (7, 0, 0), size=900)
         with pytest.raises(Overloaded):
             send(log, asked, (8, 0, 0), size=900)
+        await store.wait_for_room()
+        batch = build_batch([Record(b"k", bytes(900), NOW_MS)])
+        assert await outcome_of(log.append(memoryview(batch), acks=-1)) == 0
         asked.permits[0].settle(NotEnoughReplicas("x"))
         assert isinstance(await outcome_of(waiting), NotEnoughReplicas)
         assert used_bytes(store) == 0
-        assert await begin(log, asked, (8, 0, 0)) == 0
+        assert await begin(log, asked, (8, 0, 0)) == 1
         await trio.testing.wait_all_tasks_blocked()
         assert used_bytes(store) == 0
 
@@ -313,3 +321,96 @@ async def test_records_are_examined_once_they_are_allowed(protocol: int) -> None
             permit.settle()
         assert [await outcome_of(one) for one in pending] == [0, 1, 2]
         assert used_bytes(store) == 0
+
+
+@pytest.mark.parametrize("has_permission", [False, True])
+async def test_an_end_in_the_first_protocol_takes_back_what_was_allowed_in_the_second(*, has_permission: bool) -> None:
+    """Both have the same epoch then: nobody would end what begins behind the marker."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
+        if not has_permission:
+            await begin(log, asked, (7, 0, 0))
+        ending = log.end_transaction(Marker(7, 0, 0, Outcome.COMMIT, FIRST_PROTOCOL))
+        late = send(log, asked, (7, 0, 1 - has_permission))
+        await ending.wait()
+        asked.permits[-1].settle()
+        assert isinstance(await outcome_of(late), InvalidTxnState)
+        assert log.last_stable_offset == log.log_end_offset
+
+
+async def test_a_marker_that_is_written_again_takes_nothing_from_the_next_transaction() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
+        await begin(log, asked, (7, 0, 0))
+        await end(log, SECOND_PROTOCOL)
+        following = send(log, asked, (7, 1, 0))
+        await end(log, SECOND_PROTOCOL)
+        asked.permits[-1].settle()
+        assert await outcome_of(following) == 3
+
+
+async def test_who_is_believed_waits_behind_what_waits() -> None:
+    """Verification is switched off while a batch is looked at."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
+        first = send(log, asked, (7, 0, 0))
+        believed = Asked(FIRST_PROTOCOL, is_enforced=False)
+        second = send(log, believed, (7, 0, 1))
+        believed.permits[0].settle()
+        asked.permits[0].settle()
+        assert [await outcome_of(first), await outcome_of(second)] == [0, 1]
+        await end(log, FIRST_PROTOCOL)
+        late = send(log, believed, (7, 0, 2))
+        await end(log, FIRST_PROTOCOL)
+        believed.permits[-1].settle()
+        assert await outcome_of(late) == 4, "nobody looks whether its transaction is over"
+
+
+@BOTH
+async def test_a_producer_that_is_forgotten_meanwhile(protocol: int) -> None:
+    """No marker came: what is allowed is."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        await begin(log, asked, (7, 0, 0))
+        await end(log, protocol)
+        epoch = int(protocol == SECOND_PROTOCOL)
+        following = send(log, asked, (7, epoch, 1 - epoch))
+        assert isinstance(log, Partition)
+        log.log.producers.expire(2**62)
+        asked.permits[-1].settle()
+        assert await outcome_of(following) == 2
+
+
+@BOTH
+async def test_nothing_passes_for_a_beginning_when_another_leadership_begins(protocol: int) -> None:
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(protocol)
+        first = send(log, asked, (7, 0, 0))
+        assert isinstance(log, Partition)
+        log.lead(LogConfig(), 1)
+        asked.permits[0].settle()
+        assert isinstance(await outcome_of(first), NotLeaderOrFollower)
+        second = send(log, asked, (7, 0, 1))
+        asked.permits[-1].settle()
+        assert isinstance(await outcome_of(second), OutOfOrderSequence)
+        assert await begin(log, asked, (7, 0, 0)) == 0
+
+
+async def test_what_was_turned_away_is_remembered_for_a_while() -> None:
+    """However soon it is looked for producers that can be forgotten."""
+    async with running(MemoryFileSystem()) as store:
+        log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
+        assert isinstance(log, Partition)
+        refused = send(log, asked, (7, 0, 0))
+        asked.permits[0].settle(NotEnoughReplicas("its coordinator is away"))
+        await outcome_of(refused)
+        log.log.producers.expire(0)
+        assert isinstance(await outcome_of(allowed(log, asked, (7, 0, 1))), OutOfOrderSequence)
+        log.log.producers.expire(0)
+        assert await outcome_of(allowed(log, asked, (7, 0, 1))) == 0, "nobody knows better any more"
+
+
+def allowed(log: PartitionLog, asked: Asked, producer: tuple[int, int, int]) -> PendingAppend:
+    pending = send(log, asked, producer)
+    asked.permits[-1].settle()
+    return pending
