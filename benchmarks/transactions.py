@@ -1,6 +1,6 @@
 """What do transactions cost: how many a second come from 1, 10 and 50 producers, and what of reading committed records?
 
-Java's client, as it comes: Apache Kafka 4.3.1 offers it the second protocol (KIP-890), kafkawire the first one.
+Java's client, as it comes: it speaks the second protocol (KIP-890) to both.
 Kafkawire syncs each step of a transaction before it is answered; Apache Kafka, as shipped, does not, so it is measured
 as well with its topic of transactions and the one that is written to synced. Readers are bare connections.
 """

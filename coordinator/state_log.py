@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FIRST_PROTOCOL: Final = 0  # of transactions, as Kafka's transaction.version numbers them
 SECOND_PROTOCOL: Final = 2  # KIP-890
-_LAST: Final = 2**15 - 1  # no producer has that epoch: only markers do
+EPOCH_MAX: Final = 2**15 - 1  # no producer has that epoch: only markers do
 
 
 class StateLogFailed(Exception):
@@ -48,7 +48,9 @@ class StateMarker(NamedTuple):
 def has_own_epoch(transaction: StateProducer | StateMarker) -> bool:
     """Whether it is a marker that ends nothing that was written in its own epoch."""
     return (
-        isinstance(transaction, StateMarker) and transaction.protocol >= SECOND_PROTOCOL and transaction.epoch < _LAST
+        isinstance(transaction, StateMarker)
+        and transaction.protocol >= SECOND_PROTOCOL
+        and transaction.epoch < EPOCH_MAX
     )
 
 

@@ -85,18 +85,19 @@ class Producer:
 
     def end(self, *, is_commit: bool = True, version: int = END, label: str = "end", **more: Any) -> None:
         """Returns when the partitions know."""
-        request = {"committed": is_commit, **self._named(more)}
-        reply = self._side.ask_until_over("end_txn", version, request, label=label)
+        reply = self.end_again(is_commit=is_commit, version=version, label=label, **more)
         if version >= NEW_END and reply.get("error_code") == 0:
             self.identity = (reply["producer_id"], reply["producer_epoch"])
             self._sequences.clear()
-        self.wait()
 
-    def end_again(self, *, is_commit: bool = True, version: int = END, label: str = "end", **more: Any) -> None:
+    def end_again(
+        self, *, is_commit: bool = True, version: int = END, label: str = "end", **more: Any
+    ) -> dict[str, Any]:
         """As `end`, of a request that changes nothing for the producer."""
         request = {"committed": is_commit, **self._named(more)}
-        self._side.ask_until_over("end_txn", version, request, label=label)
+        reply = self._side.ask_until_over("end_txn", version, request, label=label)
         self.wait()
+        return reply
 
     def forget(self, topic: str, partition: int = 0) -> None:
         """The last batch was not taken, and does not count in the sequence."""

@@ -18,6 +18,7 @@ from coordinator.errors import (
     InvalidTransactionState,
     ProducerFenced,
 )
+from coordinator.state_log import EPOCH_MAX
 from coordinator.transactions.api import (
     FIRST_PROTOCOL,
     NO_TIME_MS,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 FIRST_EPOCH = 0  # of a transactional id that is new; tests let it begin later
-EPOCH_MAX: Final = 2**15 - 1
 # The greatest epoch that a client is given: there is always one more to fence it with.
 EPOCH_EXHAUSTED: Final = EPOCH_MAX - 1
 

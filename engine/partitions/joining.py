@@ -13,7 +13,7 @@ from functools import partial
 
 from engine.api import SECOND_PROTOCOL, Joining, Marker, Permission
 from engine.batches.batch import BatchHeader
-from engine.commit.appends import Append, Owner
+from engine.commit.appends import Append
 from engine.errors import EngineError, InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
 from engine.logs.producer_state import Producer, ProducerTable
 
@@ -23,31 +23,20 @@ class JoiningAppend(Append):
 
     __slots__ = ("_is_enforced", "is_void", "permission", "protocol")
 
-    def __init__(
-        self,
-        owner: Owner,
-        records: memoryview,
-        header: BatchHeader,
-        role: object,
-        wants_all: bool,
-        hurries: bool = False,
-    ) -> None:
-        super().__init__(owner, records, header, role, wants_all, hurries)
-        self.permission: Permission | None = None
-        self.is_void = False
-        self.protocol = SECOND_PROTOCOL
-        self._is_enforced = True
+    permission: Permission | None
+    is_void: bool
+    protocol: int
+    _is_enforced: bool
 
     def join(self, joining: Joining, producers: ProducerTable) -> None:
-        """Ask for permission, if it takes one. Raises InvalidProducerEpoch."""
+        """Before anything else is done with it: ask for permission, if it takes one. Raises InvalidProducerEpoch."""
         known = producers.get(self.header.producer_id)
         if known is not None and self.header.producer_epoch < known.epoch:
             raise InvalidProducerEpoch(
                 f"epoch {self.header.producer_epoch} of producer {self.header.producer_id} is older than {known.epoch}"
             )
-        self.protocol, self._is_enforced = joining.protocol, joining.is_enforced
-        if not _is_open(known, self.header):
-            self.permission = joining.ask(self.owner.partition)
+        self.protocol, self._is_enforced, self.is_void = joining.protocol, joining.is_enforced, False
+        self.permission = None if _is_open(known, self.header) else joining.ask(self.owner.partition)
 
     @property
     def is_decided(self) -> bool:

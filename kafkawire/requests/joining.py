@@ -127,11 +127,10 @@ class TransactionJoining:
         if not self._permits:
             return
         if self.protocol == FIRST_PROTOCOL and not self.is_enforced:
-            for permit in self._permits:  # which keeps the order behind those that wait
-                permit.settle(None)
+            self._settle_all(None)  # which keeps the order behind those that wait
             return
         if not self._transactional_id:
-            self._refuse(NotJoined(ErrorCode.INVALID_REQUEST, None))
+            self._settle_all(NotJoined(ErrorCode.INVALID_REQUEST, None))
             return
         partitions = [one.partition for one in self._permits]
         pending = self._ask(partitions)
@@ -150,12 +149,12 @@ class TransactionJoining:
         try:
             has = pending.result() or [True] * len(self._permits)
         except CoordinatorError as error:
-            self._refuse(refusal_of(error, self._version))
+            self._settle_all(refusal_of(error, self._version))
             return
         for permit, is_there in zip(self._permits, has, strict=True):
             permit.settle(None if is_there else refusal_of(TransactionAbortable(str(permit.partition)), self._version))
 
-    def _refuse(self, refusal: NotJoined) -> None:
+    def _settle_all(self, refusal: NotJoined | None) -> None:
         for permit in self._permits:
             permit.settle(refusal)
 

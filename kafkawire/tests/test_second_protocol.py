@@ -13,11 +13,6 @@ from kafkawire.config.tests.test_dynamic import configure
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkawire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import EPOCH_MS, MemoryWorld, OpenBroker, open_broker
@@ -43,23 +38,8 @@ class NewProducer(Producer):
     """It adds nothing by itself, and every end gives it another identity."""
 
     produce_version = 12
-
-    async def commit_offset(
-        self, offset: int, group: str = "g", version: int = 5, *, is_added: bool = False, **fields: Any
-    ) -> list[int]:
-        producer_id, epoch = self.identity
-        rows = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")]
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.name,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            group_id=group,
-            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=rows)],
-            **fields,
-        )
-        assert not is_added
-        reply: Any = await self.client.call(request, version)
-        return [reply.topics[0].partitions[0].error_code]
+    commit_version = 5
+    adds_offsets = False
 
     async def end(self, *, is_commit: bool = True) -> int:
         code, following = await self.end_as(self.identity, is_commit=is_commit)
@@ -374,8 +354,10 @@ async def test_offsets_whose_partition_a_client_did_not_add_are_refused() -> Non
     async with open_broker(**FEW) as opened:
         producer = Producer(await connected(opened))
         await producer.initialise()
+        producer.adds_offsets = False
         for version, code in ((4, ErrorCode.TRANSACTION_ABORTABLE), (3, ErrorCode.INVALID_TXN_STATE)):
-            assert await producer.commit_offset(5, version=version, is_added=False) == [code]
+            producer.commit_version = version
+            assert await producer.commit_offset(5) == [code]
         assert await committed(producer.client) == (NONE, -1)
 
 
@@ -385,6 +367,7 @@ async def test_whether_older_clients_are_believed() -> None:
         producer = Producer(await connected(opened))
         await producer.initialise()
         assert await producer.produce() == NONE
-        assert await producer.commit_offset(5, is_added=False) == [NONE]
+        producer.adds_offsets = False
+        assert await producer.commit_offset(5) == [NONE]
         await configure(opened, {"transaction.partition.verification.enable": "true"})
         assert await producer.produce(partition=1) == ErrorCode.TRANSACTION_ABORTABLE

@@ -67,6 +67,8 @@ class Producer:
     """One transactional id, request by request; every method tells the error code."""
 
     produce_version = 11
+    commit_version = 3
+    adds_offsets = True
 
     def __init__(self, client: Client, name: str = "tx") -> None:
         self.client = client
@@ -112,10 +114,8 @@ class Producer:
         reply: Any = await self.client.call(request, self.produce_version)
         return int(reply.responses[0].partition_responses[0].error_code)
 
-    async def commit_offset(
-        self, offset: int, group: str = "g", version: int = 3, *, is_added: bool = True, **fields: Any
-    ) -> list[int]:
-        """Of AddOffsetsToTxn and TxnOffsetCommit."""
+    async def commit_offset(self, offset: int, group: str = "g", **fields: Any) -> list[int]:
+        """Of AddOffsetsToTxn, if it asks that, and TxnOffsetCommit."""
         producer_id, epoch = self.identity
         named: dict[str, Any] = {
             "transactional_id": self.name,
@@ -124,12 +124,14 @@ class Producer:
             "group_id": group,
         }
         codes = []
-        if is_added:
+        if self.adds_offsets:
             added: Any = await self.client.call(AddOffsetsToTxnRequest(**named), 3)
             codes.append(added.error_code)
         rows = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")]
         topics = [TxnOffsetCommitRequestTopic(name="t", partitions=rows)]
-        reply: Any = await self.client.call(TxnOffsetCommitRequest(**named, topics=topics, **fields), version)
+        reply: Any = await self.client.call(
+            TxnOffsetCommitRequest(**named, topics=topics, **fields), self.commit_version
+        )
         return [*codes, reply.topics[0].partitions[0].error_code]
 
     async def end(self, *, is_commit: bool = True) -> int:

@@ -17,6 +17,7 @@ from coordinator.errors import (
     ProducerFenced,
     TransactionError,
 )
+from coordinator.state_log import EPOCH_MAX
 from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Partition, ProducerIdentity, TransactionState
 from coordinator.transactions.records import decode_value, encode_value
 from coordinator.transactions.tests.test_transitions import (
@@ -31,7 +32,6 @@ from coordinator.transactions.tests.test_transitions import (
 )
 from coordinator.transactions.transitions import (
     EPOCH_EXHAUSTED,
-    EPOCH_MAX,
     NeedsProducerId,
     Transaction,
     completed,

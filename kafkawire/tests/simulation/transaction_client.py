@@ -95,43 +95,30 @@ class Asking:
 
     async def ask(self, request: Message, version: int, retried: Collection[int] = RETRIED) -> Any:
         """The first answer that is not one of those."""
-        while True:
-            if self._connection is None:
-                self._connection = await self.shared.connected(self.name, self.rng)
-            if self._comes_late(request, version):
-                self.was_lost = self.had_to_repeat = True
-                self.hang_up()
-                continue
-            try:
-                answer = await self.shared.ask(self._connection, request, version)
-            except LOST:
-                self.was_lost = self.had_to_repeat = True
-                self.hang_up()
-                continue
-            if code_in(answer) not in retried:
-                return answer
-            self.had_to_repeat = True
-            await trio.sleep(self.rng.uniform(0.005, 0.05))
+        [answer] = await self.ask_all([request], version, retried)
+        return answer
 
-    async def ask_all(self, requests: Sequence[Message], version: int) -> list[Any]:
+    async def ask_all(self, requests: Sequence[Message], version: int, retried: Collection[int] = RETRIED) -> list[Any]:
         """As `ask`, of several requests that are sent at once, all of them again if one has to be. What is behind such
         a one may be out of order."""
         while True:
             if self._connection is None:
                 self._connection = await self.shared.connected(self.name, self.rng)
             try:
+                if self._come_late(requests, version):
+                    raise trio.BrokenResourceError
                 answers = await self.shared.ask_all(self._connection, requests, version)
             except LOST:
                 self.was_lost = self.had_to_repeat = True
                 self.hang_up()
                 continue
-            if not any(code_in(one) in RETRIED for one in answers):
+            if not any(code_in(one) in retried for one in answers):
                 return answers
             self.had_to_repeat = True
             await trio.sleep(self.rng.uniform(0.005, 0.05))
 
-    def _comes_late(self, request: Message, version: int) -> bool:
-        """Whether it is held up on its way, and the connection breaks meanwhile."""
+    def _come_late(self, requests: Sequence[Message], version: int) -> bool:
+        """Whether they are held up on their way, and the connection breaks meanwhile."""
         return False
 
     def hang_up(self) -> None:
@@ -171,10 +158,10 @@ class Transactor(Asking):
     def _is_second(self) -> bool:
         return self.plan.protocol == SECOND_PROTOCOL
 
-    def _comes_late(self, request: Message, version: int) -> bool:
-        if self.rng.random() >= self.plan.late_share or not isinstance(request, MAY_COME_LATE):
+    def _come_late(self, requests: Sequence[Message], version: int) -> bool:
+        if len(requests) > 1 or self.rng.random() >= self.plan.late_share or not isinstance(requests[0], MAY_COME_LATE):
             return False
-        self.late.send(request, version, self.rng)
+        self.late.send(requests[0], version, self.rng)
         return self.rng.random() < 0.5  # else it comes twice
 
     async def _live(self) -> None:
