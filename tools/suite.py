@@ -135,7 +135,7 @@ LONG: list[Stage] = [
         "engine/tests/test_transaction_model.py",
         KAFKAWIRE_LOG_MODEL_EXAMPLES="2000",
     ),
-    Stage("simulated broker, 2,000 seeds", simulation("0:2000"), 3600),
+    Stage("simulated broker, 5,000 seeds", simulation("0:5000"), 7200),
     Stage("planted bugs", script("-m", "compat_tests.exam"), 7200),
     pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
     pytest_stage("50 power cuts", 3600, "compat_tests/chaos/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),

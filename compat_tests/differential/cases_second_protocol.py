@@ -146,6 +146,22 @@ def ends_that_are_refused(side: Side, version: int) -> None:
     described(side, name)
 
 
+@case("end_txn", since=NEW_END)
+def ends_after_an_end_of_the_first_protocol(side: Side, version: int) -> None:
+    """An epoch that was left by a producer that began anew, not by an end."""
+    name = f"second-after-first-{version}"
+    its = started(side, name, name)
+    its.initialise(label="anew")
+    for is_commit in (True, False):
+        its.add({name: [0]})
+        its.send(name)
+        its.end(version=NEW_END - 1, is_commit=is_commit, label=f"commit {is_commit}")
+        for asked in (True, False):
+            its.end_again(version=version, is_commit=asked, label=f"commit {asked} after {is_commit}", ahead=-1)
+    described(side, name)
+    ends(side, name)
+
+
 @case("end_txn")
 def ends_in_the_other_protocol(side: Side, version: int) -> None:
     """What was begun in one ends in the other."""

@@ -219,6 +219,13 @@ KINDER = (
         kafka="open, no reply",
     ),
     Explanation(
+        "The end of a transaction is repeated only by who ended it",
+        "Kafka compares epochs alone: after an end of the first protocol, who was fenced by a producer that began anew "
+        "passes for one that repeats its EndTxn, and is given the epoch of the other.",
+        case="end_txn[.]ends_after_an_end_of_the_first_protocol v.*",
+        path=r"commit (True|False) after (True|False)\.(error_code|producer_id|producer_epoch)",
+    ),
+    Explanation(
         "A marker of a negative epoch is of an older epoch",
         "Kafka fails with UNKNOWN_SERVER_ERROR.",
         case="write_txn_markers[.]markers_by_hand .*",
