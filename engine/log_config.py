@@ -1,6 +1,6 @@
 """A topic's configuration as far as its logs are concerned: Kafka's topic keys as values. Part of the public face."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -27,6 +27,9 @@ class FlushPolicy(Enum):
 
     SYNC = "sync"
     ASYNC = "async"
+
+
+AS_RECORDS = -2
 
 
 class CleanupPolicy(Enum):
@@ -67,3 +70,16 @@ class LogConfig:
     max_compaction_lag_ms: int = 2**63 - 1
     min_cleanable_dirty_ratio: float = 0.5
     requires_keys: bool = False  # of every record: those of a compacted topic that clients write
+    remote_storage: bool = False  # finished segments are copied to the remote tier
+    remote_copy_disabled: bool = False  # what is there is read, and nothing copied
+    local_retention_ms: int = AS_RECORDS  # of files that the tier has, too; AS_RECORDS: as long
+    local_retention_size_bytes: int = AS_RECORDS
+
+    def local(self) -> "LogConfig":
+        """What holds for files that the remote tier has, too."""
+        ms, size_bytes = self.local_retention_ms, self.local_retention_size_bytes
+        return replace(
+            self,
+            retention_ms=self.retention_ms if ms == AS_RECORDS else ms,
+            retention_size_bytes=self.retention_size_bytes if size_bytes == AS_RECORDS else size_bytes,
+        )

@@ -8,7 +8,7 @@ from engine.compaction.cleaning_pass import CleanerOptions
 from engine.files.filesystem import FileSystem
 from engine.files.io_workers import WorkerPool
 from engine.index.store import OpenIndex
-from engine.reading.tier import NoTier, SegmentTier
+from engine.tier import NoTier, SegmentTier
 from engine.upkeep.retention_keeper import RetentionOptions
 from engine.upkeep.sealing import SealingOptions
 

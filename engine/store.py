@@ -40,8 +40,10 @@ from engine.options import StoreOptions, StoreWorld
 from engine.partitions.partition import Partition
 from engine.partitions.waiters import Waiter
 from engine.stats import LogDirStatistics, PartitionStatistics, StoreStats
+from engine.tier import TierableLog
 from engine.upkeep.retention_keeper import RetentionKeeper
 from engine.upkeep.sealing import Sealer
+from engine.upkeep.tierable import Tierable
 
 BATCH_MAX = 256  # partitions opened or deleted before somebody else has a turn
 
@@ -169,6 +171,10 @@ class SegmentStore:
     def partition_statistics(self) -> Iterator[PartitionStatistics]:
         """Of every partition that is open now, as they are when they are asked for."""
         return map(partition_statistics, list(self._partitions.values()))
+
+    def tierable(self) -> Iterator[TierableLog]:
+        """The same, as a remote tier sees them."""
+        return map(Tierable, list(self._partitions.values()))
 
     async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
         """One of `open_partitions`; raises its error."""

@@ -1,41 +1,142 @@
-"""Where segments are read that have no file in a log dir any more.
+"""The engine's face to a remote tier: segments that it may copy, and where segments are read that have no file here
+any more. Part of the public face, beside `engine.api`.
 
 A source of its own, beside the disk: what goes wrong with it is not the disk's fault, and takes no log dir offline.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
-from engine.api import AbortedTransaction, TopicPartition
+from engine.api import FileRange, TopicPartition
 from engine.errors import StorageError
-from engine.files.filesystem import File
+from engine.files.filesystem import File, FileSystem
+from engine.log_config import LogConfig
+
+__all__ = [
+    "ColdFile",
+    "CopiedSegment",
+    "File",
+    "FileSystem",
+    "NoTier",
+    "SegmentFacts",
+    "SegmentTier",
+    "TierableLog",
+]
 
 T = TypeVar("T")
+
+
+class SegmentFacts(NamedTuple):
+    """What there is to know of a sealed segment without its bytes. Two with one digest hold the same batches.
+
+    `size_bytes` is that of its file; timestamps are -1 when no record has one, `leader_epoch` is that of its last
+    batch.
+    """
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    records: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    leader_epoch: int
+    digest: bytes
+    has_aborted: bool
+
+
+class CopiedSegment(NamedTuple):
+    """A sealed segment as a tier takes it: every batch was checked, and it is what was sealed.
+
+    `checksum` is the CRC-32C of the file. The rest is what a log dir knows of it beside the file, in the formats it has
+    there: docs/formats/tier.md.
+    """
+
+    facts: SegmentFacts
+    file: File
+    checksum: int
+    footer: bytes
+    index_rows: bytes
+    aborted: bytes
+    epochs: Sequence[tuple[int, int]]  # of the log up to its end: leader epoch, first offset
+    producers: bytes
+
+
+class TierableLog(Protocol):
+    """One partition, led by this broker, as a tier sees it."""
+
+    @property
+    def partition(self) -> TopicPartition: ...
+    @property
+    def is_open(self) -> bool:
+        """Whether this is the partition that is served; another object may be."""
+
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def local_start_offset(self) -> int: ...
+    @property
+    def tiered_to(self) -> int | None:
+        """Below it the tier has all; None: the log is in no tier."""
+
+    @property
+    def knows_cold(self) -> bool:
+        """Whether it is known what lies between the log start and the local start."""
+
+    def to_copy(self) -> Sequence[tuple[int, int]]:
+        """(Base, end) of the segments that may be copied, the oldest first: sealed, and below the last stable offset,
+        from `tiered_to` on."""
+
+    async def copy(self, base_offset: int) -> CopiedSegment:
+        """Check it and tell all of it. Raises CorruptMessage, and StorageError: also when it is not there any more."""
+
+    async def facts_of(self, base_offset: int) -> SegmentFacts:
+        """Without reading it. Raises as `copy` does."""
+
+    def note_tiered(self, offset: int) -> None:
+        """The tier has all below `offset`, or will: then that is where the log begins. Raises OffsetOutOfRange."""
+
+    async def drop_local(self, offset: int) -> None:
+        """Have no files below `offset`. Raises OffsetOutOfRange, CorruptMessage, StorageError."""
+
+    def know_cold(self, segments: Mapping[int, SegmentFacts]) -> bool:
+        """Learn by base offset what is between the log start and the local start, if that fits; whether it does."""
+
+
+class ColdFile(File, Protocol):
+    """A segment in a remote tier, with the positions its file had. What is here of it, by its own account, is given at
+    once, by `read_cached` and to a socket, whatever happens to the tier."""
+
+    def parts(self, position: int, size_bytes: int) -> list[FileRange]:
+        """Where these bytes are, which are here: for as long as one of the ranges lives."""
 
 
 class SegmentTier(Protocol):
     """A remote tier as whoever reads a log sees it."""
 
-    def open(self, partition: TopicPartition, base_offset: int) -> File:
-        """A segment, to be read only, with the positions its file had. Within a job of `run`, as `read_at` of it; but
-        what is in memory, by its own account, is given at once, by `read_cached` and to a socket, whatever happens to
-        the tier. FileNotFoundError: there is no such segment (any more)."""
+    def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
+        """A segment, to be read only; within a job of `run`, as `read_at` of it. FileNotFoundError: there is no such
+        segment (any more)."""
 
-    def aborted(self, partition: TopicPartition, base_offset: int) -> Sequence[AbortedTransaction]:
-        """What is in the aborted index of a segment; within a job, as above."""
+    def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
+        """The aborted index of a segment, as in its file (docs/formats/aborted-index.md); within a job, as above."""
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Do work on such files where it may wait. Raises StorageError while the tier cannot be reached; what the job
-        raises otherwise, but no OSError other than FileNotFoundError."""
+        """Do work on such files where it may wait; it may be begun more than once, and must change nothing. Raises
+        StorageError while the tier cannot be reached; what the job raises otherwise, but no OSError other than
+        FileNotFoundError. Cancelled, it goes on behind everybody's back."""
 
 
 class NoTier:
     """Nothing is in it."""
 
-    def open(self, partition: TopicPartition, base_offset: int) -> File:
+    def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
         raise FileNotFoundError
 
-    def aborted(self, partition: TopicPartition, base_offset: int) -> Sequence[AbortedTransaction]:
+    def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
         raise FileNotFoundError
 
     async def run(self, job: Callable[[], T]) -> T:

@@ -26,8 +26,8 @@ from engine.logs.segment import Segment
 from engine.logs.shortening import Shorter
 from engine.reading.key_indexer import KeyIndexer
 from engine.reading.reader import ReadingParts
-from engine.reading.tier import SegmentTier
 from engine.stats import StoreStats
+from engine.tier import SegmentTier
 
 
 class Resident(Protocol):

@@ -1,6 +1,7 @@
 """What is read of a partition: how far who may see it, and what a reader of committed records has to leave out."""
 
 from functools import partial
+from typing import cast
 
 from engine.api import (
     AbortedTransaction,
@@ -21,6 +22,7 @@ from engine.partitions.epoch_checks import diverging_end
 from engine.partitions.progress import Progress
 from engine.reading.reader import NOT_FOUND, LogReader
 from engine.reading.search import find_records
+from engine.tier import ColdFile
 
 
 class Reads:
@@ -56,13 +58,19 @@ class Reads:
         if isolation is Isolation.READ_COMMITTED:
             aborted = [] if found is None or not log.aborted else self._aborted_in(offset, found, limit)
         return ReadResult(
-            records=[] if found is None else [found],
+            records=[] if found is None else self._ranges(offset, found) if log.cold.segments else [found],
             size_bytes=0 if found is None else found.size_bytes,
             high_watermark=self._progress.high_watermark.offset,
             last_stable_offset=self.last_stable_offset,
             log_start_offset=log.start_offset,
             aborted=aborted,
         )
+
+    def _ranges(self, offset: int, found: FileRange) -> list[FileRange]:
+        """What a socket can be given: of a cold segment, the files in which its parts are."""
+        if offset >= self._log.local_start_offset:
+            return [found]
+        return cast("ColdFile", found.file).parts(found.position, found.size_bytes)
 
     def _aborted_in(self, offset: int, found: FileRange, limit: LogPosition) -> list[AbortedTransaction]:
         """Those that touch what was found from `offset` on; perhaps more, as far as the next entry of the index of its

@@ -25,8 +25,10 @@ from engine.api import (
 from engine.commit.commit_log import CommitLog
 from engine.errors import CorruptMessage, EngineError, NotLoaded, StorageError, UnreadableMessage
 from engine.files.disk import Disk
+from engine.files.filesystem import File
 from engine.index.keeper import IndexKeeper
 from engine.index.rows import partition_key
+from engine.logs.aborted import AbortedIndexDamaged, decode_aborted
 from engine.logs.aborted_files import aborted_of
 from engine.logs.aborted_indexes import overlapping
 from engine.logs.chunk import Chunk
@@ -36,7 +38,7 @@ from engine.logs.position import LogPosition
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.segment import Segment
 from engine.logs.sparse_index import Entry, SparseIndex
-from engine.reading.tier import SegmentTier
+from engine.tier import SegmentTier
 
 NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
 
@@ -181,7 +183,7 @@ class LogReader:
     async def _aborted_of(self, segment: Segment) -> Sequence[AbortedTransaction]:
         job: Callable[[], Sequence[AbortedTransaction]]
         if segment.is_cold:
-            job = partial(self._parts.tier.aborted, self._partition, segment.base_offset)
+            job = partial(_cold_aborted, self._parts.tier, self._partition, segment)
         else:
             where = self._disk.filesystem, self.log.directory
             job = partial(aborted_of, *where, segment.base_offset, segment.end_offset)
@@ -257,6 +259,7 @@ class LogReader:
         log, base_offset = self.log, segment.base_offset
         epochs = log.epochs.below(segment.end_offset)
         end = log.end_in(segment, limit)
+        opener: Callable[[], File]
         if segment.is_cold:
             opener = partial(self._parts.tier.open, self._partition, base_offset)
         else:
@@ -323,6 +326,15 @@ class LogReader:
 
 def _start_for_timestamp(segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:
     return None if segment.index is None else segment.index.before_timestamp(timestamp_ms)
+
+
+def _cold_aborted(tier: SegmentTier, partition: TopicPartition, segment: Segment) -> Sequence[AbortedTransaction]:
+    """Raises CorruptMessage."""
+    content = tier.aborted(partition, segment.base_offset)
+    try:
+        return decode_aborted(content, segment.base_offset, segment.end_offset)
+    except AbortedIndexDamaged as damage:
+        raise CorruptMessage(f"its aborted index: {damage}") from damage
 
 
 def _unless_deleted(job: Callable[[], T]) -> T | None:

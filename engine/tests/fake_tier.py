@@ -1,4 +1,4 @@
-"""A remote tier in memory, which no crash of the broker touches. See `engine.reading.tier`."""
+"""A remote tier in memory, which no crash of the broker touches. See `engine.tier`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import NoReturn, TypeVar
 
 import trio
 
-from engine.api import AbortedTransaction, TopicPartition
+from engine.api import AbortedTransaction, FileRange, TopicPartition
 from engine.errors import StorageError
 from engine.files.twin import MemoryFileSystem
 from engine.log_dirs.local_starts import note_tiered
+from engine.logs.aborted import encode_aborted
 from engine.logs.aborted_files import aborted_of
 from engine.logs.sparse_index import Summary
 from engine.partitions.partition import Partition
@@ -51,6 +52,11 @@ class ColdFile:
             if start <= position:
                 position = max(position, stop)
         return position >= end
+
+    def parts(self, position: int, size_bytes: int) -> list[FileRange]:
+        assert self.is_cached(position, size_bytes)
+        middle = position + size_bytes // 2
+        return [FileRange(self, position, middle - position), FileRange(self, middle, position + size_bytes - middle)]
 
     def forget(self) -> None:
         self._loaded.clear()
@@ -98,8 +104,8 @@ class FakeTier:
         self.opened.append(ColdFile(versions[number][1]))
         return self.opened[-1]
 
-    def aborted(self, partition: TopicPartition, base_offset: int) -> Sequence[AbortedTransaction]:
-        return self.indexes.get((partition.topic_id, partition.partition, base_offset), ())
+    def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
+        return encode_aborted(self.indexes.get((partition.topic_id, partition.partition, base_offset), ()))
 
     def forget(self) -> None:
         """What is in memory."""

@@ -30,8 +30,8 @@ from engine.index.store import LevelDbStore
 from engine.index.twin import MemoryIndex
 from engine.log_config import LogConfig
 from engine.options import StoreOptions, StoreWorld
-from engine.reading.tier import NoTier, SegmentTier
 from engine.store import SegmentStore
+from engine.tier import NoTier, SegmentTier
 
 T = TypeVar("T")
 

@@ -69,6 +69,7 @@ class RetentionKeeper:
             if resident.is_sound:
                 with suppress(StorageError):  # no space for the next segment, or cold ones are not known: the next time
                     moves += await self._due(resident)
+                    await self._leave_to_tier(resident)
             if len(moves) >= MOVED_TOGETHER_MAX:
                 await self._move(moves)
                 moves = []
@@ -88,6 +89,19 @@ class RetentionKeeper:
         if len(reasons) == len(segments) and not await roll(self._log_dir, resident, end_offset):
             return []
         return [Move(resident, end_offset, reasons)]
+
+    async def _leave_to_tier(self, resident: Resident) -> None:
+        """Files that the remote tier has, too, and that were here for long enough. An active segment that was so, too,
+        is finished, so that it can be copied."""
+        if resident.log.tiered_to is None or not resident.config.remote_storage:
+            return
+        segments = await self._seen(resident.log, with_cold=False)
+        count = len(doomed(segments, resident.config.local(), 0, resident.high_watermark, self._now_ms()))
+        if count and count == len(segments):
+            await roll(self._log_dir, resident, segments[-1].end_offset)
+        copied = [one for one in segments[:count] if one.end_offset <= (resident.log.tiered_to or 0)]
+        if copied:
+            await self._drop_files([Move(resident, copied[-1].end_offset)])
 
     async def _seen(self, log: Log, *, with_cold: bool = True) -> list[OldSegment]:
         """The segments of a log. Only of those whose records have no timestamps the files are asked; cold ones stay.
@@ -177,7 +191,7 @@ class RetentionKeeper:
                 done.append(one)
             except CorruptMessage as error:
                 self._stuck.add(one.resident)
-                self._log_dir.on_problem(f"files stay although the disk is full: {error}")
+                self._log_dir.on_problem(f"files stay here that the remote tier has: {error}")
             except (OffsetOutOfRange, StorageError):
                 continue  # it has changed meanwhile: the next time
         return done

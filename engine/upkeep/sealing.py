@@ -5,24 +5,19 @@ the rest is read in slices, a worker's job each, with pauses that keep to a rate
 and not served any more; the segment itself is not touched.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import trio
 
 from engine.errors import CorruptMessage, StorageError, UnreadableMessage
-from engine.files.filesystem import File, FileSystem, replace_small
+from engine.files.filesystem import FileSystem, replace_small
 from engine.log_dirs.log_dir import LogDir, Resident
 from engine.logs.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
-from engine.logs.loading import Part, check
-from engine.logs.segment import Located, Segment, may_follow
+from engine.logs.segment import Segment
+from engine.upkeep.whole import Gone, check_there, read_whole, run_on
 
-T = TypeVar("T")
-
-SLICE_BYTES = 256 * 1024
 FIRST_SCRUB_S = 600
 
 
@@ -32,10 +27,6 @@ class SealingOptions:
 
     scrub_bytes_per_s: int = 4 * 1024 * 1024
     scrub_interval_ms: int = 86_400_000
-
-
-class _Gone(Exception):
-    """The segment is no part of a log any more."""
 
 
 class Sealer:
@@ -63,7 +54,7 @@ class Sealer:
                 del self._wanting[resident]
                 for segment in resident.log.segments[:-1]:
                     if _is_to_seal(segment) and segment.end_offset <= resident.last_stable_offset and resident.is_sound:
-                        with suppress(_Gone, StorageError):  # no space: when the next segment is finished
+                        with suppress(Gone, StorageError):  # no space: when the next segment is finished
                             await self._seal(resident, segment)
 
     async def scrub(self) -> None:
@@ -77,7 +68,7 @@ class Sealer:
                 await trio.lowlevel.checkpoint()
                 for segment in resident.log.segments[:-1]:
                     if segment.is_sealed and not segment.is_damaged and resident.is_sound:
-                        with suppress(_Gone, StorageError):
+                        with suppress(Gone, StorageError):
                             await self._check_again(resident, segment)
             await trio.sleep(interval_s)
 
@@ -94,7 +85,7 @@ class Sealer:
         aborted = [one[:3] for one in found]
         footer = tally.footer(resident.partition, segment.base_offset, segment.size_bytes, generation, aborted)
         async with self._log_dir.commit_log.between_checkpoints():
-            self._check_there(resident, segment)
+            check_there(self._log_dir, resident, segment)
             assert resident.log.flushed_offset >= segment.end_offset, "a footer comes after its segment is durable"
             await self._log_dir.disk.run(partial(_write, self._log_dir.disk.filesystem, resident.log.directory, footer))
             segment.is_sealed, segment.tally = True, None
@@ -104,7 +95,7 @@ class Sealer:
         directory = resident.log.directory
         try:
             job = partial(read_footer, self._log_dir.disk.filesystem, directory, segment.base_offset)
-            footer = await self._run(resident, segment, job)
+            footer = await run_on(self._log_dir, resident, segment, job)
         except FooterDamaged as damage:
             self._tell(f"{directory}/{footer_name(segment.base_offset)}: {damage}")
             segment.is_sealed = False  # and so another one takes its place
@@ -120,21 +111,8 @@ class Sealer:
 
     async def _read(self, resident: Resident, segment: Segment) -> Tally | None:
         """All of it, checked; None when something is wrong with it."""
-        log, filesystem, end = resident.log, self._log_dir.disk.filesystem, segment.size_bytes
-        opener = partial(_open, filesystem, log.path_of(segment.base_offset))
-        epochs = log.epochs.below(segment.end_offset)
-        part = Part(opener, None, segment.base_offset, end, None, epochs, log.compacted_to)
-        tally, position = Tally(), 0
         try:
-            file = await self._run(resident, segment, part.open)
-            while position < end:
-                before = position
-                job = partial(check, file, Located(position, 0), part, SLICE_BYTES, tally.add)
-                position, _ = await self._run(resident, segment, job)
-                await self._keep_to_rate(position - before)
-            begins_right = may_follow(tally.first_offset, segment.base_offset, log.compacted_to)
-            if end and (not begins_right or tally.last_offset != segment.end_offset - 1):
-                raise CorruptMessage(f"it ends with offset {tally.last_offset}, not with {segment.end_offset - 1}")
+            _, tally = await read_whole(self._log_dir, resident, segment, self._keep_to_rate)
         except CorruptMessage as error:
             segment.is_condemned = isinstance(error, UnreadableMessage)
             self._damaged(resident, segment, str(error))
@@ -144,22 +122,6 @@ class Sealer:
     async def _keep_to_rate(self, read_bytes: int) -> None:
         self._log_dir.stats.scrubbed_bytes += read_bytes
         await trio.sleep(read_bytes / (self._options.scrub_bytes_per_s or SealingOptions().scrub_bytes_per_s))
-
-    async def _run(self, resident: Resident, segment: Segment, job: Callable[[], T]) -> T:
-        """On a worker; raises _Gone rather than an error that says no more than that."""
-        try:
-            found = await self._log_dir.disk.run(job)
-        except (CorruptMessage, FooterDamaged):
-            self._check_there(resident, segment)
-            raise
-        self._check_there(resident, segment)
-        return found
-
-    def _check_there(self, resident: Resident, segment: Segment) -> None:
-        log_dir, log = self._log_dir, resident.log
-        is_there = log_dir.partitions.get(resident.partition) is resident and not log_dir.is_closing
-        if not is_there or not log.segments or log.segment_of(segment.base_offset) is not segment:
-            raise _Gone
 
     def _damaged(self, resident: Resident, segment: Segment, what: str) -> None:
         segment.is_damaged = True
@@ -173,13 +135,6 @@ class Sealer:
 
 def _is_to_seal(segment: Segment) -> bool:
     return not segment.is_sealed and not segment.is_damaged
-
-
-def _open(filesystem: FileSystem, path: str) -> File:
-    try:
-        return filesystem.open(path)
-    except FileNotFoundError:
-        raise CorruptMessage("the file is gone") from None
 
 
 def _write(filesystem: FileSystem, directory: str, footer: Footer) -> None:

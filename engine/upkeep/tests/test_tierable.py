@@ -1,0 +1,213 @@
+"""What a remote tier is given of a log: sealed segments, checked, and all that is known of them beside their files."""
+
+import pytest
+import trio
+from crc32c import crc32c
+
+from engine.api import Marker, OffsetSpec, Outcome
+from engine.batches.batch import Record, build_batch
+from engine.errors import CorruptMessage, StorageError
+from engine.log_dirs.tests.test_local_starts import COUNT, DIRECTORY, EVERYTHING, Broker
+from engine.logs.aborted import decode_aborted
+from engine.logs.footer import decode as decode_footer
+from engine.logs.footer import encode as encode_footer
+from engine.logs.footer import footer_name
+from engine.logs.producer_snapshot import decode_snapshot, snapshot_offsets
+from engine.logs.segment import segment_name
+from engine.tests.helpers import NOW_MS, append, read_all
+from engine.tier import TierableLog
+from engine.upkeep.tierable import INDEX_ROW
+
+TRANSACTIONAL = 0x10
+
+
+async def tierable(broker: Broker) -> TierableLog:
+    """When what is finished is sealed."""
+    await trio.sleep(1)
+    [found] = broker.store.tierable()
+    return found
+
+
+async def test_sealed_segments_may_be_copied() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        await broker.fill()
+        found = await tierable(broker)
+        assert found.partition == log.partition
+        segments = log.log.segments
+        assert len(segments) > 4
+        assert found.to_copy() == [(one.base_offset, one.end_offset) for one in segments[:-1]]
+        found.note_tiered(segments[2].base_offset)
+        assert found.tiered_to == segments[2].base_offset
+        assert found.to_copy() == [(one.base_offset, one.end_offset) for one in segments[2:-1]]
+
+
+async def test_what_is_not_sealed_or_not_stable_is_not_copied_nor_what_is_behind() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        await broker.fill()
+        found, segments = await tierable(broker), log.log.segments
+        segments[2].is_sealed = False
+        assert [base for base, _ in found.to_copy()] == [one.base_offset for one in segments[:2]]
+        segments[2].is_sealed = segments[1].is_damaged = True
+        assert [base for base, _ in found.to_copy()] == [0]
+
+
+async def test_what_is_copied_is_the_segment_and_what_is_known_of_it() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        await broker.fill()
+        found, segment = await tierable(broker), log.log.segments[1]
+        copied = await found.copy(segment.base_offset)
+        content = broker.filesystem.content(f"{DIRECTORY}/{segment_name(segment.base_offset)}")[: segment.size_bytes]
+        assert copied.file.read_at(0, 10_000) == content
+        assert copied.checksum == crc32c(content)
+        assert copied.footer == broker.filesystem.content(f"{DIRECTORY}/{footer_name(segment.base_offset)}")
+        facts = copied.facts
+        assert facts[:4] == (
+            segment.base_offset,
+            segment.end_offset,
+            segment.size_bytes,
+            facts.end_offset - facts.base_offset,
+        )
+        assert (facts.first_timestamp_ms, facts.max_timestamp_ms) == (
+            NOW_MS + 10 * facts.base_offset,
+            NOW_MS + 10 * (facts.end_offset - 1),
+        )
+        assert facts.digest == decode_footer(copied.footer, "footer").digest
+        assert not facts.has_aborted
+        assert copied.epochs == ((0, 0),)
+        rows = list(INDEX_ROW.iter_unpack(copied.index_rows))
+        assert rows[0] == (facts.base_offset, 0, NOW_MS + 10 * facts.base_offset)
+        assert await found.facts_of(segment.base_offset) == facts
+
+
+async def test_producers_at_the_end_of_each_segment_go_with_it() -> None:
+    """Also of those whose snapshots are gone long since: all but the newest two are."""
+    broker = Broker()
+    async with broker.life():
+        await broker.fill()
+        found = await tierable(broker)
+        found.note_tiered(0)
+        for base, end in found.to_copy():
+            table = decode_snapshot((await found.copy(base)).producers, end).producers
+            last = {producer_id: producer.last_offset for producer_id, producer in table}
+            assert last == {7 + offset % 2: offset for offset in range(max(0, end - 2), end)}
+        assert set(snapshot_offsets(broker.filesystem, DIRECTORY)) >= {end for _, end in found.to_copy()}
+
+
+async def test_a_log_without_producers_has_nothing_of_them() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        for _ in range(COUNT):
+            await append(log, b"x" * 50)
+        found = await tierable(broker)
+        assert {(await found.copy(base)).producers for base, _ in found.to_copy()} == {b""}
+
+
+async def test_aborted_transactions_go_with_their_segment() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        records = [Record(b"k", b"x" * 120, NOW_MS)]
+        for number in range(4):
+            batch = build_batch(records, producer=(9, 0, number), attributes=TRANSACTIONAL)
+            await log.append(memoryview(batch), acks=-1).wait()
+            outcome = Outcome.ABORT if number % 2 else Outcome.COMMIT
+            await log.end_transaction(Marker(9, 0, 0, outcome)).wait()
+        await append(log, b"x" * 200)
+        await append(log, b"x" * 200)
+        found = await tierable(broker)
+        aborted = []
+        for base, end in found.to_copy():
+            copied = await found.copy(base)
+            assert copied.facts.has_aborted == bool(copied.aborted)
+            assert (await found.facts_of(base)).has_aborted == bool(copied.aborted)
+            aborted += decode_aborted(copied.aborted, base, end)
+        assert [(one.first_offset, one.last_offset) for one in aborted] == [(2, 3), (6, 7)]
+
+
+async def test_what_is_not_what_was_sealed_is_not_copied() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        await broker.fill()
+        found, segment = await tierable(broker), log.log.segments[1]
+        broker.filesystem.open(f"{DIRECTORY}/{segment_name(segment.base_offset)}").write_at([b"rot"], 100)
+        with pytest.raises(CorruptMessage):
+            await found.copy(segment.base_offset)
+        assert "not copied to the tier" in broker.problems[-1]
+        assert [base for base, _ in found.to_copy()] == [0]
+
+
+async def test_what_is_right_and_not_what_was_sealed_is_not_copied() -> None:
+    """Batches with right CRCs and epochs, in their order: the footer has another digest."""
+    broker = Broker()
+    async with broker.life() as log:
+        await broker.fill()
+        found, segment = await tierable(broker), log.log.segments[1]
+        name = f"{DIRECTORY}/{footer_name(segment.base_offset)}"
+        footer = decode_footer(broker.filesystem.content(name), name)
+        file = broker.filesystem.open(name)
+        file.truncate(0)
+        file.write_at([encode_footer(footer._replace(digest=bytes(32)))], 0)
+        with pytest.raises(CorruptMessage, match="not what was sealed"):
+            await found.copy(segment.base_offset)
+
+
+async def test_a_footer_that_is_damaged_keeps_its_segment_here() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        await broker.fill()
+        found, segment = await tierable(broker), log.log.segments[1]
+        broker.filesystem.open(f"{DIRECTORY}/{footer_name(segment.base_offset)}").write_at([b"rot"], 10)
+        for ask in (found.copy, found.facts_of):
+            with pytest.raises(CorruptMessage, match="its footer"):
+                await ask(segment.base_offset)
+
+
+async def test_what_is_no_part_of_the_log_is_not_copied() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        await broker.fill()
+        found, segments = await tierable(broker), list(log.log.segments)
+        for base_offset in (segments[-1].base_offset, segments[1].base_offset + 1):
+            with pytest.raises(StorageError, match="no sealed segment"):
+                await found.copy(base_offset)
+        await log.delete_records(segments[2].base_offset)
+        with pytest.raises(StorageError, match="no sealed segment"):
+            await found.facts_of(segments[1].base_offset)
+
+
+async def test_a_segment_that_goes_while_it_is_read_is_not_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        await broker.fill()
+        found, segments = await tierable(broker), list(log.log.segments)
+
+        async def delete(_read_bytes: int) -> None:
+            await log.delete_records(segments[2].base_offset)
+
+        monkeypatch.setattr("engine.upkeep.tierable._in_between", delete)
+        with pytest.raises(StorageError, match="no sealed segment"):
+            await found.copy(segments[1].base_offset)
+        assert not broker.problems
+
+
+async def test_files_go_and_what_is_cold_is_learnt() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        await broker.fill()
+        found = await tierable(broker)
+        facts = {base: await found.facts_of(base) for base, _ in found.to_copy()}
+        everything = await read_all(log)
+        offset = await broker.drop(3)
+        assert found.local_start_offset == offset
+        assert found.log_start_offset == 0
+    broker.lose_index()
+    async with broker.life() as log:
+        found = await tierable(broker)
+        knew_cold = found.knows_cold
+        assert not found.know_cold({})
+        assert found.know_cold({base: one for base, one in facts.items() if base < offset})
+        assert (knew_cold, found.knows_cold) == (False, True)
+        assert await read_all(log) == everything
+        assert (await log.offset_for_timestamp(OffsetSpec.EARLIEST, EVERYTHING)).offset == 0

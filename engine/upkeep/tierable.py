@@ -1,0 +1,232 @@
+"""A partition as a remote tier sees it: implements `engine.tier.TierableLog`.
+
+Nothing leaves a log dir that was not read again, batch by batch, and found to be what was sealed.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from struct import Struct
+
+import trio
+from crc32c import crc32c
+
+from engine.api import TopicPartition
+from engine.batches.batch import BatchHeader
+from engine.errors import CorruptMessage, StorageError, UnreadableMessage
+from engine.files.filesystem import File, FileSystem
+from engine.log_config import LogConfig
+from engine.log_dirs.local_starts import move_local_start, note_tiered
+from engine.logs.aborted import encode_aborted
+from engine.logs.aborted_files import aborted_of
+from engine.logs.checkpoints import PartitionCheckpoint, key_of
+from engine.logs.footer import Footer, FooterDamaged, encode, read_footer
+from engine.logs.producer_snapshot import Snapshot, SnapshotDamaged, encode_snapshot, read_snapshot
+from engine.logs.producer_walk import Extent
+from engine.logs.segment import Segment
+from engine.logs.shortening import secure_producers
+from engine.logs.sparse_index import Summary
+from engine.partitions.partition import Partition
+from engine.tier import CopiedSegment, SegmentFacts
+from engine.upkeep.whole import SLICE_BYTES, Gone, Watcher, check_there, read_whole, run_on
+
+INDEX_ROW = Struct(">qqq")  # offset, position, greatest timestamp so far
+
+
+class Tierable:
+    """Of a partition that is open; another one is asked for when it is opened anew."""
+
+    def __init__(self, opened: Partition) -> None:
+        self._opened = opened
+        self._log_dir = opened.log_dir
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self._opened.partition
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened.is_sound and self._log_dir.partitions.get(self.partition) is self._opened
+
+    @property
+    def config(self) -> LogConfig:
+        return self._opened.config
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._opened.leader_epoch
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._opened.log.start_offset
+
+    @property
+    def local_start_offset(self) -> int:
+        return self._opened.log.local_start_offset
+
+    @property
+    def tiered_to(self) -> int | None:
+        return self._opened.log.tiered_to
+
+    @property
+    def knows_cold(self) -> bool:
+        log = self._opened.log
+        return not log.has_cold or bool(log.cold.segments)
+
+    def to_copy(self) -> list[tuple[int, int]]:
+        log, limit = self._opened.log, min(self._opened.high_watermark, self._opened.last_stable_offset)
+        found: list[tuple[int, int]] = []
+        for segment in log.segments[:-1] if self._opened.is_sound else ():
+            if segment.end_offset <= max(log.start_offset, log.tiered_to or 0):
+                continue
+            if not segment.is_sealed or segment.is_damaged or segment.end_offset > limit:
+                break
+            found.append((segment.base_offset, segment.end_offset))
+        return found
+
+    async def copy(self, base_offset: int) -> CopiedSegment:
+        segment = self._segment(base_offset)
+        watcher = _ForTier(base_offset)
+        try:
+            footer = await self._footer(segment)
+            file, tally = await read_whole(self._log_dir, self._opened, segment, _in_between, watcher)
+            beside = footer.generation, footer.aborted
+            if tally.footer(self.partition, base_offset, segment.size_bytes, *beside) != footer:
+                raise CorruptMessage("it is not what was sealed")
+            aborted = await self._aborted(segment)
+            producers = await self._producers_at(segment)
+        except Gone:
+            raise self._gone(base_offset) from None
+        except CorruptMessage as error:
+            self._found_damaged(segment, error)
+            raise
+        epochs = self._opened.log.epochs.below(segment.end_offset)
+        facts = self._facts(segment, footer, has_aborted=bool(aborted))
+        rows = bytes(watcher.rows)
+        return CopiedSegment(facts, file, watcher.checksum, encode(footer), rows, aborted, epochs, producers)
+
+    async def facts_of(self, base_offset: int) -> SegmentFacts:
+        segment = self._segment(base_offset)
+        try:
+            footer = await self._footer(segment)
+        except Gone:
+            raise self._gone(base_offset) from None
+        return self._facts(segment, footer, has_aborted=base_offset in self._opened.log.aborted.bases)
+
+    def note_tiered(self, offset: int) -> None:
+        note_tiered(self._log_dir, self._opened, offset)
+
+    async def drop_local(self, offset: int) -> None:
+        await move_local_start(self._log_dir, self._opened, offset)
+
+    def know_cold(self, segments: Mapping[int, SegmentFacts]) -> bool:
+        return self._opened.log.know_cold({base: _summary(facts) for base, facts in segments.items()})
+
+    # Parts of it
+
+    def _segment(self, base_offset: int) -> Segment:
+        """Raises StorageError."""
+        found = next((one for one in self._opened.log.segments[:-1] if one.base_offset == base_offset), None)
+        if found is None or not found.is_sealed:
+            raise self._gone(base_offset)
+        return found
+
+    def _gone(self, base_offset: int) -> StorageError:
+        return StorageError(f"{self._opened.log.path_of(base_offset)} is no sealed segment of the log (any more)")
+
+    async def _footer(self, segment: Segment) -> Footer:
+        """Raises CorruptMessage, StorageError and Gone."""
+        directory = self._opened.log.directory
+        job = partial(read_footer, self._log_dir.disk.filesystem, directory, segment.base_offset)
+        try:
+            return await run_on(self._log_dir, self._opened, segment, job)
+        except FooterDamaged as damage:
+            raise CorruptMessage(f"its footer: {damage}") from damage
+
+    async def _aborted(self, segment: Segment) -> bytes:
+        """Its aborted index; nothing, when it has none. Raises as above."""
+        log = self._opened.log
+        if segment.base_offset not in log.aborted.bases:
+            return b""
+        where = self._log_dir.disk.filesystem, log.directory
+        job = partial(aborted_of, *where, segment.base_offset, segment.end_offset)
+        return encode_aborted(await run_on(self._log_dir, self._opened, segment, job))
+
+    async def _producers_at(self, segment: Segment) -> bytes:
+        """The snapshot at its end; nothing, when nobody has left anything."""
+        log, log_dir = self._opened.log, self._log_dir
+        check_there(log_dir, self._opened, segment)
+        point = log_dir.commit_log.points.get(key_of(self.partition), PartitionCheckpoint())
+        needed_from = max(log.start_offset, point.producers_from)
+        extents = [Extent.of(one) for one in log.finished_below(segment.end_offset)]
+        where = log_dir.disk.filesystem, log.directory
+        job = partial(_producers, *where, extents, segment.end_offset, needed_from)
+        return await run_on(log_dir, self._opened, segment, job)
+
+    def _facts(self, segment: Segment, footer: Footer, *, has_aborted: bool) -> SegmentFacts:
+        epoch = self._opened.log.epochs.epoch_of(segment.end_offset - 1)
+        return SegmentFacts(
+            segment.base_offset,
+            segment.end_offset,
+            segment.size_bytes,
+            footer.records,
+            footer.first_timestamp_ms,
+            footer.max_timestamp_ms,
+            epoch,
+            footer.digest,
+            has_aborted,
+        )
+
+    def _found_damaged(self, segment: Segment, error: CorruptMessage) -> None:
+        segment.is_damaged = True
+        segment.is_condemned |= isinstance(error, UnreadableMessage)
+        segment.doubt()
+        self._log_dir.stats.damage_found += 1
+        path = self._opened.log.path_of(segment.base_offset)
+        self._log_dir.on_problem(f"{path} is damaged, and not copied to the tier: {error}")
+
+
+class _ForTier(Watcher):
+    """What the tier wants of a segment that is read."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.rows = bytearray()
+        self.checksum = 0
+        self._seen = Segment(base_offset)
+
+    def batch(self, header: BatchHeader) -> None:
+        entry = self._seen.add(header)
+        if entry is not None:
+            self.rows += INDEX_ROW.pack(*entry)
+
+    def slice(self, file: File, position: int, end: int) -> None:
+        while position < end:
+            data = file.read_at(position, min(SLICE_BYTES, end - position))
+            if not data:
+                raise CorruptMessage("it has become shorter")
+            self.checksum = crc32c(data, self.checksum)
+            position += len(data)
+
+
+async def _in_between(_read_bytes: int) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+def _producers(
+    filesystem: FileSystem, directory: str, segments: Sequence[Extent], end_offset: int, needed_from: int
+) -> bytes:
+    secure_producers(filesystem, directory, segments, end_offset, needed_from)
+    try:
+        table = read_snapshot(filesystem, directory, end_offset).producers
+    except SnapshotDamaged as damage:
+        raise CorruptMessage(f"who produced before offset {end_offset} cannot be told: {damage}") from damage
+    return encode_snapshot(Snapshot(end_offset, table, aborted_from=end_offset)) if table else b""
+
+
+def _summary(facts: SegmentFacts) -> Summary:
+    return Summary(
+        facts.size_bytes,
+        facts.end_offset,
+        facts.first_timestamp_ms,
+        facts.max_timestamp_ms,
+        facts.leader_epoch,
+    )
