@@ -1,0 +1,205 @@
+"""Parts of objects that are here: a cache of files without names, as large as it may be.
+
+A part goes when others come, and stays for whoever has it: its file is gone with the last holder. What is asked for by
+several at once is asked of the store once; whoever stops waiting leaves the others what they wait for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+import trio
+
+from tiering.object_store import StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.tier import File, FileSystem
+    from tiering.object_store import ObjectStore
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 1024 * 1024
+FLIGHTS_MAX = 4  # what they bring is in memory for a moment
+KEPT_MIN = 16  # of the newest, whatever the cache may hold: what was waited for is to be read
+
+
+class Workers(Protocol):
+    """Threads that may wait."""
+
+    async def run(self, job: Callable[[], T]) -> T: ...
+
+
+class ChunkOf(NamedTuple):
+    """Names a part of an object; all but the last have `CHUNK_BYTES`."""
+
+    key: str
+    number: int
+
+
+class Extent(NamedTuple):
+    """What of an object is wanted, between two positions; of its first `size_bytes`, no more is ever asked for."""
+
+    key: str
+    position: int
+    end: int
+    size_bytes: int
+
+    @property
+    def chunks(self) -> list[ChunkOf]:
+        first, behind = self.position // CHUNK_BYTES, -(-min(self.end, self.size_bytes) // CHUNK_BYTES)
+        return [ChunkOf(self.key, number) for number in range(first, behind)]
+
+
+class Chunk:
+    """A part of an object that is here."""
+
+    __slots__ = ("__weakref__", "file", "size_bytes")
+
+    def __init__(self, file: File, size_bytes: int) -> None:
+        self.file = file
+        self.size_bytes = size_bytes
+
+
+class ChunkFiles:
+    """Files without names in a directory that is there. Whatever a crash leaves of them, has a name and is removed."""
+
+    def __init__(self, filesystem: FileSystem, directory: str) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._numbers = itertools.count()
+
+    def clear(self) -> None:
+        """For a worker, as `make`; before any is made."""
+        for name in self._filesystem.list_dir(self._directory):
+            self._filesystem.unlink(f"{self._directory}/{name}")
+
+    def make(self, data: bytes) -> Chunk:
+        """Raises OSError."""
+        path = f"{self._directory}/{next(self._numbers)}"
+        file = self._filesystem.open(path, create=True)
+        self._filesystem.unlink(path)
+        file.write_at([data], 0)
+        return Chunk(file, len(data))
+
+
+@dataclass(slots=True)
+class CacheStatistics:
+    """Since the start."""
+
+    requests: int = 0
+    fetched_bytes: int = 0
+    evicted: int = 0
+
+
+class _Flight:
+    """Parts on their way."""
+
+    def __init__(self) -> None:
+        self.landed = trio.Event()
+        self.error: StoreError | None = None
+
+
+class ChunkCache:
+    """Of one broker. `nursery`: where parts are fetched, whoever waits for them."""
+
+    def __init__(
+        self, store: ObjectStore, files: ChunkFiles, workers: Workers, nursery: trio.Nursery, size_max_bytes: int
+    ) -> None:
+        self.statistics = CacheStatistics()
+        self.size_bytes = 0
+        self._store = store
+        self._files = files
+        self._workers = workers
+        self._nursery = nursery
+        self._size_max_bytes = size_max_bytes
+        self._chunks: OrderedDict[ChunkOf, Chunk] = OrderedDict()
+        self._flying: dict[ChunkOf, _Flight] = {}
+        self._flights = trio.CapacityLimiter(FLIGHTS_MAX)
+
+    def find(self, key: str, number: int) -> Chunk | None:
+        """For any thread."""
+        return self._chunks.get(ChunkOf(key, number))
+
+    def touch(self, key: str, number: int) -> None:
+        """It was used."""
+        if ChunkOf(key, number) in self._chunks:
+            self._chunks.move_to_end(ChunkOf(key, number))
+
+    async def fetch(self, extent: Extent) -> list[Chunk]:
+        """Have these parts here. Raises what a store does, and StoreUnavailable when there is no room for them."""
+        self._begin(extent)
+        flights = {id(flight): flight for one in extent.chunks if (flight := self._flying.get(one)) is not None}
+        for flight in flights.values():
+            await flight.landed.wait()
+            if flight.error is not None:
+                raise flight.error
+        return [self._chunks[one] for one in extent.chunks if one in self._chunks]
+
+    def read_ahead(self, extent: Extent) -> None:
+        """The same, for somebody who does not wait: when less than half of it is here, or on its way."""
+        chunks = extent.chunks
+        if chunks and any(
+            one not in self._chunks and one not in self._flying for one in chunks[: len(chunks) // 2 + 1]
+        ):
+            self._begin(extent)
+
+    def _begin(self, extent: Extent) -> None:
+        for run in _consecutive([one for one in extent.chunks if one not in self._chunks and one not in self._flying]):
+            flight = _Flight()
+            self._flying.update(dict.fromkeys(run, flight))
+            self._nursery.start_soon(self._fly, run, extent.size_bytes, flight)
+
+    def forget(self, key: str) -> None:
+        """What is here of an object is wrong."""
+        for one in [one for one in self._chunks if one.key == key]:
+            self.size_bytes -= self._chunks.pop(one).size_bytes
+
+    async def _fly(self, run: list[ChunkOf], end: int, flight: _Flight) -> None:
+        key, start = run[0].key, run[0].number * CHUNK_BYTES
+        wanted_bytes = min(end, start + len(run) * CHUNK_BYTES) - start
+        try:
+            async with self._flights:
+                self.statistics.requests += 1
+                data = await self._store.get(key, start, wanted_bytes)
+                self.statistics.fetched_bytes += len(data)
+                if len(data) != wanted_bytes:
+                    raise StoreUnavailable(f"{key} came cut short")
+                made = await self._workers.run(partial(self._make, data))
+            self._keep(dict(zip(run, made, strict=True)))
+        except StoreError as error:
+            flight.error = error
+        except OSError as error:
+            flight.error = StoreUnavailable(f"no room for what is read: {error.strerror}")
+        finally:
+            for one in run:
+                del self._flying[one]
+            flight.landed.set()
+
+    def _make(self, data: bytes) -> list[Chunk]:
+        """On a worker."""
+        return [self._files.make(data[start : start + CHUNK_BYTES]) for start in range(0, len(data), CHUNK_BYTES)]
+
+    def _keep(self, chunks: dict[ChunkOf, Chunk]) -> None:
+        for one, chunk in chunks.items():
+            self._chunks[one] = chunk
+            self.size_bytes += chunk.size_bytes
+        while self.size_bytes > self._size_max_bytes and len(self._chunks) > max(KEPT_MIN, len(chunks)):
+            _, gone = self._chunks.popitem(last=False)
+            self.size_bytes -= gone.size_bytes
+            self.statistics.evicted += 1
+
+
+def _consecutive(wanted: list[ChunkOf]) -> list[list[ChunkOf]]:
+    runs: list[list[ChunkOf]] = []
+    for one in wanted:
+        if runs and runs[-1][-1].number + 1 == one.number:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs

@@ -1,0 +1,153 @@
+"""A segment in the tier as a file that is read: of what is here, at once; of what is not, `Absent` says what to fetch.
+
+What whoever reads it has seen, and found right, counts for the very parts it saw: of a part that has come anew nothing
+was seen yet, and it is not here until it is read again.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, NoReturn
+from weakref import ref
+
+from engine.api import FileRange
+from tiering.chunks import CHUNK_BYTES, Extent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tiering.chunks import Chunk, ChunkCache
+
+Seen = tuple["ref[Chunk]", tuple[tuple[int, int], ...]]  # with the positions that were seen of it, from its start
+
+
+class Absent(Exception):
+    """A part of an object is not here."""
+
+    def __init__(self, extent: Extent) -> None:
+        super().__init__(extent)
+        self.extent = extent
+
+
+class ColdFile:
+    """Implements `engine.tier.ColdFile`. `on_read` is told, on whatever thread, which object is read, and
+    `on_read_ahead` what will be."""
+
+    def __init__(
+        self,
+        cache: ChunkCache,
+        key: str,
+        size_bytes: int,
+        on_read: Callable[[str], None],
+        on_read_ahead: Callable[[Extent], None],
+    ) -> None:
+        self.key = key
+        self._cache = cache
+        self._size_bytes = size_bytes
+        self._on_read = on_read
+        self._on_read_ahead = on_read_ahead
+        self._seen: dict[int, Seen] = {}
+
+    def fileno(self) -> None:
+        return None
+
+    def size(self) -> int:
+        return self._size_bytes
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """Raises Absent."""
+        self._on_read(self.key)
+        end = min(position + size_bytes, self._size_bytes)
+        found: list[bytes] = []
+        for number, start, stop in _parts(position, end):
+            chunk = self._alive(number) or self._cache.find(self.key, number)
+            if chunk is None:
+                raise Absent(self._extent(number * CHUNK_BYTES + start, end))
+            found.append(chunk.file.read_at(start, stop - start))
+            self._note(number, chunk, start, stop)
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def read_cached(self, position: int, size_bytes: int) -> bytes | None:
+        end = min(position + size_bytes, self._size_bytes)
+        found = []
+        for number, start, stop in _parts(position, end):
+            chunk = self._alive(number)
+            data = None if chunk is None else chunk.file.read_cached(start, stop - start)
+            if data is None:
+                return None
+            found.append(data)
+        return b"".join(found)
+
+    def is_cached(self, position: int, size_bytes: int) -> bool:
+        end = min(position + size_bytes, self._size_bytes)
+        return all(self._was_seen(*part) for part in _parts(position, end))
+
+    def parts(self, position: int, size_bytes: int) -> list[FileRange]:
+        found = []
+        for number, start, stop in _parts(position, position + size_bytes):
+            chunk = self._alive(number)
+            assert chunk is not None, "what is not here was to be sent"
+            self._cache.touch(self.key, number)
+            found.append(FileRange(chunk.file, start, stop - start))
+        return found
+
+    def read_ahead(self, position: int, size_bytes: int) -> None:
+        self._on_read_ahead(self._extent(position, position + size_bytes))
+
+    def _extent(self, position: int, end: int) -> Extent:
+        return Extent(self.key, position, min(end, self._size_bytes), self._size_bytes)
+
+    def _alive(self, number: int) -> Chunk | None:
+        """What was seen of that part, if it is here still."""
+        seen = self._seen.get(number)
+        return None if seen is None else seen[0]()
+
+    def _was_seen(self, number: int, start: int, stop: int) -> bool:
+        seen = self._seen.get(number)
+        if seen is None or seen[0]() is None:
+            return False
+        return any(first <= start and stop <= last for first, last in seen[1])
+
+    def _note(self, number: int, chunk: Chunk, start: int, stop: int) -> None:
+        seen = self._seen.get(number)
+        ranges = seen[1] if seen is not None and seen[0]() is chunk else ()
+        for one in ranges:
+            if start <= one[1] and one[0] <= stop:
+                start, stop = min(start, one[0]), max(stop, one[1])
+        kept = tuple(one for one in ranges if one[0] > stop or one[1] < start)
+        self._seen[number] = ref(chunk), (*kept, (start, stop))
+
+    # It is read only
+
+    def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> NoReturn:
+        raise _read_only()
+
+    def truncate(self, size_bytes: int) -> NoReturn:
+        raise _read_only()
+
+    def allocate(self, size_bytes: int) -> NoReturn:
+        raise _read_only()
+
+    def fdatasync(self) -> NoReturn:
+        raise _read_only()
+
+    def sync_and_forget(self) -> NoReturn:
+        raise _read_only()
+
+    def trim(self) -> NoReturn:
+        raise _read_only()
+
+
+def _read_only() -> OSError:
+    return OSError(errno.EBADF, "a segment in the tier is read only")
+
+
+def _parts(position: int, end: int) -> list[tuple[int, int, int]]:
+    """(Number of a chunk, and what of it lies between), of all between."""
+    found = []
+    while position < end:
+        number, start = divmod(position, CHUNK_BYTES)
+        stop = min(CHUNK_BYTES, start + end - position)
+        found.append((number, start, stop))
+        position += stop - start
+    return found

@@ -1,0 +1,238 @@
+"""Brings the partitions of a broker into the tier, and keeps the tier as their logs are: now and then, behind
+everybody's back. Several partitions at a time, a step of one after a step of another; one that fails waits while others
+go on.
+
+A broker that is told to stop need not wait for it: whatever is half done, the next leader finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError
+from tiering.errors import Fenced, TierError
+from tiering.manifest import Fence
+from tiering.manifest_log import Author, ManifestLog
+from tiering.names import Place
+from tiering.object_store import StoreError, StoreUnavailable
+from tiering.partition_tier import PartitionTier, TierOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine.api import TopicPartition
+    from engine.tier import TierableLog
+    from tiering.manifest import Entry
+    from tiering.object_store import ObjectStore
+
+BACK_OFF_MIN_S, BACK_OFF_MAX_S, JITTER = 0.5, 30.0, 0.2
+TURN = 64  # partitions looked at before somebody else has a turn
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperOptions:
+    """`copy_max_bytes_per_s`: of all copiers together, over a few segments; no limit without."""
+
+    copiers: int = 2
+    interval_ms: int = 30_000
+    copy_max_bytes_per_s: int | None = None
+    late_put_ms: int = 900_000
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Where a broker writes to, and as whom."""
+
+    root: str
+    cluster_id: str
+    owner_generation: int
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperWorld:
+    """What the keeper needs of the world outside."""
+
+    logs: Callable[[], Iterable[TierableLog]]
+    now_ms: Callable[[], int]
+    random: Random
+    on_problem: Callable[[str], None]
+
+
+@dataclass(slots=True)
+class CopyStatistics:
+    """Since the start."""
+
+    segments: int = 0
+    bytes: int = 0
+    errors: int = 0
+    deleted: int = 0
+
+
+@dataclass(slots=True)
+class _Work:
+    """A partition in its present leadership; it is left alone until `not_before_s`."""
+
+    tier: PartitionTier
+    leader_epoch: int
+    not_before_s: float = 0.0
+    failures: int = 0
+    is_fenced: bool = False
+    told: set[str] = field(default_factory=set)
+
+
+class TierKeeper:
+    """Of one broker."""
+
+    def __init__(self, store: ObjectStore, identity: Identity, options: KeeperOptions, world: KeeperWorld) -> None:
+        self.statistics = CopyStatistics()
+        self._store = store
+        self._identity = identity
+        self._options = options
+        self._world = world
+        self._work: dict[TopicPartition, _Work] = {}
+        self._due: dict[TopicPartition, None] = {}
+        self._failed: dict[TopicPartition, None] = {}
+        self._idle = trio.lowlevel.ParkingLot()  # copiers without work
+        self._underway: set[TopicPartition] = set()
+
+    async def serve(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(self._options.copiers):
+                nursery.start_soon(self._copy)
+            nursery.start_soon(self._try_again)
+            while True:
+                await self._look()
+                await trio.sleep(self._options.interval_ms / 1000)
+
+    async def _try_again(self) -> None:
+        """What has failed, when its time has come."""
+        while True:
+            await trio.sleep(BACK_OFF_MIN_S)
+            for partition in list(self._failed):
+                work = self._work.get(partition)
+                if work is None or trio.current_time() >= work.not_before_s:
+                    del self._failed[partition]
+                    self._want(partition)
+
+    def _want(self, partition: TopicPartition) -> None:
+        self._due[partition] = None
+        self._idle.unpark()
+
+    def place_of(self, partition: TopicPartition) -> Place:
+        return Place(self._identity.root, self._identity.cluster_id, partition.topic_id, partition.partition)
+
+    # The catalogue of what is there, for who reads
+
+    def key_of(self, partition: TopicPartition, entry: Entry) -> str:
+        return self.place_of(partition).segment(entry)
+
+    async def entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
+        manifests = self._manifests(partition, Fence(self._identity.owner_generation, 2**31 - 1))
+        manifest = await manifests.load()
+        paged = [one for page in manifest.pages for one in await manifests.page(page)]
+        return {one.base: one for one in (*paged, *manifest.entries)}
+
+    # Looking for work, and doing it
+
+    async def _look(self) -> None:
+        """At all partitions: which of them there is something to do for."""
+        seen = set()
+        for number, log in enumerate(self._world.logs()):
+            if number % TURN == 0:
+                await trio.lowlevel.checkpoint()
+            if not log.config.remote_storage:
+                continue
+            seen.add(log.partition)
+            known = self._work.get(log.partition)
+            if known is None or known.leader_epoch != log.leader_epoch or not known.tier.log.is_open:
+                self._work[log.partition] = _Work(self._tier_of(log), log.leader_epoch)
+            self._want(log.partition)
+        for gone in self._work.keys() - seen:
+            del self._work[gone]
+
+    def _tier_of(self, log: TierableLog) -> PartitionTier:
+        fence = Fence(self._identity.owner_generation, log.leader_epoch)
+        options = TierOptions(log.config.file_delete_delay_ms, self._options.late_put_ms)
+        manifests = self._manifests(log.partition, fence)
+        return PartitionTier(log, self._store, self.place_of(log.partition), manifests, options, self._world.now_ms)
+
+    def _manifests(self, partition: TopicPartition, fence: Fence) -> ManifestLog:
+        world = self._world
+        author = Author(fence, self._identity.incarnation, lambda: world.random.randbytes(16).hex(), world.now_ms)
+        return ManifestLog(self._store, self.place_of(partition), author)
+
+    async def _copy(self) -> None:
+        while True:
+            partition = self._next()
+            if partition is None:
+                await self._idle.park()
+                continue
+            self._underway.add(partition)
+            try:
+                await self._step(partition)
+            finally:
+                self._underway.discard(partition)
+
+    def _next(self) -> TopicPartition | None:
+        """Whose turn it is, of those that nobody is at."""
+        found = next((one for one in self._due if one not in self._underway), None)
+        if found is not None:
+            del self._due[found]
+        return found
+
+    async def _step(self, partition: TopicPartition) -> None:
+        work = self._work.get(partition)
+        if work is None or work.is_fenced or trio.current_time() < work.not_before_s:
+            return
+        try:
+            has_more = await self._advance(work.tier)
+        except Fenced as error:
+            work.is_fenced = True
+            self._tell(work, str(error))
+        except (StoreError, TierError, EngineError) as error:
+            self._note_failure(work, error)
+            self._failed[partition] = None
+        else:
+            work.failures = 0
+            work.told.clear()
+            if has_more:
+                self._due[partition] = None
+
+    async def _advance(self, tier: PartitionTier) -> bool:
+        """One segment, and what there is to delete; whether there is more to copy."""
+        await tier.shed()
+        self.statistics.deleted += await tier.delete()
+        if tier.log.config.remote_copy_disabled:
+            return False
+        copied = await tier.copy_next()
+        if copied is not None:
+            self.statistics.segments += 1
+            self.statistics.bytes += copied.put_bytes
+            await self._keep_to_rate(copied.put_bytes)
+        return bool(tier.log.to_copy())
+
+    async def _keep_to_rate(self, put_bytes: int) -> None:
+        limit = self._options.copy_max_bytes_per_s
+        await trio.sleep(0 if limit is None else put_bytes * self._options.copiers / limit)
+
+    def _note_failure(self, work: _Work, error: Exception) -> None:
+        self.statistics.errors += 1
+        back_off_s = min(BACK_OFF_MAX_S, BACK_OFF_MIN_S * 2**work.failures)
+        jitter = 1 + JITTER * (2 * self._world.random.random() - 1)
+        work.not_before_s = trio.current_time() + back_off_s * jitter
+        work.failures = min(work.failures + 1, 10)
+        if not isinstance(error, StoreUnavailable | StorageError | OffsetOutOfRange | CorruptMessage):
+            self._tell(work, str(error))  # those pass, or were told by who found them
+
+    def _tell(self, work: _Work, problem: str) -> None:
+        """Once, until it has gone well again."""
+        if problem not in work.told:
+            work.told.add(problem)
+            self._world.on_problem(f"the remote tier of {work.tier.log.partition.topic}: {problem}")

@@ -1,0 +1,226 @@
+"""What of a partition is in the tier, and what may become of that: a pure machine. docs/formats/tier.md has the fields.
+
+A change is a function from a manifest to the next one; who may write it, and that nobody wrote meanwhile, is the matter
+of `tiering.manifest_log`. A segment is *copied* when an entry says so and never before; an object is deleted only when
+it is *doomed*, and whatever was doomed once gives its generation away for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tiering.errors import TierDamaged
+
+DOOMED_TOGETHER_MAX = 256
+PAGE_ENTRIES = 256
+
+
+class Fence(NamedTuple):
+    """Of who writes: a restored cluster has a higher owner generation, a new leader a higher epoch."""
+
+    owner_generation: int
+    leader_epoch: int
+
+
+class Intent(Struct, frozen=True):
+    """A segment on its way: what its key is made of. `digest` is of all that the object holds."""
+
+    base: int
+    end: int
+    generation: int
+    digest: str
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """A segment that was copied. `records_digest` is that of its footer."""
+
+    base: int
+    end: int
+    generation: int
+    digest: str
+    records_digest: str
+    size_bytes: int
+    object_size_bytes: int
+    crc32c: int
+    records: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    leader_epoch: int
+    has_aborted: bool
+
+    @property
+    def intent(self) -> Intent:
+        return Intent(self.base, self.end, self.generation, self.digest)
+
+
+class Page(Struct, frozen=True):
+    """Entries that lie in an object of their own."""
+
+    first: int
+    end: int
+    generation: int
+    digest: str
+    count: int
+    size_bytes: int
+
+
+class Doomed(Struct, frozen=True):
+    """A segment, or a page, that is to be deleted. `late_put`: its put may still be under way somewhere."""
+
+    since_ms: int
+    late_put: bool = False
+    segment: Intent | None = None
+    page: Page | None = None
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """One version; 0: there is none yet."""
+
+    version: int = 0
+    fence: Fence = Fence(0, -1)
+    incarnation: str = ""
+    nonce: str = ""
+    written_ms: int = 0
+    log_start: int = 0
+    epochs: tuple[tuple[int, int], ...] = ()
+    generation: int = 0
+    pages: tuple[Page, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    copying: Intent | None = None
+    doomed: tuple[Doomed, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is copied."""
+        return not self.pages and not self.entries
+
+    @property
+    def first_offset(self) -> int | None:
+        """Of what is copied."""
+        if self.pages:
+            return self.pages[0].first
+        return self.entries[0].base if self.entries else None
+
+    @property
+    def end(self) -> int | None:
+        """Of what is copied: where the next segment has to begin; None: anywhere."""
+        if self.entries:
+            return self.entries[-1].end
+        return self.pages[-1].end if self.pages else None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the records that are copied, those below the log start included until they are doomed."""
+        return sum(one.size_bytes for one in self.pages) + sum(one.size_bytes for one in self.entries)
+
+
+def check(manifest: Manifest) -> None:
+    """Raises TierDamaged unless one thing follows the other."""
+    bounds = [*((one.first, one.end) for one in manifest.pages), *((one.base, one.end) for one in manifest.entries)]
+    if any(end <= first for first, end in bounds):
+        raise TierDamaged("a segment ends where it begins, or before")
+    if any(before[1] != behind[0] for before, behind in pairwise(bounds)):
+        raise TierDamaged("segments do not follow each other")
+    if manifest.copying is not None and bounds and manifest.copying.base != bounds[-1][1]:
+        raise TierDamaged("what is being copied does not follow what is")
+    if any(before[0] >= behind[0] or before[1] > behind[1] for before, behind in pairwise(manifest.epochs)):
+        raise TierDamaged("leader epochs do not rise")
+
+
+def begin_copy(manifest: Manifest, base: int, end: int, digest: str, now_ms: int) -> Manifest:
+    """The segment is about to be put. What was on its way before it is given up, unless it is the same."""
+    assert manifest.end in (None, base), "segments are copied one after the other"
+    underway = manifest.copying
+    if underway is not None and (underway.base, underway.end, underway.digest) == (base, end, digest):
+        return manifest
+    if underway is not None:
+        manifest = give_up(manifest, now_ms)
+    return replace(manifest, copying=Intent(base, end, manifest.generation, digest))
+
+
+def end_copy(manifest: Manifest, entry: Entry, epochs: Sequence[tuple[int, int]]) -> Manifest:
+    """The object is there and right. `epochs`: of the log up to its end."""
+    assert manifest.copying == entry.intent, "what was put is what was to be"
+    return replace(manifest, copying=None, entries=(*manifest.entries, entry), epochs=tuple(epochs))
+
+
+def give_up(manifest: Manifest, now_ms: int) -> Manifest:
+    """What is on its way will never count."""
+    if manifest.copying is None:
+        return manifest
+    return replace(_doom(manifest, [Doomed(now_ms, late_put=True, segment=manifest.copying)]), copying=None)
+
+
+def is_below_start(manifest: Manifest) -> bool:
+    """Whether something is copied that is no part of the log any more."""
+    if manifest.pages:
+        return manifest.pages[0].first < manifest.log_start  # its first segment may yet reach above it
+    return bool(manifest.entries) and manifest.entries[0].end <= manifest.log_start
+
+
+class Shed(NamedTuple):
+    """A manifest without what was below its log start, and what is left of its first page, which is to become one."""
+
+    manifest: Manifest
+    rest: tuple[Entry, ...] = ()
+
+
+def shed(manifest: Manifest, log_start: int, now_ms: int, first_page: Sequence[Entry] = ()) -> Shed:
+    """Begin at `log_start`; of what lies wholly below it the first is doomed, as much as one version may.
+
+    `first_page`: its entries, if there are pages. What is left of them is the first page then.
+    """
+    manifest = replace(manifest, log_start=max(log_start, manifest.log_start))
+    if manifest.copying is not None and manifest.copying.end <= manifest.log_start:
+        manifest = give_up(manifest, now_ms)
+    if manifest.pages:
+        page = manifest.pages[0]
+        gone, rest = _split(first_page, manifest.log_start)
+        if not gone:
+            return Shed(manifest)
+        doomed = [Doomed(now_ms, page=page), *(Doomed(now_ms, segment=one.intent) for one in gone)]
+        return Shed(replace(_doom(manifest, doomed), pages=manifest.pages[1:]), rest)
+    gone, rest = _split(manifest.entries, manifest.log_start)
+    kept = (*gone[DOOMED_TOGETHER_MAX:], *rest)
+    doomed = [Doomed(now_ms, segment=one.intent) for one in gone[:DOOMED_TOGETHER_MAX]]
+    return Shed(replace(_doom(manifest, doomed), entries=kept))
+
+
+def _split(entries: Sequence[Entry], offset: int) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    count = sum(one.end <= offset for one in entries)
+    return tuple(entries[:count]), tuple(entries[count:])
+
+
+def forget(manifest: Manifest, deleted: Sequence[Doomed]) -> Manifest:
+    """These are deleted, and nobody can put them any more."""
+    return replace(manifest, doomed=tuple(one for one in manifest.doomed if one not in deleted))
+
+
+def diverge(manifest: Manifest, offset: int, now_ms: int, paged: Sequence[Entry] = ()) -> Manifest:
+    """The log of a new leader parts from what is copied at `offset`: what lies behind, or holds it, is doomed.
+
+    `paged`: the entries of all pages. If it lies within them, they come out of their pages.
+    """
+    if manifest.end is None or manifest.end <= offset:
+        return manifest
+    manifest = give_up(manifest, now_ms)
+    doomed: list[Doomed] = []
+    if manifest.pages and manifest.pages[-1].end > offset:
+        doomed += [Doomed(now_ms, page=page) for page in manifest.pages]
+        manifest = replace(manifest, pages=(), entries=(*paged, *manifest.entries))
+    kept, gone = _split(manifest.entries, offset)
+    doomed += [Doomed(now_ms, late_put=True, segment=one.intent) for one in gone]
+    manifest = replace(_doom(manifest, doomed), entries=kept)
+    end = offset if manifest.end is None else manifest.end
+    return replace(manifest, epochs=tuple(one for one in manifest.epochs if one[1] < end))
+
+
+def _doom(manifest: Manifest, doomed: Sequence[Doomed]) -> Manifest:
+    if not doomed:
+        return manifest
+    return replace(manifest, doomed=(*manifest.doomed, *doomed), generation=manifest.generation + 1)

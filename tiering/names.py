@@ -1,0 +1,61 @@
+"""The keys of a tier: docs/formats/tier.md. Numbers are padded so that keys sort as they do. Pure."""
+
+from typing import NamedTuple, cast
+
+from tiering.errors import TierDamaged
+from tiering.manifest import Doomed, Entry, Intent, Page
+
+VERSIONS_PER_BLOCK = 64
+_OFFSET_DIGITS = 20
+
+
+def block_of(version: int) -> int:
+    """Old versions go by blocks."""
+    return version // VERSIONS_PER_BLOCK
+
+
+class Place(NamedTuple):
+    """Where a partition lies in the store; `root` ends with a slash, or is empty."""
+
+    root: str
+    cluster_id: str
+    topic_id: bytes
+    partition: int
+
+    @property
+    def prefix(self) -> str:
+        """Of all keys of the partition."""
+        return f"{self.root}{self.cluster_id}/{self.topic_id.hex()}/{self.partition}/"
+
+    @property
+    def manifests(self) -> str:
+        """The prefix of their keys."""
+        return f"{self.prefix}manifest/"
+
+    def manifest(self, version: int) -> str:
+        return f"{self.manifests}{version:0{_OFFSET_DIGITS}d}"
+
+    def collected(self, block: int) -> str:
+        return f"{self.prefix}collected/{block:010d}"
+
+    def page(self, page: Page) -> str:
+        return f"{self.prefix}page/{_name(page.first, page)}"
+
+    def segment(self, segment: Intent | Entry) -> str:
+        return f"{self.prefix}{_name(segment.base, segment)}"
+
+    def doomed(self, doomed: Doomed) -> str:
+        assert (doomed.segment is None) != (doomed.page is None)
+        return self.page(doomed.page) if doomed.page is not None else self.segment(cast("Intent", doomed.segment))
+
+
+def version_of(key: str) -> int:
+    """Of a manifest. Raises TierDamaged: somebody else has put something there."""
+    digits = key.rpartition("/")[2]
+    if len(digits) != _OFFSET_DIGITS or not digits.isascii() or not digits.isdigit():
+        raise TierDamaged(f"{key} is no manifest")
+    return int(digits)
+
+
+def _name(first: int, of: Page | Intent | Entry) -> str:
+    return f"{first:020d}-{of.end:020d}-{of.generation:010d}-{of.digest}"

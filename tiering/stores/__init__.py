@@ -1,0 +1,1 @@
+"""The back ends of `tiering.object_store`."""

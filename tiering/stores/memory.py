@@ -1,0 +1,154 @@
+"""An object store in memory, and what may go wrong with one: for tests, and for brokers that are simulated.
+
+Whatever a store may do to whom it serves is a `Fault`, decided anew for each request: a request that gets lost, or
+takes effect late, a reply that gets lost, bytes that are flipped or missing, a listing of a moment ago.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import trio
+from crc32c import crc32c
+
+from tiering.object_store import (
+    LIST_MAX,
+    Content,
+    ObjectExists,
+    ObjectInfo,
+    ObjectMissing,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+
+class Operation(Enum):
+    """What a store is asked for."""
+
+    PUT = "put"
+    GET = "get"
+    HEAD = "head"
+    DELETE = "delete"
+    LIST = "list"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What becomes of one request; times are in seconds.
+
+    `late_s`: it takes effect that much later than whoever asked has been told that it failed. `is_stale`, of a listing:
+    it has what was there before the newest change.
+    """
+
+    wait_s: float = 0.0
+    is_lost: bool = False
+    is_reply_lost: bool = False
+    is_refused: bool = False
+    late_s: float | None = None
+    is_short: bool = False
+    is_flipped: bool = False
+    is_stale: bool = False
+
+
+HEALTHY = Fault()
+
+
+def never(_operation: Operation, _key: str) -> Fault:
+    """Nothing goes wrong."""
+    return HEALTHY
+
+
+class MemoryStore:
+    """Implements `tiering.object_store.ObjectStore`. It outlives its users; what is to happen later does in `nursery`,
+    without which nothing can."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int] = lambda: 0,
+        fault: Callable[[Operation, str], Fault] = never,
+        nursery: trio.Nursery | None = None,
+    ) -> None:
+        self.objects: dict[str, tuple[bytes, int]] = {}  # with when they were put
+        self.fault = fault
+        self.nursery = nursery
+        self.requests: dict[Operation, int] = dict.fromkeys(Operation, 0)
+        self._now_ms = now_ms
+        self._before: Mapping[str, tuple[bytes, int]] = {}
+
+    async def put(self, key: str, content: Content, *, if_absent: bool = False) -> None:
+        data = b"".join(content.slices())
+
+        def effect() -> None:
+            if if_absent and key in self.objects:
+                raise ObjectExists(key)
+            self._before = dict(self.objects)
+            self.objects[key] = data, self._now_ms()
+
+        await self._change(Operation.PUT, key, effect)
+
+    async def delete(self, key: str) -> None:
+        def effect() -> None:
+            self._before = dict(self.objects)
+            self.objects.pop(key, None)
+
+        await self._change(Operation.DELETE, key, effect)
+
+    async def get(self, key: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        fault = await self._ask(Operation.GET, key)
+        if key not in self.objects:
+            raise ObjectMissing(key)
+        found = self.objects[key][0][start:]
+        found = found if size_bytes is None else found[:size_bytes]
+        if fault.is_short:
+            found = found[: len(found) // 2]
+        if fault.is_flipped and found:
+            middle = len(found) // 2
+            found = found[:middle] + bytes([found[middle] ^ 1]) + found[middle + 1 :]
+        return found
+
+    async def head(self, key: str) -> ObjectInfo | None:
+        await self._ask(Operation.HEAD, key)
+        if key not in self.objects:
+            return None
+        data, modified_ms = self.objects[key]
+        return ObjectInfo(key, len(data), modified_ms, crc32c(data))
+
+    async def list_after(self, prefix: str, after: str = "", count_max: int = LIST_MAX) -> Sequence[ObjectInfo]:
+        fault = await self._ask(Operation.LIST, prefix)
+        there = self._before if fault.is_stale else self.objects
+        keys = sorted(key for key in there if key.startswith(prefix) and key > after)[: min(count_max, LIST_MAX)]
+        return [ObjectInfo(key, len(there[key][0]), there[key][1]) for key in keys]
+
+    async def _ask(self, operation: Operation, key: str) -> Fault:
+        fault = await self._begin(operation, key)
+        if fault.is_lost or fault.is_reply_lost:
+            raise StoreUnavailable(f"{operation.value} {key}: no reply")
+        return fault
+
+    async def _change(self, operation: Operation, key: str, effect: Callable[[], None]) -> None:
+        fault = await self._begin(operation, key)
+        if fault.is_lost:
+            raise StoreUnavailable(f"{operation.value} {key}: it got lost")
+        if fault.late_s is not None:
+            assert self.nursery is not None
+            self.nursery.start_soon(_late, fault.late_s, effect)
+            raise StoreUnavailable(f"{operation.value} {key}: no reply yet")
+        effect()
+        if fault.is_reply_lost:
+            raise StoreUnavailable(f"{operation.value} {key}: no reply")
+
+    async def _begin(self, operation: Operation, key: str) -> Fault:
+        self.requests[operation] += 1
+        fault = self.fault(operation, key)
+        await trio.sleep(fault.wait_s)
+        if fault.is_refused:
+            raise StoreRefused(f"{operation.value} {key}: 403")
+        return fault
+
+
+async def _late(late_s: float, effect: Callable[[], None]) -> None:
+    await trio.sleep(late_s)
+    try:
+        effect()
+    except ObjectExists:
+        return  # nobody waits for it

@@ -1,0 +1,259 @@
+"""S3 and what speaks its protocol: the only door of the tier to the network, and the only one to minio and urllib3.
+
+Requests are signed by minio's signer and sent by urllib3: minio's own `put_object` knows no conditional header, and
+holds what it sends in memory. The payload is not a part of the signature: it has a CRC-32C, which is, and which the
+store checks before an object is there. No retries here: whoever asks knows what a second try may mean.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+from weakref import WeakSet
+from xml.etree import ElementTree as ET
+
+from minio.signer import sign_v4_s3
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager, Timeout
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import HTTPError, SSLError
+
+from tiering.object_store import (
+    LIST_MAX,
+    Content,
+    ObjectExists,
+    ObjectInfo,
+    ObjectMissing,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from minio.credentials.providers import Provider
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 2.0
+IO_TIMEOUT_S = 10.0  # nothing was sent or received for so long
+CONNECTIONS_MAX = 16
+REPLY_MAX_BYTES = 4 * 1024 * 1024  # of a listing, or of an error
+_UNSIGNED = "UNSIGNED-PAYLOAD"
+_NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
+_ARRIVED_WRONG = ("BadDigest", "XAmzContentChecksumMismatch", "IncompleteBody", "RequestTimeout")
+_CONFLICT, _PRECONDITION_FAILED, _RANGE, _TOO_MANY = 409, 412, 416, 429
+_OK, _NO_CONTENT, _PARTIAL, _BAD_REQUEST, _NOT_FOUND, _SERVER_ERROR = 200, 204, 206, 400, 404, 500
+
+
+class Workers(Protocol):
+    """Threads that may wait."""
+
+    async def run(self, job: Callable[[], T]) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """`endpoint`: scheme, host and port. `credentials` are asked before each request: they may expire."""
+
+    endpoint: str
+    bucket: str
+    region: str
+    credentials: Provider = field(repr=False)
+
+
+class _Reply(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+
+class S3Store:
+    """Implements `tiering.object_store.ObjectStore`."""
+
+    def __init__(self, options: S3Options, workers: Workers) -> None:
+        self._options = options
+        self._workers = workers
+        self._connections: WeakSet[HTTPConnection] = WeakSet()
+        self._pools = PoolManager(
+            maxsize=CONNECTIONS_MAX,
+            block=False,
+            retries=False,
+            timeout=Timeout(connect=CONNECT_TIMEOUT_S, read=IO_TIMEOUT_S),
+        )
+        self._pools.pool_classes_by_scheme = _pool_classes(self._connections)
+
+    async def put(self, key: str, content: Content, *, if_absent: bool = False) -> None:
+        headers = {
+            "Content-Length": str(content.size_bytes),
+            "x-amz-checksum-crc32c": base64.b64encode(content.crc32c.to_bytes(4, "big")).decode(),
+        }
+        if if_absent:
+            headers["If-None-Match"] = "*"
+        await self._workers.run(partial(self._ask, "PUT", key, headers=headers, content=content))
+
+    async def get(self, key: str, start: int = 0, size_bytes: int | None = None) -> bytes:
+        if size_bytes == 0:
+            size_bytes = 1  # no range is empty; and a missing object is to be told
+        end = "" if size_bytes is None else start + size_bytes - 1
+        reply = await self._workers.run(partial(self._ask, "GET", key, headers={"Range": f"bytes={start}-{end}"}))
+        return reply.data
+
+    async def head(self, key: str) -> ObjectInfo | None:
+        try:
+            ask = partial(self._ask, "HEAD", key, headers={"x-amz-checksum-mode": "ENABLED"})
+            headers = (await self._workers.run(ask)).headers
+        except ObjectMissing:
+            return None
+        modified_ms = int(parsedate_to_datetime(headers["Last-Modified"]).timestamp() * 1000)
+        checksum = headers.get("x-amz-checksum-crc32c")
+        crc32c = None if checksum is None else int.from_bytes(base64.b64decode(checksum), "big")
+        return ObjectInfo(key, int(headers["Content-Length"]), modified_ms, crc32c)
+
+    async def delete(self, key: str) -> None:
+        with suppress(ObjectMissing):
+            await self._workers.run(partial(self._ask, "DELETE", key))
+
+    async def list_after(self, prefix: str, after: str = "", count_max: int = LIST_MAX) -> Sequence[ObjectInfo]:
+        query = {"list-type": "2", "max-keys": str(min(count_max, LIST_MAX)), "prefix": prefix}
+        if after:
+            query["start-after"] = after
+        return _listed((await self._workers.run(partial(self._ask, "GET", "", query=query))).data)
+
+    def close(self) -> None:
+        """Whoever waits for a reply waits no longer."""
+        for connection in list(self._connections):
+            with suppress(OSError):
+                if connection.sock is not None:
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+        self._pools.clear()
+
+    def _ask(
+        self,
+        method: str,
+        key: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: Content | None = None,
+    ) -> _Reply:
+        """On a thread. Raises what `ObjectStore` does."""
+        path = quote(f"/{self._options.bucket}/{key}", safe="/-_.~")
+        asked = urlencode(sorted((query or {}).items()), quote_via=quote, safe="-_.~")
+        url = f"{self._options.endpoint}{path}{'?' if asked else ''}{asked}"
+        body: Iterator[bytes] | None = None if content is None else content.slices()
+        try:
+            signed = self._signed(method, url, headers or {})
+            reply = self._pools.request(method, url, headers=signed, body=body, preload_content=False, redirect=False)
+            try:
+                is_found = method == "GET" and not query and reply.status in (_OK, _PARTIAL)
+                data = reply.read() if is_found else reply.read(REPLY_MAX_BYTES)
+                told = _Reply(reply.status, reply.headers, data)
+            finally:
+                reply.release_conn()
+        except SSLError as error:
+            raise StoreRefused(f"{self._options.endpoint}: {error}") from error
+        except (HTTPError, OSError) as error:
+            raise StoreUnavailable(f"{method} {key}: {error}") from error
+        return self._judged(told, method, key)
+
+    def _signed(self, method: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
+        now = datetime.now(UTC)
+        split = urlsplit(url)
+        given = self._options.credentials.retrieve()
+        all_headers: dict[str, Any] = {
+            **headers,
+            "Host": split.netloc,
+            "x-amz-date": now.strftime("%Y%m%dT%H%M%SZ"),
+            "x-amz-content-sha256": _UNSIGNED,
+        }
+        if given.session_token:
+            all_headers["x-amz-security-token"] = given.session_token
+        return dict(
+            sign_v4_s3(
+                method=method,
+                url=split,
+                region=self._options.region,
+                headers=all_headers,
+                credentials=given,
+                content_sha256=_UNSIGNED,
+                date=now,
+            )
+        )
+
+    def _judged(self, reply: _Reply, method: str, key: str) -> _Reply:
+        if reply.status in (_OK, _NO_CONTENT, _PARTIAL):
+            return reply
+        if reply.status == _RANGE:
+            return reply._replace(data=b"")  # it begins behind the end
+        code, message = _error(reply.data)
+        told = f"{method} {key or self._options.bucket}: {reply.status} {code} {message}".rstrip()
+        if reply.status == _NOT_FOUND and code != "NoSuchBucket":
+            raise ObjectMissing(told)
+        if reply.status == _PRECONDITION_FAILED:
+            raise ObjectExists(told)
+        is_passing = reply.status in (_CONFLICT, _TOO_MANY) or reply.status >= _SERVER_ERROR
+        if is_passing or code in _ARRIVED_WRONG:
+            raise StoreUnavailable(told)
+        raise StoreRefused(told)
+
+
+def _pool_classes(connections: WeakSet[HTTPConnection]) -> dict[str, type[HTTPConnectionPool]]:
+    """Of connections that are known, and wait for a reply as long as for anything else: urllib3 sends with the time-out
+    for connecting."""
+
+    class Plain(HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            self.sock.settimeout(IO_TIMEOUT_S)
+            connections.add(self)
+
+    class Secure(HTTPSConnection):
+        def connect(self) -> None:
+            super().connect()
+            self.sock.settimeout(IO_TIMEOUT_S)
+            connections.add(self)
+
+    class PlainPool(HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = Secure
+
+    return {"http": PlainPool, "https": SecurePool}
+
+
+def _parsed(data: bytes) -> ET.Element:
+    """Raises StoreUnavailable."""
+    try:
+        return ET.fromstring(data)  # noqa: S314 - of bounded size, and expat bounds what entities make of it
+    except ET.ParseError as error:
+        raise StoreUnavailable(f"a reply that is no XML: {error}") from error
+
+
+def _error(data: bytes) -> tuple[str, str]:
+    """The code and the message of a reply; empty when it has none, as to a HEAD."""
+    if not data:
+        return "", ""
+    try:
+        parsed = _parsed(data)
+    except StoreUnavailable:
+        return "", ""
+    return parsed.findtext("Code", ""), parsed.findtext("Message", "")
+
+
+def _listed(data: bytes) -> list[ObjectInfo]:
+    found = []
+    for one in _parsed(data):
+        if one.tag.removeprefix(_NAMESPACE) != "Contents":
+            continue
+        fields = {child.tag.removeprefix(_NAMESPACE): child.text or "" for child in one}
+        modified = datetime.fromisoformat(fields["LastModified"].replace("Z", "+00:00"))
+        found.append(ObjectInfo(fields["Key"], int(fields["Size"]), int(modified.timestamp() * 1000)))
+    return found

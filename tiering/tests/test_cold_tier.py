@@ -1,0 +1,328 @@
+"""Reads of what is in the tier only."""
+
+from __future__ import annotations
+
+import errno
+import gc
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+import trio
+
+from engine.api import FileRange, Isolation, Marker, Outcome
+from engine.batches.batch import Record, build_batch
+from engine.errors import CorruptMessage, NotLoaded, StorageError
+from engine.files.twin import MemoryFileSystem
+from engine.log_dirs.tests.test_local_starts import everything_of
+from engine.tests.helpers import NOW_MS, bytes_of, read_committed
+from tiering import chunks, cold_file, cold_tier
+from tiering.chunks import ChunkCache, ChunkFiles, Extent
+from tiering.cold_file import ColdFile
+from tiering.cold_tier import ColdTier
+from tiering.object_store import Content, StoreUnavailable
+from tiering.stores.memory import HEALTHY, Fault, Operation
+from tiering.tests.test_partition_tier import Tiered, copy_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from engine.api import TopicPartition
+    from tiering.manifest import Entry
+
+T = TypeVar("T")
+
+EVERYTHING = Isolation.READ_UNCOMMITTED
+CHUNK_BYTES = 100
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (chunks, cold_file, cold_tier):
+        monkeypatch.setattr(module, "CHUNK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr(cold_tier, "SEEK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr(cold_tier, "SEQUENTIAL_BYTES", 4 * CHUNK_BYTES)
+
+
+class Inline:
+    async def run(self, job: Callable[[], T]) -> T:
+        await trio.lowlevel.checkpoint()
+        return job()
+
+
+class Manifests:
+    """A catalogue of one partition."""
+
+    def __init__(self, tiered: Tiered) -> None:
+        self._tiered = tiered
+        self.looks = 0
+
+    def key_of(self, _partition: TopicPartition, entry: Entry) -> str:
+        return self._tiered.place.segment(entry)
+
+    async def entries(self, _partition: TopicPartition) -> Mapping[int, Entry]:
+        self.looks += 1
+        return {one.base: one for one in (await self._tiered.manifest()).entries}
+
+
+class Reading:
+    """A broker whose older segments are in the tier only, and what it reads them with."""
+
+    def __init__(self, nursery: trio.Nursery, size_max_bytes: int = 10**6) -> None:
+        self.tiered = Tiered()
+        self.filesystem = MemoryFileSystem()
+        self.filesystem.make_dir("/cache")
+        files = ChunkFiles(self.filesystem, "/cache")
+        self.cache = ChunkCache(self.tiered.store, files, Inline(), nursery, size_max_bytes)
+        self.catalogue = Manifests(self.tiered)
+        self.tier = ColdTier(self.tiered.store, self.catalogue, self.cache, Inline())
+        self.tiered.broker.tier = self.tier  # type: ignore[assignment]
+
+    async def copy_and_drop(self) -> None:
+        await copy_all(self.tiered.tier)
+        tiered_to = self.tiered.log.tiered_to
+        assert tiered_to is not None
+        await self.tiered.log.drop_local(tiered_to)
+
+    @property
+    def gets(self) -> int:
+        return self.tiered.store.requests[Operation.GET]
+
+    def forget(self) -> None:
+        """All that is here."""
+        for key in self.tiered.segments():
+            self.cache.forget(key)
+        gc.collect()
+
+
+async def test_nobody_who_reads_sees_a_difference() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            before = await everything_of(log)
+            await reading.copy_and_drop()
+            assert log.log.has_cold
+            assert await everything_of(log) == before
+            reading.forget()
+            assert await everything_of(log) == before
+
+
+@pytest.mark.parametrize("size_max_bytes", [0, 3 * CHUNK_BYTES])
+async def test_a_tiny_cache_makes_progress(size_max_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "KEPT_MIN", 4)
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery, size_max_bytes)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            before = await everything_of(log)
+            await reading.copy_and_drop()
+            assert await everything_of(log) == before
+            assert reading.cache.statistics.evicted > 10
+
+
+async def test_evicted_chunk_in_flight_sends_its_bytes() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            await log.load(0, 1000, EVERYTHING)
+            before = bytes_of(log.read(0, 200, EVERYTHING, at_least_one=True).records)
+            await reading.copy_and_drop()
+            await log.load(0, 1000, EVERYTHING)
+            ranges = log.read(0, 200, EVERYTHING, at_least_one=True).records
+            assert len(ranges) > 1
+            reading.forget()
+            assert bytes_of(ranges) == before
+            with pytest.raises(NotLoaded):
+                log.read(0, 200, EVERYTHING, at_least_one=True)
+            del ranges
+            assert not reading.filesystem.list_dir("/cache")
+
+
+async def test_what_comes_anew_is_looked_at_anew() -> None:
+    """What was right of the part that was here says nothing of the one that comes now."""
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            await reading.copy_and_drop()
+            await log.load(0, 1000, EVERYTHING)
+            reading.forget()
+            key = reading.tiered.segments()[0]
+            data, moment_ms = reading.tiered.store.objects[key]
+            reading.tiered.store.objects[key] = data[:70] + bytes([data[70] ^ 1]) + data[71:], moment_ms
+            with pytest.raises(NotLoaded):
+                log.read(0, 1000, EVERYTHING, at_least_one=True)
+            with pytest.raises(CorruptMessage):
+                await log.load(0, 1000, EVERYTHING)
+
+
+@pytest.mark.parametrize("fault", [Fault(is_flipped=True), Fault(is_short=True)], ids=["flipped", "short"])
+async def test_wrong_bytes_are_fetched_again(fault: Fault) -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            await reading.copy_and_drop()
+            left = [fault]
+
+            def once(operation: Operation, key: str) -> Fault:
+                is_object = operation is Operation.GET and key in reading.tiered.segments()
+                return left.pop() if is_object and left else HEALTHY
+
+            reading.tiered.store.fault = once
+            if fault.is_short:
+                with pytest.raises(StorageError, match="cut short"):
+                    await log.load(0, 1000, EVERYTHING)
+            await log.load(0, 1000, EVERYTHING)
+            assert log.read(0, 1000, EVERYTHING, at_least_one=True).size_bytes > 0
+            reading.forget()
+            assert not reading.tiered.broker.problems
+
+
+async def test_a_store_that_is_away_keeps_the_log_dir_online() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            await reading.copy_and_drop()
+            reading.tiered.store.fault = lambda _operation, _key: Fault(is_lost=True)
+            with pytest.raises(StorageError, match="the remote tier"):
+                await log.load(0, 1000, EVERYTHING)
+            assert log.log_dir.disk.offline_reason is None
+            assert log.read(log.log_end_offset - 1, 1000, EVERYTHING, at_least_one=True).size_bytes > 0
+            reading.tiered.store.fault = lambda _operation, _key: HEALTHY
+            await log.load(0, 1000, EVERYTHING)
+
+
+async def test_a_full_cache_keeps_the_log_dir_online(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+
+        def full(_files: ChunkFiles, _data: bytes) -> None:
+            raise OSError(errno.ENOSPC, "no space")
+
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            await reading.copy_and_drop()
+            with monkeypatch.context() as patched:
+                patched.setattr(ChunkFiles, "make", full)
+                with pytest.raises(StorageError, match="no room"):
+                    await log.load(0, 1000, EVERYTHING)
+            assert log.log_dir.disk.offline_reason is None
+            await log.load(0, 1000, EVERYTHING)
+
+
+async def test_an_object_that_is_missing_is_told() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            await reading.copy_and_drop()
+            del reading.tiered.store.objects[reading.tiered.segments()[0]]
+            with pytest.raises(StorageError, match="lacks"):
+                await log.load(0, 1000, EVERYTHING)
+
+
+async def test_many_readers_of_one_part_are_one_request() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            await reading.copy_and_drop()
+            await reading.catalogue.entries(log.partition)
+            reading.tiered.store.fault = lambda _operation, _key: Fault(wait_s=1.0)
+            before = reading.cache.statistics.requests
+            async with trio.open_nursery() as readers:
+                for _ in range(20):
+                    readers.start_soon(log.load, 0, 10, EVERYTHING)
+            each = reading.cache.statistics.requests - before
+            reading.forget()
+            await log.load(0, 10, EVERYTHING)
+            assert each <= reading.cache.statistics.requests - before - each + 1
+
+
+async def test_who_leaves_leaves_the_others_what_they_wait_for() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        await reading.tiered.store.put("a", Content.of(b"x" * 250))
+        reading.tiered.store.fault = lambda _operation, _key: Fault(wait_s=10.0)
+        with trio.move_on_after(1):
+            await reading.cache.fetch(Extent("a", 0, 250, 250))
+        assert reading.cache.find("a", 0) is None
+        assert [one.size_bytes for one in await reading.cache.fetch(Extent("a", 0, 250, 250))] == [100, 100, 50]
+        assert trio.current_time() == pytest.approx(10.0)
+        assert reading.gets == 1
+
+
+async def test_whoever_reads_on_does_not_wait() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        await reading.tiered.store.put("a", Content.of(b"x" * 2_000))
+        reading.cache.read_ahead(Extent("a", 0, 400, 2_000))
+        reading.cache.read_ahead(Extent("a", 100, 500, 2_000))  # it is on its way
+        await trio.testing.wait_all_tasks_blocked()
+        assert reading.gets == 1
+        assert [reading.cache.find("a", number) is not None for number in range(5)] == [True] * 4 + [False]
+        reading.cache.read_ahead(Extent("a", 200, 600, 2_000))
+        await trio.testing.wait_all_tasks_blocked()
+        assert reading.gets == 2
+        assert reading.cache.find("a", 5) is not None
+
+
+async def test_a_store_that_fails_fails_everybody_who_waits() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        reading.tiered.store.fault = lambda _operation, _key: Fault(wait_s=1.0, is_lost=True)
+        failed = []
+
+        async def fetch() -> None:
+            with pytest.raises(StoreUnavailable):
+                await reading.cache.fetch(Extent("a", 0, 10, 10))
+            failed.append(1)
+
+        async with trio.open_nursery() as readers:
+            readers.start_soon(fetch)
+            readers.start_soon(fetch)
+        assert len(failed) == 2
+        assert reading.gets == 1
+
+
+async def test_aborted_transactions_are_left_out() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            for number in range(8):
+                batch = build_batch([Record(b"k", b"x" * 80, NOW_MS)], producer=(99, 0, number), attributes=0x10)
+                await log.append(memoryview(batch), acks=-1).wait()
+                outcome = Outcome.ABORT if number % 2 else Outcome.COMMIT
+                await log.end_transaction(Marker(99, 0, 0, outcome)).wait()
+            await trio.sleep(1)
+            before = {offset: await read_committed(log, offset) for offset in range(log.log_end_offset)}
+            await reading.copy_and_drop()
+            assert any(one.has_aborted for one in (await reading.tiered.manifest()).entries)
+            assert {offset: await read_committed(log, offset) for offset in range(log.log_end_offset)} == before
+
+
+async def test_what_is_in_no_manifest_is_in_no_tier() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            partition = reading.tiered.broker.log.partition
+            with pytest.raises(FileNotFoundError):
+                await reading.tier.run(lambda: reading.tier.open(partition, 777))
+            assert reading.catalogue.looks == 1
+
+
+def test_a_cold_file_is_read_only() -> None:
+    file = ColdFile(None, "a", 10, lambda _key: None, lambda _extent: None)  # type: ignore[arg-type]
+    for change in (file.fdatasync, file.sync_and_forget, file.trim):
+        with pytest.raises(OSError, match="read only"):
+            change()
+    for sized in (file.truncate, file.allocate):
+        with pytest.raises(OSError, match="read only"):
+            sized(3)
+    with pytest.raises(OSError, match="read only"):
+        file.write_at([b"x"], 0)
+    assert FileRange(file, 0, 10).size_bytes == file.size()

@@ -1,0 +1,196 @@
+"""Partitions of a broker and the tier, looked after."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+
+from engine.log_dirs.tests.test_local_starts import ROLLING, Broker
+from engine.tests.helpers import ORDERS
+from tiering import keeper
+from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
+from tiering.manifest import Fence
+from tiering.names import Place
+from tiering.object_store import Content
+from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
+from tiering.tests.test_manifest_log import log_of, write
+from tiering.tests.test_partition_tier import now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+TIERED = replace(ROLLING, remote_storage=True)
+PLACE = Place("lake/", "cluster", ORDERS.topic_id, ORDERS.partition)
+OPTIONS = KeeperOptions(interval_ms=1000)
+
+
+class Kept:
+    """A broker, its bucket, and a keeper in each life."""
+
+    def __init__(self, options: KeeperOptions = OPTIONS) -> None:
+        self.broker = Broker(TIERED)
+        self.store = MemoryStore(now_ms)
+        self.problems: list[str] = []
+        self.keeper: TierKeeper
+        self._options = options
+
+    @asynccontextmanager
+    async def life(self) -> AsyncIterator[None]:
+        async with self.broker.life() as log:
+            if not log.log_end_offset:
+                await self.broker.fill()
+            identity = Identity("lake/", "cluster", 0, f"incarnation {self.broker.epoch}")
+            world = KeeperWorld(self.broker.store.tierable, now_ms, Random(1), self.problems.append)
+            self.keeper = TierKeeper(self.store, identity, self._options, world)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.keeper.serve)
+                yield
+                nursery.cancel_scope.cancel()
+
+    @property
+    def is_copied(self) -> bool:
+        log = self.broker.log.log
+        return log.tiered_to == log.active.base_offset
+
+    @property
+    def objects(self) -> list[str]:
+        return [key for key in self.store.objects if key.count("/") == PLACE.prefix.count("/")]
+
+
+async def test_what_is_sealed_comes_into_the_tier() -> None:
+    kept = Kept()
+    async with kept.life():
+        await trio.sleep(3)
+        assert kept.is_copied
+        assert kept.keeper.statistics.segments == len(kept.objects) == len(kept.broker.log.log.segments) - 1
+        assert kept.keeper.statistics.bytes == sum(len(kept.store.objects[key][0]) for key in kept.objects)
+        await kept.broker.fill(10, kept.broker.log.log_end_offset)
+        await trio.sleep(3)
+        assert kept.is_copied
+        entries = await kept.keeper.entries(ORDERS)
+        assert set(kept.objects) == {kept.keeper.key_of(ORDERS, one) for one in entries.values()}
+
+
+async def test_a_topic_that_is_not_tiered_is_left_alone() -> None:
+    kept = Kept()
+    kept.broker.config = ROLLING
+    async with kept.life():
+        await trio.sleep(3)
+        assert kept.broker.log.log.tiered_to is None
+        assert not sum(kept.store.requests.values())
+
+
+async def test_nothing_is_asked_of_the_store_when_there_is_nothing_to_do() -> None:
+    kept = Kept()
+    async with kept.life():
+        await trio.sleep(5)
+        before = sum(kept.store.requests.values())
+        await trio.sleep(60)
+        assert sum(kept.store.requests.values()) == before
+
+
+async def test_without_copies_what_goes_is_still_deleted() -> None:
+    kept = Kept()
+    async with kept.life():
+        await trio.sleep(3)
+        count = len(kept.objects)
+        log = kept.broker.log
+        log.config = replace(TIERED, remote_copy_disabled=True)
+        await kept.broker.fill(20, log.log_end_offset)
+        await log.delete_records(log.log.segments[2].base_offset)
+        await trio.sleep(100)
+        assert len(kept.objects) == count - 2
+        assert kept.keeper.statistics.deleted == 2
+        assert not kept.is_copied
+
+
+async def test_a_store_that_is_away_is_asked_again_and_again() -> None:
+    kept = Kept()
+    kept.store.fault = lambda _operation, _key: Fault(is_lost=True)
+    async with kept.life():
+        await trio.sleep(600)
+        assert 15 < kept.keeper.statistics.errors < 40
+        assert not kept.problems
+        kept.store.fault = lambda _operation, _key: HEALTHY
+        await trio.sleep(keeper.BACK_OFF_MAX_S * 1.5)
+        assert kept.is_copied
+
+
+async def test_what_somebody_has_to_do_is_told_once() -> None:
+    kept = Kept()
+    kept.store.fault = lambda _operation, _key: Fault(is_refused=True)
+    async with kept.life():
+        await trio.sleep(600)
+        assert len(kept.problems) <= 2
+        assert "403" in kept.problems[0]
+
+
+async def test_who_is_fenced_stops() -> None:
+    kept = Kept()
+    async with kept.life():
+        await trio.sleep(3)
+        other = log_of(kept.store, 9)
+        other._place = PLACE
+        await write(other, 1)
+        await kept.broker.fill(20, kept.broker.log.log_end_offset)
+        await trio.sleep(100)
+        before = sum(kept.store.requests.values())
+        await trio.sleep(100)
+        assert sum(kept.store.requests.values()) == before
+        assert len(kept.problems) == 1
+        assert not kept.is_copied
+
+
+async def test_a_new_leadership_is_another_author() -> None:
+    kept = Kept()
+    async with kept.life():
+        await trio.sleep(3)
+        await kept.broker.store.open_partition(ORDERS, TIERED, 7)
+        await kept.broker.fill(10, kept.broker.log.log_end_offset)
+        await trio.sleep(3)
+        assert kept.is_copied
+        manifest = await kept.keeper._manifests(ORDERS, Fence(0, 99)).load()
+        assert manifest.fence == (0, 7)
+        assert not kept.problems
+
+
+async def test_copies_keep_to_a_rate() -> None:
+    kept = Kept(replace(OPTIONS, copiers=1, copy_max_bytes_per_s=100))
+    async with kept.life():
+        await trio.sleep(10)
+        assert kept.keeper.statistics.bytes < 10 * 100 + 1000
+        await trio.sleep(100)
+        assert kept.is_copied
+
+
+async def test_a_partition_that_fails_keeps_no_other_waiting() -> None:
+    kept = Kept(replace(OPTIONS, copiers=1))
+    others = [ORDERS._replace(topic=f"other-{number}", topic_id=bytes([number]) * 16) for number in range(1, 6)]
+
+    def fault(operation: Operation, key: str) -> Fault:
+        return Fault(is_lost=True) if operation is Operation.PUT and ORDERS.topic_id.hex() in key else HEALTHY
+
+    kept.store.fault = fault
+    async with kept.life():
+        for one in others:
+            log = await kept.broker.store.open_partition(one, TIERED, 0)
+            original, kept.broker.log = kept.broker.log, log
+            await kept.broker.fill()
+            kept.broker.log = original
+        await trio.sleep(5)
+        for one in others:
+            log = kept.broker.store.get(one)
+            assert log.log.tiered_to == log.log.active.base_offset
+        assert not kept.is_copied
+
+
+async def test_foreign_objects_are_no_matter() -> None:
+    kept = Kept()
+    await kept.store.put("lake/readme", Content.of(b"hello"))
+    async with kept.life():
+        await trio.sleep(3)
+        assert kept.is_copied
