@@ -19,6 +19,7 @@ OLDEST_KAFKA_JARS = ROOT / ".cache" / "jars" / "oldest-kafka"
 KASKADE = ROOT / ".cache" / "kaskade"
 PROMTOOL = ROOT / ".cache" / "promtool" / "promtool"
 COMPILED = ROOT / ".cache" / "compiled"
+S3_SERVER = ROOT / ".cache" / "s3" / "versitygw"
 OLDEST_PYTHON = ROOT / ".cache" / "oldest-python"
 
 
@@ -84,6 +85,12 @@ def need_promtool() -> Path:
     """Prometheus' checker of rules."""
     need_file(PROMTOOL, "promtool", "make system-deps")
     return PROMTOOL
+
+
+def need_s3_server() -> Path:
+    """The program of a real S3 server."""
+    need_file(S3_SERVER, "an S3 server", "make s3-server")
+    return S3_SERVER
 
 
 def need_oldest_python() -> Path:

@@ -161,6 +161,8 @@ class S3Store:
             raise StoreRefused(f"{self._options.endpoint}: {error}") from error
         except (HTTPError, OSError) as error:
             raise StoreUnavailable(f"{method} {key}: {error}") from error
+        if told.status == _OK and "Content-Length" not in told.headers and "Transfer-Encoding" not in told.headers:
+            raise StoreUnavailable(f"{method} {key}: a reply that was cut short")
         return self._judged(told, method, key)
 
     def _signed(self, method: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
