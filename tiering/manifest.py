@@ -93,6 +93,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     entries: tuple[Entry, ...] = ()
     copying: Intent | None = None
     doomed: tuple[Doomed, ...] = ()
+    is_deleted: bool = False
 
     @property
     def is_empty(self) -> bool:

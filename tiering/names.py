@@ -35,8 +35,13 @@ class Place(NamedTuple):
     def manifest(self, version: int) -> str:
         return f"{self.manifests}{version:0{_OFFSET_DIGITS}d}"
 
+    @property
+    def collections(self) -> str:
+        """The prefix of what says that versions were collected."""
+        return f"{self.prefix}collected/"
+
     def collected(self, block: int) -> str:
-        return f"{self.prefix}collected/{block:010d}"
+        return f"{self.collections}{block:010d}"
 
     def page(self, page: Page) -> str:
         return f"{self.prefix}page/{_name(page.first, page)}"

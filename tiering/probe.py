@@ -1,0 +1,50 @@
+"""Whether a store is one that the tier can live with: asked before anything is put there, and by whoever looks for what
+is wrong. It leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tiering.object_store import Content, ObjectExists, StoreError, StoreRefused, StoreUnavailable
+
+if TYPE_CHECKING:
+    from tiering.object_store import ObjectStore
+
+SKEW_MAX_MS = 300_000  # S3 refuses requests of another quarter of an hour; old versions go by the store's clock
+
+
+async def probe(store: ObjectStore, root: str, name: str, now_ms: int) -> str | None:
+    """One line of what is wrong, or None. `name` is nobody else's; `root` is where all keys begin."""
+    key = f"{root}probe/{name}"
+    try:
+        return await _wrong(store, key, now_ms)
+    except StoreRefused as refused:
+        return f"the store refuses: {refused}"
+    except StoreUnavailable as error:
+        return f"the store cannot be reached: {error}"
+    except StoreError as error:
+        return f"the store does not do what it is asked for: {error}"
+
+
+async def _wrong(store: ObjectStore, key: str, now_ms: int) -> str | None:
+    await store.put(key, Content.of(b"first"), if_absent=True)
+    try:
+        await store.put(key, Content.of(b"second"), if_absent=True)
+    except ObjectExists:
+        pass
+    else:
+        await store.delete(key)
+        return "the store ignores If-None-Match: two leaders could write the same version"
+    try:
+        found, data = await store.head(key), await store.get(key)
+        listed = [one.key for one in await store.list_after(key.rpartition("/")[0] + "/")]
+    finally:
+        await store.delete(key)
+    if found is None or data != b"first" or key not in listed:
+        return "the store does not give back what was put there"
+    if await store.head(key) is not None:
+        return "the store does not delete"
+    if abs(found.modified_ms - now_ms) > SKEW_MAX_MS:
+        return f"the clocks of this machine and the store are {abs(found.modified_ms - now_ms) // 1000} s apart"
+    return None

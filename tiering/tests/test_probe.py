@@ -1,0 +1,79 @@
+"""Stores that the tier can live with, and others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tiering.object_store import Content
+from tiering.probe import SKEW_MAX_MS, probe
+from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOW_MS = 1_000_000_000
+
+
+def store() -> MemoryStore:
+    return MemoryStore(lambda: NOW_MS)
+
+
+async def test_a_good_store_keeps_nothing_of_it() -> None:
+    good = store()
+    assert await probe(good, "lake/", "name", NOW_MS) is None
+    assert not good.objects
+
+
+async def test_a_store_that_ignores_conditions_is_refused() -> None:
+    bad = store()
+
+    async def whatever(key: str, content: Content, *, if_absent: bool = False) -> None:
+        await original(key, content)
+
+    original, bad.put = bad.put, whatever  # type: ignore[method-assign]
+    assert "If-None-Match" in (await probe(bad, "", "name", NOW_MS) or "")
+    assert not bad.objects
+
+
+def only(operation: Operation, fault: Fault) -> Callable[[Operation, str], Fault]:
+    return lambda asked, _key: fault if asked is operation else HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("operation", "fault", "told"),
+    [
+        (Operation.PUT, Fault(is_refused=True), "refuses"),
+        (Operation.PUT, Fault(is_lost=True), "cannot be reached"),
+        (Operation.GET, Fault(is_flipped=True), "give back"),
+        (Operation.GET, Fault(is_refused=True), "refuses"),
+        (Operation.LIST, Fault(is_stale=True), "give back"),
+        (Operation.DELETE, Fault(is_refused=True), "refuses"),
+    ],
+)
+async def test_what_is_wrong_is_told(operation: Operation, fault: Fault, told: str) -> None:
+    bad = store()
+    bad.fault = only(operation, fault)
+    assert told in (await probe(bad, "", "name", NOW_MS) or "")
+
+
+async def test_a_store_that_deletes_nothing_is_told() -> None:
+    bad = store()
+
+    async def nothing(_key: str) -> None: ...
+
+    bad.delete = nothing  # type: ignore[method-assign, assignment]
+    assert await probe(bad, "", "name", NOW_MS) == "the store does not delete"
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+async def test_clocks_that_are_apart_are_told(sign: int) -> None:
+    assert "301 s apart" in (await probe(store(), "", "name", NOW_MS + sign * (SKEW_MAX_MS + 1000)) or "")
+    assert await probe(store(), "", "name", NOW_MS + sign * SKEW_MAX_MS) is None
+
+
+async def test_somebody_else_is_probing_under_that_name() -> None:
+    other = store()
+    await other.put("probe/name", Content.of(b""))
+    assert "does not do what it is asked for" in (await probe(other, "", "name", NOW_MS) or "")

@@ -1,0 +1,105 @@
+"""What the tier has of a topic that was deleted."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import trio
+
+from tiering import manifest_log, names
+from tiering.errors import Fenced
+from tiering.object_store import Content, StoreError
+from tiering.stores.memory import HEALTHY, Fault
+from tiering.tests.test_manifest_log import DAY_S
+from tiering.tests.test_partition_tier import Tiered, copy_all, now_ms, stopping_at
+from tiering.topic_deletion import delete_partition
+
+NONCES = itertools.count()
+
+
+async def delete(tiered: Tiered) -> int:
+    return await delete_partition(tiered.store, tiered.place, 0, lambda: f"of deletion {next(NONCES)}", now_ms)
+
+
+async def test_all_of_it_goes_but_the_word_that_it_is_deleted() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        await tiered.store.put("cluster/other", Content.of(b"x"))
+        assert await delete(tiered) > 10
+        manifest = await tiered.manifest()
+        assert manifest.is_deleted
+        assert set(tiered.store.objects) == {tiered.place.manifest(manifest.version), "cluster/other"}
+        assert await delete(tiered) == 0
+
+
+async def test_whoever_leads_it_still_is_fenced() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await tier.copy_next()
+        await delete(tiered)
+        with pytest.raises(Fenced):
+            await tier.copy_next()
+        with pytest.raises(Fenced):
+            await tiered.tier_of(9).copy_next()
+
+
+async def test_what_was_never_copied_cannot_be_any_more() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        assert await delete(tiered) == 0
+        with pytest.raises(Fenced):
+            await tier.copy_next()
+
+
+async def test_what_arrives_late_goes_with_the_second_time() -> None:
+    async with trio.open_nursery() as nursery:
+        tiered = Tiered()
+        tiered.store.nursery = nursery
+        async with tiered.life() as tier:
+            tiered.store.fault = lambda _operation, key: Fault(late_s=60) if key in objects else HEALTHY
+            objects: set[str] = set()
+            await tier.copy_next()
+            tiered.store.fault = lambda _operation, key: HEALTHY if "/manifest/" in key else Fault(late_s=60)
+            with pytest.raises(StoreError):
+                await tier.copy_next()
+            tiered.store.fault = lambda _operation, _key: HEALTHY
+            await delete(tiered)
+            await trio.sleep(100)
+            assert len(tiered.segments()) == 1
+            assert await delete(tiered) == 1
+            assert not tiered.segments()
+
+
+async def test_whichever_request_was_the_last_it_goes_on() -> None:
+    for number in itertools.count():
+        tiered = Tiered()
+        async with tiered.life() as tier:
+            await tier.copy_next()
+            await tier.copy_next()
+            tiered.store.fault = stopping_at(number, Fault(is_reply_lost=True))
+            try:
+                await delete(tiered)
+            except StoreError:
+                tiered.store.fault = lambda _operation, _key: HEALTHY
+                await delete(tiered)
+            else:
+                assert number > 10
+                return
+            assert len(tiered.store.objects) == 1
+
+
+async def test_what_was_collected_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "VERSIONS_PER_BLOCK", 4)
+    monkeypatch.setattr(manifest_log, "VERSIONS_PER_BLOCK", 4)
+    monkeypatch.setattr(manifest_log, "KEPT_VERSIONS_MIN", 1)
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        await trio.sleep(DAY_S)
+        assert await tier.manifests.collect() > 3
+        collected = {key for key in tiered.store.objects if key.startswith(tiered.place.collections)}
+        await delete(tiered)
+        assert collected
+        assert collected <= set(tiered.store.objects)

@@ -1,0 +1,48 @@
+"""A topic that was deleted: what the tier has of it goes. Asked for by whoever knows of the deletion, durably; nothing
+is deleted because somebody does not know of a topic.
+
+The last manifest of a partition stays: it says that the partition is deleted, in a fence that no leader has. So whoever
+believes to lead it still is fenced, whenever it writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from tiering.manifest import Fence, Manifest
+from tiering.manifest_log import Author, Change, ManifestLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tiering.names import Place
+    from tiering.object_store import ObjectStore
+
+NO_LEADERS_EPOCH = 2**31 - 1
+
+
+async def delete_partition(
+    store: ObjectStore, place: Place, owner_generation: int, new_nonce: Callable[[], str], now_ms: Callable[[], int]
+) -> int:
+    """Delete what there is of it; returns how many objects. It may be done again, and is to be, when what was under way
+    has arrived. Raises what a store does, Fenced, TierDamaged, OtherVersion."""
+    author = Author(Fence(owner_generation, NO_LEADERS_EPOCH), "deleted", new_nonce, now_ms)
+    manifests = ManifestLog(store, place, author)
+    last = await manifests.change(_deleted)
+    kept = place.manifest(last.version)
+    after, count = "", 0
+    while found := await store.list_after(place.prefix, after):
+        after = found[-1].key
+        for one in found:
+            if one.key != kept and not one.key.startswith(place.collections):
+                await store.delete(one.key)
+                count += 1
+    return count
+
+
+async def _deleted(manifest: Manifest) -> Change | None:
+    if manifest.is_deleted:
+        return None
+    return Change(replace(manifest, is_deleted=True, pages=(), entries=(), copying=None, doomed=(), epochs=()))
