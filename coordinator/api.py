@@ -310,8 +310,9 @@ class PartitionHost(Protocol):
 class ConfigValidator(Protocol):
     """Knows which configs exist and what values they take; `broker.py` supplies it."""
 
-    def validate(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Raises InvalidConfig, naming the key, for an unknown key of topics or a value that is not enforced."""
+    def validate(self, topic: str, configs: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
+        """Raises InvalidConfig, naming the key, for an unknown key of topics or a value that is not enforced, and when
+        they cannot follow those of `before`; None: there is no such topic yet."""
         ...
 
     def validate_broker(self, configs: Mapping[str, str], *, is_default: bool) -> None:

@@ -82,7 +82,7 @@ class FakeHost:
 class FakeValidator:
     """A `ConfigValidator` that refuses one key, and knows one list."""
 
-    def validate(self, topic: str, configs: Mapping[str, str]) -> None:
+    def validate(self, topic: str, configs: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
         """Raises InvalidConfig for the key `unknown.key`."""
         if "unknown.key" in configs:
             raise InvalidConfig("Unknown topic config name: unknown.key")

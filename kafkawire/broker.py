@@ -28,7 +28,7 @@ from coordinator.state_view import StateView
 from coordinator.view import open_view
 from engine.errors import StoreRefused
 from engine.files.filesystem import FileSystem, PosixFileSystem
-from engine.files.io_workers import ThreadPool, WorkerPool
+from engine.files.io_workers import Lanes, ThreadPool, WorkerPool
 from engine.index.store import LevelDbStore, OpenIndex
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
@@ -36,6 +36,7 @@ from engine.upkeep.sealing import SealingOptions
 from kafkawire.adapters.coordinators import Coordinators, join
 from kafkawire.adapters.options import cleaner_options, retention_options
 from kafkawire.adapters.partition_host import EngineHost
+from kafkawire.adapters.tier import TierRefused, open_object_store, open_tier
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.log_levels import LEVELS, LogLevels
@@ -55,6 +56,7 @@ from kafkawire.server.stats import ServerStats
 from kafkawire.server.transport import Listener, open_listener
 from kafkawire.wire.connection import ConnectionLimits
 from kafkawire.wire.plans import warm
+from tiering.object_store import ObjectStore
 
 if TYPE_CHECKING:  # imported when there is an HTTP listener
     from kafkawire.http.app import App
@@ -86,6 +88,7 @@ class Surroundings:
     decode_elsewhere: Elsewhere
     log_levels: LogLevels = field(default_factory=LogLevels)
     descriptors: Descriptors = PLENTY
+    open_object_store: Callable[[Config, Lanes, Random], ObjectStore] = open_object_store
 
 
 def real_surroundings() -> Surroundings:
@@ -179,7 +182,7 @@ class Broker:
             await self._start_coordinator(nursery)
             await self._start_coordinators(nursery)
             await self._start_serving(nursery)
-        except (CannotStart, StoreRefused) as error:
+        except (CannotStart, StoreRefused, TierRefused) as error:
             raise StartError(str(error)) from error
 
     async def close_store(self) -> None:
@@ -243,6 +246,7 @@ class Broker:
                 yield BrokerEndpoint(one.name, one.host, self.listeners[one.name].address[1])
 
     async def _start_store(self, nursery: trio.Nursery, cluster_id: str) -> SegmentStore:
+        assert self._host is not None
         options = StoreOptions(
             log_dirs=tuple(str(path.absolute()) for path in self.config.log_dirs),
             cluster_id=cluster_id,
@@ -264,6 +268,7 @@ class Broker:
             now_ms=self.world.now_ms,
             on_fatal=self.fail,
             on_problem=lambda problem: _log.error("storage", problem=problem),
+            tier=await open_tier(self.config, cluster_id, self._host.tierable, self.world, nursery),
         )
         store = SegmentStore(options, world)
         await nursery.start(store.run)
@@ -350,14 +355,8 @@ class Broker:
         groups = GroupMetrics(self.coordinators.groups, self._high_watermark)
         host, _ = self.config.http_listener or ("", 0)
         hosts = AllowedHosts(host, self.config.http_allowed_hosts)
-        routes, portions = (
-            [*health.routes(), *messages.routes()],
-            [
-                logs.portions,
-                groups.portions,
-                transactions.portions,
-            ],
-        )
+        routes = [*health.routes(), *messages.routes()]
+        portions = [logs.portions, groups.portions, transactions.portions]
         return build_app(routes, collector, portions, hosts)
 
 

@@ -30,6 +30,7 @@ from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.server.memory_transport import MemoryListener, MemoryStream
 from kafkawire.server.transport import Listener
 from kafkawire.wire.message import Message
+from tiering.stores.memory import MemoryStore
 
 EPOCH_MS = 1_700_000_000_000  # the wall clock when trio's clock shows 0
 
@@ -38,6 +39,10 @@ async def soon(job: Callable[[], Any]) -> Any:
     """`job` on the loop itself, one scheduling step away: deterministic."""
     await trio.lowlevel.checkpoint()
     return job()
+
+
+def _now_ms() -> int:
+    return EPOCH_MS + round(trio.current_time() * 1000)
 
 
 @dataclass
@@ -50,6 +55,7 @@ class MemoryWorld:
     views: FakeViews = field(default_factory=FakeViews)
     listeners: dict[int, MemoryListener] = field(default_factory=dict)
     sessions: list[FakeStore] = field(default_factory=list)
+    objects: MemoryStore = field(default_factory=lambda: MemoryStore(_now_ms))  # whatever tier.store says
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311 - a test repeats
@@ -64,8 +70,9 @@ class MemoryWorld:
             open_index=partial(MemoryIndex, self.filesystem),
             pool=TwinPool(),
             random=self.random,
-            now_ms=lambda: EPOCH_MS + round(trio.current_time() * 1000),
+            now_ms=_now_ms,
             decode_elsewhere=soon,
+            open_object_store=lambda *_config: self.objects,
         )
 
     def power_cut(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
+from engine.tier import SegmentFacts
 from tiering.errors import TierDamaged
 from tiering.manifest import (
     Doomed,
@@ -29,7 +30,7 @@ from tiering.object_store import SLICE_BYTES, StoreUnavailable
 from tiering.segment_object import SegmentObject, make_object
 
 if TYPE_CHECKING:
-    from engine.tier import CopiedSegment, SegmentFacts, TierableLog
+    from engine.tier import CopiedSegment, TierableLog
     from tiering.names import Place
     from tiering.object_store import ObjectInfo, ObjectStore
 
@@ -71,6 +72,14 @@ class PartitionTier:
         self._place = place
         self._options = options
         self._now_ms = now_ms
+
+    async def learn(self) -> None:
+        """Tell the log what there is of it, if that is not known here: an index was lost. What does not fit is no
+        answer; the next time may have another."""
+        if self.log.knows_cold:
+            return
+        entries = await self._entries(await self.manifests.load())
+        self.log.know_cold({one.base: _facts(one) for one in entries})
 
     # Copying
 
@@ -204,6 +213,20 @@ class PartitionTier:
         key = self._place.doomed(doomed)
         await self._store.delete(key)
         return await self._store.head(key) is None
+
+
+def _facts(entry: Entry) -> SegmentFacts:
+    return SegmentFacts(
+        entry.base,
+        entry.end,
+        entry.size_bytes,
+        entry.records,
+        entry.first_timestamp_ms,
+        entry.max_timestamp_ms,
+        entry.leader_epoch,
+        bytes.fromhex(entry.records_digest),
+        entry.has_aborted,
+    )
 
 
 def _entry(copied: CopiedSegment, made: SegmentObject, generation: int) -> Entry:

@@ -15,14 +15,15 @@ SKEW_MAX_MS = 300_000  # S3 refuses requests of another quarter of an hour; old 
 
 
 async def probe(store: ObjectStore, root: str, name: str, now_ms: int) -> str | None:
-    """One line of what is wrong, or None. `name` is nobody else's; `root` is where all keys begin."""
+    """One line of what is wrong, or None. `name` is nobody else's; `root` is where all keys begin. Raises
+    StoreUnavailable."""
     key = f"{root}probe/{name}"
     try:
         return await _wrong(store, key, now_ms)
     except StoreRefused as refused:
         return f"the store refuses: {refused}"
-    except StoreUnavailable as error:
-        return f"the store cannot be reached: {error}"
+    except StoreUnavailable:
+        raise
     except StoreError as error:
         return f"the store does not do what it is asked for: {error}"
 

@@ -110,7 +110,7 @@ async def test_wrong_credentials_are_told_and_no_secret_is(server: S3Server) -> 
         with pytest.raises(StoreRefused, match="403") as refused:
             await store.put("a", Content.of(b"x"))
         assert SECRET_KEY not in str(refused.value)
-    assert SECRET_KEY not in repr(store_at(server.endpoint)._options)
+    assert SECRET_KEY not in repr(store_at(server.endpoint).options)
 
 
 async def test_nobody_there_is_a_matter_of_time() -> None:

@@ -71,7 +71,7 @@ def decide_topic_configs(
     if not name:
         raise InvalidTopicRequest("Default topic resources are not allowed.")
     validate_name(name)
-    validator.validate(name, configs)
+    validator.validate(name, configs, topic.configs if topic else None)
     if topic is None:
         raise UnknownTopic(name)
     return replace(topic, configs=configs)

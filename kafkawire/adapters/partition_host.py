@@ -7,7 +7,7 @@ what topics default to is changed at run time, every open partition is told.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -15,6 +15,7 @@ from coordinator.api import ClusterImage, HostedPartition
 from engine.api import Leadership, TopicPartition
 from engine.errors import EngineError, UnknownPartition
 from engine.store import SegmentStore
+from engine.tier import TierableLog
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 
@@ -49,6 +50,10 @@ class EngineHost:
         """The store; there is one once the coordinator has started."""
         assert self._store is not None, "the coordinator has not started"
         return self._store
+
+    def tierable(self) -> Iterable[TierableLog]:
+        """The partitions as a remote tier sees them: none, as long as there is no store."""
+        return () if self._store is None else self._store.tierable()
 
     async def remove_strays(self, image: ClusterImage) -> None:
         """Starts the store and removes what deleted topics left on disk."""

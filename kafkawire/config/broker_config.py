@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kafkawire.config import values as read
-from kafkawire.config.coordinator_config import CoordinatorConfig
 from kafkawire.config.keys import Key, Update
 from kafkawire.config.settings import setting
+from kafkawire.config.tier_config import TierConfig, check_tier
 from kafkawire.config.topic_config import LOG_KEYS, MIB
 from kafkawire.config.unbuilt import HARMLESS_KEYS, REFUSED_KEYS, UNBUILT_KEYS, UNLISTED_KEYS
 from kafkawire.config.values import INT_MAX, PROTOCOLS, ConfigError, DailyWindow, Listener, one_line
@@ -29,7 +29,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(CoordinatorConfig):
+class Config(TierConfig):
     """What a broker runs with. Defaults are Kafka's but for the addresses and directory of a first `make run`."""
 
     # Who it is and where it is reached
@@ -302,6 +302,7 @@ def _check(config: Config) -> None:
     if config.group_session_timeout_min_ms > config.group_session_timeout_max_ms:
         key = "group.min.session.timeout.ms"
         raise ConfigError(f"{key} is greater than group.max.session.timeout.ms", key)
+    check_tier(config)
     if not config.listeners:
         raise ConfigError("listeners: at least one is needed", "listeners")
     for listener in config.listeners:

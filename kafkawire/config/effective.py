@@ -21,6 +21,7 @@ from engine.log_config import CleanupPolicy, LogConfig
 from kafkawire.config.broker_config import BROKER_KEYS, OLDER_NAMES, Config, ConfigError, load, read_value
 from kafkawire.config.entries import ConfigEntry, ConfigSource
 from kafkawire.config.keys import Key, TopicKey, Update
+from kafkawire.config.tier_rules import check_tiering
 from kafkawire.config.topic_config import SYNONYMS, TOPIC_KEYS
 from kafkawire.config.unbuilt import HARMLESS_KEYS
 from kafkawire.config.values import ConfigType
@@ -157,8 +158,9 @@ class EffectiveConfigs:
 
     # What may be set
 
-    def validate(self, topic: str, configs: Texts) -> None:
-        """Raises InvalidConfig, naming the key, unless every key is one of topics and its value may be had."""
+    def validate(self, topic: str, configs: Texts, before: Texts | None = None) -> None:
+        """Raises InvalidConfig, naming the key, unless every key is one of topics and its value may be had, after those
+        of `before` if there are any."""
         for name, value in configs.items():
             if name not in TOPIC_KEYS:
                 raise InvalidConfig(f"Unknown topic config name: {name}")
@@ -169,6 +171,8 @@ class EffectiveConfigs:
                 f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
                 f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
             )
+        was = None if before is None else self.log_config(topic, before)
+        check_tiering(was, config, is_enabled=self.config.tier_enable)
 
     def _validate_topic_key(self, key: TopicKey, value: str) -> None:
         try:

@@ -53,9 +53,9 @@ def _row(name: str, reader: Reader, field: str | None, documentation: str, *defa
     return TopicKey(name, reader, field, documentation, tuple(sources))
 
 
-def _alone(name: str, reader: Reader, default: str, documentation: str) -> TopicKey:
-    """A key that no broker key is the default of; none of them is built yet."""
-    return TopicKey(name, reader, None, documentation, (), default)
+def _alone(name: str, reader: Reader, default: str, documentation: str, field: str | None = None) -> TopicKey:
+    """A key that no broker key is the default of."""
+    return TopicKey(name, reader, field, documentation, (), default)
 
 
 _SEGMENTS: Final = (
@@ -233,19 +233,25 @@ _REPLICATION: Final = (
 )  # fmt: skip
 
 _TIERING: Final = (
-    _alone("remote.storage.enable", boolean, "false", "Whether finished segments are copied to remote storage."),
-    _alone("remote.log.copy.disable", boolean, "false", "Whether remote storage is only read, with no new copies."),
+    _alone(
+        "remote.storage.enable", boolean, "false", "Whether finished segments are copied to remote storage.",
+        "remote_storage",
+    ),
+    _alone(
+        "remote.log.copy.disable", boolean, "false", "Whether remote storage is only read, with no new copies.",
+        "remote_copy_disabled",
+    ),
     _alone(
         "remote.log.delete.on.disable", boolean, "false",
         "Whether what is in remote storage is deleted when remote.storage.enable becomes false.",
     ),
     _row(
-        "local.retention.ms", long(-2), None,
+        "local.retention.ms", long(-2), "local_retention_ms",
         "How long segments that are in remote storage also stay on the broker; -2 is as long as retention.ms says.",
         Default("log.local.retention.ms", "-2"),
     ),
     _row(
-        "local.retention.bytes", long(-2), None,
+        "local.retention.bytes", long(-2), "local_retention_size_bytes",
         "How much of a partition that is in remote storage also stays on the broker; -2 is as retention.bytes says.",
         Default("log.local.retention.bytes", "-2"),
     ),

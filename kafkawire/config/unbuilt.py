@@ -81,10 +81,6 @@ _KEYS: Final = (
     *_SECURITY_KEYS,
     *_POLICY_KEYS,
     _unbuilt("zookeeper.connect", text, "", "The ZooKeeper ensemble that coordinates a cluster."),
-    _unbuilt(
-        "remote.log.storage.system.enable", boolean, "false",
-        "Whether topics may have finished segments in remote storage.",
-    ),
     _cluster_wide(
         "max.connection.creation.rate", integer(0), str(INT_MAX),
         "How many connections are accepted in a second.",

@@ -48,6 +48,15 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
+class StoreUrl(NamedTuple):
+    """Where objects are: `bucket` of an S3 server, or a directory of this machine. All keys begin with `root`, which
+    ends with a slash or is empty."""
+
+    is_s3: bool
+    bucket: str
+    root: str
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """One `NAME://host:port`. The host is empty for every address; port 0 lets the system choose."""
@@ -355,6 +364,21 @@ def _daily_window(value: str) -> DailyWindow | None:
     return window
 
 
+def _object_store(value: str) -> StoreUrl | None:
+    if not value:
+        return None
+    directory = value.removeprefix("file://")
+    if directory != value:
+        if not directory.startswith("/") or "\0" in directory:
+            raise ValueError("must be file:///directory, with an absolute path")
+        return StoreUrl(False, directory.rstrip("/") or "/", "")
+    found = re.fullmatch("s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/[A-Za-z0-9._/-]*)?", value)
+    if found is None:
+        raise ValueError("must be file:///directory or s3://bucket/prefix")
+    root = (found[2] or "").strip("/")
+    return StoreUrl(True, found[1], f"{root}/" if root else "")
+
+
 PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")  # Kafka's SecurityProtocol
 
 words = Reader(ConfigType.LIST, lambda value: tuple(elements(value)))
@@ -366,4 +390,5 @@ advertised_listeners = Reader(ConfigType.LIST, _advertised_listeners)  # one pro
 protocols = Reader(ConfigType.STRING, _protocols)  # `NAME:PROTOCOL`, by listener name
 http_address = Reader(ConfigType.STRING, _http_address)  # `http://host:port`, or nothing: then no HTTP is served
 hosts = Reader(ConfigType.LIST, _hosts)  # names of hosts, or *
+object_store = Reader(ConfigType.STRING, _object_store)  # `file:///directory`, `s3://bucket/prefix`, or nothing
 daily_window = Reader(ConfigType.STRING, _daily_window)  # `HH:MM-HH:MM`, or nothing for all day

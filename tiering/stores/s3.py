@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from weakref import WeakSet
 from xml.etree import ElementTree as ET
 
+from minio.credentials.providers import AWSConfigProvider, ChainedProvider, EnvAWSProvider, StaticProvider
 from minio.signer import sign_v4_s3
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, PoolManager, Timeout
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -78,7 +79,7 @@ class S3Store:
     """Implements `tiering.object_store.ObjectStore`."""
 
     def __init__(self, options: S3Options, workers: Workers) -> None:
-        self._options = options
+        self.options = options
         self._workers = workers
         self._connections: WeakSet[HTTPConnection] = WeakSet()
         self._pools = PoolManager(
@@ -144,9 +145,9 @@ class S3Store:
         content: Content | None = None,
     ) -> _Reply:
         """On a thread. Raises what `ObjectStore` does."""
-        path = quote(f"/{self._options.bucket}/{key}", safe="/-_.~")
+        path = quote(f"/{self.options.bucket}/{key}", safe="/-_.~")
         asked = urlencode(sorted((query or {}).items()), quote_via=quote, safe="-_.~")
-        url = f"{self._options.endpoint}{path}{'?' if asked else ''}{asked}"
+        url = f"{self.options.endpoint}{path}{'?' if asked else ''}{asked}"
         body: Iterator[bytes] | None = None if content is None else content.slices()
         try:
             signed = self._signed(method, url, headers or {})
@@ -157,8 +158,10 @@ class S3Store:
                 told = _Reply(reply.status, reply.headers, data)
             finally:
                 reply.release_conn()
+        except ValueError as error:  # as minio's providers say that they have found none
+            raise StoreRefused(f"{self.options.endpoint}: {error}") from error
         except SSLError as error:
-            raise StoreRefused(f"{self._options.endpoint}: {error}") from error
+            raise StoreRefused(f"{self.options.endpoint}: {error}") from error
         except (HTTPError, OSError) as error:
             raise StoreUnavailable(f"{method} {key}: {error}") from error
         if told.status == _OK and "Content-Length" not in told.headers and "Transfer-Encoding" not in told.headers:
@@ -168,7 +171,7 @@ class S3Store:
     def _signed(self, method: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
         now = datetime.now(UTC)
         split = urlsplit(url)
-        given = self._options.credentials.retrieve()
+        given = self.options.credentials.retrieve()
         all_headers: dict[str, Any] = {
             **headers,
             "Host": split.netloc,
@@ -181,7 +184,7 @@ class S3Store:
             sign_v4_s3(
                 method=method,
                 url=split,
-                region=self._options.region,
+                region=self.options.region,
                 headers=all_headers,
                 credentials=given,
                 content_sha256=_UNSIGNED,
@@ -195,7 +198,7 @@ class S3Store:
         if reply.status == _RANGE:
             return reply._replace(data=b"")  # it begins behind the end
         code, message = _error(reply.data)
-        told = f"{method} {key or self._options.bucket}: {reply.status} {code} {message}".rstrip()
+        told = f"{method} {key or self.options.bucket}: {reply.status} {code} {message}".rstrip()
         if reply.status == _NOT_FOUND and code != "NoSuchBucket":
             raise ObjectMissing(told)
         if reply.status == _PRECONDITION_FAILED:
@@ -204,6 +207,13 @@ class S3Store:
         if is_passing or code in _ARRIVED_WRONG:
             raise StoreUnavailable(told)
         raise StoreRefused(told)
+
+
+def found_credentials(access_key: str, secret_key: str) -> Provider:
+    """These; without, what the environment or ~/.aws/credentials has."""
+    if access_key:
+        return StaticProvider(access_key, secret_key)
+    return ChainedProvider([EnvAWSProvider(), AWSConfigProvider()])
 
 
 def _pool_classes(connections: WeakSet[HTTPConnection]) -> dict[str, type[HTTPConnectionPool]]:

@@ -188,6 +188,20 @@ async def test_a_partition_that_fails_keeps_no_other_waiting() -> None:
         assert not kept.is_copied
 
 
+async def test_what_an_index_has_forgotten_is_learnt_again() -> None:
+    kept = Kept()
+    async with kept.life():
+        await trio.sleep(3)
+        [log] = kept.broker.store.tierable()
+        await log.drop_local(kept.broker.log.log.segments[3].base_offset)
+        before = [(one.base_offset, one.end_offset) for one in kept.broker.log.log.cold.segments]
+    kept.broker.lose_index()
+    async with kept.life():
+        assert not kept.broker.log.log.cold.segments
+        await trio.sleep(3)
+        assert [(one.base_offset, one.end_offset) for one in kept.broker.log.log.cold.segments] == before
+
+
 async def test_foreign_objects_are_no_matter() -> None:
     kept = Kept()
     await kept.store.put("lake/readme", Content.of(b"hello"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tiering.object_store import Content
+from tiering.object_store import Content, StoreUnavailable
 from tiering.probe import SKEW_MAX_MS, probe
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
 
@@ -45,7 +45,6 @@ def only(operation: Operation, fault: Fault) -> Callable[[Operation, str], Fault
     ("operation", "fault", "told"),
     [
         (Operation.PUT, Fault(is_refused=True), "refuses"),
-        (Operation.PUT, Fault(is_lost=True), "cannot be reached"),
         (Operation.GET, Fault(is_flipped=True), "give back"),
         (Operation.GET, Fault(is_refused=True), "refuses"),
         (Operation.LIST, Fault(is_stale=True), "give back"),
@@ -56,6 +55,13 @@ async def test_what_is_wrong_is_told(operation: Operation, fault: Fault, told: s
     bad = store()
     bad.fault = only(operation, fault)
     assert told in (await probe(bad, "", "name", NOW_MS) or "")
+
+
+async def test_a_store_that_is_away_is_no_bad_one() -> None:
+    away = store()
+    away.fault = only(Operation.PUT, Fault(is_lost=True))
+    with pytest.raises(StoreUnavailable):
+        await probe(away, "", "name", NOW_MS)
 
 
 async def test_a_store_that_deletes_nothing_is_told() -> None:

@@ -1,0 +1,1 @@
+"""Topics in the remote tier, as stock clients meet them."""

@@ -1,0 +1,115 @@
+"""The store that the configuration names, and what stops a start."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine.files.io_workers import Lanes, LoopPool
+from kafkawire.adapters.tier import open_object_store
+from kafkawire.broker import StartError
+from kafkawire.config.broker_config import Config, load
+from kafkawire.testing import MemoryWorld, open_broker
+from tiering.object_store import Content
+from tiering.stores.directory import DirectoryStore
+from tiering.stores.memory import HEALTHY, Fault, Operation
+from tiering.stores.s3 import S3Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+enforces = pytest.mark.enforces
+
+
+def config(**properties: str) -> Config:
+    given = {name.replace("_", "."): value for name, value in properties.items()}
+    return load({"remote.log.storage.system.enable": "true", **given})[0]
+
+
+def s3(**properties: str) -> S3Store:
+    given = {"tier_store": "s3://bucket/lake", "tier_s3_access_key": "me", "tier_s3_secret_key": "word", **properties}
+    store = open_object_store(config(**given), Lanes(LoopPool(), [0]), random.Random(1))
+    assert isinstance(store, S3Store)
+    return store
+
+
+async def test_a_directory(tmp_path: Path) -> None:
+    store = open_object_store(config(tier_store=f"file://{tmp_path}/tier"), Lanes(LoopPool(), [0]), random.Random(1))
+    assert isinstance(store, DirectoryStore)
+    await store.prepare()
+    await store.put("a/b", Content.of(b"x"))
+    assert (tmp_path / "tier" / "a" / "b").read_bytes() == b"x"
+
+
+@enforces("tier.s3.endpoint")
+@enforces("tier.s3.region")
+def test_which_server_is_asked() -> None:
+    store = s3(tier_s3_endpoint="http://127.0.0.1:9000/", tier_s3_region="eu-west-3")
+    assert store.options.endpoint == "http://127.0.0.1:9000"
+    signed = store._signed("GET", "http://127.0.0.1:9000/bucket/a", {})
+    assert "/eu-west-3/s3/" in signed["Authorization"]
+    assert s3(tier_s3_region="eu-west-3").options.endpoint == "https://s3.eu-west-3.amazonaws.com"
+
+
+@enforces("tier.s3.access.key")
+@enforces("tier.s3.secret.key")
+def test_who_asks() -> None:
+    given = s3().options.credentials.retrieve()
+    assert (given.access_key, given.secret_key) == ("me", "word")
+    assert "word" not in repr(s3().options)
+
+
+def test_who_asks_may_be_in_the_environment_or_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SECRET_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = filed\naws_secret_access_key = word\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    assert s3(tier_s3_access_key="", tier_s3_secret_key="").options.credentials.retrieve().access_key == "filed"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "named")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "word")
+    assert s3(tier_s3_access_key="", tier_s3_secret_key="").options.credentials.retrieve().access_key == "named"
+
+
+TIER = {"remote_log_storage_system_enable": "true", "tier_store": "s3://bucket"}
+
+
+async def refused(world: MemoryWorld) -> str:
+    with pytest.RaisesGroup(StartError) as group:
+        async with open_broker(world, **TIER):
+            raise AssertionError("it has started")
+    return str(group.value.exceptions[0])
+
+
+async def test_a_store_that_refuses_stops_the_start() -> None:
+    world = MemoryWorld()
+    world.objects.fault = lambda _operation, _key: Fault(is_refused=True)
+    assert (await refused(world)).startswith("tier.store: the store refuses: put probe/")
+
+
+async def test_a_store_that_two_leaders_cannot_share_stops_the_start() -> None:
+    world = MemoryWorld()
+    put = world.objects.put
+
+    async def whatever(key: str, content: Content, *, if_absent: bool = False) -> None:
+        await put(key, content)
+
+    world.objects.put = whatever  # type: ignore[method-assign]
+    assert "ignores If-None-Match" in await refused(world)
+
+
+async def test_a_store_that_is_away_does_not_stop_the_start() -> None:
+    world = MemoryWorld()
+    world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
+    async with open_broker(world, **TIER):
+        world.objects.fault = lambda _operation, _key: HEALTHY
+    assert world.objects.requests[Operation.PUT] == 1
+
+
+async def test_a_cache_that_cannot_be_made_stops_the_start() -> None:
+    world = MemoryWorld()
+    world.filesystem.open("/taken", create=True)
+    with pytest.RaisesGroup(pytest.RaisesExc(StartError, match=r"^tier\.cache\.dir: /taken/cache")):
+        async with open_broker(world, **TIER, tier_cache_dir="/taken/cache"):
+            raise AssertionError("it has started")

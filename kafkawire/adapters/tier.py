@@ -1,0 +1,135 @@
+"""The remote tier of a broker, put together: its store, what is read from there, and who copies.
+
+A store that refuses, or that two leaders could not share, stops the start; one that cannot be reached does not: what is
+in log dirs is served meanwhile.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from engine.files.io_workers import Lanes
+from engine.tier import NoTier
+from tiering.chunks import ChunkCache, ChunkFiles
+from tiering.cold_tier import ColdTier
+from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
+from tiering.object_store import StoreError, StoreUnavailable
+from tiering.probe import probe
+from tiering.stores.directory import DirectoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+    from random import Random
+
+    import trio
+
+    from engine.files.filesystem import FileSystem
+    from engine.files.io_workers import WorkerPool
+    from engine.tier import SegmentTier, TierableLog
+    from kafkawire.config.broker_config import Config
+    from tiering.object_store import ObjectStore
+
+_log = structlog.get_logger(__name__)
+
+STORE_LANES = range(-16, -8)  # of the pool; those of log dirs have other numbers
+JOB_LANES = range(-8, -4)
+CACHE_DIRECTORY = "tier-cache"
+
+
+class TierRefused(Exception):
+    """The broker cannot start with this store; its text is the one line for the operator."""
+
+
+class TierWorld(Protocol):
+    """What a tier needs of the world outside. `open_object_store`: as that of this module."""
+
+    @property
+    def open_object_store(self) -> Callable[[Config, Lanes, Random], ObjectStore]: ...
+    @property
+    def filesystem(self) -> FileSystem: ...
+    @property
+    def pool(self) -> WorkerPool: ...
+    @property
+    def random(self) -> Random: ...
+    @property
+    def now_ms(self) -> Callable[[], int]: ...
+
+
+async def open_tier(
+    config: Config,
+    cluster_id: str,
+    logs: Callable[[], Iterable[TierableLog]],
+    world: TierWorld,
+    nursery: trio.Nursery,
+) -> SegmentTier:
+    """What is read from where segments go, if they go anywhere; and who brings those of `logs` there. Raises
+    TierRefused."""
+    if config.tier_store is None:
+        return NoTier()
+    lanes, jobs = Lanes(world.pool, STORE_LANES), Lanes(world.pool, JOB_LANES)
+    store = world.open_object_store(config, lanes, world.random)
+    root = config.tier_store.root
+    await _try(store, root, world)
+    keeper = TierKeeper(
+        store,
+        Identity(root, cluster_id, 0, world.random.randbytes(16).hex()),
+        KeeperOptions(config.tier_copiers, config.tier_interval_ms, config.tier_copy_max_bytes_per_s),
+        KeeperWorld(logs, world.now_ms, world.random, _tell),
+    )
+    files = await _cache_files(config, world, jobs)
+    cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes)
+    nursery.start_soon(keeper.serve)
+    return ColdTier(store, keeper, cache, jobs)
+
+
+async def _cache_files(config: Config, world: TierWorld, jobs: Lanes) -> ChunkFiles:
+    directory = (config.tier_cache_dir or config.log_dirs[0] / CACHE_DIRECTORY).absolute()
+    files = ChunkFiles(world.filesystem, str(directory))
+    try:
+        await jobs.run(partial(_clear, world.filesystem, directory, files))
+    except OSError as error:
+        raise TierRefused(f"tier.cache.dir: {directory}: {error.strerror or error}") from error
+    return files
+
+
+async def _try(store: ObjectStore, root: str, world: TierWorld) -> None:
+    if isinstance(store, DirectoryStore):
+        try:
+            await store.prepare()
+        except StoreError as error:
+            raise TierRefused(f"tier.store: {error}") from error
+    try:
+        wrong = await probe(store, root, world.random.randbytes(16).hex(), world.now_ms())
+    except StoreUnavailable as error:
+        _tell(f"it cannot be reached: {error}")
+        return
+    if wrong is not None:
+        raise TierRefused(f"tier.store: {wrong}")
+
+
+def _clear(filesystem: FileSystem, directory: Path, files: ChunkFiles) -> None:
+    for one in (*reversed(directory.parents), directory):
+        if not filesystem.exists(str(one)):
+            filesystem.make_dir(str(one))
+    files.clear()
+
+
+def _tell(problem: str) -> None:
+    _log.error("remote tier", problem=problem)
+
+
+def open_object_store(config: Config, lanes: Lanes, random: Random) -> ObjectStore:
+    """What tier.store names."""
+    url = config.tier_store
+    assert url is not None
+    if not url.is_s3:
+        return DirectoryStore(url.bucket, lanes, lambda: random.randbytes(16).hex())
+    from tiering.stores.s3 import S3Options, S3Store, found_credentials  # takes memory, so only who needs it does
+
+    credentials = found_credentials(config.tier_s3_access_key, config.tier_s3_secret_key)
+    endpoint = config.tier_s3_endpoint or f"https://s3.{config.tier_s3_region}.amazonaws.com"
+    return S3Store(S3Options(endpoint.rstrip("/"), url.bucket, config.tier_s3_region, credentials), lanes)

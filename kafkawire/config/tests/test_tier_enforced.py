@@ -1,0 +1,222 @@
+"""Each key of the remote tier, set to another value than its default, changes what the running broker does."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from engine.batches.batch import Record, build_batch
+from kafkawire.config.tests.test_enforced import ask, create, fetch_request, produce
+from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkawire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.testing import EPOCH_MS, Client, MemoryWorld, OpenBroker, open_broker
+from tiering.stores.memory import HEALTHY, Fault, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+enforces = pytest.mark.enforces
+TIER = {"remote_log_storage_system_enable": "true", "tier_store": "s3://bucket/lake"}
+SOON = {"remote_log_manager_task_interval_ms": "1000", "log_retention_check_interval_ms": "1000"}
+INVALID_CONFIG = 40
+TOPIC, SET = 2, 0
+EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -2, -4, -5
+
+
+@asynccontextmanager
+async def tiered(world: MemoryWorld, count: int = 6, /, **properties: str) -> AsyncIterator[tuple[OpenBroker, Client]]:
+    """A topic in the tier with so many segments of a record, the active one not counted."""
+    properties = {**TIER, **SOON, "log_initial_task_delay_ms": "1000", **properties}
+    async with open_broker(world, **properties) as opened:
+        client = opened.connect()
+        await create_tiered(client, "t")
+        for number in range(count + 1):
+            await produce(client, bytes(700_000), EPOCH_MS + number * 10_000)
+        yield opened, client
+
+
+def segments(world: MemoryWorld) -> list[str]:
+    return [key for key in world.objects.objects if "-" in key.rpartition("/")[2]]
+
+
+async def offset_of(client: Client, timestamp: int) -> int:
+    topics = [ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)])]
+    reply = await ask(client, ListOffsetsRequest(topics=topics), 9)
+    partition = reply.topics[0].partitions[0]
+    assert partition.error_code == 0
+    return int(partition.offset)
+
+
+async def alter(client: Client, **configs: str) -> int:
+    rows = [
+        AlterableConfig(name=name.replace("_", "."), value=value, config_operation=SET)
+        for name, value in configs.items()
+    ]
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=rows)
+    reply = await ask(client, IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    return int(reply.responses[0].error_code)
+
+
+@enforces("remote.log.storage.system.enable")
+async def test_without_a_tier_no_topic_is_in_it() -> None:
+    async with open_broker() as opened:
+        assert await create(opened.connect(), remote_storage_enable="true") == INVALID_CONFIG
+    async with open_broker(**TIER) as opened:
+        assert await create(opened.connect(), remote_storage_enable="true") == 0
+
+
+@enforces("tier.store")
+@enforces("remote.storage.enable")
+async def test_where_segments_go() -> None:
+    world = MemoryWorld()
+    async with tiered(world) as (opened, client):
+        await trio.sleep(5)
+        assert len(segments(world)) == 6
+        assert all(
+            key.startswith(f"lake/{opened.broker.coordinator.image.cluster_id}/") for key in world.objects.objects
+        )
+        assert await offset_of(client, LATEST_TIERED) == 5
+    async with open_broker(MemoryWorld(), **TIER, **SOON) as opened:
+        client = opened.connect()
+        await create(client, segment_bytes="1048576")
+        for _ in range(4):
+            await produce(client, bytes(700_000))
+        await trio.sleep(5)
+        assert not opened.world.objects.objects
+
+
+@enforces("remote.log.copy.disable")
+async def test_without_copies_the_tier_is_read_only() -> None:
+    world = MemoryWorld()
+    async with tiered(world) as (_, client):
+        await trio.sleep(5)
+        assert await alter(client, remote_log_copy_disable="true") == 0
+        for _ in range(4):
+            await produce(client, bytes(700_000))
+        await trio.sleep(5)
+        assert len(segments(world)) == 6
+
+
+LOCAL = [
+    ("local.retention.bytes", "1500000", 4),  # of seven records of 700,000
+    ("local.retention.ms", "25000", 3),  # 50 s behind the first of records 10 s apart
+]
+
+
+@enforces("local.retention.bytes")
+@enforces("local.retention.ms")
+@pytest.mark.parametrize(("key", "value", "first"), LOCAL)
+async def test_how_long_files_stay_here(key: str, value: str, first: int) -> None:
+    async with tiered(MemoryWorld()) as (_, client):
+        await trio.sleep(50)
+        assert await offset_of(client, EARLIEST_LOCAL) == 0
+        assert await alter(client, **{key: value}) == 0
+        await trio.sleep(3)
+        assert await offset_of(client, EARLIEST_LOCAL) == first
+        assert await offset_of(client, EARLIEST) == 0
+        reply = await ask(client, fetch_request(max_wait_ms=5000), 11)
+        assert len(reply.responses[0].partitions[0].records) > 700_000
+
+
+@enforces("log.local.retention.bytes")
+@enforces("log.local.retention.ms")
+@pytest.mark.parametrize(("key", "value", "first"), LOCAL)
+async def test_how_long_files_of_topics_that_do_not_say_stay_here(key: str, value: str, first: int) -> None:
+    async with tiered(MemoryWorld(), **{f"log_{key.replace('.', '_')}": value}) as (_, client):
+        await trio.sleep(50)
+        assert await offset_of(client, EARLIEST_LOCAL) == first
+        assert await offset_of(client, EARLIEST) == 0
+
+
+@enforces("remote.log.manager.task.interval.ms")
+async def test_how_often_is_looked_for_segments() -> None:
+    world = MemoryWorld()
+    async with tiered(world, remote_log_manager_task_interval_ms="60000"):
+        await trio.sleep(50)
+        assert not segments(world)
+        await trio.sleep(20)
+        assert len(segments(world)) == 6
+
+
+@enforces("tier.copiers")
+async def test_how_many_are_copied_at_a_time() -> None:
+    for copiers in (1, 3):
+        world, begun = MemoryWorld(), set[str]()
+
+        def slow(operation: Operation, key: str, begun: set[str] = begun) -> Fault:
+            if operation is not Operation.PUT or "manifest" in key:
+                return HEALTHY
+            begun.add(key)
+            return Fault(wait_s=10.0)
+
+        async with open_broker(world, **TIER, **SOON, tier_copiers=str(copiers)) as opened:
+            client = opened.connect()
+            for name in "abcd":
+                await create_tiered(client, name)
+                for _ in range(2):
+                    await produce_to(client, name)
+            world.objects.fault = slow
+            await trio.sleep(9)
+            assert len(begun) == copiers
+
+
+async def create_tiered(client: Client, name: str) -> None:
+    rows = {"remote.storage.enable": "true", "segment.bytes": "1048576"}
+    configs = [CreatableTopicConfig(name=name, value=value) for name, value in rows.items()]
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
+    reply = await ask(client, CreateTopicsRequest(topics=[topic], timeout_ms=1000), 6)
+    assert reply.topics[0].error_code == 0, reply.topics[0].error_message
+
+
+async def produce_to(client: Client, topic: str) -> None:
+
+    records = memoryview(build_batch([Record(None, bytes(700_000), EPOCH_MS)]))
+    topics = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])]
+    await ask(client, ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
+
+
+@enforces("remote.log.manager.copy.max.bytes.per.second")
+async def test_how_much_is_copied_in_a_second() -> None:
+    world = MemoryWorld()
+    async with tiered(world, remote_log_manager_copy_max_bytes_per_second="70000"):
+        await trio.sleep(25)
+        assert len(segments(world)) == 2
+        await trio.sleep(150)
+        assert len(segments(world)) == 6
+
+
+@enforces("tier.cache.dir")
+@enforces("tier.cache.size.bytes")
+@pytest.mark.parametrize("size_bytes", ["0", "100000000"])
+async def test_how_much_of_the_tier_is_kept_where(size_bytes: str) -> None:
+    world = MemoryWorld()
+    async with tiered(
+        world, 30, tier_cache_dir="/cache/of/tier", tier_cache_size_bytes=size_bytes, log_local_retention_bytes="1"
+    ) as (_, client):
+        await trio.sleep(60)
+        assert world.filesystem.exists("/cache/of/tier")
+        assert not world.filesystem.exists("/data/tier-cache")
+        assert await offset_of(client, EARLIEST_LOCAL) > 25
+        gets = []
+        for _ in range(2):
+            before = world.objects.requests[Operation.GET]
+            await read_through(client)
+            gets.append(world.objects.requests[Operation.GET] - before)
+        assert (gets[1] > 5) == (size_bytes == "0")
+
+
+async def read_through(client: Client) -> None:
+    for offset in range(30):
+        request: Any = fetch_request(max_wait_ms=5000)
+        request.topics[0].partitions[0].fetch_offset = offset
+        reply = await ask(client, request, 11)
+        assert len(reply.responses[0].partitions[0].records) > 700_000

@@ -1,0 +1,68 @@
+"""The part of the broker's configuration that is about the remote tier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkawire.config import values as read
+from kafkawire.config.coordinator_config import CoordinatorConfig
+from kafkawire.config.settings import setting
+from kafkawire.config.topic_config import MIB
+from kafkawire.config.values import LONG_MAX, ConfigError, StoreUrl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierConfig(CoordinatorConfig):
+    """See `kafkawire.config.broker_config.Config`. Defaults are Kafka's, where Kafka has the key."""
+
+    tier_enable: bool = setting(
+        "remote.log.storage.system.enable", read.boolean, "false",
+        "Whether topics may have finished segments in remote storage. tier.store says where that is.",
+    )  # fmt: skip
+    tier_store: StoreUrl | None = setting(
+        "tier.store", read.object_store, "",
+        "Where finished segments of topics with remote.storage.enable go: file:///directory, or s3://bucket/prefix.",
+    )  # fmt: skip
+    tier_s3_endpoint: str = setting(
+        "tier.s3.endpoint", read.text, "",
+        "The URL of the S3 server, as http://host:port or https://host; empty is AWS, in tier.s3.region.",
+    )  # fmt: skip
+    tier_s3_region: str = setting("tier.s3.region", read.text, "us-east-1", "The region that requests are signed for.")
+    tier_s3_access_key: str = setting(
+        "tier.s3.access.key", read.text, "",
+        "Who asks the S3 server. Empty: AWS_ACCESS_KEY_ID in the environment, or the default profile of "
+        "~/.aws/credentials, says so.",
+    )  # fmt: skip
+    tier_s3_secret_key: str = setting(
+        "tier.s3.secret.key", read.password, None, "The secret of tier.s3.access.key, which is never shown or logged."
+    )
+    tier_interval_ms: int = setting(
+        "remote.log.manager.task.interval.ms", read.long(1), "30000",
+        "How often is looked for segments that are to be copied to the tier, or deleted there.",
+    )  # fmt: skip
+    tier_copiers: int = setting("tier.copiers", read.integer(1, 16), "2", "How many segments are copied at a time.")
+    tier_copy_max_bytes_per_s: int = setting(
+        "remote.log.manager.copy.max.bytes.per.second", read.long(1), str(LONG_MAX),
+        "How much is copied to the tier in a second, over a few segments.",
+    )  # fmt: skip
+    tier_cache_dir: Path | None = setting(
+        "tier.cache.dir", read.directory, "",
+        "A directory of its own for parts of segments that were read from the tier; without one it is tier-cache "
+        "below the first of log.dirs. What is in it is removed at the start.",
+    )  # fmt: skip
+    tier_cache_size_bytes: int = setting(
+        "tier.cache.size.bytes", read.long(0), str(1024 * MIB),
+        "How much of the tier is kept in tier.cache.dir; the newest 16 MiB are whatever it says.",
+    )  # fmt: skip
+
+
+def check_tier(config: TierConfig) -> None:
+    """What no single key can tell. Raises ConfigError."""
+    if config.tier_enable and config.tier_store is None:
+        key = "remote.log.storage.system.enable"
+        raise ConfigError(f"{key}=true: tier.store has to say where the segments go", key)
+    if config.tier_store is not None and not config.tier_enable:
+        raise ConfigError("tier.store: it takes remote.log.storage.system.enable=true", "tier.store")
+    if bool(config.tier_s3_access_key) != bool(config.tier_s3_secret_key):
+        raise ConfigError("tier.s3.access.key and tier.s3.secret.key: only one of them is set", "tier.s3.access.key")
