@@ -176,6 +176,8 @@ class ChunkCache:
             flight.error = error
         except OSError as error:
             flight.error = StoreUnavailable(f"no room for what is read: {error.strerror}")
+        except Exception as error:  # a bug of a store must not end the broker
+            flight.error = StoreUnavailable(f"{key}: {error!r}")
         finally:
             for one in run:
                 del self._flying[one]

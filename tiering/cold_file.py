@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from weakref import ref
 
 from engine.api import FileRange
+from engine.errors import NotLoaded
 from tiering.chunks import CHUNK_BYTES, Extent
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from tiering.chunks import Chunk, ChunkCache
 
-Seen = tuple["ref[Chunk]", tuple[tuple[int, int], ...]]  # with the positions that were seen of it, from its start
+Seen = tuple["ref[Chunk]", tuple[tuple[int, int], ...]]  # with the positions that were checked of it, from its start
 
 
 class Absent(Exception):
@@ -46,6 +47,7 @@ class ColdFile:
         self._size_bytes = size_bytes
         self._on_read = on_read
         self._on_read_ahead = on_read_ahead
+        self._read: dict[int, ref[Chunk]] = {}
         self._seen: dict[int, Seen] = {}
 
     def fileno(self) -> None:
@@ -64,7 +66,7 @@ class ColdFile:
             if chunk is None:
                 raise Absent(self._extent(number * CHUNK_BYTES + start, end))
             found.append(chunk.file.read_at(start, stop - start))
-            self._note(number, chunk, start, stop)
+            self._read[number] = ref(chunk)
         return found[0] if len(found) == 1 else b"".join(found)
 
     def read_cached(self, position: int, size_bytes: int) -> bytes | None:
@@ -82,11 +84,18 @@ class ColdFile:
         end = min(position + size_bytes, self._size_bytes)
         return all(self._was_seen(*part) for part in _parts(position, end))
 
+    def note_checked(self, position: int, end: int) -> None:
+        for number, start, stop in _parts(position, end):
+            chunk = self._alive(number)
+            if chunk is not None:
+                self._note(number, chunk, start, stop)
+
     def parts(self, position: int, size_bytes: int) -> list[FileRange]:
         found = []
         for number, start, stop in _parts(position, position + size_bytes):
             chunk = self._alive(number)
-            assert chunk is not None, "what is not here was to be sent"
+            if chunk is None:
+                raise NotLoaded
             self._cache.touch(self.key, number)
             found.append(FileRange(chunk.file, start, stop - start))
         return found
@@ -98,13 +107,13 @@ class ColdFile:
         return Extent(self.key, position, min(end, self._size_bytes), self._size_bytes)
 
     def _alive(self, number: int) -> Chunk | None:
-        """What was seen of that part, if it is here still."""
-        seen = self._seen.get(number)
-        return None if seen is None else seen[0]()
+        """What was read of that part, if it is here still."""
+        known = self._read.get(number)
+        return None if known is None else known()
 
     def _was_seen(self, number: int, start: int, stop: int) -> bool:
         seen = self._seen.get(number)
-        if seen is None or seen[0]() is None:
+        if seen is None or seen[0]() is None or seen[0]() is not self._alive(number):
             return False
         return any(first <= start and stop <= last for first, last in seen[1])
 

@@ -17,7 +17,7 @@ from tiering.chunks import CHUNK_BYTES, Extent, Workers
 from tiering.cold_file import Absent, ColdFile
 from tiering.errors import TierError
 from tiering.object_store import ObjectMissing, StoreError
-from tiering.segment_object import TAIL_SIZE_BYTES, read_tail
+from tiering.segment_object import read_trailer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -102,6 +102,7 @@ class ColdTier:
         if not entry.has_aborted:
             return b""
         key = self._catalogue.key_of(partition, entry)
+        _note_read(key)
         found = self._aborted.get(key)
         if found is None:
             raise _AbortedWanted(key, entry)
@@ -112,23 +113,36 @@ class ColdTier:
         while True:
             try:
                 found = await self._workers.run(partial(_perform, job, run))
-            except Absent as absent:
-                await self._told(self._fetch(run, absent.extent))
-            except _Unknown as unknown:
-                await self._told(self._look_up(run, unknown.partition))
-            except _AbortedWanted as wanted:
-                await self._told(self._fetch_aborted(wanted))
-            except CorruptMessage:
-                if run.has_fetched_again:
-                    raise
-                run.has_fetched_again = True  # it may have come wrong, or become so here
-                for key in run.keys:
-                    self._cache.forget(key)
-                run.fetched.clear()
+            except (Absent, _Unknown, _AbortedWanted) as wanted:
+                await self._told(self._provide(run, wanted))
+            except FileNotFoundError:
+                raise
+            except (CorruptMessage, OSError) as error:
+                self._forget(run, error)
             else:
                 if run.ahead is not None:
                     self._cache.read_ahead(run.ahead)
                 return found
+
+    async def _provide(self, run: _Run, wanted: Absent | _Unknown | _AbortedWanted) -> None:
+        if isinstance(wanted, Absent):
+            await self._fetch(run, wanted.extent)
+        elif isinstance(wanted, _Unknown):
+            await self._look_up(run, wanted.partition)
+        else:
+            await self._fetch_aborted(wanted)
+
+    def _forget(self, run: _Run, error: CorruptMessage | OSError) -> None:
+        """What was read is to come anew, once: it may have come wrong, or become so here."""
+        if run.has_fetched_again:
+            if isinstance(error, OSError):
+                raise StorageError(f"the cache of the remote tier: {error}") from error
+            raise error
+        run.has_fetched_again = True
+        run.fetched.clear()
+        for key in run.keys:
+            self._cache.forget(key)
+            self._aborted.pop(key, None)
 
     def forget(self, partition: TopicPartition) -> None:
         """What the tier has of it has changed."""
@@ -148,6 +162,7 @@ class ColdTier:
         try:
             await work
         except ObjectMissing as error:
+            self._known.clear()  # whoever asks again is told by the newest manifests
             raise StorageError(f"the remote tier lacks {error}") from error
         except (StoreError, TierError) as error:
             raise StorageError(f"the remote tier: {error}") from error
@@ -168,10 +183,8 @@ class ColdTier:
 
     async def _fetch_aborted(self, wanted: _AbortedWanted) -> None:
         key, entry = wanted.key, wanted.entry
-        tail_at = entry.object_size_bytes - TAIL_SIZE_BYTES
-        tail = read_tail(await self._store.get(key, tail_at, TAIL_SIZE_BYTES), key)
-        start = tail.records + tail.footer + tail.index_rows
-        self._aborted[key] = await self._store.get(key, start, tail.aborted)
+        behind = await self._store.get(key, entry.size_bytes, entry.object_size_bytes - entry.size_bytes)
+        self._aborted[key] = read_trailer(behind, key).aborted
         if len(self._aborted) > ABORTED_KEPT_MAX:
             self._aborted.popitem(last=False)
 

@@ -207,6 +207,7 @@ class TierKeeper:
 
     async def _advance(self, tier: PartitionTier) -> bool:
         """One segment, and what there is to delete; whether there is more to copy."""
+        await tier.confirm()
         await tier.learn()
         await tier.shed()
         self.statistics.deleted += await tier.delete()

@@ -72,6 +72,23 @@ class PartitionTier:
         self._place = place
         self._options = options
         self._now_ms = now_ms
+        self._is_confirmed = False
+
+    async def confirm(self) -> None:
+        """Once in a leadership: what the log believes of the tier is compared with what is there. The bucket may be
+        another one, or another leader may have gone on. Before it nothing here may lose its file."""
+        if self._is_confirmed:
+            return
+        manifest, log = await self.manifests.load(), self.log
+        if log.tiered_to is not None:
+            first, end, covered = manifest.first_offset, manifest.end, log.log_start_offset
+            if first is not None and end is not None and first <= covered:
+                covered = max(covered, min(end, log.tiered_to))
+            if covered < log.local_start_offset:
+                lost = f"offsets {covered} to {log.local_start_offset}, which have no files here"
+                raise TierDamaged(f"{self._place.prefix} lacks {lost}")
+            log.note_tiered(covered)
+        self._is_confirmed = True
 
     async def learn(self) -> None:
         """Tell the log what there is of it, if that is not known here: an index was lost. What does not fit is no

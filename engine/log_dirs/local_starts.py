@@ -56,7 +56,7 @@ def note_tiered(log_dir: LogDir, resident: Resident, offset: int) -> None:
     finished_to = min(log.active.base_offset, resident.last_stable_offset)
     if not log.cold.local_start_offset <= offset <= max(log.start_offset, finished_to):
         raise OffsetOutOfRange(f"{log.directory} cannot be in a remote tier up to offset {offset}")
-    log.tiered_to = offset
+    log.tiered_to, log.is_tier_confirmed = offset, True
     log_dir.commit_log.want_checkpoint()
 
 

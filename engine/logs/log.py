@@ -42,6 +42,7 @@ class Log:
         self.segments = list(segments)
         self.cold = ColdSegments()
         self.tiered_to: int | None = None  # below it all is in a remote tier; None: there is none
+        self.is_tier_confirmed = False  # the tier has said so to this process
         self.epochs = EpochHistory()
         self.start_offset = start_offset
         self.damaged_from: int | None = None

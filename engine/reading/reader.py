@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import trio
 
@@ -38,7 +38,7 @@ from engine.logs.position import LogPosition
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.segment import Segment
 from engine.logs.sparse_index import Entry, SparseIndex
-from engine.tier import SegmentTier
+from engine.tier import ColdFile, SegmentTier
 
 NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
 
@@ -134,6 +134,8 @@ class LogReader:
 
     async def _keep(self, segment: Segment, offset: int, loaded: Loaded) -> None:
         segment.file = loaded.file
+        if segment.is_cold:
+            cast("ColdFile", loaded.file).note_checked(loaded.position, loaded.end)
         self._caches.files.use(self, segment)
         if loaded.is_cut_short:
             segment.doubt()

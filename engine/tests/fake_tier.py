@@ -53,6 +53,8 @@ class ColdFile:
                 position = max(position, stop)
         return position >= end
 
+    def note_checked(self, position: int, end: int) -> None: ...
+
     def parts(self, position: int, size_bytes: int) -> list[FileRange]:
         assert self.is_cached(position, size_bytes)
         middle = position + size_bytes // 2

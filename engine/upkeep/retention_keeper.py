@@ -93,7 +93,7 @@ class RetentionKeeper:
     async def _leave_to_tier(self, resident: Resident) -> None:
         """Files that the remote tier has, too, and that were here for long enough. An active segment that was so, too,
         is finished, so that it can be copied."""
-        if resident.log.tiered_to is None or not resident.config.remote_storage:
+        if not resident.log.is_tier_confirmed or not resident.config.remote_storage:
             return
         segments = await self._seen(resident.log, with_cold=False)
         count = len(doomed(segments, resident.config.local(), 0, resident.high_watermark, self._now_ms()))
@@ -165,6 +165,8 @@ class RetentionKeeper:
                 await trio.lowlevel.checkpoint()
             segments = await self._seen(one.log, with_cold=False)
             limit = one.high_watermark if one.log.tiered_to is None else min(one.high_watermark, one.log.tiered_to)
+            if one.log.tiered_to is not None and not one.log.is_tier_confirmed:
+                limit = 0  # what a checkpoint says is no word of the tier
             finished.append([each for each in segments[:-1] if each.end_offset <= limit])
         given = to_make_room(finished, wanted_bytes)
         moves = [

@@ -88,21 +88,27 @@ class Tierable:
         watcher = _ForTier(base_offset)
         try:
             footer = await self._footer(segment)
-            file, tally = await read_whole(self._log_dir, self._opened, segment, _in_between, watcher)
-            beside = footer.generation, footer.aborted
-            if tally.footer(self.partition, base_offset, segment.size_bytes, *beside) != footer:
-                raise CorruptMessage("it is not what was sealed")
+            file = await self._read(segment, footer, watcher)
             aborted = await self._aborted(segment)
             producers = await self._producers_at(segment)
         except Gone:
             raise self._gone(base_offset) from None
-        except CorruptMessage as error:
-            self._found_damaged(segment, error)
-            raise
         epochs = self._opened.log.epochs.below(segment.end_offset)
         facts = self._facts(segment, footer, has_aborted=bool(aborted))
         rows = bytes(watcher.rows)
         return CopiedSegment(facts, file, watcher.checksum, encode(footer), rows, aborted, epochs, producers)
+
+    async def _read(self, segment: Segment, footer: Footer, watcher: Watcher) -> File:
+        """All of it. Raises CorruptMessage, StorageError and Gone."""
+        try:
+            file, tally = await read_whole(self._log_dir, self._opened, segment, _in_between, watcher)
+            beside = footer.generation, footer.aborted
+            if tally.footer(self.partition, segment.base_offset, segment.size_bytes, *beside) != footer:
+                raise CorruptMessage("it is not what was sealed")
+        except CorruptMessage as error:
+            self._found_damaged(segment, error)
+            raise
+        return file
 
     async def facts_of(self, base_offset: int) -> SegmentFacts:
         segment = self._segment(base_offset)
@@ -140,6 +146,8 @@ class Tierable:
         try:
             return await run_on(self._log_dir, self._opened, segment, job)
         except FooterDamaged as damage:
+            segment.is_sealed = False  # it will be read, and have another footer
+            self._log_dir.want_seal(self._opened)
             raise CorruptMessage(f"its footer: {damage}") from damage
 
     async def _aborted(self, segment: Segment) -> bytes:
@@ -160,7 +168,8 @@ class Tierable:
         extents = [Extent.of(one) for one in log.finished_below(segment.end_offset)]
         where = log_dir.disk.filesystem, log.directory
         job = partial(_producers, *where, extents, segment.end_offset, needed_from)
-        return await run_on(log_dir, self._opened, segment, job)
+        async with log_dir.commit_log.replacing():  # whoever drops files makes such a snapshot, too
+            return await run_on(log_dir, self._opened, segment, job)
 
     def _facts(self, segment: Segment, footer: Footer, *, has_aborted: bool) -> SegmentFacts:
         epoch = self._opened.log.epochs.epoch_of(segment.end_offset - 1)

@@ -71,12 +71,23 @@ def _read_slice(file: File, position: int, part: Part, tally: Tally, watcher: Wa
 async def run_on(log_dir: LogDir, resident: Resident, segment: Segment, job: Callable[[], T]) -> T:
     """On a worker; raises Gone rather than an error that says no more than that."""
     try:
-        found = await log_dir.disk.run(job)
+        found = await log_dir.disk.run(partial(_unless_gone, job))
     except (CorruptMessage, FooterDamaged):
         check_there(log_dir, resident, segment)
         raise
+    except Gone:
+        check_there(log_dir, resident, segment)
+        raise CorruptMessage("a file of it, or beside it, is gone") from None
     check_there(log_dir, resident, segment)
     return found
+
+
+def _unless_gone(job: Callable[[], T]) -> T:
+    """That a file is not there is no failure of the disk: it was set aside meanwhile, or is missing."""
+    try:
+        return job()
+    except FileNotFoundError:
+        raise Gone from None
 
 
 def check_there(log_dir: LogDir, resident: Resident, segment: Segment) -> None:

@@ -112,10 +112,11 @@ class S3Store:
             headers = (await self._workers.run(ask)).headers
         except ObjectMissing:
             return None
-        modified_ms = int(parsedate_to_datetime(headers["Last-Modified"]).timestamp() * 1000)
-        checksum = headers.get("x-amz-checksum-crc32c")
-        crc32c = None if checksum is None else int.from_bytes(base64.b64decode(checksum), "big")
-        return ObjectInfo(key, int(headers["Content-Length"]), modified_ms, crc32c)
+        try:
+            modified_ms = int(parsedate_to_datetime(headers["Last-Modified"]).timestamp() * 1000)
+            return ObjectInfo(key, int(headers["Content-Length"]), modified_ms, _crc32c(headers))
+        except (KeyError, ValueError) as error:
+            raise StoreUnavailable(f"HEAD {key}: a reply that makes no sense: {error}") from error
 
     async def delete(self, key: str) -> None:
         with suppress(ObjectMissing):
@@ -260,7 +261,24 @@ def _error(data: bytes) -> tuple[str, str]:
     return parsed.findtext("Code", ""), parsed.findtext("Message", "")
 
 
+def _crc32c(headers: Mapping[str, str]) -> int | None:
+    """Of a whole object: what was put in parts has one of another kind."""
+    try:
+        checksum = base64.b64decode(headers.get("x-amz-checksum-crc32c", ""), validate=True)
+    except ValueError:
+        return None
+    return int.from_bytes(checksum, "big") if len(checksum) == 4 else None
+
+
 def _listed(data: bytes) -> list[ObjectInfo]:
+    """Raises StoreUnavailable."""
+    try:
+        return _contents(data)
+    except (KeyError, ValueError) as error:
+        raise StoreUnavailable(f"a listing that makes no sense: {error}") from error
+
+
+def _contents(data: bytes) -> list[ObjectInfo]:
     found = []
     for one in _parsed(data):
         if one.tag.removeprefix(_NAMESPACE) != "Contents":

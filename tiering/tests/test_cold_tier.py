@@ -157,6 +157,23 @@ async def test_what_comes_anew_is_looked_at_anew() -> None:
                 await log.load(0, 1000, EVERYTHING)
 
 
+async def test_what_was_only_walked_over_is_not_served() -> None:
+    """A search looks at headers: that says nothing of the bytes between them."""
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            await reading.copy_and_drop()
+            await log.load(0, 1000, EVERYTHING)
+            reading.forget()
+            key = reading.tiered.segments()[0]
+            data, moment_ms = reading.tiered.store.objects[key]
+            reading.tiered.store.objects[key] = data[:70] + bytes([data[70] ^ 1]) + data[71:], moment_ms
+            await log.offset_for_timestamp(NOW_MS + 35, EVERYTHING)
+            with pytest.raises(NotLoaded):
+                log.read(0, 1000, EVERYTHING, at_least_one=True)
+
+
 @pytest.mark.parametrize("fault", [Fault(is_flipped=True), Fault(is_short=True)], ids=["flipped", "short"])
 async def test_wrong_bytes_are_fetched_again(fault: Fault) -> None:
     async with trio.open_nursery() as nursery:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from engine.log_dirs.tests.test_local_starts import ROLLING, Broker
-from engine.tests.helpers import ORDERS
+from engine.tests.helpers import NOW_MS, ORDERS
+from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
 from tiering import keeper
 from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
 from tiering.manifest import Fence
@@ -200,6 +201,39 @@ async def test_what_an_index_has_forgotten_is_learnt_again() -> None:
         assert not kept.broker.log.log.cold.segments
         await trio.sleep(3)
         assert [(one.base_offset, one.end_offset) for one in kept.broker.log.log.cold.segments] == before
+
+
+async def test_files_stay_that_another_bucket_has_not() -> None:
+    """What a checkpoint says of the tier counts for nothing until the tier has said it, too."""
+    kept = Kept()
+    async with kept.life():
+        await trio.sleep(3)
+        assert kept.is_copied
+    kept.store.objects.clear()
+    kept.broker.config = replace(TIERED, local_retention_size_bytes=1)
+    async with kept.life():
+        log = kept.broker.log
+        await RetentionKeeper(log.log_dir, RetentionOptions(), lambda: NOW_MS).check()
+        assert log.log.local_start_offset == 0
+        await trio.sleep(10)
+        assert kept.is_copied
+        entries = await kept.keeper.entries(ORDERS)
+        assert min(entries) == 0
+        await RetentionKeeper(log.log_dir, RetentionOptions(), lambda: NOW_MS).check()
+        assert log.log.local_start_offset > 0
+
+
+async def test_a_bucket_without_what_has_no_files_here_is_told() -> None:
+    kept = Kept()
+    async with kept.life():
+        await trio.sleep(3)
+        [log] = kept.broker.store.tierable()
+        await log.drop_local(kept.broker.log.log.segments[3].base_offset)
+    kept.store.objects.clear()
+    async with kept.life():
+        await trio.sleep(10)
+        assert "which have no files here" in kept.problems[0]
+        assert not kept.objects
 
 
 async def test_foreign_objects_are_no_matter() -> None:

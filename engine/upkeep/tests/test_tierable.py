@@ -162,6 +162,8 @@ async def test_a_footer_that_is_damaged_keeps_its_segment_here() -> None:
         for ask in (found.copy, found.facts_of):
             with pytest.raises(CorruptMessage, match="its footer"):
                 await ask(segment.base_offset)
+            await trio.sleep(1)  # it is read, and has another one
+            broker.filesystem.open(f"{DIRECTORY}/{footer_name(segment.base_offset)}").write_at([b"rot"], 10)
 
 
 async def test_what_is_no_part_of_the_log_is_not_copied() -> None:
@@ -190,6 +192,17 @@ async def test_a_segment_that_goes_while_it_is_read_is_not_damaged(monkeypatch: 
         with pytest.raises(StorageError, match="no sealed segment"):
             await found.copy(segments[1].base_offset)
         assert not broker.problems
+
+
+async def test_a_file_that_is_missing_costs_no_log_dir() -> None:
+    broker = Broker()
+    async with broker.life() as log:
+        await broker.fill()
+        found, segment = await tierable(broker), log.log.segments[1]
+        log.log.aborted.know([segment.base_offset])  # and there is no such file
+        with pytest.raises(CorruptMessage, match="is gone"):
+            await found.copy(segment.base_offset)
+        assert log.log_dir.disk.offline_reason is None
 
 
 async def test_files_go_and_what_is_cold_is_learnt() -> None:
