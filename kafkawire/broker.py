@@ -268,7 +268,7 @@ class Broker:
             now_ms=self.world.now_ms,
             on_fatal=self.fail,
             on_problem=lambda problem: _log.error("storage", problem=problem),
-            tier=await open_tier(self.config, cluster_id, self._host.tierable, self.world, nursery),
+            tier=await open_tier(lambda: self._configs.config, cluster_id, self._host.tierable, self.world, nursery),
         )
         store = SegmentStore(options, world)
         await nursery.start(store.run)

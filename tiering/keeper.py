@@ -36,11 +36,11 @@ TURN = 64  # partitions looked at before somebody else has a turn
 
 @dataclass(frozen=True, slots=True)
 class KeeperOptions:
-    """`copy_max_bytes_per_s`: of all copiers together, over a few segments; no limit without."""
+    """`copy_max_bytes_per_s`: of all copiers together, over a few segments; it may change at any time."""
 
     copiers: int = 2
     interval_ms: int = 30_000
-    copy_max_bytes_per_s: int | None = None
+    copy_max_bytes_per_s: Callable[[], int] = lambda: 2**63 - 1
     late_put_ms: int = 900_000
 
 
@@ -221,8 +221,7 @@ class TierKeeper:
         return bool(tier.log.to_copy())
 
     async def _keep_to_rate(self, put_bytes: int) -> None:
-        limit = self._options.copy_max_bytes_per_s
-        await trio.sleep(0 if limit is None else put_bytes * self._options.copiers / limit)
+        await trio.sleep(put_bytes * self._options.copiers / self._options.copy_max_bytes_per_s())
 
     def _note_failure(self, work: _Work, error: Exception) -> None:
         self.statistics.errors += 1

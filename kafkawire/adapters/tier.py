@@ -60,14 +60,15 @@ class TierWorld(Protocol):
 
 
 async def open_tier(
-    config: Config,
+    current: Callable[[], Config],
     cluster_id: str,
     logs: Callable[[], Iterable[TierableLog]],
     world: TierWorld,
     nursery: trio.Nursery,
 ) -> SegmentTier:
-    """What is read from where segments go, if they go anywhere; and who brings those of `logs` there. Raises
-    TierRefused."""
+    """What is read from where segments go, if they go anywhere; and who brings those of `logs` there. `current`: what
+    the broker is configured for at that moment. Raises TierRefused."""
+    config = current()
     if config.tier_store is None:
         return NoTier()
     lanes, jobs = Lanes(world.pool, STORE_LANES), Lanes(world.pool, JOB_LANES)
@@ -77,7 +78,7 @@ async def open_tier(
     keeper = TierKeeper(
         store,
         Identity(root, cluster_id, 0, world.random.randbytes(16).hex()),
-        KeeperOptions(config.tier_copiers, config.tier_interval_ms, config.tier_copy_max_bytes_per_s),
+        KeeperOptions(config.tier_copiers, config.tier_interval_ms, lambda: current().tier_copy_max_bytes_per_s),
         KeeperWorld(logs, world.now_ms, world.random, _tell),
     )
     files = await _cache_files(config, world, jobs)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kafkawire.config import values as read
 from kafkawire.config.coordinator_config import CoordinatorConfig
+from kafkawire.config.keys import Update
 from kafkawire.config.settings import setting
 from kafkawire.config.topic_config import MIB
 from kafkawire.config.values import LONG_MAX, ConfigError, StoreUrl
@@ -44,7 +45,7 @@ class TierConfig(CoordinatorConfig):
     tier_copiers: int = setting("tier.copiers", read.integer(1, 16), "2", "How many segments are copied at a time.")
     tier_copy_max_bytes_per_s: int = setting(
         "remote.log.manager.copy.max.bytes.per.second", read.long(1), str(LONG_MAX),
-        "How much is copied to the tier in a second, over a few segments.",
+        "How much is copied to the tier in a second, over a few segments.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     tier_cache_dir: Path | None = setting(
         "tier.cache.dir", read.directory, "",

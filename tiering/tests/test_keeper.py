@@ -160,7 +160,7 @@ async def test_a_new_leadership_is_another_author() -> None:
 
 
 async def test_copies_keep_to_a_rate() -> None:
-    kept = Kept(replace(OPTIONS, copiers=1, copy_max_bytes_per_s=100))
+    kept = Kept(replace(OPTIONS, copiers=1, copy_max_bytes_per_s=lambda: 100))
     async with kept.life():
         await trio.sleep(10)
         assert kept.keeper.statistics.bytes < 10 * 100 + 1000

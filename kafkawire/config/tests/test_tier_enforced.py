@@ -28,7 +28,7 @@ enforces = pytest.mark.enforces
 TIER = {"remote_log_storage_system_enable": "true", "tier_store": "s3://bucket/lake"}
 SOON = {"remote_log_manager_task_interval_ms": "1000", "log_retention_check_interval_ms": "1000"}
 INVALID_CONFIG = 40
-TOPIC, SET = 2, 0
+TOPIC, BROKER, SET = 2, 4, 0
 EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -2, -4, -5
 
 
@@ -56,12 +56,12 @@ async def offset_of(client: Client, timestamp: int) -> int:
     return int(partition.offset)
 
 
-async def alter(client: Client, **configs: str) -> int:
+async def alter(client: Client, kind: int = TOPIC, **configs: str) -> int:
     rows = [
         AlterableConfig(name=name.replace("_", "."), value=value, config_operation=SET)
         for name, value in configs.items()
     ]
-    resource = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=rows)
+    resource = AlterConfigsResource(resource_type=kind, resource_name="t" if kind == TOPIC else "", configs=rows)
     reply = await ask(client, IncrementalAlterConfigsRequest(resources=[resource]), 1)
     return int(reply.responses[0].error_code)
 
@@ -119,7 +119,7 @@ async def test_how_long_files_stay_here(key: str, value: str, first: int) -> Non
     async with tiered(MemoryWorld()) as (_, client):
         await trio.sleep(50)
         assert await offset_of(client, EARLIEST_LOCAL) == 0
-        assert await alter(client, **{key: value}) == 0
+        assert await alter(client, TOPIC, **{key: value}) == 0
         await trio.sleep(3)
         assert await offset_of(client, EARLIEST_LOCAL) == first
         assert await offset_of(client, EARLIEST) == 0
@@ -187,10 +187,11 @@ async def produce_to(client: Client, topic: str) -> None:
 @enforces("remote.log.manager.copy.max.bytes.per.second")
 async def test_how_much_is_copied_in_a_second() -> None:
     world = MemoryWorld()
-    async with tiered(world, remote_log_manager_copy_max_bytes_per_second="70000"):
+    async with tiered(world, remote_log_manager_copy_max_bytes_per_second="70000") as (_, client):
         await trio.sleep(25)
         assert len(segments(world)) == 2
-        await trio.sleep(150)
+        assert await alter(client, BROKER, remote_log_manager_copy_max_bytes_per_second="700000") == 0
+        await trio.sleep(40)
         assert len(segments(world)) == 6
 
 
