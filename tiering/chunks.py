@@ -10,29 +10,19 @@ import itertools
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from tiering.object_store import StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from engine.tier import File, FileSystem
-    from tiering.object_store import ObjectStore
-
-T = TypeVar("T")
+    from tiering.object_store import ObjectStore, Workers
 
 CHUNK_BYTES = 1024 * 1024
 FLIGHTS_MAX = 4  # what they bring is in memory for a moment
 KEPT_MIN = 16  # of the newest, whatever the cache may hold: what was waited for is to be read
-
-
-class Workers(Protocol):
-    """Threads that may wait."""
-
-    async def run(self, job: Callable[[], T]) -> T: ...
 
 
 class ChunkOf(NamedTuple):
@@ -144,16 +134,18 @@ class ChunkCache:
     def read_ahead(self, extent: Extent) -> None:
         """The same, for somebody who does not wait: when less than half of it is here, or on its way."""
         chunks = extent.chunks
-        if chunks and any(
-            one not in self._chunks and one not in self._flying for one in chunks[: len(chunks) // 2 + 1]
-        ):
+        if self._missing(chunks[: len(chunks) // 2 + 1]):
             self._begin(extent)
 
     def _begin(self, extent: Extent) -> None:
-        for run in _consecutive([one for one in extent.chunks if one not in self._chunks and one not in self._flying]):
+        for run in _consecutive(self._missing(extent.chunks)):
             flight = _Flight()
             self._flying.update(dict.fromkeys(run, flight))
             self._nursery.start_soon(self._fly, run, extent.size_bytes, flight)
+
+    def _missing(self, wanted: list[ChunkOf]) -> list[ChunkOf]:
+        """Those that are neither here nor on their way."""
+        return [one for one in wanted if one not in self._chunks and one not in self._flying]
 
     def forget(self, key: str) -> None:
         """What is here of an object is wrong."""

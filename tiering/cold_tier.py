@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from engine.errors import CorruptMessage, StorageError
-from tiering.chunks import CHUNK_BYTES, Extent, Workers
+from tiering.chunks import CHUNK_BYTES, Extent
 from tiering.cold_file import Absent, ColdFile
 from tiering.errors import TierError
 from tiering.object_store import ObjectMissing, StoreError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from engine.api import TopicPartition
     from tiering.chunks import Chunk, ChunkCache
     from tiering.manifest import Entry
-    from tiering.object_store import ObjectStore
+    from tiering.object_store import ObjectStore, Workers
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ import trio
 
 from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError
 from tiering.errors import Fenced, TierError
-from tiering.manifest import Fence
+from tiering.manifest import NO_LEADERS_EPOCH, Fence
 from tiering.manifest_log import Author, ManifestLog
 from tiering.names import Place
 from tiering.object_store import StoreError, StoreUnavailable
@@ -134,10 +134,8 @@ class TierKeeper:
         return self.place_of(partition).segment(entry)
 
     async def entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
-        manifests = self._manifests(partition, Fence(self._identity.owner_generation, 2**31 - 1))
-        manifest = await manifests.load()
-        paged = [one for page in manifest.pages for one in await manifests.page(page)]
-        return {one.base: one for one in (*paged, *manifest.entries)}
+        manifests = self._manifests(partition, Fence(self._identity.owner_generation, NO_LEADERS_EPOCH))
+        return {one.base: one for one in await manifests.entries(await manifests.load())}
 
     # Looking for work, and doing it
 

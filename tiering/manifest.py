@@ -18,6 +18,7 @@ from tiering.errors import TierDamaged
 
 DOOMED_TOGETHER_MAX = 256
 PAGE_ENTRIES = 256
+NO_LEADERS_EPOCH = 2**31 - 1
 
 
 class Fence(NamedTuple):

@@ -86,6 +86,10 @@ class ManifestLog:
         key = self._place.page(page)
         return decode_page(await self._store.get(key), page, key)
 
+    async def entries(self, manifest: Manifest) -> list[Entry]:
+        """All of them, in order. Raises as `page` does."""
+        return [*[one for page in manifest.pages for one in await self.page(page)], *manifest.entries]
+
     async def collect(self) -> int:
         """Delete what is old; returns how many versions. Raises what a store does."""
         newest = (await self.load()).version

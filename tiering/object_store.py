@@ -3,13 +3,15 @@
 `tiering.stores` has the back ends. Every method may be cancelled, and what it was to do may happen nevertheless.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from crc32c import crc32c
 
 from engine.api import FileRange
+
+T = TypeVar("T")
 
 SLICE_BYTES = 256 * 1024
 LIST_MAX = 1000
@@ -85,6 +87,12 @@ def _slices(part: FileRange) -> Iterator[bytes]:
             raise ContentUnreadable(f"it ends at {position}, not at {end}")
         position += len(data)
         yield data
+
+
+class Workers(Protocol):
+    """Threads that may wait."""
+
+    async def run(self, job: Callable[[], T]) -> T: ...
 
 
 class ObjectStore(Protocol):

@@ -7,11 +7,12 @@ is the caller's to wait before the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from engine.tier import SegmentFacts
 from tiering.errors import TierDamaged
@@ -23,6 +24,7 @@ from tiering.manifest import (
     diverge,
     end_copy,
     forget,
+    is_below_start,
     shed,
 )
 from tiering.manifest_log import Change, ManifestLog
@@ -95,7 +97,7 @@ class PartitionTier:
         answer; the next time may have another."""
         if self.log.knows_cold:
             return
-        entries = await self._entries(await self.manifests.load())
+        entries = await self.manifests.entries(await self.manifests.load())
         self.log.know_cold({one.base: _facts(one) for one in entries})
 
     # Copying
@@ -170,7 +172,7 @@ class PartitionTier:
         digest = (await self.log.facts_of(base)).digest.hex()
 
         async def part(one: Manifest) -> Change | None:
-            entries = await self._entries(one)
+            entries = await self.manifests.entries(one)
             if any((each.base, each.end, each.records_digest) == (base, end, digest) for each in entries):
                 return None
             parted = diverge(one, base, self._now_ms(), entries[: len(entries) - len(one.entries)])
@@ -187,10 +189,6 @@ class PartitionTier:
         if end is not None and end < base:
             raise TierDamaged(f"{self._place.prefix} ends at {end}, and the files of the log begin at {base}")
 
-    async def _entries(self, manifest: Manifest) -> Sequence[Entry]:
-        pages = [one for page in manifest.pages for one in await self.manifests.page(page)]
-        return [*pages, *manifest.entries]
-
     async def _manifest(self) -> Manifest:
         return self.manifests.newest or await self.manifests.load()
 
@@ -200,8 +198,10 @@ class PartitionTier:
         """Note where the log begins, and doom what lies below."""
 
         async def begin_later(one: Manifest) -> Change | None:
-            first_page = await self.manifests.page(one.pages[0]) if one.pages else ()
-            after, rest = shed(one, self.log.log_start_offset, self._now_ms(), first_page)
+            log_start = max(one.log_start, self.log.log_start_offset)
+            is_in_page = one.pages and is_below_start(replace(one, log_start=log_start))
+            first_page = await self.manifests.page(one.pages[0]) if is_in_page else ()
+            after, rest = shed(one, log_start, self._now_ms(), first_page)
             return None if after == one else Change(after, rest)
 
         before: Manifest | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tiering.manifest import Fence, Manifest
+from tiering.manifest import NO_LEADERS_EPOCH, Fence, Manifest
 from tiering.manifest_log import Author, Change, ManifestLog
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tiering.names import Place
     from tiering.object_store import ObjectStore
-
-NO_LEADERS_EPOCH = 2**31 - 1
 
 
 async def delete_partition(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from crc32c import crc32c
 
@@ -24,6 +24,7 @@ from tiering.object_store import (
     ObjectMissing,
     StoreRefused,
     StoreUnavailable,
+    Workers,
 )
 
 T = TypeVar("T")
@@ -32,12 +33,6 @@ INCOMING = ".incoming"
 LEFT_OVER_S = 86_400  # a put that takes longer has failed
 MAKE_TRIES_MAX = 10  # of a directory that others remove as often because it is empty
 _NEEDS_SOMEBODY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
-
-
-class Workers(Protocol):
-    """Threads that may wait."""
-
-    async def run(self, job: Callable[[], T]) -> T: ...
 
 
 class DirectoryStore:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 from weakref import WeakSet
 from xml.etree import ElementTree as ET
@@ -36,11 +36,11 @@ from tiering.object_store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from minio.credentials.providers import Provider
 
-T = TypeVar("T")
+    from tiering.object_store import Workers
 
 CONNECT_TIMEOUT_S = 2.0
 IO_TIMEOUT_S = 10.0  # nothing was sent or received for so long
@@ -50,13 +50,7 @@ _UNSIGNED = "UNSIGNED-PAYLOAD"
 _NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 _ARRIVED_WRONG = ("BadDigest", "XAmzContentChecksumMismatch", "IncompleteBody", "RequestTimeout")
 _CONFLICT, _PRECONDITION_FAILED, _RANGE, _TOO_MANY = 409, 412, 416, 429
-_OK, _NO_CONTENT, _PARTIAL, _BAD_REQUEST, _NOT_FOUND, _SERVER_ERROR = 200, 204, 206, 400, 404, 500
-
-
-class Workers(Protocol):
-    """Threads that may wait."""
-
-    async def run(self, job: Callable[[], T]) -> T: ...
+_OK, _NO_CONTENT, _PARTIAL, _NOT_FOUND, _SERVER_ERROR = 200, 204, 206, 404, 500
 
 
 @dataclass(frozen=True, slots=True)

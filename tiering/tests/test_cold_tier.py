@@ -21,10 +21,11 @@ from tiering.cold_file import ColdFile
 from tiering.cold_tier import ColdTier
 from tiering.object_store import Content, StoreUnavailable
 from tiering.stores.memory import HEALTHY, Fault, Operation
+from tiering.stores.tests.test_directory import Inline
 from tiering.tests.test_partition_tier import Tiered, copy_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from engine.api import TopicPartition
     from tiering.manifest import Entry
@@ -41,12 +42,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "CHUNK_BYTES", CHUNK_BYTES)
     monkeypatch.setattr(cold_tier, "SEEK_BYTES", CHUNK_BYTES)
     monkeypatch.setattr(cold_tier, "SEQUENTIAL_BYTES", 4 * CHUNK_BYTES)
-
-
-class Inline:
-    async def run(self, job: Callable[[], T]) -> T:
-        await trio.lowlevel.checkpoint()
-        return job()
 
 
 class Manifests:

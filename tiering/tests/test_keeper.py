@@ -18,8 +18,7 @@ from tiering.manifest import Fence
 from tiering.names import Place
 from tiering.object_store import Content
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
-from tiering.tests.test_manifest_log import log_of, write
-from tiering.tests.test_partition_tier import now_ms
+from tiering.tests.test_manifest_log import log_of, now_ms, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -21,6 +21,7 @@ from tiering.object_store import Content, ObjectInfo, StoreError, StoreUnavailab
 from tiering.partition_tier import PartitionTier, TierOptions
 from tiering.segment_object import TAIL_SIZE_BYTES, read_tail, read_trailer
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
+from tiering.tests.test_manifest_log import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 
 OPTIONS = TierOptions()
 NONCES = itertools.count()
-
-
-def now_ms() -> int:
-    return int(trio.current_time() * 1000)
 
 
 class Tiered:

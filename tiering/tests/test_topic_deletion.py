@@ -11,8 +11,8 @@ from tiering import manifest_log, names
 from tiering.errors import Fenced
 from tiering.object_store import Content, StoreError
 from tiering.stores.memory import HEALTHY, Fault
-from tiering.tests.test_manifest_log import DAY_S
-from tiering.tests.test_partition_tier import Tiered, copy_all, now_ms, stopping_at
+from tiering.tests.test_manifest_log import DAY_S, now_ms
+from tiering.tests.test_partition_tier import Tiered, copy_all, stopping_at
 from tiering.topic_deletion import delete_partition
 
 NONCES = itertools.count()
