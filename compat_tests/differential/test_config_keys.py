@@ -41,6 +41,14 @@ OUR_BROKER_KEYS = {
     "producer.id.expiration.check.interval.ms",  # Kafka has it and does not show it
     "scrub.bytes.per.second",
     "scrub.interval.ms",
+    "tier.cache.dir",
+    "tier.cache.size.bytes",
+    "tier.copiers",
+    "tier.s3.access.key",
+    "tier.s3.endpoint",
+    "tier.s3.region",
+    "tier.s3.secret.key",
+    "tier.store",
     "zookeeper.connect",
 }
 
