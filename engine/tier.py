@@ -5,6 +5,7 @@ A source of its own, beside the disk: what goes wrong with it is not the disk's 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
 from typing import NamedTuple, Protocol, TypeVar
 
 from engine.api import FileRange, TopicPartition
@@ -13,6 +14,7 @@ from engine.files.filesystem import File, FileSystem
 from engine.log_config import LogConfig
 
 __all__ = [
+    "INDEX_ROW",
     "ColdFile",
     "CopiedSegment",
     "File",
@@ -24,6 +26,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+INDEX_ROW = Struct(">qqq")  # where a batch begins: offset, position, greatest timestamp of the segment so far
 
 
 class SegmentFacts(NamedTuple):
@@ -48,7 +52,7 @@ class CopiedSegment(NamedTuple):
     """A sealed segment as a tier takes it: every batch was checked, and it is what was sealed.
 
     `checksum` is the CRC-32C of the file. The rest is what a log dir knows of it beside the file, in the formats it has
-    there: docs/formats/tier.md.
+    there (docs/formats/tier.md); `index_rows` are INDEX_ROWs.
     """
 
     facts: SegmentFacts
@@ -127,6 +131,9 @@ class SegmentTier(Protocol):
     def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
         """The aborted index of a segment, as in its file (docs/formats/aborted-index.md); within a job, as above."""
 
+    def index_rows(self, partition: TopicPartition, base_offset: int) -> bytes:
+        """INDEX_ROWs of a segment; within a job, as above."""
+
     async def run(self, job: Callable[[], T]) -> T:
         """Do work on such files where it may wait; it may be begun more than once, and must change nothing. Raises
         StorageError while the tier cannot be reached; what the job raises otherwise, but no OSError other than
@@ -140,6 +147,9 @@ class NoTier:
         raise FileNotFoundError
 
     def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
+        raise FileNotFoundError
+
+    def index_rows(self, partition: TopicPartition, base_offset: int) -> bytes:
         raise FileNotFoundError
 
     async def run(self, job: Callable[[], T]) -> T:

@@ -47,13 +47,14 @@ class Extent(NamedTuple):
 
 
 class Chunk:
-    """A part of an object that is here."""
+    """A part of an object that is here. `is_wrong`: it was found to be, and is to be used by nobody any more."""
 
-    __slots__ = ("__weakref__", "file", "size_bytes")
+    __slots__ = ("__weakref__", "file", "is_wrong", "size_bytes")
 
     def __init__(self, file: File, size_bytes: int) -> None:
         self.file = file
         self.size_bytes = size_bytes
+        self.is_wrong = False
 
 
 class ChunkFiles:
@@ -150,7 +151,9 @@ class ChunkCache:
     def forget(self, key: str) -> None:
         """What is here of an object is wrong."""
         for one in [one for one in self._chunks if one.key == key]:
-            self.size_bytes -= self._chunks.pop(one).size_bytes
+            chunk = self._chunks.pop(one)
+            chunk.is_wrong = True
+            self.size_bytes -= chunk.size_bytes
 
     async def _fly(self, run: list[ChunkOf], end: int, flight: _Flight) -> None:
         key, start = run[0].key, run[0].number * CHUNK_BYTES

@@ -106,10 +106,18 @@ class ColdFile:
     def _extent(self, position: int, end: int) -> Extent:
         return Extent(self.key, position, min(end, self._size_bytes), self._size_bytes)
 
+    def distrust(self) -> None:
+        """What was read of it was wrong, whoever has it still."""
+        for known in list(self._read.values()):
+            chunk = known()
+            if chunk is not None:
+                chunk.is_wrong = True
+
     def _alive(self, number: int) -> Chunk | None:
         """What was read of that part, if it is here still."""
         known = self._read.get(number)
-        return None if known is None else known()
+        chunk = None if known is None else known()
+        return None if chunk is None or chunk.is_wrong else chunk
 
     def _was_seen(self, number: int, start: int, stop: int) -> bool:
         seen = self._seen.get(number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from engine.errors import CorruptMessage, StorageError
@@ -20,18 +20,19 @@ from tiering.object_store import ObjectMissing, StoreError
 from tiering.segment_object import read_trailer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from engine.api import TopicPartition
     from tiering.chunks import Chunk, ChunkCache
     from tiering.manifest import Entry
     from tiering.object_store import ObjectStore, Workers
+    from tiering.segment_object import Trailer
 
 T = TypeVar("T")
 
 SEEK_BYTES = CHUNK_BYTES + 128 * 1024  # fetched at least, where a job begins: a step of reading, and the way to it
 SEQUENTIAL_BYTES = 4 * CHUNK_BYTES  # when it goes on; and ahead of whoever reads on
-RUNS_MAX = 600  # of one job: it has read two GiB of a segment then
+RUNS_MAX = 128  # of one job: it has read half a GiB of a segment then
 ABORTED_KEPT_MAX = 256
 PARTITIONS_KEPT_MAX = 256
 
@@ -52,13 +53,24 @@ class _Unknown(Exception):
         self.partition = partition
 
 
-class _AbortedWanted(Exception):
-    """The aborted index of an object."""
+class _TrailerWanted(Exception):
+    """What lies behind the records of an object."""
 
     def __init__(self, key: str, entry: Entry) -> None:
         super().__init__(key, entry)
         self.key = key
         self.entry = entry
+
+
+_Wanted = Absent | _Unknown | _TrailerWanted
+
+
+class _Records(NamedTuple):
+    """What is read, whichever object it is in."""
+
+    partition: TopicPartition
+    base_offset: int
+    digest: str
 
 
 class _Run:
@@ -68,7 +80,9 @@ class _Run:
         self.keys: set[str] = set()
         self.ahead: Extent | None = None
         self.fetched: list[Chunk] = []
+        self.trailers: dict[str, Trailer] = {}
         self.looked_up: set[TopicPartition] = set()
+        self.has_looked_again = False
         self.has_fetched_again = False
         self.count = 0
 
@@ -85,16 +99,17 @@ class ColdTier:
         self._cache = cache
         self._workers = workers
         self._known: OrderedDict[TopicPartition, Mapping[int, Entry]] = OrderedDict()
-        self._files: WeakValueDictionary[str, ColdFile] = WeakValueDictionary()
+        self._files: WeakValueDictionary[_Records, ColdFile] = WeakValueDictionary()
         self._aborted: OrderedDict[str, bytes] = OrderedDict()
 
     def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
         entry = self._entry(partition, base_offset)
-        key = self._catalogue.key_of(partition, entry)
-        file = self._files.get(key)
+        records = _Records(partition, base_offset, entry.records_digest)
+        file = self._files.get(records)
         if file is None:
+            key = self._catalogue.key_of(partition, entry)
             file = ColdFile(self._cache, key, entry.size_bytes, _note_read, _note_ahead)
-            self._files[key] = file
+            self._files[records] = file
         return file
 
     def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
@@ -102,19 +117,24 @@ class ColdTier:
         if not entry.has_aborted:
             return b""
         key = self._catalogue.key_of(partition, entry)
-        _note_read(key)
         found = self._aborted.get(key)
         if found is None:
-            raise _AbortedWanted(key, entry)
+            found = self._aborted[key] = _trailer(key, entry).aborted
+            if len(self._aborted) > ABORTED_KEPT_MAX:
+                self._aborted.popitem(last=False)
         return found
+
+    def index_rows(self, partition: TopicPartition, base_offset: int) -> bytes:
+        entry = self._entry(partition, base_offset)
+        return _trailer(self._catalogue.key_of(partition, entry), entry).index_rows
 
     async def run(self, job: Callable[[], T]) -> T:
         run = _Run()
         while True:
             try:
                 found = await self._workers.run(partial(_perform, job, run))
-            except (Absent, _Unknown, _AbortedWanted) as wanted:
-                await self._told(self._provide(run, wanted))
+            except (Absent, _Unknown, _TrailerWanted) as wanted:
+                await self._provide(run, wanted)
             except FileNotFoundError:
                 raise
             except (CorruptMessage, OSError) as error:
@@ -124,13 +144,34 @@ class ColdTier:
                     self._cache.read_ahead(run.ahead)
                 return found
 
-    async def _provide(self, run: _Run, wanted: Absent | _Unknown | _AbortedWanted) -> None:
-        if isinstance(wanted, Absent):
-            await self._fetch(run, wanted.extent)
-        elif isinstance(wanted, _Unknown):
+    async def _provide(self, run: _Run, wanted: _Wanted) -> None:
+        """Raises StorageError, in the engine's words."""
+        run.count += 1
+        if run.count > RUNS_MAX:
+            raise StorageError("too much of a segment is needed at once")
+        try:
+            try:
+                await self._bring(run, wanted)
+            except ObjectMissing as error:
+                if run.has_looked_again:
+                    raise StorageError(f"the remote tier lacks {error}") from error
+                run.has_looked_again = True
+                await self._look_again(run, error)
+        except (StoreError, TierError) as error:
+            raise StorageError(f"the remote tier: {error}") from error
+
+    async def _bring(self, run: _Run, wanted: _Wanted) -> None:
+        if isinstance(wanted, _Unknown):
             await self._look_up(run, wanted.partition)
+        elif isinstance(wanted, _TrailerWanted):
+            entry = wanted.entry
+            behind = await self._store.get(wanted.key, entry.size_bytes, entry.object_size_bytes - entry.size_bytes)
+            run.trailers[wanted.key] = read_trailer(behind, wanted.key)
         else:
-            await self._fetch_aborted(wanted)
+            least_bytes = SEQUENTIAL_BYTES if run.fetched else SEEK_BYTES
+            extent = wanted.extent
+            wanted_end = max(extent.end, extent.position + least_bytes)
+            run.fetched += await self._cache.fetch(extent._replace(end=wanted_end))
 
     def _forget(self, run: _Run, error: CorruptMessage | OSError) -> None:
         """What was read is to come anew, once: it may have come wrong, or become so here."""
@@ -140,9 +181,13 @@ class ColdTier:
             raise error
         run.has_fetched_again = True
         run.fetched.clear()
+        run.trailers.clear()
         for key in run.keys:
             self._cache.forget(key)
             self._aborted.pop(key, None)
+        for file in list(self._files.values()):
+            if file.key in run.keys:
+                file.distrust()
 
     def forget(self, partition: TopicPartition) -> None:
         """What the tier has of it has changed."""
@@ -157,22 +202,17 @@ class ColdTier:
             raise FileNotFoundError
         raise _Unknown(partition)
 
-    async def _told(self, work: Awaitable[None]) -> None:
-        """In the engine's words."""
-        try:
-            await work
-        except ObjectMissing as error:
-            self._known.clear()  # whoever asks again is told by the newest manifests
-            raise StorageError(f"the remote tier lacks {error}") from error
-        except (StoreError, TierError) as error:
-            raise StorageError(f"the remote tier: {error}") from error
-
-    async def _fetch(self, run: _Run, extent: Extent) -> None:
-        run.count += 1
-        if run.count > RUNS_MAX:
-            raise StorageError("too much of a segment is needed at once")
-        least_bytes = SEEK_BYTES if run.count == 1 else SEQUENTIAL_BYTES
-        run.fetched += await self._cache.fetch(extent._replace(end=max(extent.end, extent.position + least_bytes)))
+    async def _look_again(self, run: _Run, missing: ObjectMissing) -> None:
+        """The same records may be in another object now: the newest manifests will say so."""
+        run.looked_up.clear()
+        self._known.clear()
+        for records, file in list(self._files.items()):
+            if file.key in run.keys:
+                await self._look_up(run, records.partition)
+                entry = self._known[records.partition].get(records.base_offset)
+                if entry is None or entry.records_digest != records.digest:
+                    raise StorageError(f"the remote tier lacks {missing}")
+                file.key = self._catalogue.key_of(records.partition, entry)
 
     async def _look_up(self, run: _Run, partition: TopicPartition) -> None:
         run.looked_up.add(partition)
@@ -180,13 +220,6 @@ class ColdTier:
         self._known.move_to_end(partition)
         if len(self._known) > PARTITIONS_KEPT_MAX:
             self._known.popitem(last=False)
-
-    async def _fetch_aborted(self, wanted: _AbortedWanted) -> None:
-        key, entry = wanted.key, wanted.entry
-        behind = await self._store.get(key, entry.size_bytes, entry.object_size_bytes - entry.size_bytes)
-        self._aborted[key] = read_trailer(behind, key).aborted
-        if len(self._aborted) > ABORTED_KEPT_MAX:
-            self._aborted.popitem(last=False)
 
 
 def _perform(job: Callable[[], T], run: _Run) -> T:
@@ -196,6 +229,15 @@ def _perform(job: Callable[[], T], run: _Run) -> T:
         return job()
     finally:
         _current.reset(before)
+
+
+def _trailer(key: str, entry: Entry) -> Trailer:
+    """Of the object that is read. Raises _TrailerWanted."""
+    _note_read(key)
+    found = _current.get().trailers.get(key)
+    if found is None:
+        raise _TrailerWanted(key, entry)
+    return found
 
 
 def _note_read(key: str) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tiering.object_store import ObjectStore
 
 BACK_OFF_MIN_S, BACK_OFF_MAX_S, JITTER = 0.5, 30.0, 0.2
+COLLECT_INTERVAL_S = 3600.0  # of old manifests of one partition
 TURN = 64  # partitions looked at before somebody else has a turn
 
 
@@ -72,6 +73,7 @@ class CopyStatistics:
     bytes: int = 0
     errors: int = 0
     deleted: int = 0
+    collected: int = 0
 
 
 @dataclass(slots=True)
@@ -83,6 +85,7 @@ class _Work:
     not_before_s: float = 0.0
     failures: int = 0
     is_fenced: bool = False
+    collect_at_s: float = -1.0
     told: set[str] = field(default_factory=set)
 
 
@@ -191,6 +194,7 @@ class TierKeeper:
             return
         try:
             has_more = await self._advance(work.tier)
+            await self._collect(work)
         except Fenced as error:
             work.is_fenced = True
             self._tell(work, str(error))
@@ -217,6 +221,15 @@ class TierKeeper:
             self.statistics.bytes += copied.put_bytes
             await self._keep_to_rate(copied.put_bytes)
         return bool(tier.log.to_copy())
+
+    async def _collect(self, work: _Work) -> None:
+        """Manifests that nobody needs any more, now and then; not of all partitions when a broker starts."""
+        now_s = trio.current_time()
+        if work.collect_at_s < 0:
+            work.collect_at_s = now_s + COLLECT_INTERVAL_S * self._world.random.random()
+        elif now_s >= work.collect_at_s:
+            work.collect_at_s = now_s + COLLECT_INTERVAL_S
+            self.statistics.collected += await work.tier.manifests.collect()
 
     async def _keep_to_rate(self, put_bytes: int) -> None:
         await trio.sleep(put_bytes * self._options.copiers / self._options.copy_max_bytes_per_s())

@@ -38,7 +38,8 @@ class Intent(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """A segment that was copied. `records_digest` is that of its footer."""
+    """A segment that was copied. `records_digest` is that of its footer; until `late_put_until_ms` another request to
+    put it may be under way."""
 
     base: int
     end: int
@@ -53,6 +54,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     max_timestamp_ms: int
     leader_epoch: int
     has_aborted: bool
+    late_put_until_ms: int
 
     @property
     def intent(self) -> Intent:
@@ -185,12 +187,16 @@ def shed(manifest: Manifest, log_start: int, now_ms: int, first_page: Sequence[E
         gone, rest = _split(first_page, manifest.log_start)
         if not gone:
             return Shed(manifest)
-        doomed = [Doomed(now_ms, page=page), *(Doomed(now_ms, segment=one.intent) for one in gone)]
+        doomed = [Doomed(now_ms, late_put=True, page=page), *(_doomed(one, now_ms) for one in gone)]
         return Shed(replace(_doom(manifest, doomed), pages=manifest.pages[1:]), rest)
     gone, rest = _split(manifest.entries, manifest.log_start)
     kept = (*gone[DOOMED_TOGETHER_MAX:], *rest)
-    doomed = [Doomed(now_ms, segment=one.intent) for one in gone[:DOOMED_TOGETHER_MAX]]
+    doomed = [_doomed(one, now_ms) for one in gone[:DOOMED_TOGETHER_MAX]]
     return Shed(replace(_doom(manifest, doomed), entries=kept))
+
+
+def _doomed(entry: Entry, now_ms: int) -> Doomed:
+    return Doomed(now_ms, late_put=entry.late_put_until_ms > now_ms, segment=entry.intent)
 
 
 def _split(entries: Sequence[Entry], offset: int) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
@@ -213,7 +219,7 @@ def diverge(manifest: Manifest, offset: int, now_ms: int, paged: Sequence[Entry]
     manifest = give_up(manifest, now_ms)
     doomed: list[Doomed] = []
     if manifest.pages and manifest.pages[-1].end > offset:
-        doomed += [Doomed(now_ms, page=page) for page in manifest.pages]
+        doomed += [Doomed(now_ms, late_put=True, page=page) for page in manifest.pages]
         manifest = replace(manifest, pages=(), entries=(*paged, *manifest.entries))
     kept, gone = _split(manifest.entries, offset)
     doomed += [Doomed(now_ms, late_put=True, segment=one.intent) for one in gone]

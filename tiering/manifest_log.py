@@ -61,11 +61,15 @@ class ManifestLog:
         manifest = self.newest or await self._listed()
         for _ in range(LISTINGS_MAX):
             manifest = await self._following(manifest)
-            if not await self._is_collected(manifest.version + 1):
+            if manifest.is_deleted or not await self._is_collected(manifest.version + 1):
                 self._note(manifest)
                 return manifest
             manifest = await self._listed()  # it lags behind by more than is kept
         raise StoreUnavailable(f"{self._place.manifests}: what is listed lags behind")
+
+    def is_ours(self, manifest: Manifest) -> bool:
+        """Whether this author has written it."""
+        return manifest.fence == self._author.fence and manifest.incarnation == self._author.incarnation
 
     async def change(self, decide: Decide) -> Manifest:
         """Write what `decide` makes of the newest version, which it may be asked more than once; None: nothing is to
@@ -92,7 +96,9 @@ class ManifestLog:
 
     async def collect(self) -> int:
         """Delete what is old; returns how many versions. Raises what a store does."""
-        newest = (await self.load()).version
+        newest = (self.newest or await self.load()).version
+        if newest < VERSIONS_PER_BLOCK + KEPT_VERSIONS_MIN - 1:
+            return 0
         after, count = "", 0
         while found := await self._store.list_after(self._place.manifests, after):
             block = block_of(version_of(found[0].key))
@@ -105,6 +111,14 @@ class ManifestLog:
                 await self._store.delete(one.key)
                 count += 1
         return count
+
+    async def close(self) -> None:
+        """For good: whoever stood still while versions were deleted, and finds its slot empty, is told that it was not.
+        Of a manifest that says so."""
+        newest = await self.load()
+        assert newest.is_deleted
+        for block in range(block_of(newest.version + 1) + 1):
+            await self._put_once(self._place.collected(block))
 
     async def _may_go(self, block: int, newest: int, last: ObjectInfo) -> bool:
         """`last` is the last of the block that is there, as a listing says."""

@@ -113,3 +113,6 @@ class ObjectStore(Protocol):
     async def list_after(self, prefix: str, after: str = "", count_max: int = LIST_MAX) -> Sequence[ObjectInfo]:
         """Objects whose key begins with `prefix` and is greater than `after`, ascending by UTF-8; fewer than
         `count_max` (1,000 at most): there are no more. It may lag behind."""
+
+    def close(self) -> None:
+        """It is asked for nothing any more; whoever waits for a reply, on some thread, waits no longer."""

@@ -82,6 +82,8 @@ class PartitionTier:
         if self._is_confirmed:
             return
         manifest, log = await self.manifests.load(), self.log
+        if manifest.version:
+            manifest = await self.manifests.change(self._in_our_name)
         if log.tiered_to is not None:
             first, end, covered = manifest.first_offset, manifest.end, log.log_start_offset
             if first is not None and end is not None and first <= covered:
@@ -91,6 +93,10 @@ class PartitionTier:
                 raise TierDamaged(f"{self._place.prefix} lacks {lost}")
             log.note_tiered(covered)
         self._is_confirmed = True
+
+    async def _in_our_name(self, manifest: Manifest) -> Change | None:
+        """Whoever led before writes no more, once there is a version of ours."""
+        return None if self.manifests.is_ours(manifest) else Change(manifest)
 
     async def learn(self) -> None:
         """Tell the log what there is of it, if that is not known here: an index was lost. What does not fit is no
@@ -125,11 +131,13 @@ class PartitionTier:
 
         begun = (await self.manifests.change(begin)).copying
         assert begun is not None
-        entry = _entry(copied, made, begun.generation)
-        put_bytes = await self._put(entry, made, may_be_there=begun == manifest.copying)
+        is_resumed = begun == manifest.copying
+        late_put_until_ms = self._now_ms() + self._options.late_put_ms if is_resumed else 0
+        entry = _entry(copied, made, begun.generation, late_put_until_ms)
+        put_bytes = await self._put(entry, made, may_be_there=is_resumed)
 
         async def finish(one: Manifest) -> Change | None:
-            if entry in one.entries:
+            if any(each.intent == entry.intent for each in one.entries):
                 return None  # a reply was lost
             if one.copying != entry.intent:
                 raise TierDamaged(f"{self._place.segment(entry)} was being copied, and is so no more")
@@ -246,7 +254,7 @@ def _facts(entry: Entry) -> SegmentFacts:
     )
 
 
-def _entry(copied: CopiedSegment, made: SegmentObject, generation: int) -> Entry:
+def _entry(copied: CopiedSegment, made: SegmentObject, generation: int, late_put_until_ms: int) -> Entry:
     facts: SegmentFacts = copied.facts
     return Entry(
         base=facts.base_offset,
@@ -262,4 +270,5 @@ def _entry(copied: CopiedSegment, made: SegmentObject, generation: int) -> Entry
         max_timestamp_ms=facts.max_timestamp_ms,
         leader_epoch=facts.leader_epoch,
         has_aborted=facts.has_aborted,
+        late_put_until_ms=late_put_until_ms,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 from engine.api import FileRange
+from engine.tier import INDEX_ROW
 from tiering.errors import OtherVersion, TierDamaged
 from tiering.object_store import Content
 
@@ -21,16 +22,7 @@ _MAGIC, _MAGIC_OF_ALL = b"KWSEGMT1", b"KWSEGMT"
 _TAIL = Struct(">8sQ5Q")  # with the sizes of records, footer, index, aborted, epochs and producers
 _CHECKSUM = Struct(">II")
 _EPOCH = Struct(">iq")
-_ROW = Struct(">qqq")
 _DIGEST_SIZE_BYTES = 16
-
-
-class Row(NamedTuple):
-    """A batch begins there; the timestamp is the greatest of the segment so far."""
-
-    offset: int
-    position: int
-    max_timestamp_ms: int
 
 
 class Tail(NamedTuple):
@@ -52,7 +44,7 @@ class Trailer(NamedTuple):
     """What an object has behind the records; the parts in the formats a log dir has."""
 
     footer: bytes
-    rows: tuple[Row, ...]
+    index_rows: bytes
     aborted: bytes
     epochs: tuple[tuple[int, int], ...]
     producers: bytes
@@ -98,10 +90,8 @@ def read_trailer(data: bytes, key: str) -> Trailer:
     for size_bytes in tail[1:]:
         parts.append(data[position : position + size_bytes])
         position += size_bytes
-    footer, index, aborted, epochs, producers = parts
-    if len(index) % _ROW.size or len(epochs) % _EPOCH.size:
+    footer, index_rows, aborted, epochs, producers = parts
+    if len(index_rows) % INDEX_ROW.size or len(epochs) % _EPOCH.size:
         raise TierDamaged(f"{key} has parts that make no sense")
-    rows = tuple(Row(*one) for one in _ROW.iter_unpack(index))
-    return Trailer(
-        footer, rows, aborted, tuple((epoch, start) for epoch, start in _EPOCH.iter_unpack(epochs)), producers
-    )
+    history = tuple((epoch, start) for epoch, start in _EPOCH.iter_unpack(epochs))
+    return Trailer(footer, index_rows, aborted, history, producers)

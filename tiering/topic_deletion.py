@@ -29,6 +29,7 @@ async def delete_partition(
     author = Author(Fence(owner_generation, NO_LEADERS_EPOCH), "deleted", new_nonce, now_ms)
     manifests = ManifestLog(store, place, author)
     last = await manifests.change(_deleted)
+    await manifests.close()
     kept = place.manifest(last.version)
     after, count = "", 0
     while found := await store.list_after(place.prefix, after):

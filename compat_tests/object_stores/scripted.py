@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STALLED_S = 30.0
+DRIP_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +27,21 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Raw bytes; behind them the connection stays as it is, is closed, or says nothing any more."""
+    """Raw bytes, which come one by one if it `drips`; behind them the connection stays as it is, is closed, or says
+    nothing any more."""
 
     data: bytes
     closes: bool = False
     stalls: bool = False
+    drips: bool = False
 
 
-def reply(status: int, body: bytes = b"", *, declared: int | None = None, **headers: str) -> Reply:
+def reply(status: int, body: bytes = b"", *, declared: int | None = None, drips: bool = False, **headers: str) -> Reply:
     """With a Content-Length, of the body unless it is to lie."""
     lines = [f"HTTP/1.1 {status} Told", f"Content-Length: {len(body) if declared is None else declared}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     is_a_lie = declared is not None and declared > len(body)
-    return Reply("\r\n".join(lines).encode() + b"\r\n\r\n" + body, closes=is_a_lie)
+    return Reply("\r\n".join(lines).encode() + b"\r\n\r\n" + body, closes=is_a_lie, drips=drips)
 
 
 def error(status: int, code: str, message: str = "told so") -> Reply:
@@ -92,11 +95,20 @@ class ScriptedServer:
             while (request := self._receive(connection)) is not None:
                 self.requests.append(request)
                 told = self.answer(request)
-                connection.sendall(told.data)
+                self._send(connection, told)
                 if told.stalls:
                     self._over.wait(STALLED_S)
                 if told.closes or told.stalls:
                     return
+
+    def _send(self, connection: socket.socket, told: Reply) -> None:
+        if not told.drips:
+            connection.sendall(told.data)
+            return
+        for byte in told.data:
+            connection.sendall(bytes([byte]))
+            if self._over.wait(DRIP_S):
+                return
 
     def _receive(self, connection: socket.socket) -> Request | None:
         """None: the client has gone, or the test is over."""

@@ -38,7 +38,7 @@ from engine.logs.position import LogPosition
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.segment import Segment
 from engine.logs.sparse_index import Entry, SparseIndex
-from engine.tier import ColdFile, SegmentTier
+from engine.tier import INDEX_ROW, ColdFile, SegmentTier
 
 NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
 
@@ -269,8 +269,11 @@ class LogReader:
         return Part(opener, segment.file, base_offset, end, start, epochs, log.compacted_to)
 
     async def _complete_index(self, segment: Segment) -> None:
-        """From the stored index, as far as it knows."""
+        """From the stored index, as far as it knows; or from what a remote tier was given."""
         entries = await self._parts.index.entries(self.index_key, segment.base_offset)
+        if not entries and segment.is_cold:
+            look = partial(_cold_entries, self._parts.tier, self._partition, segment.base_offset)
+            entries = await self.run(segment, look) or []
         if entries:
             self._complete(segment, entries)
 
@@ -337,6 +340,10 @@ def _cold_aborted(tier: SegmentTier, partition: TopicPartition, segment: Segment
         return decode_aborted(content, segment.base_offset, segment.end_offset)
     except AbortedIndexDamaged as damage:
         raise CorruptMessage(f"its aborted index: {damage}") from damage
+
+
+def _cold_entries(tier: SegmentTier, partition: TopicPartition, base_offset: int) -> list[Entry]:
+    return [Entry(*row) for row in INDEX_ROW.iter_unpack(tier.index_rows(partition, base_offset))]
 
 
 def _unless_deleted(job: Callable[[], T]) -> T | None:

@@ -109,6 +109,9 @@ class FakeTier:
     def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
         return encode_aborted(self.indexes.get((partition.topic_id, partition.partition, base_offset), ()))
 
+    def index_rows(self, partition: TopicPartition, base_offset: int) -> bytes:
+        return b""  # none are kept
+
     def forget(self) -> None:
         """What is in memory."""
         for one in self.opened:

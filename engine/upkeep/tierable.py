@@ -5,7 +5,6 @@ Nothing leaves a log dir that was not read again, batch by batch, and found to b
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from struct import Struct
 
 import trio
 from crc32c import crc32c
@@ -26,10 +25,8 @@ from engine.logs.segment import Segment
 from engine.logs.shortening import secure_producers
 from engine.logs.sparse_index import Summary
 from engine.partitions.partition import Partition
-from engine.tier import CopiedSegment, SegmentFacts
+from engine.tier import INDEX_ROW, CopiedSegment, SegmentFacts
 from engine.upkeep.whole import SLICE_BYTES, Gone, Watcher, check_there, read_whole, run_on
-
-INDEX_ROW = Struct(">qqq")  # offset, position, greatest timestamp so far
 
 
 class Tierable:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
+import trio
 
 from engine.files.io_workers import Lanes
 from engine.tier import NoTier
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
     from random import Random
-
-    import trio
 
     from engine.files.filesystem import FileSystem
     from engine.files.io_workers import WorkerPool
@@ -84,7 +83,16 @@ async def open_tier(
     files = await _cache_files(config, world, jobs)
     cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes)
     nursery.start_soon(keeper.serve)
+    nursery.start_soon(_close_at_the_end, store)
     return ColdTier(store, keeper, cache, jobs)
+
+
+async def _close_at_the_end(store: ObjectStore) -> None:
+    """So that no thread waits for a reply that nobody wants any more."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        store.close()
 
 
 async def _cache_files(config: Config, world: TierWorld, jobs: Lanes) -> ChunkFiles:

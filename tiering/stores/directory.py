@@ -62,6 +62,9 @@ class DirectoryStore:
     async def list_after(self, prefix: str, after: str = "", count_max: int = LIST_MAX) -> Sequence[ObjectInfo]:
         return await self._run(partial(_list, self._root, prefix, after, count_max))
 
+    def close(self) -> None:
+        """A disk answers, or its thread is lost."""
+
     async def prepare(self) -> None:
         """Make the directory, unless it is there, and remove what crashes have left."""
         await self._run(partial(_prepare, self._root))

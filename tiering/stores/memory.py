@@ -119,6 +119,9 @@ class MemoryStore:
         keys = sorted(key for key in there if key.startswith(prefix) and key > after)[: min(count_max, LIST_MAX)]
         return [ObjectInfo(key, len(there[key][0]), there[key][1]) for key in keys]
 
+    def close(self) -> None:
+        """Nobody waits for long."""
+
     async def _ask(self, operation: Operation, key: str) -> Fault:
         fault = await self._begin(operation, key)
         if fault.is_lost or fault.is_reply_lost:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import socket
+import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -45,7 +47,10 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 2.0
 IO_TIMEOUT_S = 10.0  # nothing was sent or received for so long
 CONNECTIONS_MAX = 16
+LEAST_BYTES_PER_S = 1_000_000  # a request that moves on, but slower, is given up
 REPLY_MAX_BYTES = 4 * 1024 * 1024  # of a listing, or of an error
+WHOLE_MAX_BYTES = 64 * 1024 * 1024  # of an object that is asked for without saying how much of it
+_READ_BYTES = 256 * 1024
 _UNSIGNED = "UNSIGNED-PAYLOAD"
 _NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 _ARRIVED_WRONG = ("BadDigest", "XAmzContentChecksumMismatch", "IncompleteBody", "RequestTimeout")
@@ -69,13 +74,25 @@ class _Reply(NamedTuple):
     data: bytes
 
 
+class _Part(NamedTuple):
+    """Of an object; what lies behind its end is nothing."""
+
+    start: int
+    size_bytes: int | None
+
+    @property
+    def range(self) -> str:
+        end = "" if self.size_bytes is None else self.start + max(self.size_bytes, 1) - 1  # no range is empty
+        return f"bytes={self.start}-{end}"
+
+
 class S3Store:
     """Implements `tiering.object_store.ObjectStore`."""
 
     def __init__(self, options: S3Options, workers: Workers) -> None:
         self.options = options
         self._workers = workers
-        self._connections: WeakSet[HTTPConnection] = WeakSet()
+        self._connections = _Connections()
         self._pools = PoolManager(
             maxsize=CONNECTIONS_MAX,
             block=False,
@@ -94,11 +111,9 @@ class S3Store:
         await self._workers.run(partial(self._ask, "PUT", key, headers=headers, content=content))
 
     async def get(self, key: str, start: int = 0, size_bytes: int | None = None) -> bytes:
-        if size_bytes == 0:
-            size_bytes = 1  # no range is empty; and a missing object is to be told
-        end = "" if size_bytes is None else start + size_bytes - 1
-        reply = await self._workers.run(partial(self._ask, "GET", key, headers={"Range": f"bytes={start}-{end}"}))
-        return reply.data
+        part = _Part(start, size_bytes)
+        reply = await self._workers.run(partial(self._ask, "GET", key, headers={"Range": part.range}, part=part))
+        return reply.data if size_bytes is None else reply.data[:size_bytes]
 
     async def head(self, key: str) -> ObjectInfo | None:
         try:
@@ -123,11 +138,7 @@ class S3Store:
         return _listed((await self._workers.run(partial(self._ask, "GET", "", query=query))).data)
 
     def close(self) -> None:
-        """Whoever waits for a reply waits no longer."""
-        for connection in list(self._connections):
-            with suppress(OSError):
-                if connection.sock is not None:
-                    connection.sock.shutdown(socket.SHUT_RDWR)
+        self._connections.close()
         self._pools.clear()
 
     def _ask(
@@ -138,21 +149,29 @@ class S3Store:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         content: Content | None = None,
+        part: _Part | None = None,
     ) -> _Reply:
         """On a thread. Raises what `ObjectStore` does."""
         path = quote(f"/{self.options.bucket}/{key}", safe="/-_.~")
         asked = urlencode(sorted((query or {}).items()), quote_via=quote, safe="-_.~")
         url = f"{self.options.endpoint}{path}{'?' if asked else ''}{asked}"
-        body: Iterator[bytes] | None = None if content is None else content.slices()
+        size_max_bytes = REPLY_MAX_BYTES if part is None else part.size_bytes or WHOLE_MAX_BYTES
+        deadline = _Deadline(url, size_max_bytes if content is None else content.size_bytes)
+        body = None if content is None else deadline.keep(content.slices())
         try:
             signed = self._signed(method, url, headers or {})
             reply = self._pools.request(method, url, headers=signed, body=body, preload_content=False, redirect=False)
             try:
-                is_found = method == "GET" and not query and reply.status in (_OK, _PARTIAL)
-                data = reply.read() if is_found else reply.read(REPLY_MAX_BYTES)
+                if part is not None and part.start and reply.status == _OK:
+                    raise StoreRefused(f"{method} {key}: the store ignores what part of an object is asked for")
+                is_part = part is not None and reply.status in (_OK, _PARTIAL)
+                read = deadline.keep(iter(lambda: reply.read1(_READ_BYTES), b""))
+                data = _bounded(read, size_max_bytes if is_part else REPLY_MAX_BYTES, url)
                 told = _Reply(reply.status, reply.headers, data)
-            finally:
-                reply.release_conn()
+            except BaseException:
+                reply.close()  # who comes next must not read the rest of it
+                raise
+            reply.release_conn()
         except ValueError as error:  # as minio's providers say that they have found none
             raise StoreRefused(f"{self.options.endpoint}: {error}") from error
         except SSLError as error:
@@ -211,7 +230,59 @@ def found_credentials(access_key: str, secret_key: str) -> Provider:
     return ChainedProvider([EnvAWSProvider(), AWSConfigProvider()])
 
 
-def _pool_classes(connections: WeakSet[HTTPConnection]) -> dict[str, type[HTTPConnectionPool]]:
+class _Connections:
+    """Those that are open; threads make them, and another one ends them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: WeakSet[HTTPConnection] = WeakSet()
+        self._is_closed = False
+
+    def add(self, connection: HTTPConnection) -> None:
+        with self._lock:
+            self._open.add(connection)
+            if self._is_closed:
+                _end(connection)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            for connection in self._open:
+                _end(connection)
+
+
+def _end(connection: HTTPConnection) -> None:
+    with suppress(OSError):
+        if connection.sock is not None:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Deadline:
+    """Of a request that moves so many bytes."""
+
+    def __init__(self, name: str, size_bytes: int) -> None:
+        self._name = name
+        self._at_s = time.monotonic() + CONNECT_TIMEOUT_S + 2 * IO_TIMEOUT_S + size_bytes / LEAST_BYTES_PER_S
+
+    def keep(self, parts: Iterator[bytes]) -> Iterator[bytes]:
+        """Raises StoreUnavailable."""
+        for part in parts:
+            if time.monotonic() > self._at_s:
+                raise StoreUnavailable(f"{self._name}: it takes too long")
+            yield part
+
+
+def _bounded(parts: Iterator[bytes], size_max_bytes: int, name: str) -> bytes:
+    """Raises StoreUnavailable: there is more."""
+    found = bytearray()
+    for part in parts:
+        found += part
+        if len(found) > size_max_bytes:
+            raise StoreUnavailable(f"{name}: a reply that is longer than what was asked for")
+    return bytes(found)
+
+
+def _pool_classes(connections: _Connections) -> dict[str, type[HTTPConnectionPool]]:
     """Of connections that are known, and wait for a reply as long as for anything else: urllib3 sends with the time-out
     for connecting."""
 

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import errno
 import gc
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from engine.api import FileRange, Isolation, Marker, Outcome
 from engine.batches.batch import Record, build_batch
 from engine.errors import CorruptMessage, NotLoaded, StorageError
 from engine.files.twin import MemoryFileSystem
+from engine.index.rows import partition_key
 from engine.log_dirs.tests.test_local_starts import everything_of
+from engine.logs import segment, sparse_index
 from engine.tests.helpers import NOW_MS, bytes_of, read_committed
 from tiering import chunks, cold_file, cold_tier
 from tiering.chunks import ChunkCache, ChunkFiles, Extent
 from tiering.cold_file import ColdFile
 from tiering.cold_tier import ColdTier
+from tiering.manifest_log import Change
 from tiering.object_store import Content, StoreUnavailable
 from tiering.stores.memory import HEALTHY, Fault, Operation
 from tiering.stores.tests.test_directory import Inline
 from tiering.tests.test_partition_tier import Tiered, copy_all
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from engine.api import TopicPartition
-    from tiering.manifest import Entry
+    from engine.partitions.partition import Partition
+    from tiering.manifest import Entry, Manifest
 
 T = TypeVar("T")
 
@@ -89,6 +95,16 @@ class Reading:
         gc.collect()
 
 
+@asynccontextmanager
+async def cold() -> AsyncIterator[tuple[Reading, Partition]]:
+    """All that is finished is in the tier only."""
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        async with reading.tiered.life():
+            await reading.copy_and_drop()
+            yield reading, reading.tiered.broker.log
+
+
 async def test_nobody_who_reads_sees_a_difference() -> None:
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery)
@@ -136,75 +152,59 @@ async def test_evicted_chunk_in_flight_sends_its_bytes() -> None:
 
 async def test_what_comes_anew_is_looked_at_anew() -> None:
     """What was right of the part that was here says nothing of the one that comes now."""
-    async with trio.open_nursery() as nursery:
-        reading = Reading(nursery)
-        async with reading.tiered.life():
-            log = reading.tiered.broker.log
-            await reading.copy_and_drop()
+    async with cold() as (reading, log):
+        await log.load(0, 1000, EVERYTHING)
+        reading.forget()
+        key = reading.tiered.segments()[0]
+        data, moment_ms = reading.tiered.store.objects[key]
+        reading.tiered.store.objects[key] = data[:70] + bytes([data[70] ^ 1]) + data[71:], moment_ms
+        with pytest.raises(NotLoaded):
+            log.read(0, 1000, EVERYTHING, at_least_one=True)
+        with pytest.raises(CorruptMessage):
             await log.load(0, 1000, EVERYTHING)
-            reading.forget()
-            key = reading.tiered.segments()[0]
-            data, moment_ms = reading.tiered.store.objects[key]
-            reading.tiered.store.objects[key] = data[:70] + bytes([data[70] ^ 1]) + data[71:], moment_ms
-            with pytest.raises(NotLoaded):
-                log.read(0, 1000, EVERYTHING, at_least_one=True)
-            with pytest.raises(CorruptMessage):
-                await log.load(0, 1000, EVERYTHING)
 
 
 async def test_what_was_only_walked_over_is_not_served() -> None:
     """A search looks at headers: that says nothing of the bytes between them."""
-    async with trio.open_nursery() as nursery:
-        reading = Reading(nursery)
-        async with reading.tiered.life():
-            log = reading.tiered.broker.log
-            await reading.copy_and_drop()
-            await log.load(0, 1000, EVERYTHING)
-            reading.forget()
-            key = reading.tiered.segments()[0]
-            data, moment_ms = reading.tiered.store.objects[key]
-            reading.tiered.store.objects[key] = data[:70] + bytes([data[70] ^ 1]) + data[71:], moment_ms
-            await log.offset_for_timestamp(NOW_MS + 35, EVERYTHING)
-            with pytest.raises(NotLoaded):
-                log.read(0, 1000, EVERYTHING, at_least_one=True)
+    async with cold() as (reading, log):
+        await log.load(0, 1000, EVERYTHING)
+        reading.forget()
+        key = reading.tiered.segments()[0]
+        data, moment_ms = reading.tiered.store.objects[key]
+        reading.tiered.store.objects[key] = data[:70] + bytes([data[70] ^ 1]) + data[71:], moment_ms
+        await log.offset_for_timestamp(NOW_MS + 35, EVERYTHING)
+        with pytest.raises(NotLoaded):
+            log.read(0, 1000, EVERYTHING, at_least_one=True)
 
 
 @pytest.mark.parametrize("fault", [Fault(is_flipped=True), Fault(is_short=True)], ids=["flipped", "short"])
 async def test_wrong_bytes_are_fetched_again(fault: Fault) -> None:
-    async with trio.open_nursery() as nursery:
-        reading = Reading(nursery)
-        async with reading.tiered.life():
-            log = reading.tiered.broker.log
-            await reading.copy_and_drop()
-            left = [fault]
+    async with cold() as (reading, log):
+        left = [fault]
 
-            def once(operation: Operation, key: str) -> Fault:
-                is_object = operation is Operation.GET and key in reading.tiered.segments()
-                return left.pop() if is_object and left else HEALTHY
+        def once(operation: Operation, key: str) -> Fault:
+            is_object = operation is Operation.GET and key in reading.tiered.segments()
+            return left.pop() if is_object and left else HEALTHY
 
-            reading.tiered.store.fault = once
-            if fault.is_short:
-                with pytest.raises(StorageError, match="cut short"):
-                    await log.load(0, 1000, EVERYTHING)
-            await log.load(0, 1000, EVERYTHING)
-            assert log.read(0, 1000, EVERYTHING, at_least_one=True).size_bytes > 0
-            reading.forget()
-            assert not reading.tiered.broker.problems
+        reading.tiered.store.fault = once
+        if fault.is_short:
+            with pytest.raises(StorageError, match="cut short"):
+                await log.load(0, 1000, EVERYTHING)
+        await log.load(0, 1000, EVERYTHING)
+        assert log.read(0, 1000, EVERYTHING, at_least_one=True).size_bytes > 0
+        reading.forget()
+        assert not reading.tiered.broker.problems
 
 
 async def test_a_store_that_is_away_keeps_the_log_dir_online() -> None:
-    async with trio.open_nursery() as nursery:
-        reading = Reading(nursery)
-        async with reading.tiered.life():
-            log = reading.tiered.broker.log
-            await reading.copy_and_drop()
-            reading.tiered.store.fault = lambda _operation, _key: Fault(is_lost=True)
-            with pytest.raises(StorageError, match="the remote tier"):
-                await log.load(0, 1000, EVERYTHING)
-            assert log.log_dir.disk.offline_reason is None
-            assert log.read(log.log_end_offset - 1, 1000, EVERYTHING, at_least_one=True).size_bytes > 0
-            reading.tiered.store.fault = lambda _operation, _key: HEALTHY
+    async with cold() as (reading, log):
+        reading.tiered.store.fault = lambda _operation, _key: Fault(is_lost=True)
+        with pytest.raises(StorageError, match="the remote tier"):
             await log.load(0, 1000, EVERYTHING)
+        assert log.log_dir.disk.offline_reason is None
+        assert log.read(log.log_end_offset - 1, 1000, EVERYTHING, at_least_one=True).size_bytes > 0
+        reading.tiered.store.fault = lambda _operation, _key: HEALTHY
+        await log.load(0, 1000, EVERYTHING)
 
 
 async def test_a_full_cache_keeps_the_log_dir_online(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,32 +226,77 @@ async def test_a_full_cache_keeps_the_log_dir_online(monkeypatch: pytest.MonkeyP
 
 
 async def test_an_object_that_is_missing_is_told() -> None:
-    async with trio.open_nursery() as nursery:
-        reading = Reading(nursery)
-        async with reading.tiered.life():
-            log = reading.tiered.broker.log
-            await reading.copy_and_drop()
-            del reading.tiered.store.objects[reading.tiered.segments()[0]]
-            with pytest.raises(StorageError, match="lacks"):
-                await log.load(0, 1000, EVERYTHING)
+    async with cold() as (reading, log):
+        del reading.tiered.store.objects[reading.tiered.segments()[0]]
+        with pytest.raises(StorageError, match="lacks"):
+            await log.load(0, 1000, EVERYTHING)
+
+
+async def test_an_object_that_has_become_another_is_found_by_its_manifest() -> None:
+    async with cold() as (reading, log):
+        await log.load(0, 1000, EVERYTHING)
+        before = await everything_of(log)
+        reading.forget()
+        first = (await reading.tiered.manifest()).entries[0]
+        later = replace(first, generation=first.generation + 7)
+        objects, place = reading.tiered.store.objects, reading.tiered.place
+        objects[place.segment(later)] = objects.pop(place.segment(first))
+
+        async def swap(one: Manifest) -> Change:
+            return Change(replace(one, entries=(later, *one.entries[1:])))
+
+        await reading.tiered.tier.manifests.change(swap)
+        looks = reading.catalogue.looks
+        assert await everything_of(log) == before
+        assert reading.catalogue.looks == looks + 1
+
+
+async def test_a_wrong_part_that_others_hold_is_used_by_nobody_any_more() -> None:
+    async with cold() as (reading, log):
+        [key, *_] = reading.tiered.segments()
+        right = reading.tiered.store.objects[key]
+        flipped: list[str] = []
+
+        def flip(operation: Operation, asked: str) -> Fault:
+            is_first = operation is Operation.GET and asked == key and not flipped
+            flipped.extend([asked] if is_first else [])
+            return Fault(is_flipped=is_first)
+
+        reading.tiered.store.fault = flip
+        held = await reading.cache.fetch(Extent(key, 0, 4 * CHUNK_BYTES, len(right[0])))
+        await log.load(2, 1000, EVERYTHING)
+        assert flipped
+        assert all(one.is_wrong for one in held)
+        assert bytes_of(log.read(2, 200, EVERYTHING, at_least_one=True).records) in right[0]
+
+
+async def test_without_an_index_one_part_is_enough_to_find_an_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (segment, sparse_index):
+        monkeypatch.setattr(module, "INTERVAL_BYTES", 50)
+        monkeypatch.setattr(module, "INTERVAL_RECORDS", 1)
+    async with cold() as (reading, log):
+        index = log.log_dir.index
+        last = (await reading.tiered.manifest()).entries[-1]
+        await index.forget(partition_key(log.partition.topic_id, 0), [last.base])
+        for one in log.log.cold.segments:
+            one.index = None
+        before = reading.cache.statistics.fetched_bytes
+        await log.load(last.end - 1, 1000, EVERYTHING)
+        assert reading.cache.statistics.fetched_bytes - before <= 2 * CHUNK_BYTES < last.size_bytes
 
 
 async def test_many_readers_of_one_part_are_one_request() -> None:
-    async with trio.open_nursery() as nursery:
-        reading = Reading(nursery)
-        async with reading.tiered.life():
-            log = reading.tiered.broker.log
-            await reading.copy_and_drop()
-            await reading.catalogue.entries(log.partition)
-            reading.tiered.store.fault = lambda _operation, _key: Fault(wait_s=1.0)
-            before = reading.cache.statistics.requests
-            async with trio.open_nursery() as readers:
-                for _ in range(20):
-                    readers.start_soon(log.load, 0, 10, EVERYTHING)
-            each = reading.cache.statistics.requests - before
-            reading.forget()
-            await log.load(0, 10, EVERYTHING)
-            assert each <= reading.cache.statistics.requests - before - each + 1
+    async with cold() as (reading, log):
+        await reading.catalogue.entries(log.partition)
+        reading.tiered.store.fault = lambda _operation, _key: Fault(wait_s=1.0)
+        before = reading.cache.statistics.requests
+        async with trio.open_nursery() as readers:
+            for _ in range(20):
+                readers.start_soon(log.load, 0, 10, EVERYTHING)
+        each = reading.cache.statistics.requests - before
+        reading.forget()
+        await log.load(0, 10, EVERYTHING)
+        assert each <= reading.cache.statistics.requests - before - each + 1
 
 
 async def test_who_leaves_leaves_the_others_what_they_wait_for() -> None:

@@ -7,12 +7,13 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
 from engine.log_dirs.tests.test_local_starts import ROLLING, Broker
 from engine.tests.helpers import NOW_MS, ORDERS
 from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
-from tiering import keeper
+from tiering import keeper, manifest_log, names
 from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
 from tiering.manifest import Fence
 from tiering.names import Place
@@ -106,6 +107,19 @@ async def test_without_copies_what_goes_is_still_deleted() -> None:
         assert len(kept.objects) == count - 2
         assert kept.keeper.statistics.deleted == 2
         assert not kept.is_copied
+
+
+async def test_manifests_that_nobody_needs_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "VERSIONS_PER_BLOCK", 4)
+    monkeypatch.setattr(manifest_log, "VERSIONS_PER_BLOCK", 4)
+    monkeypatch.setattr(manifest_log, "KEPT_VERSIONS_MIN", 1)
+    kept = Kept()
+    async with kept.life():
+        await trio.sleep(3)
+        before = len(await kept.store.list_after(PLACE.manifests))
+        await trio.sleep(manifest_log.KEPT_MS / 1000 + 2 * keeper.COLLECT_INTERVAL_S)
+        after = len(await kept.store.list_after(PLACE.manifests))
+        assert kept.keeper.statistics.collected == before - after > 3
 
 
 async def test_a_store_that_is_away_is_asked_again_and_again() -> None:

@@ -34,7 +34,7 @@ from tiering.names import Place, version_of
 NOW_MS = 1_000
 
 
-def entry(base: int, end: int, generation: int = 0, digest: str = "d") -> Entry:
+def entry(base: int, end: int, generation: int = 0, digest: str = "d", late_put_until_ms: int = 0) -> Entry:
     return Entry(
         base=base,
         end=end,
@@ -49,6 +49,7 @@ def entry(base: int, end: int, generation: int = 0, digest: str = "d") -> Entry:
         max_timestamp_ms=end,
         leader_epoch=0,
         has_aborted=False,
+        late_put_until_ms=late_put_until_ms,
     )
 
 
@@ -111,6 +112,12 @@ def test_what_is_below_the_log_start_is_doomed() -> None:
     assert not is_below_start(after)
 
 
+def test_a_request_that_may_be_under_way_is_waited_for() -> None:
+    old, young = entry(0, 10, late_put_until_ms=NOW_MS), entry(10, 20, late_put_until_ms=NOW_MS + 1)
+    after = shed(Manifest(entries=(old, young)), 20, NOW_MS).manifest
+    assert [one.late_put for one in after.doomed] == [False, True]
+
+
 def test_a_log_start_does_not_go_back() -> None:
     assert shed(shed(copied(0, 10), 5, NOW_MS).manifest, 3, NOW_MS).manifest.log_start == 5
 
@@ -137,6 +144,7 @@ def test_what_is_left_of_a_page_becomes_another() -> None:
     after, rest = shed(manifest, 20, NOW_MS, entries)
     assert rest == entries[2:]
     assert [one.page for one in after.doomed] == [manifest.pages[0], None, None]
+    assert [one.late_put for one in after.doomed] == [True, False, False]
     assert [one.segment for one in after.doomed][1:] == [one.intent for one in entries[:2]]
     assert after.pages == ()
     assert encode_page(rest, after.generation)[0].generation == 1

@@ -434,3 +434,17 @@ async def test_what_a_predecessor_copied_is_not_copied_again() -> None:
         assert await copy_all(tiered.tier_of(5)) == 0
         assert tiered.store.requests[Operation.PUT] == puts
         assert tiered.log.tiered_to == (await tiered.manifest()).end
+
+
+async def test_whoever_led_before_writes_nothing_once_the_next_has_looked() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await tier.copy_next()
+        after = tiered.tier_of(tiered.log.leader_epoch + 1)
+        await after.confirm()
+        version = (await tiered.manifest()).version
+        await after.confirm()
+        assert (await tiered.manifest()).version == version
+        with pytest.raises(Fenced):
+            await tier.copy_next()
+        assert await after.copy_next() is not None

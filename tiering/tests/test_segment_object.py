@@ -8,9 +8,9 @@ import pytest
 from crc32c import crc32c
 
 from engine.api import NO_TIMESTAMP_MS
-from engine.tier import CopiedSegment, SegmentFacts
+from engine.tier import INDEX_ROW, CopiedSegment, SegmentFacts
 from tiering.errors import OtherVersion, TierDamaged
-from tiering.segment_object import TAIL_SIZE_BYTES, Row, make_object, read_tail, read_trailer
+from tiering.segment_object import TAIL_SIZE_BYTES, make_object, read_tail, read_trailer
 from tiering.stores.tests.conformance import Bytes
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_an_object_is_the_segment_and_what_is_known_of_it() -> None:
     assert tail.object_size_bytes == len(data) == make_object(copied()).content.size_bytes
     trailer = read_trailer(data[len(RECORDS) :], "key")
     assert trailer.footer == b"the footer"
-    assert trailer.rows == (Row(0, 0, 5), Row(4, 1000, 7))
+    assert list(INDEX_ROW.iter_unpack(trailer.index_rows)) == [(0, 0, 5), (4, 1000, 7)]
     assert trailer.aborted == b"aborted"
     assert trailer.epochs == ((0, 0), (3, 5))
     assert trailer.producers == b"producers"
@@ -48,7 +48,7 @@ def test_an_object_is_the_segment_and_what_is_known_of_it() -> None:
 
 def test_what_is_not_there_is_nothing() -> None:
     data = bytes_of(copied(index_rows=b"", aborted=b"", epochs=(), producers=b""))
-    assert read_trailer(data[len(RECORDS) :], "key") == (b"the footer", (), b"", (), b"")
+    assert read_trailer(data[len(RECORDS) :], "key") == (b"the footer", b"", b"", (), b"")
 
 
 def test_the_digest_names_all_of_it() -> None:

@@ -9,6 +9,8 @@ import trio
 
 from tiering import manifest_log, names
 from tiering.errors import Fenced
+from tiering.manifest import Manifest
+from tiering.manifest_log import Change
 from tiering.object_store import Content, StoreError
 from tiering.stores.memory import HEALTHY, Fault
 from tiering.tests.test_manifest_log import DAY_S, now_ms
@@ -30,7 +32,8 @@ async def test_all_of_it_goes_but_the_word_that_it_is_deleted() -> None:
         assert await delete(tiered) > 10
         manifest = await tiered.manifest()
         assert manifest.is_deleted
-        assert set(tiered.store.objects) == {tiered.place.manifest(manifest.version), "cluster/other"}
+        kept = {tiered.place.manifest(manifest.version), tiered.place.collected(0)}
+        assert set(tiered.store.objects) == {*kept, "cluster/other"}
         assert await delete(tiered) == 0
 
 
@@ -43,6 +46,23 @@ async def test_whoever_leads_it_still_is_fenced() -> None:
             await tier.copy_next()
         with pytest.raises(Fenced):
             await tiered.tier_of(9).copy_next()
+
+
+async def again(manifest: Manifest) -> Change:
+    return Change(manifest)
+
+
+async def test_whoever_stood_still_and_finds_its_slot_empty_is_fenced() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await tier.copy_next()
+        stood_still = tier.manifests.newest
+        assert stood_still is not None
+        await copy_all(tiered.tier_of(tiered.log.leader_epoch + 1))
+        await delete(tiered)
+        tier.manifests.newest = stood_still  # its next version was deleted meanwhile
+        with pytest.raises(Fenced):
+            await tier.manifests.change(again)
 
 
 async def test_what_was_never_copied_cannot_be_any_more() -> None:
@@ -87,7 +107,7 @@ async def test_whichever_request_was_the_last_it_goes_on() -> None:
             else:
                 assert number > 10
                 return
-            assert len(tiered.store.objects) == 1
+            assert len(tiered.store.objects) == 2
 
 
 async def test_what_was_collected_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,7 @@ from engine.logs.footer import footer_name
 from engine.logs.producer_snapshot import decode_snapshot, snapshot_offsets
 from engine.logs.segment import segment_name
 from engine.tests.helpers import NOW_MS, append, read_all
-from engine.tier import TierableLog
-from engine.upkeep.tierable import INDEX_ROW
+from engine.tier import INDEX_ROW, TierableLog
 
 TRANSACTIONAL = 0x10
 
