@@ -30,13 +30,13 @@ from engine.errors import StoreRefused
 from engine.files.filesystem import FileSystem, PosixFileSystem
 from engine.files.io_workers import Lanes, ThreadPool, WorkerPool
 from engine.index.store import LevelDbStore, OpenIndex
-from engine.options import StoreOptions, StoreWorld
+from engine.options import StoreWorld
 from engine.store import SegmentStore
-from engine.upkeep.sealing import SealingOptions
+from engine.tier import NoTier
 from kafkawire.adapters.coordinators import Coordinators, join
-from kafkawire.adapters.options import cleaner_options, retention_options
+from kafkawire.adapters.options import cleaner_options, store_options
 from kafkawire.adapters.partition_host import EngineHost
-from kafkawire.adapters.tier import TierRefused, open_object_store, open_tier
+from kafkawire.adapters.tier import RemoteTier, TierRefused, open_object_store, open_tier
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.log_levels import LEVELS, LogLevels
@@ -126,6 +126,7 @@ class Broker:
     _limits: ServerLimits = field(init=False)
     _transaction_rules: TransactionRules = field(default_factory=TransactionRules)
     _host: EngineHost | None = None
+    _tier: RemoteTier | None = None
     _metadata: MetadataStore | None = None
     _coordinator: Coordinator | None = None
     _coordinators: Coordinators | None = None
@@ -247,19 +248,9 @@ class Broker:
 
     async def _start_store(self, nursery: trio.Nursery, cluster_id: str) -> SegmentStore:
         assert self._host is not None
-        options = StoreOptions(
-            log_dirs=tuple(str(path.absolute()) for path in self.config.log_dirs),
-            cluster_id=cluster_id,
-            broker_id=self.config.node_id,
-            producer_id_expiration_ms=self.config.producer_id_expiration_ms,
-            producer_id_expiration_check_interval_ms=self.config.producer_id_expiration_check_interval_ms,
-            reader_lanes=self.config.io_workers,
-            open_files_max=self.world.descriptors.segments_max,
-            retention=retention_options(self.config),
-            sealing=SealingOptions(self.config.scrub_bytes_per_s, self.config.scrub_interval_ms),
-            journal_slot_size_bytes=self.config.journal_slot_size_bytes,
-            cleaner=cleaner_options(self.config),
-        )
+        logs, current = self._host.tierable, lambda: self._configs.config
+        self._tier = await open_tier(current, cluster_id, logs, self.world, nursery)
+        options = store_options(self.config, cluster_id, self.world.descriptors.segments_max)
         world = StoreWorld(
             filesystem=self.world.filesystem,
             open_index=self.world.open_index,
@@ -268,7 +259,7 @@ class Broker:
             now_ms=self.world.now_ms,
             on_fatal=self.fail,
             on_problem=lambda problem: _log.error("storage", problem=problem),
-            tier=await open_tier(lambda: self._configs.config, cluster_id, self._host.tierable, self.world, nursery),
+            tier=NoTier() if self._tier is None else self._tier.segments,
         )
         store = SegmentStore(options, world)
         await nursery.start(store.run)

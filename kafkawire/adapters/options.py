@@ -11,7 +11,9 @@ from coordinator.shards.writer import ViewMode
 from coordinator.transactions.entry import TransactionSettings
 from coordinator.transactions.service import TransactionOptions
 from engine.compaction.cleaning_pass import CleanerOptions
+from engine.options import StoreOptions
 from engine.upkeep.retention_keeper import RetentionOptions
+from engine.upkeep.sealing import SealingOptions
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import COMPACTION
 
@@ -39,6 +41,23 @@ def retention_options(config: Config) -> RetentionOptions:
         is_time=(lambda _now_ms: True) if window is None else window.holds_at,
         disk_max_used_ratio=config.disk_max_used_ratio,
         disk_reject_ratio=config.disk_reject_ratio,
+    )
+
+
+def store_options(config: Config, cluster_id: str, open_files_max: int) -> StoreOptions:
+    """About the log dirs."""
+    return StoreOptions(
+        log_dirs=tuple(str(path.absolute()) for path in config.log_dirs),
+        cluster_id=cluster_id,
+        broker_id=config.node_id,
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
+        producer_id_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
+        reader_lanes=config.io_workers,
+        open_files_max=open_files_max,
+        retention=retention_options(config),
+        sealing=SealingOptions(config.scrub_bytes_per_s, config.scrub_interval_ms),
+        journal_slot_size_bytes=config.journal_slot_size_bytes,
+        cleaner=cleaner_options(config),
     )
 
 

@@ -6,6 +6,7 @@ in log dirs is served meanwhile.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,7 +14,6 @@ import structlog
 import trio
 
 from engine.files.io_workers import Lanes
-from engine.tier import NoTier
 from tiering.chunks import ChunkCache, ChunkFiles
 from tiering.cold_tier import ColdTier
 from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
@@ -43,6 +43,16 @@ class TierRefused(Exception):
     """The broker cannot start with this store; its text is the one line for the operator."""
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteTier:
+    """What a broker has of its tier: what is read from it, who brings segments there, and what lies in between."""
+
+    store: ObjectStore
+    segments: SegmentTier
+    keeper: TierKeeper
+    cache: ChunkCache
+
+
 class TierWorld(Protocol):
     """What a tier needs of the world outside. `open_object_store`: as that of this module."""
 
@@ -64,12 +74,12 @@ async def open_tier(
     logs: Callable[[], Iterable[TierableLog]],
     world: TierWorld,
     nursery: trio.Nursery,
-) -> SegmentTier:
-    """What is read from where segments go, if they go anywhere; and who brings those of `logs` there. `current`: what
-    the broker is configured for at that moment. Raises TierRefused."""
+) -> RemoteTier | None:
+    """What is configured, if anything is; it begins to bring the segments of `logs` there. `current`: what the broker
+    is configured for at that moment. Raises TierRefused."""
     config = current()
     if config.tier_store is None:
-        return NoTier()
+        return None
     lanes, jobs = Lanes(world.pool, STORE_LANES), Lanes(world.pool, JOB_LANES)
     store = world.open_object_store(config, lanes, world.random)
     root = config.tier_store.root
@@ -84,7 +94,7 @@ async def open_tier(
     cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes)
     nursery.start_soon(keeper.serve)
     nursery.start_soon(_close_at_the_end, store)
-    return ColdTier(store, keeper, cache, jobs)
+    return RemoteTier(store, ColdTier(store, keeper, cache, jobs), keeper, cache)
 
 
 async def _close_at_the_end(store: ObjectStore) -> None:
