@@ -266,6 +266,34 @@ class ClusterService(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TierDeletion:
+    """A topic that was deleted while it had segments in the remote tier: they are to be deleted there, too."""
+
+    topic_id: bytes
+    topic: str
+    partition_count: int
+
+
+class TierRegister(Protocol):
+    """What the cluster's metadata says of its remote tier."""
+
+    async def claim(self, url: str, *, is_used: bool) -> int:
+        """Says where the tier is, and returns how often the cluster was restored from it: its owner generation.
+
+        `is_used`: topics are in it, so that it cannot be anywhere else. Raises CannotStart.
+        """
+        ...
+
+    async def pending(self) -> list[TierDeletion]:
+        """What is to be deleted. Raises MetadataUnavailable."""
+        ...
+
+    async def done(self, deletion: TierDeletion) -> None:
+        """It is deleted. Raises MetadataUnavailable."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class HostedPartition:
     """A partition that this broker is to host, or to drop: its identity, state and the topic's configs."""
 
@@ -320,6 +348,10 @@ class ConfigValidator(Protocol):
 
         With `is_default` the configs are those of all brokers that have none of their own.
         """
+        ...
+
+    def is_in_tier(self, topic: TopicInfo) -> bool:
+        """Whether its segments go to the remote tier."""
         ...
 
     def list_value(self, key: str) -> str | None:

@@ -19,6 +19,7 @@ from coordinator.cluster.decisions import Decisions
 from coordinator.cluster.growth import GrowthRequest
 from coordinator.cluster.nodes import Change, encode_change
 from coordinator.cluster.plans import Batch, Plan
+from coordinator.cluster.tier import TierRegister
 from coordinator.errors import CannotStart, MetadataUnavailable, NotController
 from coordinator.metadata import paths
 from coordinator.metadata.commits import commit
@@ -82,6 +83,7 @@ class Coordinator:
     ) -> None:
         self._store = store
         self._producer_ids = ProducerIds(store)
+        self.tier = TierRegister(store)
         self._host = host
         self._settings = settings
         self._decisions = Decisions(store, validator, settings.defaults, random)

@@ -22,7 +22,7 @@ from coordinator.testing_view import FakeViews
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from coordinator.api import ClusterImage, HostedPartition
+    from coordinator.api import ClusterImage, HostedPartition, TopicInfo
 
 __all__ = [
     "FakeEnsemble",
@@ -92,6 +92,10 @@ class FakeValidator:
         self.validate("", configs)
         if is_default and "own.key" in configs:
             raise InvalidConfig("Cannot update these configs at default cluster level: own.key")
+
+    def is_in_tier(self, topic: TopicInfo) -> bool:
+        """As `remote.storage.enable` says."""
+        return topic.configs.get("remote.storage.enable") == "true"
 
     def list_value(self, key: str) -> str | None:
         """`cleanup.policy` is a list."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from coordinator.api import BrokerEndpoint
+from coordinator.api import BrokerEndpoint, ClusterImage
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.errors import CannotStart
 from coordinator.metadata.embedded import open_embedded
@@ -36,7 +36,7 @@ from engine.tier import NoTier
 from kafkawire.adapters.coordinators import Coordinators, join
 from kafkawire.adapters.options import cleaner_options, store_options
 from kafkawire.adapters.partition_host import EngineHost
-from kafkawire.adapters.tier import RemoteTier, TierRefused, open_object_store, open_tier
+from kafkawire.adapters.tier import RemoteTier, TierOpening, TierRefused, open_object_store, open_tier
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.log_levels import LEVELS, LogLevels
@@ -246,11 +246,13 @@ class Broker:
             else:
                 yield BrokerEndpoint(one.name, one.host, self.listeners[one.name].address[1])
 
-    async def _start_store(self, nursery: trio.Nursery, cluster_id: str) -> SegmentStore:
+    async def _start_store(self, nursery: trio.Nursery, image: ClusterImage) -> SegmentStore:
         assert self._host is not None
         logs, current = self._host.tierable, lambda: self._configs.config
-        self._tier = await open_tier(current, cluster_id, logs, self.world, nursery)
-        options = store_options(self.config, cluster_id, self.world.descriptors.segments_max)
+        tiered = [topic.name for topic in image.topics.values() if self._configs.is_in_tier(topic)]
+        opening = TierOpening(image.cluster_id, self.coordinator.tier, tiered, logs)
+        self._tier = await open_tier(current, opening, self.world, nursery)
+        options = store_options(self.config, image.cluster_id, self.world.descriptors.segments_max)
         world = StoreWorld(
             filesystem=self.world.filesystem,
             open_index=self.world.open_index,
@@ -266,6 +268,8 @@ class Broker:
         return store
 
     async def _start_serving(self, nursery: trio.Nursery) -> None:
+        if self._tier is not None:
+            nursery.start_soon(self._tier.deletions.serve, self.coordinator)
         if self.config.http_listener is not None:
             await self._start_http(nursery, *self.config.http_listener)
         interfaces = BrokerInterfaces(

@@ -99,9 +99,10 @@ def creation(topic: TopicInfo) -> Plan:
     return Plan(batches, changed=(topic,))
 
 
-def deletion(topic: TopicInfo, version: int) -> Plan:
-    """The topic's own node first: from then on it is gone, whatever happens to the rest."""
-    operations: list[Operation] = [Delete(paths.topic(topic.name), version)]
+def deletion(topic: TopicInfo, version: int, left: Sequence[Operation] = ()) -> Plan:
+    """The topic's own node first: from then on it is gone, whatever happens to the rest. `left`: what remembers, from
+    that very moment, that it has left something elsewhere."""
+    operations: list[Operation] = [Delete(paths.topic(topic.name), version), *left]
     operations.extend(_left_overs(topic.topic_id, range(len(topic.partitions))))
     first, *rest = split(operations)
     announced = TopicChange(ChangeKind.DELETED, topic.name, topic.topic_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.cluster import configs, controller, features, growth, registry
+from coordinator.cluster import configs, controller, features, growth, registry, tier
 from coordinator.cluster.loading import read_broker_configs, read_features
 from coordinator.cluster.nodes import TopicNode, decode_topic
 from coordinator.errors import UnknownTopic, UnknownTopicId
@@ -44,7 +44,8 @@ class Decisions:
     async def deletion(self, image: ClusterImage, named: str | bytes) -> Plan:
         """No topic of this name or id any more."""
         topic = _find(image, named)
-        return controller.deletion(topic, await self._version_of(topic))
+        left = await tier.leaving(self._store, topic) if self._validator.is_in_tier(topic) else []
+        return controller.deletion(topic, await self._version_of(topic), left)
 
     async def growth(self, image: ClusterImage, request: growth.GrowthRequest) -> Plan:
         """More partitions."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
-from coordinator.api import BrokerEndpoint, BrokerInfo, Extent, PartitionState, TopicInfo
+from coordinator.api import BrokerEndpoint, BrokerInfo, Extent, PartitionState, TierDeletion, TopicInfo
 from coordinator.errors import CannotStart
 
 if TYPE_CHECKING:
@@ -77,6 +77,17 @@ class _Features(_Node, kw_only=True):
     levels: dict[str, int]
 
 
+class _Tier(_Node, kw_only=True):
+    store: str
+    owner_generation: int
+
+
+class _TierDeletion(_Node, kw_only=True):
+    topic_id: _Id
+    topic: str
+    partition_count: int
+
+
 class _TopicPartitions(_Node, kw_only=True):
     topic: str
 
@@ -132,6 +143,14 @@ class TopicNode:
     topic_id: bytes
     partition_count: int
     configs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TierNode:
+    """Where the remote tier is, and how often the cluster was restored from it."""
+
+    store: str
+    owner_generation: int
 
 
 def encode_cluster(cluster_id: str) -> bytes:
@@ -190,6 +209,29 @@ def encode_producer_ids(next_id: int) -> bytes:
 def decode_producer_ids(path: str, value: bytes) -> int:
     """The first producer id of no block yet."""
     return _decode(path, value, _PRODUCER_IDS).next_id
+
+
+def encode_tier(tier: TierNode) -> bytes:
+    """The value of `/tier`."""
+    return msgspec.json.encode(_Tier(store=tier.store, owner_generation=tier.owner_generation))
+
+
+def decode_tier(path: str, value: bytes) -> TierNode:
+    found = _decode(path, value, _TIER)
+    return TierNode(found.store, found.owner_generation)
+
+
+def encode_tier_deletion(deletion: TierDeletion) -> bytes:
+    """The value of a node below `/tier-deletions`."""
+    left = _TierDeletion(
+        topic_id=deletion.topic_id.hex(), topic=deletion.topic, partition_count=deletion.partition_count
+    )
+    return msgspec.json.encode(left)
+
+
+def decode_tier_deletion(path: str, value: bytes) -> TierDeletion:
+    found = _decode(path, value, _TIER_DELETION)
+    return TierDeletion(bytes.fromhex(found.topic_id), found.topic, found.partition_count)
 
 
 def encode_topic(topic: TopicInfo) -> bytes:
@@ -301,6 +343,8 @@ _CONTROLLER = msgspec.json.Decoder(_Controller)
 _CONTROLLER_EPOCH = msgspec.json.Decoder(_ControllerEpoch)
 _PRODUCER_IDS = msgspec.json.Decoder(_ProducerIds)
 _TOPIC = msgspec.json.Decoder(_Topic)
+_TIER = msgspec.json.Decoder(_Tier)
+_TIER_DELETION = msgspec.json.Decoder(_TierDeletion)
 _BROKER_CONFIGS = msgspec.json.Decoder(_BrokerConfigs)
 _FEATURES = msgspec.json.Decoder(_Features)
 _PARTITION = msgspec.json.Decoder(_Partition)

@@ -10,6 +10,8 @@ CHANGES = "/changes"
 PRODUCER_IDS = "/producer-ids"
 BROKER_CONFIGS = "/broker-configs"
 FEATURES = "/features"
+TIER = "/tier"
+TIER_DELETIONS = "/tier-deletions"
 
 CHANGES_KEPT = 200
 FIRST_CHANGE = 1
@@ -34,6 +36,11 @@ def partitions(topic_id: bytes) -> str:
 def partition(topic_id: bytes, number: int) -> str:
     """The state of one partition."""
     return f"{PARTITIONS}/{topic_id.hex()}/{number}"
+
+
+def tier_deletion(topic_id: bytes) -> str:
+    """What a deleted topic has left in the remote tier."""
+    return f"{TIER_DELETIONS}/{topic_id.hex()}"
 
 
 def change(sequence: int) -> str:

@@ -17,6 +17,7 @@ from coordinator.api import (
     ConfigChange,
     ConfigOperation,
     FeatureUpdate,
+    TierDeletion,
     UpgradeType,
 )
 from coordinator.cluster.controller import TopicDefaults
@@ -180,6 +181,16 @@ async def test_a_deleted_topic_is_gone_with_everything_of_it(machine: Machine) -
     assert await store.children(paths.PARTITIONS) == [kept.topic_id.hex()]
     assert await store.children(paths.TOPICS) == ["b"]
     await store.close()
+
+
+async def test_a_topic_of_the_tier_is_remembered_when_it_is_deleted(machine: Machine) -> None:
+    async with running(machine) as coordinator:
+        topic = await coordinator.create_topic("a", partition_count=1_500, configs={"remote.storage.enable": "true"})
+        await coordinator.create_topic("b")
+        await coordinator.delete_topic("a")
+        await coordinator.delete_topic("b")
+    async with running(machine) as coordinator:
+        assert await coordinator.tier.pending() == [TierDeletion(topic.topic_id, "a", 1_500)]
 
 
 async def test_deleting_what_does_not_exist(machine: Machine) -> None:
@@ -578,6 +589,7 @@ class Mix:
     used: dict[tuple[bytes, int, int], bytes] = field(default_factory=dict)
     members: dict[int, Member] = field(default_factory=dict)
     lives: dict[int, trio.CancelScope] = field(default_factory=dict)
+    left_in_tier: set[bytes] = field(default_factory=set)
 
     async def start(self, broker_id: int) -> None:
         while True:
@@ -627,9 +639,12 @@ class Mix:
             elif draw < 0.4:
                 await chosen.coordinator.update_features([self.draw_update(chosen.coordinator.image)])
             elif draw < 0.75:
-                await chosen.coordinator.create_topic(name, replication_factor=1)
+                configs = {"remote.storage.enable": self.random.choice(["true", "false"])}
+                await chosen.coordinator.create_topic(name, replication_factor=1, configs=configs)
             else:
-                await chosen.coordinator.delete_topic(name)
+                topic = await chosen.coordinator.delete_topic(name)
+                if topic.configs["remote.storage.enable"] == "true":
+                    self.left_in_tier.add(topic.topic_id)
         except (InvalidFeatureUpdate, InvalidPartitions, MetadataUnavailable, NotController, TopicExists, UnknownTopic):
             await trio.sleep(self.random.random())
 
@@ -663,4 +678,7 @@ async def test_two_brokers_agree_after_any_mix_of_faults(seed: int, monkeypatch:
                 if state.leader == broker_id
             }
             assert each.host.epochs == led
+        pending = {each.topic_id for each in await mix.members[1].coordinator.tier.pending()}
+        assert mix.left_in_tier <= pending
+        assert not pending & one.topics_by_id.keys()
         nursery.cancel_scope.cancel()

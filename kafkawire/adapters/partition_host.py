@@ -23,14 +23,14 @@ _log = structlog.get_logger(__name__)
 
 
 class EngineHost:
-    """Opens and deletes partitions in the store. `start_store` makes and runs the store for a cluster id.
+    """Opens and deletes partitions in the store. `start_store` makes and runs the store for a cluster.
 
     `on_change` is told the broker's configuration when it was changed at run time.
     """
 
     def __init__(
         self,
-        start_store: Callable[[str], Awaitable[SegmentStore]],
+        start_store: Callable[[ClusterImage], Awaitable[SegmentStore]],
         configs: EffectiveConfigs,
         on_change: Callable[[Config], None],
     ) -> None:
@@ -57,7 +57,7 @@ class EngineHost:
 
     async def remove_strays(self, image: ClusterImage) -> None:
         """Starts the store and removes what deleted topics left on disk."""
-        self._store = await self._start_store(image.cluster_id)
+        self._store = await self._start_store(image)
         await self._store.remove_strays(lambda topic_id: topic_id in image.topics_by_id)
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:

@@ -14,18 +14,22 @@ import structlog
 import trio
 
 from engine.files.io_workers import Lanes
+from kafkawire.adapters.tier_deletions import DeletionOptions, DeletionWorld, TierDeletions
 from tiering.chunks import ChunkCache, ChunkFiles
 from tiering.cold_tier import ColdTier
+from tiering.errors import Fenced, TierError
 from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
 from tiering.object_store import StoreError, StoreUnavailable
+from tiering.ownership import confirm_owner
 from tiering.probe import probe
 from tiering.stores.directory import DirectoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
     from random import Random
 
+    from coordinator.api import TierRegister
     from engine.files.filesystem import FileSystem
     from engine.files.io_workers import WorkerPool
     from engine.tier import SegmentTier, TierableLog
@@ -37,6 +41,7 @@ _log = structlog.get_logger(__name__)
 STORE_LANES = range(-16, -8)  # of the pool; those of log dirs have other numbers
 JOB_LANES = range(-8, -4)
 CACHE_DIRECTORY = "tier-cache"
+TOPICS_NAMED_MAX = 3  # in one line for the operator
 
 
 class TierRefused(Exception):
@@ -51,6 +56,17 @@ class RemoteTier:
     segments: SegmentTier
     keeper: TierKeeper
     cache: ChunkCache
+    deletions: TierDeletions
+
+
+@dataclass(frozen=True, slots=True)
+class TierOpening:
+    """Of which cluster, and what of it is in the tier. `tiered`: topics by name; `logs`: partitions that are open."""
+
+    cluster_id: str
+    register: TierRegister
+    tiered: Sequence[str]
+    logs: Callable[[], Iterable[TierableLog]]
 
 
 class TierWorld(Protocol):
@@ -70,31 +86,59 @@ class TierWorld(Protocol):
 
 async def open_tier(
     current: Callable[[], Config],
-    cluster_id: str,
-    logs: Callable[[], Iterable[TierableLog]],
+    opening: TierOpening,
     world: TierWorld,
     nursery: trio.Nursery,
 ) -> RemoteTier | None:
-    """What is configured, if anything is; it begins to bring the segments of `logs` there. `current`: what the broker
-    is configured for at that moment. Raises TierRefused."""
+    """What is configured, if anything is; it begins to bring the segments of logs there. `current`: what the broker
+    is configured for at that moment. Raises TierRefused, CannotStart."""
     config = current()
     if config.tier_store is None:
+        _refuse_to_leave(opening.tiered)
         return None
     lanes, jobs = Lanes(world.pool, STORE_LANES), Lanes(world.pool, JOB_LANES)
     store = world.open_object_store(config, lanes, world.random)
     root = config.tier_store.root
     await _try(store, root, world)
+    generation = await opening.register.claim(str(config.tier_store), is_used=bool(opening.tiered))
+    await _confirm(store, root, opening.cluster_id, generation, world)
+    identity = Identity(root, opening.cluster_id, generation, world.random.randbytes(16).hex())
     keeper = TierKeeper(
         store,
-        Identity(root, cluster_id, 0, world.random.randbytes(16).hex()),
+        identity,
         KeeperOptions(config.tier_copiers, config.tier_interval_ms, lambda: current().tier_copy_max_bytes_per_s),
-        KeeperWorld(logs, world.now_ms, world.random, _tell),
+        KeeperWorld(opening.logs, world.now_ms, world.random, _tell),
     )
     files = await _cache_files(config, world, jobs)
     cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes)
     nursery.start_soon(keeper.serve)
     nursery.start_soon(_close_at_the_end, store)
-    return RemoteTier(store, ColdTier(store, keeper, cache, jobs), keeper, cache)
+    options = DeletionOptions(config.node_id, config.tier_interval_ms)
+    around = DeletionWorld(world.now_ms, world.random, _tell)
+    deletions = TierDeletions(store, identity, opening.register, options, around)
+    return RemoteTier(store, ColdTier(store, keeper, cache, jobs), keeper, cache, deletions)
+
+
+def _refuse_to_leave(tiered: Sequence[str]) -> None:
+    """As Kafka's LogConfig.validateRemoteStorageOnlyIfSystemEnabled, of what is known at a start."""
+    if tiered:
+        named = ", ".join(sorted(tiered)[:TOPICS_NAMED_MAX]) + (" …" if len(tiered) > TOPICS_NAMED_MAX else "")
+        raise TierRefused(
+            f"remote.log.storage.system.enable: topics with remote.storage.enable=true have to be deleted before it "
+            f"can be false: {named}"
+        )
+
+
+async def _confirm(store: ObjectStore, root: str, cluster_id: str, generation: int, world: TierWorld) -> None:
+    """That the cluster was not restored elsewhere meanwhile; a store that is away is told of already."""
+    try:
+        await confirm_owner(store, root, cluster_id, generation, world.now_ms())
+    except Fenced as error:
+        raise TierRefused(f"tier.store: {error}") from error
+    except StoreUnavailable:
+        return
+    except (StoreError, TierError) as error:
+        raise TierRefused(f"tier.store: {error}") from error
 
 
 async def _close_at_the_end(store: ObjectStore) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from coordinator.api import CLUSTER_DEFAULT, INTERNAL_TOPICS
+from coordinator.api import CLUSTER_DEFAULT, INTERNAL_TOPICS, TopicInfo
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicRequest
 from engine.log_config import CleanupPolicy, LogConfig
 from kafkawire.config.broker_config import BROKER_KEYS, OLDER_NAMES, Config, ConfigError, load, read_value
@@ -72,6 +72,10 @@ class EffectiveConfigs:
         found = replace(self._log_defaults, **fields)
         is_compacted = CleanupPolicy.COMPACT in found.cleanup_policy
         return replace(found, requires_keys=is_compacted and topic not in INTERNAL_TOPICS)
+
+    def is_in_tier(self, topic: TopicInfo) -> bool:
+        """See `coordinator.api.ConfigValidator`."""
+        return self.log_config(topic.name, topic.configs).remote_storage
 
     def _topic_default(self, key: TopicKey) -> str:
         """A topic key's value where the topic sets none."""

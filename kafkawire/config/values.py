@@ -56,6 +56,9 @@ class StoreUrl(NamedTuple):
     bucket: str
     root: str
 
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.root}".rstrip("/") if self.is_s3 else f"file://{self.bucket}"
+
 
 @dataclass(frozen=True, slots=True)
 class Listener:

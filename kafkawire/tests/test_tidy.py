@@ -87,7 +87,7 @@ def test_no_orphan_module() -> None:
         imported |= imports_of(path)
     entry_points = {"kafkawire.__main__", "kafkawire.testing", "coordinator.testing"}
     orphans = {dotted(path) for path in modules()} - imported - entry_points
-    to_come = {"tiering.topic_deletion", "spark_connectors", "kafkawire.security"}
+    to_come = {"spark_connectors", "kafkawire.security"}
     assert {name for name in orphans if name not in to_come} == set()
 
 

@@ -11,8 +11,10 @@ from engine.files.io_workers import Lanes, LoopPool
 from kafkawire.adapters.tier import open_object_store
 from kafkawire.broker import StartError
 from kafkawire.config.broker_config import Config, load
+from kafkawire.config.tests.test_tier_enforced import create_tiered
 from kafkawire.testing import MemoryWorld, open_broker
 from tiering.object_store import Content
+from tiering.ownership import take_over
 from tiering.stores.directory import DirectoryStore
 from tiering.stores.memory import HEALTHY, Fault, Operation
 from tiering.stores.s3 import S3Store
@@ -113,3 +115,35 @@ async def test_a_cache_that_cannot_be_made_stops_the_start() -> None:
     with pytest.RaisesGroup(pytest.RaisesExc(StartError, match=r"^tier\.cache\.dir: /taken/cache")):
         async with open_broker(world, **TIER, tier_cache_dir="/taken/cache"):
             raise AssertionError("it has started")
+
+
+async def test_a_tier_that_has_something_cannot_be_left() -> None:
+    world = MemoryWorld()
+    async with open_broker(world, **TIER) as opened:
+        await create_tiered(opened.connect(), "orders")
+    elsewhere = {**TIER, "tier_store": "s3://other"}
+    with pytest.RaisesGroup(pytest.RaisesExc(StartError, match="tier.store is s3://other, and the segments of")):
+        async with open_broker(world, **elsewhere):
+            raise AssertionError("it has started")
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(StartError, match=r"remote\.storage\.enable=true have to be deleted .*orders")
+    ):
+        async with open_broker(world):
+            raise AssertionError("it has started")
+    async with open_broker(world, **TIER):
+        pass
+
+
+async def test_a_tier_that_has_nothing_can_be_left() -> None:
+    world = MemoryWorld()
+    for properties in (TIER, {**TIER, "tier_store": "s3://other"}, {}, TIER):
+        async with open_broker(world, **properties):
+            pass
+
+
+async def test_a_cluster_that_was_restored_elsewhere_does_not_start() -> None:
+    world = MemoryWorld()
+    async with open_broker(world, **TIER) as opened:
+        cluster_id = opened.broker.coordinator.image.cluster_id
+    await take_over(world.objects, "", cluster_id, 1, 0)
+    assert "the cluster was restored from there" in await refused(world)

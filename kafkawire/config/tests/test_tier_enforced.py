@@ -91,7 +91,7 @@ async def test_where_segments_go() -> None:
         for _ in range(4):
             await produce(client, bytes(700_000))
         await trio.sleep(5)
-        assert not opened.world.objects.objects
+        assert not segments(opened.world)
 
 
 @enforces("remote.log.copy.disable")

@@ -1,0 +1,142 @@
+"""Deleted topics go from the tier, whatever happens in between."""
+
+from __future__ import annotations
+
+import random
+
+import trio
+
+from coordinator.api import TierDeletion
+from kafkawire.adapters.tier_deletions import DeletionOptions, DeletionWorld, TierDeletions
+from kafkawire.config.tests.test_enforced import ask
+from kafkawire.config.tests.test_tier_enforced import SOON, TIER, create_tiered, segments, tiered
+from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkawire.testing import MemoryWorld, open_broker
+from tiering.keeper import Identity
+from tiering.names import Place
+from tiering.object_store import Content
+from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
+
+LATE_PUT_S = 900
+DELETION = TierDeletion(b"topic id of 16 b", "orders", 3)
+
+
+class Register:
+    """What a metadata store remembers."""
+
+    def __init__(self) -> None:
+        self.left = [DELETION]
+
+    async def claim(self, _url: str, *, is_used: bool) -> int:
+        assert is_used
+        return 0
+
+    async def pending(self) -> list[TierDeletion]:
+        return list(self.left)
+
+    async def done(self, deletion: TierDeletion) -> None:
+        self.left.remove(deletion)
+
+
+class Deleting:
+    """A store with something of each partition."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore(lambda: int(trio.current_time() * 1000))
+        self.register = Register()
+        self.problems: list[str] = []
+        self.deletions = self.begun()
+
+    def begun(self) -> TierDeletions:
+        world = DeletionWorld(lambda: int(trio.current_time() * 1000), random.Random(1), self.problems.append)
+        return TierDeletions(self.store, Identity("lake/", "c", 0, ""), self.register, DeletionOptions(1), world)
+
+    def place(self, number: int) -> Place:
+        return Place("lake/", "c", DELETION.topic_id, number)
+
+    async def fill(self, name: str) -> None:
+        for number in range(3):
+            await self.store.put(f"{self.place(number).prefix}{name}", Content.of(b"records"))
+
+    def named(self, name: str) -> int:
+        return sum(key.endswith(name) for key in self.store.objects)
+
+
+async def test_what_arrives_late_goes_too() -> None:
+    deleting = Deleting()
+    await deleting.fill("segment")
+    await deleting.deletions.look()
+    assert not deleting.named("segment")
+    await deleting.fill("late")
+    await deleting.deletions.look()
+    assert deleting.named("late") == 3
+    assert deleting.register.left
+    await trio.sleep(LATE_PUT_S)
+    await deleting.deletions.look()
+    assert not deleting.named("late")
+    assert not deleting.register.left
+    requests = sum(deleting.store.requests.values())
+    await deleting.deletions.look()
+    assert sum(deleting.store.requests.values()) == requests
+
+
+async def test_a_broker_that_stops_in_between_begins_again() -> None:
+    deleting = Deleting()
+    await deleting.deletions.look()
+    await trio.sleep(LATE_PUT_S)
+    later = deleting.begun()
+    await later.look()
+    assert deleting.register.left
+    await trio.sleep(LATE_PUT_S)
+    await later.look()
+    assert not deleting.register.left
+
+
+async def test_a_store_that_is_away_is_told_once() -> None:
+    deleting = Deleting()
+    await deleting.fill("segment")
+    deleting.store.fault = lambda operation, _key: Fault(is_lost=operation is Operation.DELETE)
+    for _ in range(3):
+        await deleting.deletions.look()
+    assert len({one.partition(":")[0] for one in deleting.problems}) == 1
+    assert deleting.named("segment") == 3
+    deleting.store.fault = lambda _operation, _key: HEALTHY
+    await deleting.deletions.look()
+    assert not deleting.named("segment")
+
+
+async def test_a_deleted_topic_of_a_broker_goes_and_others_stay() -> None:
+    world = MemoryWorld()
+    async with tiered(world) as (_, client):
+        await create_tiered(client, "kept")
+        await trio.sleep(5)
+        assert len(segments(world)) == 6
+        reply = await ask(client, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
+        assert reply.responses[0].error_code == 0
+        await trio.sleep(2)
+        assert not segments(world)
+
+
+async def test_a_topic_is_deleted_by_the_next_life() -> None:
+    world = MemoryWorld()
+    async with tiered(world) as (_, client):
+        await trio.sleep(5)
+        world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
+        await ask(client, DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
+        await trio.sleep(100)
+        assert len(segments(world)) == 6
+    world.objects.fault = lambda _operation, _key: HEALTHY
+    async with open_broker(world, **TIER, **SOON):
+        await trio.sleep(2)
+        assert not segments(world)
+
+
+async def test_wiped_metadata_store_deletes_nothing_from_the_bucket() -> None:
+    world = MemoryWorld()
+    async with tiered(world):
+        await trio.sleep(5)
+        before = set(world.objects.objects)
+    wiped = MemoryWorld(objects=world.objects)
+    async with open_broker(wiped, **TIER, **SOON):
+        await trio.sleep(2 * LATE_PUT_S)
+        assert before <= set(world.objects.objects)

@@ -1,0 +1,77 @@
+"""Whose a cluster's part of a store is: one object for each time that it was restored from there. docs/formats/tier.md.
+
+A broker of before a restore finds a newer one, and has to stop: what it would write does not count any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tiering.errors import Fenced, TierDamaged
+from tiering.object_store import Content, ObjectExists
+
+if TYPE_CHECKING:
+    from tiering.object_store import ObjectStore
+
+FORMAT = 1
+_GENERATION_DIGITS = 10
+
+
+class _Owner(msgspec.Struct):
+    generation: int
+    since_ms: int
+    v: int = FORMAT
+
+
+def owners(root: str, cluster_id: str) -> str:
+    """The prefix of their keys."""
+    return f"{root}{cluster_id}/owner/"
+
+
+async def newest_owner(store: ObjectStore, root: str, cluster_id: str) -> int | None:
+    """Its generation; None: nobody was here yet. Raises what a store does, and TierDamaged."""
+    generation = await _listed(store, owners(root, cluster_id))
+    following = 0 if generation is None else generation + 1
+    while await store.head(_key(root, cluster_id, following)) is not None:  # a listing may lag behind
+        generation, following = following, following + 1
+    return generation
+
+
+async def take_over(store: ObjectStore, root: str, cluster_id: str, generation: int, now_ms: int) -> None:
+    """Be the owner of that generation, if nobody is: as the first of all, or behind the newest. Raises ObjectExists,
+    and what a store does."""
+    content = Content.of(msgspec.json.encode(_Owner(generation, now_ms)) + b"\n")
+    await store.put(_key(root, cluster_id, generation), content, if_absent=True)
+
+
+async def confirm_owner(store: ObjectStore, root: str, cluster_id: str, generation: int, now_ms: int) -> None:
+    """That nobody is behind us. Raises Fenced, and what a store does."""
+    newest = await newest_owner(store, root, cluster_id)
+    if newest is None or newest < generation:
+        try:
+            await take_over(store, root, cluster_id, generation, now_ms)
+        except ObjectExists:
+            return  # a reply was lost, or another broker of ours was faster
+    elif newest > generation:
+        raise Fenced(f"{owners(root, cluster_id)} has generation {newest}: the cluster was restored from there")
+
+
+async def _listed(store: ObjectStore, prefix: str) -> int | None:
+    newest, after = None, ""
+    while found := await store.list_after(prefix, after):
+        after = found[-1].key
+        newest = _generation_of(after, prefix)
+    return newest
+
+
+def _key(root: str, cluster_id: str, generation: int) -> str:
+    return f"{owners(root, cluster_id)}{generation:0{_GENERATION_DIGITS}d}"
+
+
+def _generation_of(key: str, prefix: str) -> int:
+    digits = key.removeprefix(prefix)
+    if len(digits) != _GENERATION_DIGITS or not digits.isascii() or not digits.isdigit():
+        raise TierDamaged(f"{key} is no owner")
+    return int(digits)
