@@ -269,7 +269,7 @@ class Broker:
 
     async def _start_serving(self, nursery: trio.Nursery) -> None:
         if self._tier is not None:
-            nursery.start_soon(self._tier.deletions.serve, self.coordinator)
+            self._tier.follow(nursery, self.coordinator, self.coordinators.groups, self._configs.is_in_tier)
         if self.config.http_listener is not None:
             await self._start_http(nursery, *self.config.http_listener)
         interfaces = BrokerInterfaces(

@@ -183,6 +183,11 @@ class PartitionTier:
             entries = await self.manifests.entries(one)
             if any((each.base, each.end, each.records_digest) == (base, end, digest) for each in entries):
                 return None
+            if entries and base <= entries[0].base:
+                there = f"offsets {entries[0].base} to {entries[-1].end}"
+                raise TierDamaged(
+                    f"{self._place.prefix} has {there}, and the log has others instead: nothing is deleted"
+                )
             parted = diverge(one, base, self._now_ms(), entries[: len(entries) - len(one.entries)])
             return None if parted is one else Change(parted)
 

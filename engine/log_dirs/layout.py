@@ -84,7 +84,7 @@ def directory_name(partition: TopicPartition) -> str:
 def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
     """Take possession of a log dir. StoreRefused has the one line for the operator; OSError: the disk is bad."""
     if not filesystem.exists(f"{path}/{META}"):
-        _ensure_dir(filesystem, path)
+        ensure_dir(filesystem, path)
     try:
         lock = filesystem.lock(f"{path}/{LOCK}")
     except BlockingIOError:
@@ -117,11 +117,11 @@ def _directories_by_owner(filesystem: FileSystem, path: str, names: Sequence[str
     return found
 
 
-def _ensure_dir(filesystem: FileSystem, path: str) -> None:
+def ensure_dir(filesystem: FileSystem, path: str) -> None:
     """Make what is missing. What is there may have been made by a process that was killed before it synced the name."""
     if path:
         parent = path.rpartition("/")[0]
-        _ensure_dir(filesystem, parent)
+        ensure_dir(filesystem, parent)
         if not filesystem.exists(path):
             filesystem.make_dir(path)
         with suppress(PermissionError):  # a directory we may not read was not made by us
@@ -156,13 +156,18 @@ def _meta_values(filesystem: FileSystem, path: str) -> dict[str, str] | None:
     return dict(line.partition("=")[::2] for line in lines[1:])
 
 
+def write_identity(filesystem: FileSystem, path: str, identity: Identity) -> None:
+    """From now on it is a log dir."""
+    text = f"{VERSION_LINE}\ncluster.id={identity.cluster_id}\nbroker.id={identity.broker_id}\n"
+    replace_small(filesystem, path, META, text.encode())
+
+
 def _check_meta(filesystem: FileSystem, path: str, identity: Identity) -> None:
     values = _meta_values(filesystem, path)
     if values is None:
         if any(is_partition_name(name) for name in filesystem.list_dir(path)):
             raise StoreRefused(f"{path} holds partitions but no {META}: not a log dir of this broker")
-        text = f"{VERSION_LINE}\ncluster.id={identity.cluster_id}\nbroker.id={identity.broker_id}\n"
-        replace_small(filesystem, path, META, text.encode())
+        write_identity(filesystem, path, identity)
         return
     for key, ours in (("cluster.id", identity.cluster_id), ("broker.id", str(identity.broker_id))):
         if values.get(key) != ours:
@@ -254,6 +259,11 @@ def _metadata(topic_id: bytes) -> bytes:
     """Kafka's two lines, and a CRC: with one wrong bit in the id the directory would be removed as a stray."""
     body = f"version: 0\ntopic_id: {_base64_id(topic_id)}\n".encode()
     return body + b"%s%08x\n" % (_METADATA_CRC, binascii.crc32(body))
+
+
+def write_topic_id(filesystem: FileSystem, directory: str, topic_id: bytes) -> None:
+    """Whose partition a directory is."""
+    replace_small(filesystem, directory, PARTITION_METADATA, _metadata(topic_id))
 
 
 def stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:

@@ -14,8 +14,10 @@ import structlog
 import trio
 
 from engine.files.io_workers import Lanes
+from kafkawire.adapters.tier_cluster import ClusterCopies, ClusterSource
 from kafkawire.adapters.tier_deletions import DeletionOptions, DeletionWorld, TierDeletions
 from tiering.chunks import ChunkCache, ChunkFiles
+from tiering.cluster_objects import ClusterObjects
 from tiering.cold_tier import ColdTier
 from tiering.errors import Fenced, TierError
 from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from coordinator.api import TierRegister
+    from coordinator.api import ClusterService, TierRegister, TopicInfo
     from engine.files.filesystem import FileSystem
     from engine.files.io_workers import WorkerPool
     from engine.tier import SegmentTier, TierableLog
+    from kafkawire.adapters.tier_cluster import Groups
     from kafkawire.config.broker_config import Config
     from tiering.object_store import ObjectStore
 
@@ -56,7 +59,22 @@ class RemoteTier:
     segments: SegmentTier
     keeper: TierKeeper
     cache: ChunkCache
+    copies: ClusterObjects
     deletions: TierDeletions
+    broker_id: int
+    now_ms: Callable[[], int]
+
+    def follow(
+        self,
+        nursery: trio.Nursery,
+        cluster: ClusterService,
+        groups: Groups,
+        is_in_tier: Callable[[TopicInfo], bool],
+    ) -> None:
+        """Begin to do there what is done here to topics and committed offsets."""
+        source = ClusterSource(self.broker_id, cluster, groups, is_in_tier, self.now_ms, tell)
+        nursery.start_soon(self.deletions.serve, cluster)
+        nursery.start_soon(ClusterCopies(self.copies, source).serve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +125,19 @@ async def open_tier(
         store,
         identity,
         KeeperOptions(config.tier_copiers, config.tier_interval_ms, lambda: current().tier_copy_max_bytes_per_s),
-        KeeperWorld(opening.logs, world.now_ms, world.random, _tell),
+        KeeperWorld(opening.logs, world.now_ms, world.random, tell),
     )
     files = await _cache_files(config, world, jobs)
     cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes)
     nursery.start_soon(keeper.serve)
     nursery.start_soon(_close_at_the_end, store)
     options = DeletionOptions(config.node_id, config.tier_interval_ms)
-    around = DeletionWorld(world.now_ms, world.random, _tell)
-    deletions = TierDeletions(store, identity, opening.register, options, around)
-    return RemoteTier(store, ColdTier(store, keeper, cache, jobs), keeper, cache, deletions)
+    around = DeletionWorld(world.now_ms, world.random, tell)
+    copies = ClusterObjects(store, root, opening.cluster_id)
+    deletions = TierDeletions(store, identity, copies, opening.register, options, around)
+    return RemoteTier(
+        store, ColdTier(store, keeper, cache, jobs), keeper, cache, copies, deletions, config.node_id, world.now_ms
+    )
 
 
 def _refuse_to_leave(tiered: Sequence[str]) -> None:
@@ -168,7 +189,7 @@ async def _try(store: ObjectStore, root: str, world: TierWorld) -> None:
     try:
         wrong = await probe(store, root, world.random.randbytes(16).hex(), world.now_ms())
     except StoreUnavailable as error:
-        _tell(f"it cannot be reached: {error}")
+        tell(f"it cannot be reached: {error}")
         return
     if wrong is not None:
         raise TierRefused(f"tier.store: {wrong}")
@@ -181,7 +202,7 @@ def _clear(filesystem: FileSystem, directory: Path, files: ChunkFiles) -> None:
     files.clear()
 
 
-def _tell(problem: str) -> None:
+def tell(problem: str) -> None:
     _log.error("remote tier", problem=problem)
 
 

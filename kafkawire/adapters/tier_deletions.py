@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from coordinator.api import ClusterImage, ClusterService, TierDeletion, TierRegister
+    from tiering.cluster_objects import ClusterObjects
     from tiering.keeper import Identity
     from tiering.object_store import ObjectStore
 
@@ -55,12 +56,14 @@ class TierDeletions:
         self,
         store: ObjectStore,
         identity: Identity,
+        copies: ClusterObjects,
         register: TierRegister,
         options: DeletionOptions,
         world: DeletionWorld,
     ) -> None:
         self._store = store
         self._identity = identity
+        self._copies = copies
         self._register = register
         self._options = options
         self._world = world
@@ -118,6 +121,7 @@ class TierDeletions:
                 nursery.start_soon(delete, number)
         if errors:
             raise errors[0]
+        await self._copies.forget_topic(deletion.topic_id)
 
     async def _delete_partition(self, topic_id: bytes, number: int) -> None:
         identity, world = self._identity, self._world

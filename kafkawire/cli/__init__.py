@@ -19,6 +19,7 @@ COMMANDS = {
     "produce": "kafkawire.cli.produce",
     "segments": "kafkawire.cli.segments",
     "serve": "kafkawire.cli.serve",
+    "tier": "kafkawire.cli.tier",
     "topics": "kafkawire.cli.topics",
     "transactions": "kafkawire.cli.transactions",
 }

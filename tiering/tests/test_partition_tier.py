@@ -424,6 +424,24 @@ async def test_a_log_that_parts_from_its_tier_is_copied_anew() -> None:
         assert tiered.segments() == sorted(tiered.place.segment(one) for one in after.entries)
 
 
+async def test_a_log_that_begins_anew_deletes_nothing_there() -> None:
+    """A disk was lost, and whoever leads goes on with nothing: what the tier has may be all there is."""
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        before = await tiered.manifest()
+    other = Tiered()
+    other.store = tiered.store
+    async with other.life():
+        await other.broker.store.truncate_partition(other.broker.log.partition, 0, below_sealed=True)
+        for _ in range(COUNT):
+            await append(other.broker.log, b"another value")
+        await trio.sleep(1)
+        with pytest.raises(TierDamaged, match="nothing is deleted"):
+            await copy_all(other.tier_of(7))
+        assert (await tiered.manifest()).entries == before.entries
+
+
 async def test_what_a_predecessor_copied_is_not_copied_again() -> None:
     """A crash kept the log from knowing: its checkpoint is written now and then."""
     tiered = Tiered()

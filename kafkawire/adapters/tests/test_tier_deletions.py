@@ -12,6 +12,7 @@ from kafkawire.config.tests.test_enforced import ask
 from kafkawire.config.tests.test_tier_enforced import SOON, TIER, create_tiered, segments, tiered
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.testing import MemoryWorld, open_broker
+from tiering.cluster_objects import ClusterObjects
 from tiering.keeper import Identity
 from tiering.names import Place
 from tiering.object_store import Content
@@ -49,7 +50,8 @@ class Deleting:
 
     def begun(self) -> TierDeletions:
         world = DeletionWorld(lambda: int(trio.current_time() * 1000), random.Random(1), self.problems.append)
-        return TierDeletions(self.store, Identity("lake/", "c", 0, ""), self.register, DeletionOptions(1), world)
+        identity, copies = Identity("lake/", "c", 0, ""), ClusterObjects(self.store, "lake/", "c")
+        return TierDeletions(self.store, identity, copies, self.register, DeletionOptions(1), world)
 
     def place(self, number: int) -> Place:
         return Place("lake/", "c", DELETION.topic_id, number)

@@ -45,7 +45,7 @@ async def tiered(world: MemoryWorld, count: int = 6, /, **properties: str) -> As
 
 
 def segments(world: MemoryWorld) -> list[str]:
-    return [key for key in world.objects.objects if "-" in key.rpartition("/")[2]]
+    return [key for key in world.objects.objects if key.rpartition("/")[2].count("-") == 3]
 
 
 async def offset_of(client: Client, timestamp: int) -> int:

@@ -1,0 +1,84 @@
+"""The metadata of a cluster that is made anew from its remote tier, on one broker, which leads all of it.
+
+The node that makes it a cluster comes last: until then no broker starts with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from coordinator.api import Extent, PartitionState, TopicInfo
+from coordinator.cluster import controller
+from coordinator.cluster.nodes import (
+    TierNode,
+    encode_cluster,
+    encode_controller_epoch,
+    encode_producer_ids,
+    encode_tier,
+)
+from coordinator.errors import CannotStart
+from coordinator.metadata import paths
+from coordinator.metadata.commits import commit
+from coordinator.metadata.store import Create, NoNode, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coordinator.metadata.store import MetadataStore
+
+
+class RestoredTopic(NamedTuple):
+    """`leader_epochs` of its partitions, in order: the next leader's are greater."""
+
+    name: str
+    topic_id: bytes
+    leader_epochs: Sequence[int]
+    configs: Mapping[str, str]
+
+
+class RestoredCluster(NamedTuple):
+    """`tier`: where it was restored from, and as whose; `next_producer_id`: nobody has this one, or one above it."""
+
+    cluster_id: str
+    tier: TierNode
+    next_producer_id: int
+    topics: Sequence[RestoredTopic]
+
+
+async def write_cluster(store: MetadataStore, broker_id: int, cluster: RestoredCluster) -> None:
+    """Into a store that has nothing. Raises CannotStart."""
+    try:
+        await refuse_used(store)
+        parents = (paths.BROKERS, paths.TOPICS, paths.PARTITIONS, paths.CHANGES, paths.TIER_DELETIONS)
+        epoch = Create(paths.CONTROLLER_EPOCH, encode_controller_epoch(0))
+        await commit(store, [*(Create(path, b"") for path in parents), epoch])
+        for topic in cluster.topics:
+            for batch in controller.creation(_topic(topic, broker_id)).batches:
+                await commit(store, batch.operations)
+        last = [
+            Create(paths.TIER, encode_tier(cluster.tier)),
+            Create(paths.PRODUCER_IDS, encode_producer_ids(cluster.next_producer_id)),
+            Create(paths.CLUSTER, encode_cluster(cluster.cluster_id)),
+        ]
+        await commit(store, last)
+    except StoreError as error:
+        raise CannotStart(f"the metadata store did not take what was restored: {error!r}") from error
+
+
+async def refuse_used(store: MetadataStore) -> None:
+    """Raises CannotStart if there is anything in it, and what a store does."""
+    for path in (paths.CLUSTER, paths.TOPICS):
+        try:
+            await store.get(path)
+        except NoNode:
+            continue
+        raise CannotStart("the metadata store has a cluster, or what an earlier try has left of one")
+
+
+def _topic(topic: RestoredTopic, broker_id: int) -> TopicInfo:
+    replicas = (broker_id,)
+    states = [
+        PartitionState(broker_id, epoch, replicas, replicas, extents=(Extent(0, replicas),))
+        for epoch in topic.leader_epochs
+    ]
+    return TopicInfo(topic.name, topic.topic_id, tuple(states), topic.configs)

@@ -1,0 +1,125 @@
+"""A log dir that is made of what a remote tier has: each partition without files, up to where the tier has its records.
+And what a log dir has that was kept, while the metadata of its cluster were lost.
+
+For a worker, and for a log dir that no broker uses. Until its last file is written no broker takes it for one.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.api import TopicPartition
+from engine.errors import StoreRefused
+from engine.files.filesystem import FileSystem, replace_small
+from engine.log_dirs.layout import (
+    Identity,
+    directory_name,
+    ensure_dir,
+    identity_of,
+    is_partition_name,
+    stored_topic_id,
+    write_clean_marker,
+    write_identity,
+    write_topic_id,
+)
+from engine.logs.checkpoints import (
+    Checkpoint,
+    PartitionCheckpoint,
+    key_of,
+    read_checkpoint,
+    write_checkpoint,
+)
+from engine.logs.epochs import EpochStart
+from engine.logs.producer_snapshot import SnapshotDamaged, decode_snapshot, snapshot_name
+from engine.logs.segment import segment_name
+
+
+class RestoredLog(NamedTuple):
+    """A partition whose records below `end_offset` are in the tier; what comes next is appended there.
+
+    `epochs`: (leader epoch, first offset) of all of it. `producers`: the snapshot at its end, as the tier keeps it;
+    empty: no producer has left anything.
+    """
+
+    partition: TopicPartition
+    log_start_offset: int
+    end_offset: int
+    epochs: Sequence[tuple[int, int]]
+    producers: bytes
+
+
+class KeptLog(NamedTuple):
+    """A partition that a log dir has; `leader_epoch` is the last one that its checkpoint knows, or 0."""
+
+    partition: TopicPartition
+    leader_epoch: int
+
+
+def kept_logs(filesystem: FileSystem, path: str, identity: Identity) -> list[KeptLog]:
+    """All that the log dir `path` of that identity has. Raises StoreRefused, StorageError, OSError."""
+    found = identity_of(filesystem, path)
+    if found != identity:
+        raise StoreRefused(f"{path} belongs to broker {found.broker_id} of cluster {found.cluster_id}")
+    points = read_checkpoint(filesystem, path).partitions
+    kept = []
+    for name in filter(is_partition_name, sorted(filesystem.list_dir(path))):
+        topic_id = stored_topic_id(filesystem, f"{path}/{name}")
+        if topic_id is not None:
+            topic, _, number = name.rpartition("-")
+            point = points.get((topic_id, int(number)), PartitionCheckpoint())
+            epoch = point.epochs[-1].epoch if point.epochs else 0
+            kept.append(KeptLog(TopicPartition(topic_id, topic, int(number)), epoch))
+    return kept
+
+
+def is_used(filesystem: FileSystem, path: str) -> bool:
+    """Whether there is anything in it."""
+    try:
+        return bool(filesystem.list_dir(path))
+    except FileNotFoundError:
+        return False
+
+
+def restore_log_dir(filesystem: FileSystem, path: str, identity: Identity, logs: Sequence[RestoredLog]) -> None:
+    """Make the log dir `path`, which is empty, or is not there. Raises StoreRefused, OSError."""
+    if is_used(filesystem, path):
+        raise StoreRefused(f"{path} is not empty")
+    for log in logs:
+        _check(log)
+    ensure_dir(filesystem, path)
+    for log in logs:
+        _make(filesystem, f"{path}/{directory_name(log.partition)}", log)
+    filesystem.sync_dir(path)
+    write_checkpoint(filesystem, path, Checkpoint(0, {key_of(one.partition): _point(one) for one in logs}))
+    write_clean_marker(filesystem, path)
+    write_identity(filesystem, path, identity)
+
+
+def _check(log: RestoredLog) -> None:
+    if log.producers:
+        try:
+            decode_snapshot(log.producers, log.end_offset)
+        except SnapshotDamaged as damage:
+            what = f"{directory_name(log.partition)}: what the tier has of its producers"
+            raise StoreRefused(f"{what}: {damage}") from damage
+
+
+def _make(filesystem: FileSystem, directory: str, log: RestoredLog) -> None:
+    filesystem.make_dir(directory)
+    filesystem.open(f"{directory}/{segment_name(log.end_offset)}", create=True).fdatasync()
+    if log.producers:
+        replace_small(filesystem, directory, snapshot_name(log.end_offset), log.producers)
+    write_topic_id(filesystem, directory, log.partition.topic_id)  # and the names of all of them are durable
+
+
+def _point(log: RestoredLog) -> PartitionCheckpoint:
+    end = log.end_offset
+    return PartitionCheckpoint(
+        recovery_point=end,
+        log_start_offset=log.log_start_offset,
+        producers_from=log.log_start_offset if log.producers else end,
+        epochs=tuple(EpochStart(*one) for one in log.epochs if one[1] < end),
+        epochs_to=end,
+        high_watermark=end,
+        local_start_offset=end,
+        tiered_to=end,
+    )

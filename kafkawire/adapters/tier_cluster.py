@@ -1,0 +1,149 @@
+"""Keeps in the remote tier what a cluster needs, besides segments, to be made anew from there: the topics of the tier
+as they are, and each minute what groups have committed of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import trio
+
+from coordinator.errors import GroupError
+from kafkawire.requests.settleable import until_settled
+from tiering.cluster_objects import CommittedCopy, OffsetsCopy, TopicCopy
+from tiering.errors import TierError
+from tiering.object_store import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coordinator.api import ClusterImage, ClusterService, Pending, TopicInfo
+    from coordinator.groups.api import FetchedOffset, GroupCounters, GroupListing
+    from tiering.cluster_objects import ClusterObjects
+
+T = TypeVar("T")
+
+INTERVAL_S = 60.0
+GROUPS_AT_ONCE = 64
+
+
+class Groups(Protocol):
+    """The group coordinators."""
+
+    @property
+    def counters(self) -> GroupCounters: ...
+    def list_groups(self) -> Pending[list[GroupListing]]: ...
+    def fetch_all_offsets(self, group_id: str) -> Pending[list[FetchedOffset]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSource:
+    """What is copied, and the world around it."""
+
+    broker_id: int
+    cluster: ClusterService
+    groups: Groups
+    is_in_tier: Callable[[TopicInfo], bool]
+    now_ms: Callable[[], int]
+    on_problem: Callable[[str], None]
+
+
+class ClusterCopies:
+    """Of one broker; topics are copied by the controller."""
+
+    def __init__(self, objects: ClusterObjects, source: ClusterSource) -> None:
+        self._objects = objects
+        self._source = source
+        self._topics: dict[bytes, TopicInfo] = {}  # as they were copied
+        self._commits = -1
+        self._told: set[str] = set()
+
+    async def serve(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_topics)
+            while True:
+                await trio.sleep(INTERVAL_S)
+                await self.copy_offsets()
+
+    async def _follow_topics(self) -> None:
+        cluster = self._source.cluster
+        while True:
+            image = cluster.image
+            is_done = await self.copy_topics(image)
+            with trio.move_on_after(INTERVAL_S if is_done else INTERVAL_S / 4):
+                await cluster.wait_for_image_after(image.version)
+
+    async def copy_topics(self, image: ClusterImage) -> bool:
+        """Those that have changed; whether all could be."""
+        if image.controller_id != self._source.broker_id:
+            return True
+        tiered = {one.topic_id: one for one in image.topics.values() if self._source.is_in_tier(one)}
+        try:
+            for topic_id, topic in tiered.items():
+                before = self._topics.get(topic_id)
+                if before is None or _copy_of(before) != _copy_of(topic):
+                    await self._objects.put_topic(_copy_of(topic))
+                    self._topics[topic_id] = topic
+        except (StoreError, TierError) as error:
+            self._tell(f"topics are not copied to the tier for now: {error}")
+            return False
+        for gone in self._topics.keys() - tiered.keys():
+            del self._topics[gone]
+        return True
+
+    async def copy_offsets(self) -> None:
+        """If there are others than the last time."""
+        commits = self._source.groups.counters.commits
+        if commits == self._commits:
+            return
+        try:
+            copy = OffsetsCopy(at_ms=self._source.now_ms(), groups=await self._committed())
+            await self._objects.put_offsets(self._source.broker_id, copy)
+        except (StoreError, TierError, GroupError) as error:
+            self._tell(f"committed offsets are not copied to the tier for now: {error}")
+        else:
+            self._commits = commits
+            self._told.clear()
+
+    async def _committed(self) -> dict[str, list[CommittedCopy]]:
+        """Of topics in the tier. Raises GroupError."""
+        image, groups = self._source.cluster.image, self._source.groups
+        tiered = {one.name: one.topic_id.hex() for one in image.topics.values() if self._source.is_in_tier(one)}
+        found: dict[str, list[CommittedCopy]] = {}
+        for number, listed in enumerate(await _settled(groups.list_groups())):
+            if number % GROUPS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+            of_group = await _settled(groups.fetch_all_offsets(listed.group_id))
+            copies = [_committed_copy(one, tiered[one.topic]) for one in of_group if one.topic in tiered]
+            if kept := [one for one in copies if one is not None]:
+                found[listed.group_id] = kept
+        return found
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self._told:
+            self._told.add(problem)
+            self._source.on_problem(problem)
+
+
+def _copy_of(topic: TopicInfo) -> TopicCopy:
+    return TopicCopy(
+        topic_id=topic.topic_id.hex(),
+        topic=topic.name,
+        partition_count=len(topic.partitions),
+        configs=dict(sorted(topic.configs.items())),
+    )
+
+
+def _committed_copy(fetched: FetchedOffset, topic_id: str) -> CommittedCopy | None:
+    committed = fetched.committed
+    if isinstance(committed, GroupError):
+        return None
+    return CommittedCopy(topic_id, fetched.partition, committed.offset, committed.leader_epoch, committed.metadata)
+
+
+async def _settled(pending: Pending[T]) -> T:
+    """Raises GroupError."""
+    await until_settled(pending)
+    return pending.result()

@@ -1,0 +1,334 @@
+"""Makes a broker's directories anew from its remote tier: `kafkawire tier restore`.
+
+First it is looked at what there is; then whoever owned it is fenced, the log dirs are made, and the metadata, so that a
+broker starts with all of it or not at all; last what groups had committed is committed again, by a broker that nobody
+sees. Log dirs that were kept, because only the metadata were lost, are taken as they are: they know more than the tier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from coordinator.cluster.nodes import TierNode
+from coordinator.cluster.restoration import RestoredCluster, RestoredTopic, write_cluster
+from coordinator.errors import CoordinatorError
+from coordinator.groups.api import Claim, OffsetToCommit
+from engine.api import TopicPartition
+from engine.errors import EngineError, StoreRefused
+from engine.files.io_workers import Lanes
+from engine.log_dirs.layout import Identity
+from engine.log_dirs.restoration import KeptLog, RestoredLog, is_used, kept_logs, restore_log_dir
+from engine.logs.producer_snapshot import decode_snapshot
+from kafkawire.adapters.tier import STORE_LANES
+from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
+from kafkawire.config.broker_config import load
+from kafkawire.requests.settleable import until_settled
+from tiering.cluster_objects import ClusterObjects
+from tiering.errors import TierError
+from tiering.manifest import Fence
+from tiering.manifest_log import Author
+from tiering.object_store import ObjectExists, StoreError
+from tiering.ownership import newest_owner, take_over
+from tiering.survey import Part, PartitionHolding, TopicHolding, clusters, holdings_of, take_over_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from kafkawire.broker import Surroundings
+    from kafkawire.config.broker_config import Config
+    from tiering.cluster_objects import CommittedCopy, OffsetsCopy, TopicCopy
+
+EPOCH_MARGIN = 1_000  # a leader takes one with each start, and the tier may not have seen the last ones
+PRODUCER_ID_MARGIN = 1_000_000  # ids that were given out since the tier saw one
+COMMITTED_TOGETHER_MAX = 500
+OF_OTHER_LISTENERS = ("listeners", "advertised.listeners", "http.listeners")
+AT_ONCE = 16
+
+
+class RestoreRefused(Exception):
+    """Nothing was changed, or what was done has to be removed first; its text is the one line for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What is in the tier, and what will be made of it. `problems`: what is there and cannot be restored."""
+
+    part: Part
+    owner_generation: int
+    topics: Sequence[TopicHolding]
+    offsets: Sequence[OffsetsCopy]
+    problems: Sequence[str]
+
+    def partitions(self) -> Iterator[tuple[TopicHolding, int, PartitionHolding]]:
+        for topic in self.topics:
+            for number, holding in enumerate(topic.partitions):
+                assert not isinstance(holding, str)
+                yield topic, number, holding
+
+
+@dataclass(slots=True)
+class Restored:
+    """What came of it."""
+
+    offsets: int = 0
+    clamped: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Restoration:
+    """Of the broker of `config`. `tell`: a line for whoever waits."""
+
+    config: Config
+    world: Surroundings
+    tell: Callable[[str], None]
+
+    async def plan(self, cluster_id: str | None) -> RestorePlan:
+        """Looks; changes nothing. `cluster_id`: None if the tier has but one. Raises RestoreRefused."""
+        try:
+            return await self._plan(cluster_id)
+        except (StoreError, TierError) as error:
+            raise RestoreRefused(str(error)) from error
+
+    async def _plan(self, cluster_id: str | None) -> RestorePlan:
+        url = self.config.tier_store
+        if url is None:
+            raise RestoreRefused("tier.store does not say where the remote tier is")
+        store = self.world.open_object_store(self.config, Lanes(self.world.pool, STORE_LANES), self.world.random)
+        part = Part(store, url.root, cluster_id or await self._only(store, url.root))
+        newest = await newest_owner(store, url.root, part.cluster_id)
+        copies = ClusterObjects(store, url.root, part.cluster_id)
+        topics, problems = await self._survey(part, await copies.topics())
+        if newest is None and not topics:
+            raise RestoreRefused(f"tier.store: {url} has nothing of cluster {part.cluster_id}")
+        return RestorePlan(part, (newest or 0) + 1, topics, await copies.offsets(), problems)
+
+    async def _only(self, store: object, root: str) -> str:
+        found = await clusters(store, root)  # type: ignore[arg-type]
+        if len(found) != 1:
+            known = ", ".join(found) if found else "none"
+            raise RestoreRefused(f"which cluster is to be restored has to be said; there are: {known}")
+        return found[0]
+
+    async def _survey(self, part: Part, copies: Sequence[TopicCopy]) -> tuple[list[TopicHolding], list[str]]:
+        topics: list[TopicHolding] = []
+        problems: list[str] = []
+        for copy in copies:
+            self.tell(f"looking at {copy.topic}: {copy.partition_count} partitions")
+            found = await holdings_of(part, copy)
+            if found is None:
+                continue  # it was deleted
+            bad = [
+                f"{copy.topic}-{number}: {one}" for number, one in enumerate(found.partitions) if isinstance(one, str)
+            ]
+            problems += bad
+            if not bad:
+                topics.append(found)
+        return topics, problems
+
+    async def carry_out(self, plan: RestorePlan) -> Restored:
+        """Does it. Raises RestoreRefused."""
+        try:
+            kept = await self._kept(plan)
+            await self._fence(plan)
+            if kept is None:
+                await self._make_log_dirs(plan)
+            await self._write_metadata(plan, kept or [])
+        except ObjectExists as error:
+            raise RestoreRefused(f"somebody else is restoring this cluster: {error}") from error
+        except (StoreError, TierError, EngineError, StoreRefused, CoordinatorError, OSError) as error:
+            raise RestoreRefused(str(error)) from error
+        return Restored() if kept is not None else await self._commit_offsets(plan)
+
+    async def _kept(self, plan: RestorePlan) -> list[KeptLog] | None:
+        """What log dirs have that were kept; None: they are empty. Raises RestoreRefused, and what they do."""
+        paths = [str(path.absolute()) for path in self.config.log_dirs]
+        used = [path for path in paths if is_used(self.world.filesystem, path)]
+        metadata = self._metadata_dir
+        if is_used(self.world.filesystem, metadata):
+            raise RestoreRefused(
+                f"{metadata} is not empty: the metadata of a cluster, or what is left of them, are there"
+            )
+        if not used:
+            return None
+        if len(used) < len(paths):
+            raise RestoreRefused(f"{used[0]} is not empty, and other log dirs are: all have to be there, or none")
+        identity = Identity(plan.part.cluster_id, self.config.node_id)
+        kept = [one for path in paths for one in kept_logs(self.world.filesystem, path, identity)]
+        there = {(one.partition.topic_id.hex(), one.partition.partition) for one in kept}
+        for topic, number, holding in plan.partitions():
+            if holding.segments and (topic.topic.topic_id, number) not in there:
+                name = f"{topic.topic.topic}-{number}"
+                raise RestoreRefused(f"the log dirs have no partition {name}: move them away, and restore all of it")
+        self.tell(f"the log dirs have {len(kept)} partitions of the cluster: they stay as they are")
+        return kept
+
+    @property
+    def _metadata_dir(self) -> str:
+        return str((self.config.metadata_dir or self.config.log_dirs[0] / "metadata").absolute())
+
+    async def _job(self, job: Callable[[], None]) -> None:
+        await Lanes(self.world.pool, STORE_LANES).run(job)
+
+    async def _fence(self, plan: RestorePlan) -> None:
+        part, world, generation = plan.part, self.world, plan.owner_generation
+        self.tell(f"taking cluster {part.cluster_id} over, as its owner number {generation}")
+        await take_over(part.store, part.root, part.cluster_id, generation, world.now_ms())
+        limit, errors = trio.CapacityLimiter(AT_ONCE), list[StoreError | TierError]()
+
+        async def fence(holding: PartitionHolding) -> None:
+            nonce = partial(_nonce, world)
+            author = Author(Fence(generation, _epoch(holding)), "restore", nonce, world.now_ms)
+            async with limit:
+                try:
+                    await take_over_partition(part, holding, author)
+                except (StoreError, TierError) as error:
+                    errors.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for _, _, holding in plan.partitions():
+                nursery.start_soon(fence, holding)
+        if errors:
+            raise errors[0]
+
+    async def _make_log_dirs(self, plan: RestorePlan) -> None:
+        identity = Identity(plan.part.cluster_id, self.config.node_id)
+        logs: list[list[RestoredLog]] = [[] for _ in self.config.log_dirs]
+        for place, (topic, number, holding) in enumerate(plan.partitions()):
+            partition = TopicPartition(bytes.fromhex(topic.topic.topic_id), topic.topic.topic, number)
+            epochs = holding.manifest.epochs
+            one = RestoredLog(partition, holding.log_start, holding.end, epochs, holding.producers)
+            logs[place % len(logs)].append(one)
+        for path, some in zip(self.config.log_dirs, logs, strict=True):
+            self.tell(f"making {path}: {len(some)} partitions")
+            where = str(path.absolute())
+            await self._job(partial(restore_log_dir, self.world.filesystem, where, identity, some))
+
+    async def _write_metadata(self, plan: RestorePlan, kept: Sequence[KeptLog]) -> None:
+        store = await self.world.open_metadata(Path(self._metadata_dir))
+        producer_ids = [_last_producer_id(holding) for _, _, holding in plan.partitions()]
+        cluster = RestoredCluster(
+            plan.part.cluster_id,
+            TierNode(str(self.config.tier_store), plan.owner_generation),
+            max(producer_ids, default=-1) + PRODUCER_ID_MARGIN,
+            _topics(plan, kept),
+        )
+        try:
+            await write_cluster(store, self.config.node_id, cluster)
+        finally:
+            await store.close()
+
+    # What groups had committed
+
+    async def _commit_offsets(self, plan: RestorePlan) -> Restored:
+        """By a broker that listens where nobody looks for it."""
+        restored = Restored()
+        groups = _groups(plan, restored)
+        if not groups:
+            return restored
+        self.tell(f"committing offsets of {len(groups)} groups")
+        given = {key: value for key, value in self.config.given.items() if key not in OF_OTHER_LISTENERS}
+        config, _ = load({**given, "listeners": "PLAINTEXT://127.0.0.1:0", "http.listeners": ""})
+        ready = trio.Event()
+        brokers: list[Broker] = []
+
+        def on_ready(broker: Broker) -> None:
+            brokers.append(broker)
+            ready.set()
+
+        async def commit_all() -> None:
+            await ready.wait()
+            for group_id, offsets in groups.items():
+                await _commit(brokers[0], group_id, offsets, restored)
+            brokers[0].stop.set()
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(commit_all)
+                await run_broker(config, self.world, on_ready)
+        except* (StartError, BrokerFailed) as group:
+            raise RestoreRefused(f"what was restored does not start: {group.exceptions[0]}") from None
+        return restored
+
+
+def _topics(plan: RestorePlan, kept: Sequence[KeptLog]) -> list[RestoredTopic]:
+    """Those of the tier, and those that only log dirs have: of these nobody knows what was set for them."""
+    epochs: dict[str, dict[int, int]] = {}
+    names: dict[str, str] = {}
+    configs: dict[str, dict[str, str]] = {}
+    for one in kept:
+        topic_id = one.partition.topic_id.hex()
+        names[topic_id] = one.partition.topic
+        epochs.setdefault(topic_id, {})[one.partition.partition] = one.leader_epoch + EPOCH_MARGIN
+    for topic, number, holding in plan.partitions():
+        copy = topic.topic
+        names[copy.topic_id], configs[copy.topic_id] = copy.topic, copy.configs
+        of_topic = epochs.setdefault(copy.topic_id, {})
+        of_topic[number] = max(_epoch(holding), of_topic.get(number, 0))
+    return [
+        RestoredTopic(
+            names[topic_id],
+            bytes.fromhex(topic_id),
+            [of_topic.get(number, EPOCH_MARGIN) for number in range(max(of_topic) + 1)],
+            configs.get(topic_id, {}),
+        )
+        for topic_id, of_topic in epochs.items()
+    ]
+
+
+def _epoch(holding: PartitionHolding) -> int:
+    return max(holding.leader_epoch, 0) + EPOCH_MARGIN
+
+
+def _nonce(world: Surroundings) -> str:
+    return world.random.randbytes(16).hex()
+
+
+def _last_producer_id(holding: PartitionHolding) -> int:
+    """-1: nobody."""
+    if not holding.producers:
+        return -1
+    return max((known for known, _ in decode_snapshot(holding.producers, holding.end).producers), default=-1)
+
+
+def _groups(plan: RestorePlan, restored: Restored) -> Mapping[str, list[OffsetToCommit]]:
+    """What is to be committed: nothing that lies behind the end, or before the start, of what there is."""
+    known = {
+        (topic.topic.topic_id, number): (topic.topic.topic, holding) for topic, number, holding in plan.partitions()
+    }
+    found: dict[str, list[OffsetToCommit]] = {}
+    for copy in sorted(plan.offsets, key=lambda one: one.at_ms):
+        for group_id, committed in copy.groups.items():
+            kept = [
+                _clamped(one, *known[one.topic_id, one.partition], restored)
+                for one in committed
+                if (one.topic_id, one.partition) in known
+            ]
+            if kept:
+                found[group_id] = kept
+    return found
+
+
+def _clamped(one: CommittedCopy, topic: str, holding: PartitionHolding, restored: Restored) -> OffsetToCommit:
+    offset = min(max(one.offset, holding.log_start), holding.end)
+    restored.clamped += offset != one.offset
+    return OffsetToCommit(topic, one.partition, offset, -1 if offset != one.offset else one.leader_epoch, one.metadata)
+
+
+async def _commit(broker: Broker, group_id: str, offsets: Sequence[OffsetToCommit], restored: Restored) -> None:
+    groups = broker.coordinators.groups
+    try:
+        await groups.coordinator_of(group_id)
+        for start in range(0, len(offsets), COMMITTED_TOGETHER_MAX):
+            some = offsets[start : start + COMMITTED_TOGETHER_MAX]
+            pending = groups.commit(group_id, Claim("", None), some)
+            await until_settled(pending)
+            outcomes = pending.result()
+            restored.offsets += sum(one is None for one in outcomes)
+    except CoordinatorError as error:
+        restored.problems.append(f"group {group_id}: {error}")

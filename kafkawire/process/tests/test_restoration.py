@@ -1,0 +1,265 @@
+"""A broker made anew from its remote tier, in memory."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from engine.log_dirs.layout import Identity
+from engine.log_dirs.restoration import restore_log_dir
+from kafkawire.broker import StartError
+from kafkawire.config.broker_config import Config, load
+from kafkawire.config.tests.test_enforced import ask, fetch_request, produce
+from kafkawire.config.tests.test_tier_enforced import EARLIEST, SOON, TIER, offset_of, segments, tiered
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from kafkawire.process.restoration import Restoration, Restored, RestorePlan, RestoreRefused
+from kafkawire.testing import Client, MemoryWorld, OpenBroker, open_broker
+from tiering.stores.memory import HEALTHY, Fault, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+LATEST = -1
+SETTINGS = {"log.dirs": "/data", "http.listeners": "", "listeners": "PLAINTEXT://memory:9092"}
+
+
+def config(**properties: str) -> Config:
+    given = {name.replace("_", "."): value for name, value in {**TIER, **SOON, **properties}.items()}
+    return load({**SETTINGS, "journal.slot.bytes": "65536", **given})[0]
+
+
+async def commit(client: Client, group: str, offset: int) -> None:
+    partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="mine")]
+    topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
+    await ask(client, FindCoordinatorRequest(key=group), 3)
+    reply = await ask(client, OffsetCommitRequest(group_id=group, topics=topics), 8)
+    assert reply.topics[0].partitions[0].error_code == 0
+
+
+async def committed(client: Client, group: str) -> int:
+    await ask(client, FindCoordinatorRequest(key=group), 3)
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    reply = await ask(client, OffsetFetchRequest(group_id=group, topics=topics), 7)
+    return int(reply.topics[0].partitions[0].committed_offset)
+
+
+async def records(client: Client, offset: int) -> bytes:
+    request: Any = fetch_request(max_wait_ms=5000)
+    request.topics[0].partitions[0].fetch_offset = offset
+    reply = await ask(client, request, 11)
+    partition = reply.responses[0].partitions[0]
+    assert partition.error_code == 0
+    return bytes(partition.records)
+
+
+async def lost() -> tuple[MemoryWorld, list[bytes]]:
+    """What a broker leaves in its tier when its machine is gone, and the records that were copied."""
+    world = MemoryWorld()
+    async with tiered(world) as (_, client):
+        await commit(client, "behind", 2)
+        await commit(client, "ahead", 7)
+        await trio.sleep(70)
+        assert len(segments(world)) == 6
+        before = [await records(client, offset) for offset in range(6)]
+    return MemoryWorld(seed=5, objects=world.objects), before
+
+
+async def restored(
+    world: MemoryWorld, cluster_id: str | None = None, **properties: str
+) -> tuple[RestorePlan, Restored]:
+    restoration = Restoration(config(**properties), world.surroundings(), lambda _line: None)
+    plan = await restoration.plan(cluster_id)
+    return plan, await restoration.carry_out(plan)
+
+
+@asynccontextmanager
+async def opened(world: MemoryWorld) -> AsyncIterator[tuple[OpenBroker, Client]]:
+    async with open_broker(world, **TIER, **SOON) as broker:
+        yield broker, broker.connect()
+
+
+async def test_everything_that_was_copied_comes_back() -> None:
+    world, before = await lost()
+    plan, what = await restored(world)
+    assert (what.offsets, what.clamped, what.problems) == (2, 1, [])
+    [(topic, _, holding)] = plan.partitions()
+    assert (topic.topic.topic, holding.log_start, holding.end, holding.segments) == ("t", 0, 6, 6)
+    async with opened(world) as (broker, client):
+        image = broker.broker.coordinator.image
+        assert image.cluster_id == plan.part.cluster_id
+        assert dict(image.topics["t"].configs) == {"remote.storage.enable": "true", "segment.bytes": "1048576"}
+        await trio.sleep(3)
+        assert (await offset_of(client, EARLIEST), await offset_of(client, LATEST)) == (0, 6)
+        assert [await records(client, offset) for offset in range(6)] == before
+        assert (await committed(client, "behind"), await committed(client, "ahead")) == (2, 6)
+
+
+async def test_it_goes_on_from_there() -> None:
+    world, before = await lost()
+    await restored(world)
+    async with opened(world) as (_, client):
+        for _ in range(4):
+            await produce(client, bytes(700_000))
+        await trio.sleep(10)
+        assert len(segments(world)) == 9
+        assert await offset_of(client, LATEST) == 10
+    async with opened(world) as (_, client):
+        await trio.sleep(3)
+        assert [await records(client, offset) for offset in range(6)] == before
+        assert len(await records(client, 9)) > 700_000
+
+
+async def test_a_second_restore_begins_at_what_the_first_has_added() -> None:
+    world, _ = await lost()
+    await restored(world)
+    async with opened(world) as (_, client):
+        for _ in range(4):
+            await produce(client, bytes(700_000))
+        await trio.sleep(100)
+    again = MemoryWorld(seed=6, objects=world.objects)
+    plan, _ = await restored(again)
+    assert plan.owner_generation == 2
+    assert [holding.end for _, _, holding in plan.partitions()] == [9]
+
+
+async def test_the_cluster_of_before_is_fenced() -> None:
+    before = MemoryWorld()
+    async with tiered(before) as (_, client):
+        await trio.sleep(70)
+        world = MemoryWorld(seed=5, objects=before.objects)
+        await restored(world)
+        manifests = [key for key in world.objects.objects if "/manifest/" in key]
+        for _ in range(4):
+            await produce(client, bytes(700_000))
+        await trio.sleep(10)
+        assert [key for key in world.objects.objects if "/manifest/" in key] == manifests
+        assert len(segments(before)) == 6
+    with pytest.RaisesGroup(pytest.RaisesExc(StartError, match="the cluster was restored from there")):
+        async with opened(before):
+            raise AssertionError("it has started")
+
+
+async def test_directories_that_are_used_are_left_alone() -> None:
+    world, _ = await lost()
+    async with opened(MemoryWorld(seed=9, filesystem=world.filesystem)) as (broker, _):
+        other = broker.broker.coordinator.image.cluster_id
+    objects = dict(world.objects.objects)
+    with pytest.raises(RestoreRefused, match=f"/data belongs to broker 1 of cluster {other}"):
+        await restored(world)
+    world.filesystem.make_dir("/data/metadata")
+    world.filesystem.open("/data/metadata/CURRENT", create=True)
+    with pytest.raises(RestoreRefused, match="/data/metadata is not empty"):
+        await restored(world)
+    with pytest.raises(RestoreRefused, match="/data is not empty, and other log dirs are"):
+        await restored(world, log_dirs="/data,/more", metadata_log_dir="/elsewhere")
+    assert world.objects.objects == objects
+
+
+async def test_log_dirs_that_were_kept_are_taken_as_they_are() -> None:
+    """Only the metadata were lost: what was not copied is there, and topics that are in no tier."""
+    before = MemoryWorld()
+    async with tiered(before) as (opened_before, client):
+        await commit(client, "group", 6)
+        await trio.sleep(70)
+        topic_id = opened_before.broker.coordinator.image.topics["t"].topic_id
+        content = [await records(client, offset) for offset in range(7)]
+    world = MemoryWorld(seed=5, filesystem=before.filesystem, objects=before.objects)
+    _, what = await restored(world)
+    assert what.offsets == 0
+    async with opened(world) as (broker, client):
+        assert broker.broker.coordinator.image.topics["t"].topic_id == topic_id
+        await trio.sleep(3)
+        assert [await records(client, offset) for offset in range(7)] == content
+        assert await committed(client, "group") == 6
+        for _ in range(4):
+            await produce(client, bytes(700_000))
+        await trio.sleep(5)
+        assert len(segments(world)) == 10
+
+
+async def test_a_restore_that_was_broken_off_starts_no_broker_and_is_gone_on_with() -> None:
+    world, before = await lost()
+    restoration = Restoration(config(), world.surroundings(), lambda _line: None)
+    plan = await restoration.plan(None)
+    await restoration._fence(plan)
+    await restoration._make_log_dirs(plan)
+    with pytest.RaisesGroup(pytest.RaisesExc(StartError, match=r"/data belongs to cluster\.id")):
+        async with opened(world):
+            raise AssertionError("it has started")
+    again = MemoryWorld(seed=6, filesystem=world.filesystem, objects=world.objects)
+    await restored(again, plan.part.cluster_id)
+    async with opened(again) as (_, client):
+        await trio.sleep(3)
+        assert [await records(client, offset) for offset in range(6)] == before
+
+
+async def test_log_dirs_that_lack_what_the_tier_has_are_refused() -> None:
+    world, _ = await lost()
+    restoration = Restoration(config(), world.surroundings(), lambda _line: None)
+    plan = await restoration.plan(None)
+    identity = Identity(plan.part.cluster_id, 1)
+    restore_log_dir(world.filesystem, "/data", identity, [])
+    with pytest.raises(RestoreRefused, match="the log dirs have no partition t-0"):
+        await restoration.carry_out(plan)
+
+
+async def test_a_deleted_topic_does_not_come_back() -> None:
+    world, _ = await lost()
+    await restored(world)
+    async with opened(world) as (broker, _):
+        await broker.broker.coordinator.delete_topic("t")
+        await trio.sleep(5)
+    plan, _ = await restored(MemoryWorld(seed=6, objects=world.objects))
+    assert not plan.topics
+
+
+async def test_what_is_damaged_is_told_and_its_topic_left_out() -> None:
+    world, _ = await lost()
+    newest = max(key for key in world.objects.objects if "/manifest/" in key)
+    data, moment_ms = world.objects.objects[newest]
+    world.objects.objects[newest] = data[:-2], moment_ms
+    restoration = Restoration(config(), world.surroundings(), lambda _line: None)
+    plan = await restoration.plan(None)
+    assert not plan.topics
+    assert "fails its CRC" in plan.problems[0]
+
+
+async def test_a_store_that_is_away_changes_nothing() -> None:
+    world, _ = await lost()
+    for operation in Operation:
+        objects = dict(world.objects.objects)
+        world.objects.fault = lambda asked, _key, operation=operation: Fault(is_lost=asked is operation)  # type: ignore[misc]
+        if operation is not Operation.DELETE:
+            with pytest.raises(RestoreRefused):
+                await restored(world)
+        assert world.objects.objects == objects
+        assert not world.filesystem.exists("/data")
+    world.objects.fault = lambda _operation, _key: HEALTHY
+    await restored(world)
+
+
+async def test_which_cluster_has_to_be_said_when_there_are_several() -> None:
+    world, _ = await lost()
+    async with open_broker(MemoryWorld(seed=77, objects=world.objects), **TIER, **SOON):
+        pass
+    with pytest.raises(RestoreRefused, match="which cluster is to be restored has to be said"):
+        await restored(world)
+    empty = MemoryWorld()
+    with pytest.raises(RestoreRefused, match="there are: none"):
+        await restored(empty)
+
+
+async def test_producers_do_not_get_ids_that_others_have() -> None:
+    world, _ = await lost()
+    await restored(world)
+    async with opened(world) as (broker, _):
+        assert await broker.broker.coordinator.new_producer_id() >= 999_999

@@ -1,0 +1,140 @@
+"""What a store has of a cluster besides segments, so that from there alone it can be made anew: its topics, and what
+groups have committed. docs/formats/tier.md.
+
+The newest of each counts. They are copies, which may lag behind: what is true is in the metadata store and the logs of
+a cluster, as long as there is one.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tiering.checked_json import FORMAT, checked, with_checksum
+from tiering.errors import TierDamaged
+from tiering.object_store import Content, ObjectMissing
+
+if TYPE_CHECKING:
+    from tiering.object_store import ObjectStore
+
+OFFSETS_KEPT = 3
+_DIGEST_SIZE_BYTES = 16
+
+
+class TopicCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic, and only what was set for it. `topic_id`: 32 hex digits."""
+
+    topic_id: str
+    topic: str
+    partition_count: int
+    configs: dict[str, str]
+    v: int = FORMAT
+
+
+class CommittedCopy(msgspec.Struct, frozen=True, array_like=True):
+    """What a group has committed of a partition."""
+
+    topic_id: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class OffsetsCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """Of all groups of one broker at a time, by their ids."""
+
+    at_ms: int
+    groups: dict[str, list[CommittedCopy]]
+    v: int = FORMAT
+
+
+class ClusterObjects:
+    """Of one cluster in a store. All raise what a store does; whatever is read, TierDamaged and OtherVersion."""
+
+    def __init__(self, store: ObjectStore, root: str, cluster_id: str) -> None:
+        self._store = store
+        self._topics = f"{root}{cluster_id}/topics/"
+        self._offsets = f"{root}{cluster_id}/offsets/"
+        self._known: dict[str, tuple[int, str]] | None = None  # by topic id: version and digest of the newest
+
+    async def put_topic(self, topic: TopicCopy) -> bool:
+        """Unless the newest of it says the same; whether it was put."""
+        known = self._known if self._known is not None else await self._look()
+        data = with_checksum(topic)
+        digest = blake2b(data, digest_size=_DIGEST_SIZE_BYTES).hexdigest()
+        version, before = known.get(topic.topic_id, (0, ""))
+        if digest == before:
+            return False
+        await self._store.put(self._topic_key(topic.topic_id, version + 1, digest), Content.of(data))
+        if before:
+            await self._store.delete(self._topic_key(topic.topic_id, version, before))
+        known[topic.topic_id] = version + 1, digest
+        return True
+
+    async def forget_topic(self, topic_id: bytes) -> None:
+        """It was deleted."""
+        for key in await self._keys(f"{self._topics}{topic_id.hex()}/"):
+            await self._store.delete(key)
+        if self._known is not None:
+            self._known.pop(topic_id.hex(), None)
+
+    async def topics(self) -> list[TopicCopy]:
+        """The newest of each."""
+        found = []
+        for topic_id, (version, digest) in (await self._look()).items():
+            key = self._topic_key(topic_id, version, digest)
+            found.append(checked(await self._store.get(key), key, TopicCopy))
+        return found
+
+    async def put_offsets(self, broker_id: int, offsets: OffsetsCopy) -> None:
+        """As the newest of this broker; the older ones go, but for a few."""
+        prefix = f"{self._offsets}{broker_id:010d}/"
+        keys = await self._keys(prefix)
+        number = _number_of(keys[-1]) + 1 if keys else 0
+        await self._store.put(f"{prefix}{number:020d}", Content.of(with_checksum(offsets)))
+        for key in keys[: 1 - OFFSETS_KEPT]:
+            await self._store.delete(key)
+
+    async def offsets(self) -> list[OffsetsCopy]:
+        """The newest of each broker."""
+        newest: dict[str, str] = {}
+        for key in await self._keys(self._offsets):
+            newest[key.rpartition("/")[0]] = key
+        found = []
+        for key in newest.values():
+            try:
+                found.append(checked(await self._store.get(key), key, OffsetsCopy))
+            except ObjectMissing:
+                continue  # there is a newer one by now
+        return found
+
+    async def _look(self) -> dict[str, tuple[int, str]]:
+        self._known = {}
+        for key in await self._keys(self._topics):
+            topic_id, _, name = key.removeprefix(self._topics).partition("/")
+            version, _, digest = name.partition("-")
+            if not version.isascii() or not version.isdigit():
+                raise TierDamaged(f"{key} is no topic")
+            self._known[topic_id] = int(version), digest
+        return self._known
+
+    def _topic_key(self, topic_id: str, version: int, digest: str) -> str:
+        return f"{self._topics}{topic_id}/{version:010d}-{digest}"
+
+    async def _keys(self, prefix: str) -> list[str]:
+        """In their order."""
+        keys = [one.key for one in await self._store.list_after(prefix)]
+        while found := await self._store.list_after(prefix, keys[-1]) if keys else ():
+            keys += [one.key for one in found]
+        return keys
+
+
+def _number_of(key: str) -> int:
+    """Raises TierDamaged."""
+    digits = key.rpartition("/")[2]
+    if not digits.isascii() or not digits.isdigit():
+        raise TierDamaged(f"{key} holds no committed offsets")
+    return int(digits)

@@ -1,0 +1,151 @@
+"""What a cluster's part of a store holds, looked at from outside: for whoever restores it, checks it, or wants to know.
+
+Nothing is changed, and nobody is fenced, but by `take_over_partition`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+from msgspec.structs import replace
+
+from tiering.errors import TierError
+from tiering.manifest import NO_LEADERS_EPOCH, Entry, Fence, Manifest
+from tiering.manifest_log import Author, Change, ManifestLog
+from tiering.names import Place
+from tiering.object_store import ObjectMissing, StoreError
+from tiering.segment_object import read_trailer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tiering.cluster_objects import TopicCopy
+    from tiering.object_store import ObjectStore
+
+AT_ONCE = 16
+LAST_GENERATION = 2**31 - 1
+
+
+class PartitionHolding(NamedTuple):
+    """What there is of a partition: records from `log_start` on, up to `end`; `leader_epoch` of who wrote last, -1 if
+    nobody did. `producers`: the snapshot at the end."""
+
+    place: Place
+    manifest: Manifest
+    segments: int
+    producers: bytes
+
+    @property
+    def log_start(self) -> int:
+        return max(self.manifest.log_start, self.manifest.first_offset or 0)
+
+    @property
+    def end(self) -> int:
+        return self.log_start if self.manifest.end is None else self.manifest.end
+
+    @property
+    def leader_epoch(self) -> int:
+        epochs = [epoch for epoch, _ in self.manifest.epochs]
+        return max(self.manifest.fence.leader_epoch, *epochs, -1) if self.manifest.version else -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicHolding:
+    """A topic, and its partitions in order; the text of what is wrong with one in its place."""
+
+    topic: TopicCopy
+    partitions: Sequence[PartitionHolding | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A cluster's part of a store."""
+
+    store: ObjectStore
+    root: str
+    cluster_id: str
+
+    def place(self, topic_id: bytes, partition: int) -> Place:
+        return Place(self.root, self.cluster_id, topic_id, partition)
+
+    def log_of(self, place: Place) -> ManifestLog:
+        """For who only looks: nobody is behind it, so that it is never fenced."""
+        author = Author(Fence(LAST_GENERATION, NO_LEADERS_EPOCH), "", lambda: "", lambda: 0)
+        return ManifestLog(self.store, place, author)
+
+
+async def clusters(store: ObjectStore, root: str) -> list[str]:
+    """Whose parts a store has. Raises what a store does."""
+    found: list[str] = []
+    after = ""
+    while listed := await store.list_after(root, after, 1):
+        cluster_id, slash, _ = listed[0].key.removeprefix(root).partition("/")
+        after = f"{root}{cluster_id}0" if slash else listed[0].key  # "0" follows upon "/"
+        if slash and cluster_id != "probe":
+            found.append(cluster_id)
+    return found
+
+
+async def holding_of(part: Part, place: Place) -> PartitionHolding:
+    """Raises what a store does, TierDamaged and OtherVersion."""
+    manifests = part.log_of(place)
+    manifest = await manifests.load()
+    count = sum(one.count for one in manifest.pages) + len(manifest.entries)
+    last = await _last_entry(manifests, manifest)
+    return PartitionHolding(place, manifest, count, b"" if last is None else await _producers(part, place, last))
+
+
+async def holdings_of(part: Part, topic: TopicCopy, on_done: Callable[[], None] = lambda: None) -> TopicHolding | None:
+    """None: it was deleted. Raises what a store does, when it is away or refuses."""
+    found: dict[int, PartitionHolding | str] = {}
+    limit = trio.CapacityLimiter(AT_ONCE)
+
+    async def look(number: int) -> None:
+        async with limit:
+            place = part.place(bytes.fromhex(topic.topic_id), number)
+            try:
+                found[number] = await holding_of(part, place)
+            except (TierError, ObjectMissing) as error:
+                found[number] = str(error)
+            on_done()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for number in range(topic.partition_count):
+                nursery.start_soon(look, number)
+    except* StoreError as group:
+        raise _first(group) from None
+    if any(not isinstance(one, str) and one.manifest.is_deleted for one in found.values()):
+        return None
+    return TopicHolding(topic, [found[number] for number in range(topic.partition_count)])
+
+
+async def take_over_partition(part: Part, holding: PartitionHolding, author: Author) -> None:
+    """Fence all who wrote before, as `author`. Raises what a store does, Fenced, TierDamaged, OtherVersion."""
+    if holding.manifest.version:
+        await ManifestLog(part.store, holding.place, author).change(_again)
+
+
+async def _again(manifest: Manifest) -> Change:
+    return Change(replace(manifest))
+
+
+async def _last_entry(manifests: ManifestLog, manifest: Manifest) -> Entry | None:
+    if manifest.entries:
+        return manifest.entries[-1]
+    return (await manifests.page(manifest.pages[-1]))[-1] if manifest.pages else None
+
+
+async def _producers(part: Part, place: Place, entry: Entry) -> bytes:
+    key = place.segment(entry)
+    behind = await part.store.get(key, entry.size_bytes, entry.object_size_bytes - entry.size_bytes)
+    return read_trailer(behind, key).producers
+
+
+def _first(group: BaseExceptionGroup[StoreError]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
