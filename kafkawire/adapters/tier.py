@@ -62,6 +62,7 @@ class RemoteTier:
     copies: ClusterObjects
     deletions: TierDeletions
     broker_id: int
+    interval_ms: int
     now_ms: Callable[[], int]
 
     def follow(
@@ -74,7 +75,7 @@ class RemoteTier:
         """Begin to do there what is done here to topics and committed offsets."""
         source = ClusterSource(self.broker_id, cluster, groups, is_in_tier, self.now_ms, tell)
         nursery.start_soon(self.deletions.serve, cluster)
-        nursery.start_soon(ClusterCopies(self.copies, source).serve)
+        nursery.start_soon(ClusterCopies(self.copies, source, self.interval_ms).serve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,15 @@ async def open_tier(
     copies = ClusterObjects(store, root, opening.cluster_id)
     deletions = TierDeletions(store, identity, copies, opening.register, options, around)
     return RemoteTier(
-        store, ColdTier(store, keeper, cache, jobs), keeper, cache, copies, deletions, config.node_id, world.now_ms
+        store,
+        ColdTier(store, keeper, cache, jobs),
+        keeper,
+        cache,
+        copies,
+        deletions,
+        config.node_id,
+        config.tier_interval_ms,
+        world.now_ms,
     )
 
 

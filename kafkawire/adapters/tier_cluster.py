@@ -1,5 +1,5 @@
 """Keeps in the remote tier what a cluster needs, besides segments, to be made anew from there: the topics of the tier
-as they are, and each minute what groups have committed of them.
+as they are, and now and then what groups have committed of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-INTERVAL_S = 60.0
 GROUPS_AT_ONCE = 64
 
 
@@ -52,7 +51,8 @@ class ClusterSource:
 class ClusterCopies:
     """Of one broker; topics are copied by the controller."""
 
-    def __init__(self, objects: ClusterObjects, source: ClusterSource) -> None:
+    def __init__(self, objects: ClusterObjects, source: ClusterSource, interval_ms: int) -> None:
+        self._interval_s = interval_ms / 1000
         self._objects = objects
         self._source = source
         self._topics: dict[bytes, TopicInfo] = {}  # as they were copied
@@ -64,16 +64,17 @@ class ClusterCopies:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_topics)
             while True:
-                await trio.sleep(INTERVAL_S)
+                await trio.sleep(self._interval_s)
                 await self.copy_offsets()
 
     async def _follow_topics(self) -> None:
         cluster = self._source.cluster
         while True:
             image = cluster.image
-            is_done = await self.copy_topics(image)
-            with trio.move_on_after(INTERVAL_S if is_done else INTERVAL_S / 4):
+            if await self.copy_topics(image):
                 await cluster.wait_for_image_after(image.version)
+            else:
+                await trio.sleep(self._interval_s)
 
     async def copy_topics(self, image: ClusterImage) -> bool:
         """Those that have changed; whether all could be."""

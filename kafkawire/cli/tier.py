@@ -40,8 +40,10 @@ def tier_command(function: Callable[..., Work]) -> Callable[..., None]:
 
         from kafkawire.config.broker_config import ConfigError, load
         from kafkawire.config.properties import gather
+        from kafkawire.process import log_output
         from kafkawire.process.restoration import RestoreRefused
 
+        log_output.configure()
         try:
             given = gather(properties, os.environ, settings)
             config, _ = load(given.values, given.origins)

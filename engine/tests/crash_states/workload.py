@@ -28,6 +28,7 @@ ASYNC_PARTITION = PARTITIONS - 1
 COMPACTED_PARTITION = PARTITIONS - 2
 LIVES = 3
 STEPS_PER_LIFE = 12
+WITH_TRANSACTIONS = 0.6  # of the workloads: while one is open nothing is compacted
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Workload:
     filesystem: RecordingFileSystem = field(default_factory=RecordingFileSystem)
     timelines: list[list[Timeline]] = field(default_factory=list)  # of each partition number, one per topic id
     leader_epoch: int = 0
+    senders: tuple[int, ...] = (-1, 7, 8)  # producer ids
     tier: FakeTier = field(default_factory=FakeTier)
 
 
@@ -61,6 +63,8 @@ def new_timeline(workload: Workload, number: int) -> Timeline:
 
 async def _run(workload: Workload) -> None:
     rng = Random(workload.seed)
+    if rng.random() < WITH_TRANSACTIONS:
+        workload.senders += PRODUCERS * 2
     workload.timelines = [[] for _ in range(PARTITIONS)]
     for number in range(PARTITIONS):
         new_timeline(workload, number)
@@ -104,7 +108,7 @@ class _Steps:
         rng, pending = self._rng, list[tuple[PendingAppend, int]]()
         for _ in range(rng.randint(1, 6)):
             timeline = self._draw()
-            producer_id = rng.choice((-1, 7, 8, *PRODUCERS, *PRODUCERS))
+            producer_id = rng.choice(self._workload.senders)
             ends = 0.6 if timeline.is_compacted else 0.4  # what is open is not compacted
             if producer_id in PRODUCERS and rng.random() < ends:
                 end_offset = timeline.end_offset
