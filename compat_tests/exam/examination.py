@@ -40,6 +40,12 @@ class Examiner:
     repeat: str = "{}"
 
 
+NAMED_CASES = (
+    "engine/commit/tests/test_group_committer.py",
+    "engine/partitions/tests/test_joining.py",
+    "coordinator/groups/tests/test_service.py",
+    "coordinator/transactions/tests",
+)
 EXAMINERS = (
     Examiner(
         "crash images",
@@ -51,9 +57,9 @@ EXAMINERS = (
         ("kafkawire.tests.simulation", "--seeds", "0:2000", "--budget-s", "300", "--jobs", JOBS),
         r"^seed \d+ FAILED: (?P<command>.*)\n  (?!simulation crashed)(?P<words>.*)",
     ),
-    Examiner(  # what one broker alone cannot bring about
+    Examiner(  # what one broker alone cannot bring about, or seldom does
         "named cases",
-        ("pytest", "-q", "-rf", "engine/partitions/tests/test_joining.py", "coordinator/groups/tests/test_service.py"),
+        ("pytest", "-q", "-rf", *NAMED_CASES),
         r"^FAILED (?P<command>\S+)(?P<words>.*)",
         "python -m pytest {}",
     ),
