@@ -41,6 +41,8 @@ def command(
 
     The exit code is 1 when there is a problem: something that keeps a broker from starting, or records that are lost.
     """
+    import trio
+
     from kafkawire.config.broker_config import ConfigError, load
     from kafkawire.config.properties import gather
     from kafkawire.process import machine_facts
@@ -56,11 +58,19 @@ def command(
         findings += [Finding(Severity.NOTE, "configuration", warning) for warning in warnings]
         dirs = [machine_facts.log_dir(path) for path in config.log_dirs]
         findings += examine(config, machine_facts.machine(), dirs)
+        findings += trio.run(_of_tier, config)
         if scan or accept_loss:
             findings += _scan(config, dirs, accept_loss=accept_loss)
     show(_report(findings), as_json=output == "json")
     if any(one.severity is Severity.PROBLEM for one in findings):
         context.exit(1)
+
+
+async def _of_tier(config: Config) -> list[Finding]:
+    from kafkawire.broker import real_surroundings
+    from kafkawire.process.tier_findings import examine_tier
+
+    return await examine_tier(config, real_surroundings()) if config.tier_store else []
 
 
 def _scan(config: Config, dirs: Sequence[DirFacts], *, accept_loss: bool) -> list[Finding]:

@@ -6,18 +6,17 @@ import os
 from collections.abc import Awaitable, Callable
 from functools import partial, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafkawire.cli import tier_reports
 from kafkawire.cli.cluster_command import Report, output_option, printable, show
 
 if TYPE_CHECKING:
     from kafkawire.broker import Surroundings
     from kafkawire.config.broker_config import Config
-    from kafkawire.process.restoration import Restored, RestorePlan
 
-_PLAN_COLUMNS: Final = ("PARTITION", "LOG-START", "END", "SEGMENTS", "BYTES", "WRITTEN")
 Work = Callable[["Config", "Surroundings"], Awaitable[Report]]
 
 
@@ -26,6 +25,7 @@ def tier_command(function: Callable[..., Work]) -> Callable[..., None]:
 
     @click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
     @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A property; may be repeated.")
+    @click.option("--cluster-id", help="Whose part of the tier; by default that of the log dirs, or the only one.")
     @output_option
     @click.pass_context
     def run(
@@ -42,13 +42,16 @@ def tier_command(function: Callable[..., Work]) -> Callable[..., None]:
         from kafkawire.config.properties import gather
         from kafkawire.process import log_output
         from kafkawire.process.restoration import RestoreRefused
+        from kafkawire.process.tier_part import TierUnknown
+        from tiering.errors import TierError
+        from tiering.object_store import StoreError
 
         log_output.configure()
         try:
             given = gather(properties, os.environ, settings)
             config, _ = load(given.values, given.origins)
             report = trio.run(partial(_in_world, function(**arguments), config, context.obj))
-        except (ConfigError, RestoreRefused) as error:
+        except (ConfigError, RestoreRefused, StoreError, TierError, TierUnknown) as error:
             raise click.ClickException(printable(str(error))) from None
         show(report, as_json=output == "json")
         if report.problems:
@@ -68,8 +71,69 @@ def command() -> None:
     """Look at the remote tier that a broker is configured for, and restore a broker from it."""
 
 
+@command.command("status")
+@tier_command
+def status(cluster_id: str | None) -> Work:
+    """Show what the tier has of each partition, by its newest manifest. The broker may run meanwhile."""
+
+    async def work(config: Config, world: Surroundings) -> Report:
+        from kafkawire.process.tier_part import open_part, survey
+        from tiering.ownership import newest_owner
+
+        part = await open_part(config, world, cluster_id)
+        owner_generation = await newest_owner(part.store, part.root, part.cluster_id)
+        return tier_reports.status(part, owner_generation, await survey(part, _tell))
+
+    return work
+
+
+@command.command("verify")
+@click.option("--read", "reads", is_flag=True, help="Read every object, and not only ask the store about it.")
+@tier_command
+def verify(cluster_id: str | None, *, reads: bool) -> Work:
+    """Look whether every segment that is copied is there, with the size and the CRC it had.
+
+    The exit code is 1 when something is missing or wrong. The broker may run meanwhile.
+    """
+
+    async def work(config: Config, world: Surroundings) -> Report:
+        from kafkawire.process.tier_part import open_part, survey
+        from tiering.audit import Audited, audit
+
+        part, found = await open_part(config, world, cluster_id), Audited()
+        for topic in await survey(part, _tell):
+            for number, holding in enumerate(topic.partitions):
+                if isinstance(holding, str):
+                    found.problems.append(holding)
+                    continue
+                _tell(f"verifying {topic.topic.topic}-{number}: {holding.segments} segments")
+                await audit(part, holding, found, reads=reads)
+        return tier_reports.verified(found, reads=reads)
+
+    return work
+
+
+@command.command("gc")
+@click.option("--dry-run", is_flag=True, help="Say what there is, and delete nothing.")
+@tier_command
+def gc(cluster_id: str | None, *, dry_run: bool) -> Work:
+    """Delete objects that no manifest names and that are older than a day. The broker may run meanwhile.
+
+    They come of writers that were fenced, and of requests that took effect late. Nothing needs this to be done.
+    """
+
+    async def work(config: Config, world: Surroundings) -> Report:
+        from kafkawire.process.tier_part import open_part
+        from tiering.leftovers import delete_leftovers, leftovers
+
+        part = await open_part(config, world, cluster_id)
+        found = await leftovers(part, world.now_ms())
+        return tier_reports.left(found, None if dry_run else await delete_leftovers(part, found))
+
+    return work
+
+
 @command.command("restore")
-@click.option("--cluster-id", help="Whose part of the tier; needed when there are several.")
 @click.option("--dry-run", is_flag=True, help="Say what there is, and do nothing.")
 @tier_command
 def restore(cluster_id: str | None, *, dry_run: bool) -> Work:
@@ -77,54 +141,20 @@ def restore(cluster_id: str | None, *, dry_run: bool) -> Work:
 
     Topics come back with their ids and configs, records up to where they were copied, leader epochs, and what groups
     had committed. Whoever owned the tier before is fenced: stop it first, if it still runs. The table says up to where
-    each partition comes back; what was not copied is lost.
+    each partition comes back; what was not copied is lost. Log dirs that have the cluster's partitions stay as they
+    are: then only its metadata are made anew.
     """
 
     async def work(config: Config, world: Surroundings) -> Report:
         from kafkawire.process.restoration import Restoration
 
-        restoration = Restoration(config, world, lambda line: click.echo(printable(line), err=True))
+        restoration = Restoration(config, world, _tell)
         plan = await restoration.plan(cluster_id)
-        if dry_run:
-            return _restore_report(plan, None)
-        return _restore_report(plan, await restoration.carry_out(plan))
+        return tier_reports.restored(plan, None if dry_run else await restoration.carry_out(plan))
 
     return work
 
 
-def _restore_report(plan: RestorePlan, restored: Restored | None) -> Report:
-    from kafkawire.cli.cluster_command import shown_time
-
-    document, rows = [], []
-    for topic, number, holding in plan.partitions():
-        name, size_bytes = f"{topic.topic.topic}-{number}", holding.manifest.size_bytes
-        document.append(
-            {
-                "topic": topic.topic.topic,
-                "partition": number,
-                "log_start_offset": holding.log_start,
-                "end_offset": holding.end,
-                "segments": holding.segments,
-                "size_bytes": size_bytes,
-                "written_ms": holding.manifest.written_ms,
-            }
-        )
-        written = shown_time(holding.manifest.written_ms) if holding.manifest.version else None
-        rows.append((name, holding.log_start, holding.end, holding.segments, size_bytes, written))
-    report = Report(
-        {"cluster_id": plan.part.cluster_id, "owner_generation": plan.owner_generation, "partitions": document},
-        _PLAN_COLUMNS,
-        rows,
-        problems=[f"{one}: it is not restored, nor is its topic" for one in plan.problems],
-    )
-    if restored is None:
-        report.remarks.append("nothing was changed")
-    else:
-        report.remarks.append(_said(restored))
-        report.problems += restored.problems
-    return report
-
-
-def _said(restored: Restored) -> str:
-    clamped = f", {restored.clamped} of them moved to where records are" if restored.clamped else ""
-    return f"restored; {restored.offsets} committed offsets{clamped}; start the broker now"
+def _tell(line: str) -> None:
+    """To whoever waits."""
+    click.echo(printable(line), err=True)

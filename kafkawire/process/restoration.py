@@ -27,6 +27,7 @@ from engine.logs.producer_snapshot import decode_snapshot
 from kafkawire.adapters.tier import STORE_LANES
 from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
 from kafkawire.config.broker_config import load
+from kafkawire.process.tier_part import TierUnknown, open_part, survey
 from kafkawire.requests.settleable import until_settled
 from tiering.cluster_objects import ClusterObjects
 from tiering.errors import TierError
@@ -34,14 +35,14 @@ from tiering.manifest import Fence
 from tiering.manifest_log import Author
 from tiering.object_store import ObjectExists, StoreError
 from tiering.ownership import newest_owner, take_over
-from tiering.survey import Part, PartitionHolding, TopicHolding, clusters, holdings_of, take_over_partition
+from tiering.survey import Part, PartitionHolding, TopicHolding, take_over_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kafkawire.broker import Surroundings
     from kafkawire.config.broker_config import Config
-    from tiering.cluster_objects import CommittedCopy, OffsetsCopy, TopicCopy
+    from tiering.cluster_objects import CommittedCopy, OffsetsCopy
 
 EPOCH_MARGIN = 1_000  # a leader takes one with each start, and the tier may not have seen the last ones
 PRODUCER_ID_MARGIN = 1_000_000  # ids that were given out since the tier saw one
@@ -92,44 +93,23 @@ class Restoration:
         """Looks; changes nothing. `cluster_id`: None if the tier has but one. Raises RestoreRefused."""
         try:
             return await self._plan(cluster_id)
-        except (StoreError, TierError) as error:
+        except (StoreError, TierError, TierUnknown) as error:
             raise RestoreRefused(str(error)) from error
 
     async def _plan(self, cluster_id: str | None) -> RestorePlan:
-        url = self.config.tier_store
-        if url is None:
-            raise RestoreRefused("tier.store does not say where the remote tier is")
-        store = self.world.open_object_store(self.config, Lanes(self.world.pool, STORE_LANES), self.world.random)
-        part = Part(store, url.root, cluster_id or await self._only(store, url.root))
-        newest = await newest_owner(store, url.root, part.cluster_id)
-        copies = ClusterObjects(store, url.root, part.cluster_id)
-        topics, problems = await self._survey(part, await copies.topics())
-        if newest is None and not topics:
-            raise RestoreRefused(f"tier.store: {url} has nothing of cluster {part.cluster_id}")
-        return RestorePlan(part, (newest or 0) + 1, topics, await copies.offsets(), problems)
-
-    async def _only(self, store: object, root: str) -> str:
-        found = await clusters(store, root)  # type: ignore[arg-type]
-        if len(found) != 1:
-            known = ", ".join(found) if found else "none"
-            raise RestoreRefused(f"which cluster is to be restored has to be said; there are: {known}")
-        return found[0]
-
-    async def _survey(self, part: Part, copies: Sequence[TopicCopy]) -> tuple[list[TopicHolding], list[str]]:
+        part = await open_part(self.config, self.world, cluster_id)
+        newest = await newest_owner(part.store, part.root, part.cluster_id)
         topics: list[TopicHolding] = []
         problems: list[str] = []
-        for copy in copies:
-            self.tell(f"looking at {copy.topic}: {copy.partition_count} partitions")
-            found = await holdings_of(part, copy)
-            if found is None:
-                continue  # it was deleted
-            bad = [
-                f"{copy.topic}-{number}: {one}" for number, one in enumerate(found.partitions) if isinstance(one, str)
-            ]
+        for found in await survey(part, self.tell):
+            name = found.topic.topic
+            bad = [f"{name}-{number}: {one}" for number, one in enumerate(found.partitions) if isinstance(one, str)]
             problems += bad
-            if not bad:
-                topics.append(found)
-        return topics, problems
+            topics += [] if bad else [found]
+        if newest is None and not topics:
+            raise RestoreRefused(f"tier.store: {self.config.tier_store} has nothing of cluster {part.cluster_id}")
+        offsets = await ClusterObjects(part.store, part.root, part.cluster_id).offsets()
+        return RestorePlan(part, (newest or 0) + 1, topics, offsets, problems)
 
     async def carry_out(self, plan: RestorePlan) -> Restored:
         """Does it. Raises RestoreRefused."""

@@ -153,14 +153,17 @@ async def test_directories_that_are_used_are_left_alone() -> None:
     async with opened(MemoryWorld(seed=9, filesystem=world.filesystem)) as (broker, _):
         other = broker.broker.coordinator.image.cluster_id
     objects = dict(world.objects.objects)
-    with pytest.raises(RestoreRefused, match=f"/data belongs to broker 1 of cluster {other}"):
+    with pytest.raises(RestoreRefused, match=f"has nothing of cluster {other}"):
         await restored(world)
+    cluster_id = next(iter(objects)).split("/")[1]
+    with pytest.raises(RestoreRefused, match=f"/data belongs to broker 1 of cluster {other}"):
+        await restored(world, cluster_id)
     world.filesystem.make_dir("/data/metadata")
     world.filesystem.open("/data/metadata/CURRENT", create=True)
     with pytest.raises(RestoreRefused, match="/data/metadata is not empty"):
-        await restored(world)
+        await restored(world, cluster_id)
     with pytest.raises(RestoreRefused, match="/data is not empty, and other log dirs are"):
-        await restored(world, log_dirs="/data,/more", metadata_log_dir="/elsewhere")
+        await restored(world, cluster_id, log_dirs="/data,/more", metadata_log_dir="/elsewhere")
     assert world.objects.objects == objects
 
 
@@ -251,7 +254,7 @@ async def test_which_cluster_has_to_be_said_when_there_are_several() -> None:
     world, _ = await lost()
     async with open_broker(MemoryWorld(seed=77, objects=world.objects), **TIER, **SOON):
         pass
-    with pytest.raises(RestoreRefused, match="which cluster is to be restored has to be said"):
+    with pytest.raises(RestoreRefused, match="say which cluster is meant"):
         await restored(world)
     empty = MemoryWorld()
     with pytest.raises(RestoreRefused, match="there are: none"):

@@ -1,0 +1,81 @@
+"""What `kafkawire doctor` says of the remote tier: one clear line for each thing that is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.config.broker_config import load
+from kafkawire.process.doctor import Finding, Severity
+from kafkawire.process.tests.test_restoration import config, lost, restored
+from kafkawire.process.tier_findings import examine_tier
+from kafkawire.testing import MemoryWorld
+from tiering.object_store import Content, StoreRefused
+from tiering.stores.memory import Fault, Operation
+
+
+async def found(world: MemoryWorld) -> list[Finding]:
+    return await examine_tier(config(), world.surroundings())
+
+
+async def test_a_tier_that_is_fine_needs_no_word() -> None:
+    world = MemoryWorld()
+    assert await found(world) == []
+    assert not world.objects.objects
+    assert await examine_tier(load({"log.dirs": "/data"})[0], world.surroundings()) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "severity", "text"),
+    [
+        (Fault(is_refused=True), Severity.PROBLEM, "the store refuses"),
+        (Fault(is_lost=True), Severity.WARNING, "it cannot be reached"),
+    ],
+)
+async def test_a_store_that_does_not_answer_as_it_should(fault: Fault, severity: Severity, text: str) -> None:
+    world = MemoryWorld()
+    world.objects.fault = lambda _operation, _key: fault
+    [one] = await found(world)
+    assert (one.severity, one.text.startswith(text)) == (severity, True)
+
+
+async def test_a_store_that_ignores_conditions() -> None:
+    world = MemoryWorld()
+    put = world.objects.put
+
+    async def whatever(key: str, content: Content, *, if_absent: bool = False) -> None:
+        await put(key, content)
+
+    world.objects.put = whatever  # type: ignore[method-assign]
+    [one] = await found(world)
+    assert "ignores If-None-Match" in one.text
+
+
+async def test_a_clock_that_is_wrong() -> None:
+    world = MemoryWorld()
+    world.objects._now_ms = lambda: 0
+    [one] = await found(world)
+    assert "clocks of this machine and the store are" in one.text
+
+
+async def test_data_of_another_cluster() -> None:
+    world, _ = await lost()
+    [one] = await found(world)
+    assert (one.severity, "has data of other clusters" in one.text) == (Severity.NOTE, True)
+    await restored(world)
+    [one] = await found(world)
+    assert one.text == "the cluster was restored from there, 1 times so far"
+
+
+async def test_a_store_that_fails_later_is_told_too() -> None:
+    world = MemoryWorld()
+    listed = world.objects.list_after
+
+    async def refuse(prefix: str, after: str = "", count_max: int = 1000) -> object:
+        if not prefix.endswith("probe/"):
+            raise StoreRefused("no list")
+        return await listed(prefix, after, count_max)
+
+    world.objects.list_after = refuse  # type: ignore[method-assign,assignment]
+    [one] = await found(world)
+    assert (one.severity, one.text) == (Severity.PROBLEM, "no list")
+    assert world.objects.requests[Operation.LIST]

@@ -1,0 +1,90 @@
+"""Whether a store has what the manifests say: size and CRC of every object, by the store's word or by reading it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+from crc32c import crc32c
+
+from tiering.errors import TierError
+from tiering.object_store import ObjectMissing
+from tiering.segment_object import read_trailer
+
+if TYPE_CHECKING:
+    from tiering.manifest import Entry
+    from tiering.survey import Part, PartitionHolding
+
+AT_ONCE = 8
+READ_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Audited:
+    """What was looked at, and what is wrong: one line each."""
+
+    objects: int = 0
+    size_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+async def audit(part: Part, holding: PartitionHolding, audited: Audited, *, reads: bool) -> None:
+    """All that is copied of a partition. `reads`: every byte, and not only what the store says. Raises what a store
+    does."""
+    manifests = part.log_of(holding.place)
+    try:
+        entries = await manifests.entries(holding.manifest)
+    except (TierError, ObjectMissing) as error:
+        audited.problems.append(str(error))
+        return
+    limit = trio.CapacityLimiter(AT_ONCE)
+    errors: list[Exception] = []
+
+    async def look(entry: Entry) -> None:
+        async with limit:
+            try:
+                await _look(part, holding, entry, audited, reads=reads)
+            except Exception as error:  # told to whoever asked, not to the nursery, which would wrap it
+                errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for entry in entries:
+            nursery.start_soon(look, entry)
+    if errors:
+        raise errors[0]
+
+
+async def _look(part: Part, holding: PartitionHolding, entry: Entry, audited: Audited, *, reads: bool) -> None:
+    key = holding.place.segment(entry)
+    audited.objects += 1
+    found = await part.store.head(key)
+    if found is None:
+        audited.problems.append(f"{key} is missing")
+    elif found.size_bytes != entry.object_size_bytes:
+        audited.problems.append(f"{key} has {found.size_bytes} bytes, not {entry.object_size_bytes}")
+    elif found.crc32c not in (None, entry.crc32c):
+        audited.problems.append(f"{key} has another CRC than it had")
+    elif reads:
+        await _read(part, key, entry, audited)
+
+
+async def _read(part: Part, key: str, entry: Entry, audited: Audited) -> None:
+    checksum = position = 0
+    tail = bytearray()
+    while position < entry.object_size_bytes:
+        data = await part.store.get(key, position, READ_BYTES)
+        if not data:
+            audited.problems.append(f"{key} ends at {position}")
+            return
+        checksum = crc32c(data, checksum)
+        tail += data[max(0, entry.size_bytes - position) :]
+        position += len(data)
+    audited.size_bytes += position
+    if checksum != entry.crc32c:
+        audited.problems.append(f"{key} is not what was put there")
+        return
+    try:
+        read_trailer(bytes(tail), key)
+    except TierError as error:
+        audited.problems.append(str(error))

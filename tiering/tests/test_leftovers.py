@@ -1,0 +1,184 @@
+"""What nobody knows of any more, and what is not what it should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tiering.audit import Audited, audit
+from tiering.errors import TierDamaged
+from tiering.leftovers import LEFT_AFTER_MS, Leftover, delete_leftovers, leftovers
+from tiering.manifest import Page
+from tiering.names import Place
+from tiering.object_store import Content
+from tiering.stores.memory import MemoryStore, Operation
+from tiering.survey import Part, clusters, holding_of
+from tiering.tests.test_manifest_log import now_ms
+from tiering.tests.test_partition_tier import Tiered, copy_all
+from tiering.tests.test_topic_deletion import delete
+
+if TYPE_CHECKING:
+    from tiering.survey import PartitionHolding
+
+
+def part_of(tiered: Tiered) -> Part:
+    return Part(tiered.store, "", "cluster")
+
+
+async def left(tiered: Tiered) -> list[Leftover]:
+    """A day later."""
+    return await leftovers(part_of(tiered), now_ms() + LEFT_AFTER_MS)
+
+
+async def audited(tiered: Tiered, *, reads: bool = False) -> Audited:
+    found = Audited()
+    await audit(part_of(tiered), await holding(tiered), found, reads=reads)
+    return found
+
+
+async def holding(tiered: Tiered) -> PartitionHolding:
+    return await holding_of(part_of(tiered), tiered.place)
+
+
+async def test_what_a_partition_needs_is_not_left() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        await tiered.store.put("cluster/owner/0000000000", Content.of(b""))
+        await tiered.store.put("other/thing", Content.of(b""))
+        assert await left(tiered) == []
+
+
+async def test_what_no_manifest_names_is_left_when_it_is_old() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        page = tiered.place.page(Page(0, 10, 7, "digest", 1, 10))
+        strange = [f"{tiered.place.prefix}{0:020d}-{9:020d}-{0:010d}-digest", page]
+        for key in strange:
+            await tiered.store.put(key, Content.of(b"x"))
+        assert await leftovers(part_of(tiered), now_ms()) == []
+        found = await left(tiered)
+        assert [one.found.key for one in found] == sorted(strange)
+        assert {one.reason for one in found} == {"no manifest names it"}
+        before = len(tiered.store.objects)
+        assert await delete_leftovers(part_of(tiered), found) == 2
+        assert len(tiered.store.objects) == before - 2
+
+
+async def test_what_is_being_copied_is_not_left() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        manifest = await tiered.manifest()
+        last = manifest.entries[-1]
+        del tiered.store.objects[tiered.place.manifest(manifest.version)]  # as if its last version had not come yet
+        assert await left(tiered) == []
+        assert tiered.place.segment(last) in tiered.store.objects
+
+
+async def test_what_a_manifest_names_by_now_is_not_deleted() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        newest = tiered.place.manifest((await tiered.manifest()).version)
+        kept = {key: tiered.store.objects[key] for key in tiered.store.objects if "/manifest/" in key}
+        for key in sorted(kept)[1:]:
+            del tiered.store.objects[key]
+        found = await left(tiered)
+        assert found
+        tiered.store.objects |= kept
+        assert await delete_leftovers(part_of(tiered), found) == 0
+        assert newest in tiered.store.objects
+
+
+async def test_what_a_deleted_topic_has_left_goes() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        before = dict(tiered.store.objects)
+        await delete(tiered)
+        kept = set(tiered.store.objects)
+        tiered.store.objects |= {key: found for key, found in before.items() if key not in kept}
+        found = await left(tiered)
+        assert {one.reason for one in found} == {"of a deleted topic"}
+        assert await delete_leftovers(part_of(tiered), found) == len(before)
+        assert set(tiered.store.objects) == kept
+        assert (await holding(tiered)).manifest.is_deleted
+
+
+async def test_what_belongs_to_nothing_is_told() -> None:
+    store = MemoryStore()
+    await store.put(f"cluster/{'0' * 32}/notes/a", Content.of(b""))
+    with pytest.raises(TierDamaged, match="belongs to nothing"):
+        await leftovers(Part(store, "", "cluster"), LEFT_AFTER_MS)
+
+
+async def test_whose_parts_a_store_has() -> None:
+    store = MemoryStore()
+    for key in ("lake/a/owner/0", "lake/a/topics/x", "lake/a0/x/y", "lake/probe/z", "lake/zz/1/2", "other/a"):
+        await store.put(key, Content.of(b""))
+    assert await clusters(store, "lake/") == ["a", "a0", "zz"]
+    assert await clusters(store, "nothing/") == []
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_what_is_whole_passes(reads: bool) -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        count = await copy_all(tier)
+        found = await audited(tiered, reads=reads)
+        assert (found.objects, found.problems) == (count, [])
+        sizes = [len(tiered.store.objects[key][0]) for key in tiered.segments()]
+        assert found.size_bytes == (sum(sizes) if reads else 0)
+
+
+async def test_what_is_wrong_is_told() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        first, second, third, *_ = tiered.segments()
+        objects = tiered.store.objects
+        del objects[first]
+        objects[second] = objects[second][0][:-1], 0
+        data = objects[third][0]
+        objects[third] = data[:50] + bytes([data[50] ^ 1]) + data[51:], 0
+        problems = (await audited(tiered)).problems
+        assert [one.partition(" ")[2] for one in sorted(problems)] == [
+            "is missing",
+            f"has {len(objects[second][0])} bytes, not {len(objects[second][0]) + 1}",
+            "has another CRC than it had",
+        ]
+
+
+async def test_a_store_that_lies_is_found_by_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        key = tiered.segments()[0]
+        data, _ = tiered.store.objects[key]
+        told = await tiered.store.head(key)
+        assert told is not None
+        tiered.store.objects[key] = data[:50] + bytes([data[50] ^ 1]) + data[51:], 0
+        head = tiered.store.head
+
+        async def lying(asked: str) -> object:
+            return told if asked == key else await head(asked)
+
+        monkeypatch.setattr(tiered.store, "head", lying)
+        assert not (await audited(tiered)).problems
+        assert (await audited(tiered, reads=True)).problems == [f"{key} is not what was put there"]
+
+
+async def test_what_a_partition_holds_is_told_by_its_manifest_and_its_last_object() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        found = await holding(tiered)
+        manifest = await tiered.manifest()
+        assert (found.log_start, found.end, found.segments) == (0, manifest.end, len(manifest.entries))
+        assert found.producers
+        puts = tiered.store.requests[Operation.PUT]
+        assert await holding_of(part_of(tiered), Place("", "cluster", bytes(16), 9)) is not None
+        assert tiered.store.requests[Operation.PUT] == puts
