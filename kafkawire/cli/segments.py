@@ -60,7 +60,8 @@ def command() -> None:
 @_NAMES
 @log_dir_command
 def list_segments(names: tuple[str, ...]) -> Work:
-    """Show the segments of all partitions, or of some, and whether they are sealed. No segment is read."""
+    """Show the segments of all partitions, or of some, and whether they are sealed, and copied to the remote tier. What
+    only the tier has is one line. No segment is read."""
 
     def work(filesystem: FileSystem, path: str) -> Report:
         return _report(filesystem, path, names, reads=False, seals=False)
@@ -176,6 +177,10 @@ def _report(filesystem: FileSystem, path: str, names: tuple[str, ...], *, reads:
     with held(filesystem, path):
         for partition in _chosen(filesystem, path, names):
             transactions = transactions_of(filesystem, partition.directory) if reads else LogTransactions([], None)
+            if partition.checkpoint.local_start_offset > partition.checkpoint.log_start_offset:
+                row, entry = _row_in_tier(partition)
+                rows.append(row)
+                document.append(entry)
             for segment in segment_files(filesystem, partition.directory):
                 verdict = verify(filesystem, partition, segment) if reads else None
                 next_base = segment.next_base_offset
@@ -208,11 +213,26 @@ def _add(report: Report, partition: PartitionFiles, segment: SegmentFile, verdic
         report.problems.append(line)
 
 
+def _state(partition: PartitionFiles, segment: SegmentFile) -> str:
+    if segment.next_base_offset is None:
+        return "active"
+    if segment.footer is None:
+        return "finished"
+    return "copied" if segment.next_base_offset <= partition.checkpoint.tiered_to else "sealed"
+
+
+def _row_in_tier(partition: PartitionFiles) -> tuple[tuple[object, ...], dict[str, object]]:
+    """All that has no files here any more."""
+    name, point = partition.directory.rpartition("/")[2], partition.checkpoint
+    row = (name, point.log_start_offset, point.local_start_offset - 1, None, None, None, None, "tier")
+    return row, {column.lower().replace("-", "_"): cell for column, cell in zip(_COLUMNS, row, strict=True)}
+
+
 def _row(
     partition: PartitionFiles, segment: SegmentFile, verdict: Verdict | None
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     name, footer = partition.directory.rpartition("/")[2], segment.footer
-    state = "active" if segment.next_base_offset is None else "finished" if footer is None else "sealed"
+    state = _state(partition, segment)
     known = verdict.tally if verdict is not None else footer
     counts = (None,) * 3 if known is None else (known.last_offset, known.batches, known.records)
     newest_ms = None if known is None else known.max_timestamp_ms

@@ -17,6 +17,7 @@ from engine.batches.markers import build_marker
 from engine.files.filesystem import PosixFileSystem
 from engine.log_config import LogConfig
 from engine.logs.aborted import aborted_index_name, encode_aborted
+from engine.logs.checkpoints import read_checkpoint, write_checkpoint
 from engine.offline.inspection import held
 from engine.tests.helpers import NOW_MS, append, open_orders, options, running
 from kafkawire.cli import main
@@ -147,6 +148,20 @@ def test_repair(data: Path) -> None:
     assert run(data, "repair", "--accept-loss").exit_code == 0
     assert run(data, "repair", "--drop-index").exit_code == 0
     assert [one["state"] for one in document(data, "list")] == ["active"]
+
+
+def test_list_shows_what_the_tier_has(data: Path) -> None:
+    before = read_checkpoint(PosixFileSystem(), str(data))
+    [(key, point)] = before.partitions.items()
+    after = before._replace(partitions={key: point._replace(tiered_to=2)})
+    write_checkpoint(PosixFileSystem(), str(data), after)
+    assert [one["state"] for one in document(data, "list")] == ["copied", "sealed", "active"]
+    after = before._replace(partitions={key: point._replace(tiered_to=4, local_start_offset=2)})
+    write_checkpoint(PosixFileSystem(), str(data), after)
+    (data / "orders-0" / f"{0:020d}.log").unlink()
+    first, second, _ = document(data, "list")
+    assert (first["state"], first["base_offset"], first["last_offset"], first["bytes"]) == ("tier", 0, 1, None)
+    assert second["state"] == "copied"
 
 
 def test_what_is_not_there(data: Path, tmp_path: Path) -> None:
