@@ -1,0 +1,80 @@
+"""What the tier has of a cluster besides segments follows what is done to it."""
+
+from __future__ import annotations
+
+import trio
+
+from kafkawire.config.tests.test_enforced import ask
+from kafkawire.config.tests.test_tier_enforced import SOON, TIER, alter, create_tiered, tiered
+from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkawire.process.tests.test_restoration import commit
+from kafkawire.testing import MemoryWorld, OpenBroker, open_broker
+from tiering.cluster_objects import ClusterObjects, CommittedCopy
+from tiering.stores.memory import HEALTHY, Fault, Operation
+
+
+def copies(world: MemoryWorld, opened: OpenBroker) -> ClusterObjects:
+    return ClusterObjects(world.objects, "lake/", opened.broker.coordinator.image.cluster_id)
+
+
+async def test_topics_of_the_tier_are_copied_as_they_become() -> None:
+    world = MemoryWorld()
+    async with tiered(world) as (opened, client):
+        await ask(client, CreateTopicsRequest(topics=[CreatableTopic(name="o", num_partitions=1)], timeout_ms=1), 6)
+        await trio.sleep(1)
+        [topic] = await copies(world, opened).topics()
+        assert (topic.topic, topic.partition_count) == ("t", 1)
+        assert await alter(client, retention_ms="77") == 0
+        await opened.broker.coordinator.create_partitions("t", 3)
+        await trio.sleep(1)
+        [topic] = await copies(world, opened).topics()
+        assert (topic.partition_count, topic.configs["retention.ms"]) == (3, "77")
+        puts = world.objects.requests[Operation.PUT]
+        await opened.broker.coordinator.create_topic("other")
+        await trio.sleep(1)
+        assert world.objects.requests[Operation.PUT] == puts
+        await opened.broker.coordinator.delete_topic("t")
+        await trio.sleep(1)
+        assert await copies(world, opened).topics() == []
+
+
+async def test_what_a_store_did_not_take_it_gets_when_it_is_back() -> None:
+    world = MemoryWorld()
+    async with open_broker(world, **TIER, **SOON) as opened:
+        world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
+        await create_tiered(opened.connect(), "orders")
+        await trio.sleep(10)
+        world.objects.fault = lambda _operation, _key: HEALTHY
+        await trio.sleep(2)
+        assert [one.topic for one in await copies(world, opened).topics()] == ["orders"]
+
+
+async def test_committed_offsets_are_copied_when_there_are_new_ones() -> None:
+    world = MemoryWorld()
+    async with tiered(world) as (opened, client):
+        await commit(client, "group", 3)
+        await trio.sleep(3)
+        [found] = await copies(world, opened).offsets()
+        topic_id = opened.broker.coordinator.image.topics["t"].topic_id.hex()
+        assert found.groups == {"group": [CommittedCopy(topic_id, 0, 3, -1, "mine")]}
+        before = [key for key in world.objects.objects if "/offsets/" in key]
+        await trio.sleep(10)
+        assert [key for key in world.objects.objects if "/offsets/" in key] == before
+        await commit(client, "group", 4)
+        await trio.sleep(3)
+        [found] = await copies(world, opened).offsets()
+        assert found.groups["group"][0].offset == 4
+
+
+async def test_offsets_of_the_last_life_are_copied_by_the_next() -> None:
+    world = MemoryWorld()
+    async with tiered(world) as (opened, client):
+        world.objects.fault = lambda _operation, key: Fault(is_lost="/offsets/" in key)
+        await commit(client, "group", 3)
+        await trio.sleep(3)
+        assert not any("/offsets/" in key for key in world.objects.objects)
+    world.objects.fault = lambda _operation, _key: HEALTHY
+    async with open_broker(world, **TIER, **SOON) as opened:
+        await trio.sleep(3)
+        [found] = await copies(world, opened).offsets()
+        assert found.groups["group"][0].offset == 3
