@@ -350,8 +350,8 @@ class ConfigValidator(Protocol):
         """
         ...
 
-    def is_in_tier(self, topic: TopicInfo) -> bool:
-        """Whether its segments go to the remote tier."""
+    def may_leave_in_tier(self, topic: TopicInfo) -> bool:
+        """Whether the remote tier may have something of it that has to be deleted with it."""
         ...
 
     def list_value(self, key: str) -> str | None:

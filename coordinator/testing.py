@@ -93,7 +93,7 @@ class FakeValidator:
         if is_default and "own.key" in configs:
             raise InvalidConfig("Cannot update these configs at default cluster level: own.key")
 
-    def is_in_tier(self, topic: TopicInfo) -> bool:
+    def may_leave_in_tier(self, topic: TopicInfo) -> bool:
         """As `remote.storage.enable` says."""
         return topic.configs.get("remote.storage.enable") == "true"
 

@@ -72,6 +72,7 @@ class LogConfig:
     requires_keys: bool = False  # of every record: those of a compacted topic that clients write
     remote_storage: bool = False  # finished segments are copied to the remote tier
     remote_copy_disabled: bool = False  # what is there is read, and nothing copied
+    remote_delete_on_disable: bool = False  # what is there goes when the topic leaves the tier
     local_retention_ms: int = AS_RECORDS  # of files that the tier has, too; AS_RECORDS: as long
     local_retention_size_bytes: int = AS_RECORDS
 

@@ -106,6 +106,12 @@ class TierableLog(Protocol):
     async def drop_local(self, offset: int) -> None:
         """Have no files below `offset`. Raises OffsetOutOfRange, CorruptMessage, StorageError."""
 
+    async def give_up_cold(self) -> None:
+        """The log begins where its files do: what only the tier has is no part of it any more. Raises StorageError."""
+
+    def note_untiered(self) -> None:
+        """The tier has nothing of it any more, nor is it to."""
+
     def know_cold(self, segments: Mapping[int, SegmentFacts]) -> bool:
         """Learn by base offset what is between the log start and the local start, if that fits; whether it does."""
 

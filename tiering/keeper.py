@@ -148,7 +148,7 @@ class TierKeeper:
         for number, log in enumerate(self._world.logs()):
             if number % TURN == 0:
                 await trio.lowlevel.checkpoint()
-            if not log.config.remote_storage:
+            if not log.config.remote_storage and log.tiered_to is None:
                 continue
             seen.add(log.partition)
             known = self._work.get(log.partition)
@@ -209,6 +209,9 @@ class TierKeeper:
 
     async def _advance(self, tier: PartitionTier) -> bool:
         """One segment, and what there is to delete; whether there is more to copy."""
+        if not tier.log.config.remote_storage:
+            await tier.leave()
+            return False
         await tier.confirm()
         await tier.learn()
         await tier.shed()

@@ -19,6 +19,7 @@ from tiering.errors import TierDamaged
 DOOMED_TOGETHER_MAX = 256
 PAGE_ENTRIES = 256
 NO_LEADERS_EPOCH = 2**31 - 1
+EVERYTHING = 2**63 - 1  # no offset is greater
 
 
 class Fence(NamedTuple):
@@ -182,14 +183,23 @@ def shed(manifest: Manifest, log_start: int, now_ms: int, first_page: Sequence[E
     manifest = replace(manifest, log_start=max(log_start, manifest.log_start))
     if manifest.copying is not None and manifest.copying.end <= manifest.log_start:
         manifest = give_up(manifest, now_ms)
+    return _without(manifest, manifest.log_start, now_ms, first_page)
+
+
+def withdraw(manifest: Manifest, now_ms: int, first_page: Sequence[Entry] = ()) -> Shed:
+    """The log is to be in no tier any more; of what is copied the first is doomed, as `shed` does it."""
+    return _without(give_up(manifest, now_ms), EVERYTHING, now_ms, first_page)
+
+
+def _without(manifest: Manifest, offset: int, now_ms: int, first_page: Sequence[Entry]) -> Shed:
     if manifest.pages:
         page = manifest.pages[0]
-        gone, rest = _split(first_page, manifest.log_start)
+        gone, rest = _split(first_page, offset)
         if not gone:
             return Shed(manifest)
         doomed = [Doomed(now_ms, late_put=True, page=page), *(_doomed(one, now_ms) for one in gone)]
         return Shed(replace(_doom(manifest, doomed), pages=manifest.pages[1:]), rest)
-    gone, rest = _split(manifest.entries, manifest.log_start)
+    gone, rest = _split(manifest.entries, offset)
     kept = (*gone[DOOMED_TOGETHER_MAX:], *rest)
     doomed = [_doomed(one, now_ms) for one in gone[:DOOMED_TOGETHER_MAX]]
     return Shed(replace(_doom(manifest, doomed), entries=kept))

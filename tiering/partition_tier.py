@@ -26,8 +26,9 @@ from tiering.manifest import (
     forget,
     is_below_start,
     shed,
+    withdraw,
 )
-from tiering.manifest_log import Change, ManifestLog
+from tiering.manifest_log import Change, Decide, ManifestLog
 from tiering.object_store import SLICE_BYTES, StoreUnavailable
 from tiering.segment_object import SegmentObject, make_object
 
@@ -217,10 +218,34 @@ class PartitionTier:
             after, rest = shed(one, log_start, self._now_ms(), first_page)
             return None if after == one else Change(after, rest)
 
+        await self._until_settled(begin_later)
+
+    async def _until_settled(self, decide: Decide) -> Manifest:
         before: Manifest | None = None
         after = await self._manifest()
         while after.version and after != before:
-            before, after = after, await self.manifests.change(begin_later)
+            before, after = after, await self.manifests.change(decide)
+        return after
+
+    async def leave(self) -> bool:
+        """The log is to be in no tier any more: it begins where its files do, and all that is there goes. Whether that
+        is done; until then it is to be asked again."""
+        await self.log.give_up_cold()
+        if (await self.manifests.load()).version:
+            await self.manifests.change(self._in_our_name)
+
+        async def have_nothing(one: Manifest) -> Change | None:
+            first_page = await self.manifests.page(one.pages[0]) if one.pages else ()
+            after, rest = withdraw(one, self._now_ms(), first_page)
+            return None if after == one else Change(after, rest)
+
+        await self._until_settled(have_nothing)
+        await self.delete()
+        manifest = await self._manifest()
+        if manifest.doomed or not manifest.is_empty:
+            return False
+        self.log.note_untiered()
+        return True
 
     async def delete(self) -> int:
         """What is doomed, and may go by now; returns how many objects."""

@@ -44,7 +44,7 @@ class Decisions:
     async def deletion(self, image: ClusterImage, named: str | bytes) -> Plan:
         """No topic of this name or id any more."""
         topic = _find(image, named)
-        left = await tier.leaving(self._store, topic) if self._validator.is_in_tier(topic) else []
+        left = await tier.leaving(self._store, topic) if self._validator.may_leave_in_tier(topic) else []
         return controller.deletion(topic, await self._version_of(topic), left)
 
     async def growth(self, image: ClusterImage, request: growth.GrowthRequest) -> Plan:

@@ -60,6 +60,13 @@ def note_tiered(log_dir: LogDir, resident: Resident, offset: int) -> None:
     log_dir.commit_log.want_checkpoint()
 
 
+def note_untiered(log_dir: LogDir, resident: Resident) -> None:
+    """The log is in no remote tier any more, and begins where its files do."""
+    assert not resident.log.has_cold
+    resident.log.tiered_to, resident.log.is_tier_confirmed = None, False
+    log_dir.commit_log.want_checkpoint()
+
+
 def _doomed(log: Log, offset: int) -> list[Segment]:
     """The segments that have files below `offset`."""
     found = log.finished_below(offset)

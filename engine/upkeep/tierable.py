@@ -14,7 +14,8 @@ from engine.batches.batch import BatchHeader
 from engine.errors import CorruptMessage, StorageError, UnreadableMessage
 from engine.files.filesystem import File, FileSystem
 from engine.log_config import LogConfig
-from engine.log_dirs.local_starts import move_local_start, note_tiered
+from engine.log_dirs.local_starts import move_local_start, note_tiered, note_untiered
+from engine.log_dirs.log_starts import Move, move_log_starts
 from engine.logs.aborted import encode_aborted
 from engine.logs.aborted_files import aborted_of
 from engine.logs.checkpoints import PartitionCheckpoint, key_of
@@ -120,6 +121,15 @@ class Tierable:
 
     async def drop_local(self, offset: int) -> None:
         await move_local_start(self._log_dir, self._opened, offset)
+
+    async def give_up_cold(self) -> None:
+        start = self.local_start_offset
+        await move_log_starts(self._log_dir, [Move(self._opened, start)])
+        if self.log_start_offset < start:
+            raise StorageError(f"{self._opened.log.directory} does not begin at {start} yet")
+
+    def note_untiered(self) -> None:
+        note_untiered(self._log_dir, self._opened)
 
     def know_cold(self, segments: Mapping[int, SegmentFacts]) -> bool:
         return self._opened.log.know_cold({base: _summary(facts) for base, facts in segments.items()})

@@ -100,8 +100,10 @@ class ClusterCopies:
         if commits == self._commits:
             return
         try:
-            copy = OffsetsCopy(at_ms=self._source.now_ms(), groups=await self._committed())
-            await self._objects.put_offsets(self._source.broker_id, copy)
+            groups = await self._committed()
+            if groups or self._commits > 0:
+                copy = OffsetsCopy(at_ms=self._source.now_ms(), groups=groups)
+                await self._objects.put_offsets(self._source.broker_id, copy)
         except (StoreError, TierError, GroupError) as error:
             self._tell(f"committed offsets are not copied to the tier for now: {error}")
         else:

@@ -74,8 +74,12 @@ class EffectiveConfigs:
         return replace(found, requires_keys=is_compacted and topic not in INTERNAL_TOPICS)
 
     def is_in_tier(self, topic: TopicInfo) -> bool:
-        """See `coordinator.api.ConfigValidator`."""
+        """Whether its segments go to the remote tier."""
         return self.log_config(topic.name, topic.configs).remote_storage
+
+    def may_leave_in_tier(self, topic: TopicInfo) -> bool:
+        """See `coordinator.api.ConfigValidator`: also one that is just leaving the tier."""
+        return self.is_in_tier(topic) or self.log_config(topic.name, topic.configs).remote_delete_on_disable
 
     def _topic_default(self, key: TopicKey) -> str:
         """A topic key's value where the topic sets none."""

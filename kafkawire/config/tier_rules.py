@@ -17,7 +17,7 @@ def check_tiering(before: LogConfig | None, config: LogConfig, *, is_enabled: bo
     """Raises InvalidConfig unless a topic may become so. `before`: what it is, if there is one; `is_enabled`: whether
     the broker has a tier."""
     if not config.remote_storage:
-        if before is not None and before.remote_storage:
+        if before is not None and before.remote_storage and not config.remote_delete_on_disable:
             raise InvalidConfig(
                 "It is invalid to disable remote storage without deleting remote data. If you want to keep the remote "
                 "data and turn to read only, please set `remote.storage.enable=true,remote.log.copy.disable=true`. If "

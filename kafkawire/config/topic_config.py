@@ -244,6 +244,7 @@ _TIERING: Final = (
     _alone(
         "remote.log.delete.on.disable", boolean, "false",
         "Whether what is in remote storage is deleted when remote.storage.enable becomes false.",
+        "remote_delete_on_disable",
     ),
     _row(
         "local.retention.ms", long(-2), "local_retention_ms",

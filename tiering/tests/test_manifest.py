@@ -27,6 +27,7 @@ from tiering.manifest import (
     give_up,
     is_below_start,
     shed,
+    withdraw,
 )
 from tiering.manifest_codec import decode_manifest, decode_page, encode_manifest, encode_page
 from tiering.names import Place, version_of
@@ -153,6 +154,18 @@ def test_what_is_left_of_a_page_becomes_another() -> None:
 def test_a_page_above_the_log_start_stays() -> None:
     manifest, entries = with_page(0, 10, 20)
     assert shed(manifest, 5, NOW_MS, entries) == (replace(manifest, log_start=5), ())
+
+
+def test_what_is_withdrawn_is_doomed_and_the_log_start_stays() -> None:
+    manifest = begin_copy(shed(copied(0, 10, 20, 30), 10, NOW_MS).manifest, 30, 40, "d", NOW_MS)
+    after = withdraw(manifest, NOW_MS).manifest
+    assert after.is_empty
+    assert (after.log_start, after.copying) == (10, None)
+    assert [one.segment and one.segment.base for one in after.doomed] == [0, 30, 10, 20]
+    paged, entries = with_page(0, 10, 20, 30)
+    after, rest = withdraw(paged, NOW_MS, entries)
+    assert (after.pages, rest, after.entries) == ((), (), paged.entries)
+    assert withdraw(after, NOW_MS).manifest.is_empty
 
 
 def test_what_is_deleted_is_forgotten() -> None:

@@ -466,3 +466,43 @@ async def test_whoever_led_before_writes_nothing_once_the_next_has_looked() -> N
         with pytest.raises(Fenced):
             await tier.copy_next()
         assert await after.copy_next() is not None
+
+
+async def test_a_log_leaves_the_tier() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        second = (await tiered.manifest()).entries[2].base
+        await tiered.log.drop_local(second)
+        before = tiered.broker.log.log_end_offset
+        assert not await tier.leave()
+        assert (tiered.log.log_start_offset, tiered.log.local_start_offset) == (second, second)
+        assert tiered.log.tiered_to is not None
+        await trio.sleep(OPTIONS.late_put_ms / 1000)
+        assert await tier.leave()
+        assert tiered.segments() == []
+        assert tiered.log.tiered_to is None
+        assert tiered.broker.log.log_end_offset == before
+    async with tiered.life() as tier:
+        assert tiered.log.log_start_offset == second
+        assert await tier.leave()
+        assert await copy_all(tier) > 2  # and comes into it again
+        assert (await tiered.manifest()).first_offset == second
+        await tiered.check()
+
+
+async def test_whichever_request_fails_a_log_leaves_the_tier() -> None:
+    for number in range(25):
+        tiered = Tiered()
+        async with tiered.life(is_clean=False) as tier:
+            await copy_all(tier)
+            tiered.store.fault = stopping_at(number, Fault(is_reply_lost=True))
+            for _ in range(2):
+                with suppress(StoreError):
+                    await tier.leave()
+                await trio.sleep(OPTIONS.late_put_ms / 1000)
+        tiered.store.fault = lambda _operation, _key: HEALTHY
+        async with tiered.life() as tier:
+            while not await tier.leave():
+                await trio.sleep(OPTIONS.late_put_ms / 1000)
+            assert tiered.segments() == []

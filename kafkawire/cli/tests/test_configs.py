@@ -160,7 +160,7 @@ def test_explain_says_when_a_key_can_be_changed(key: str, change: str) -> None:
 @pytest.mark.parametrize(
     ("key", "status"),
     [
-        ("remote.log.delete.on.disable", "not built yet: only the default is accepted"),
+        ("remote.log.delete.on.disable", "obeyed"),
         ("authorizer.class.name", "not built yet: only the default is accepted"),
         ("num.io.threads", "without effect"),
         ("broker.id", "obeyed"),

@@ -190,7 +190,6 @@ def test_internal_topics_are_always_synced_and_keep_what_comes() -> None:
         ("segment.bytes", "1", "Invalid value 1 for configuration segment.bytes: must be between 1048576"),
         ("segment.ms", "soon", "Invalid value soon for configuration segment.ms: must be a whole number"),
         ("remote.storage.enable", "true", "Tiered Storage functionality is disabled in the broker"),
-        ("remote.log.delete.on.disable", "true", "remote.log.delete.on.disable=true is not supported yet, only .*=f"),
         ("index.interval.bytes", "1", "index.interval.bytes=1 is not supported yet, only index.interval.bytes=4096"),
         ("compression.type", "none", "Invalid value none for configuration compression.type: must be one of uncompr"),
         ("compression.gzip.level", "0", "must be between 1 and 9, or -1"),

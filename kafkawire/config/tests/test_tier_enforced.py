@@ -106,6 +106,29 @@ async def test_without_copies_the_tier_is_read_only() -> None:
         assert len(segments(world)) == 6
 
 
+@enforces("remote.log.delete.on.disable")
+async def test_a_topic_leaves_the_tier_with_what_it_has_there() -> None:
+    world = MemoryWorld()
+    async with tiered(world) as (_, client):
+        assert await alter(client, TOPIC, local_retention_bytes="1500000") == 0
+        await trio.sleep(10)
+        first = await offset_of(client, EARLIEST_LOCAL)
+        assert 0 < first < 6
+        assert await alter(client, TOPIC, remote_storage_enable="false") == INVALID_CONFIG
+        both = {"remote_storage_enable": "false", "remote_log_delete_on_disable": "true"}
+        assert await alter(client, TOPIC, **both) == 0
+        await trio.sleep(100)
+        assert not segments(world)
+        assert await offset_of(client, EARLIEST) == first
+        assert await offset_of(client, LATEST_TIERED) == -1
+        await produce(client, bytes(700_000))
+        await trio.sleep(5)
+        assert not segments(world)
+        assert await alter(client, TOPIC, remote_storage_enable="true") == 0
+        await trio.sleep(5)
+        assert len(segments(world)) == 7 - first
+
+
 LOCAL = [
     ("local.retention.bytes", "1500000", 4),  # of seven records of 700,000
     ("local.retention.ms", "25000", 3),  # 50 s behind the first of records 10 s apart
@@ -153,7 +176,7 @@ async def test_how_many_are_copied_at_a_time() -> None:
         world, begun = MemoryWorld(), set[str]()
 
         def slow(operation: Operation, key: str, begun: set[str] = begun) -> Fault:
-            if operation is not Operation.PUT or "manifest" in key:
+            if operation is not Operation.PUT or key.rpartition("/")[2].count("-") != 3:
                 return HEALTHY
             begun.add(key)
             return Fault(wait_s=10.0)
