@@ -35,6 +35,7 @@ class ApacheKafka(Broker):
     name = "Apache Kafka"
     ready_line = re.compile(r"Kafka Server started")
     in_order = IN_ORDER
+    classpath = CLASSPATH
 
     def __init__(
         self, directory: Path, overrides: Mapping[str, str] | None = None, *, jvm: Sequence[str] = QUICK_JVM
@@ -45,7 +46,7 @@ class ApacheKafka(Broker):
 
     def command(self) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={LOGGING}"
-        return ["java", "-Xmx1g", *self._jvm, logging, "-cp", CLASSPATH, "kafka.Kafka", str(self._properties_path)]
+        return ["java", "-Xmx1g", *self._jvm, logging, "-cp", self.classpath, "kafka.Kafka", str(self._properties_path)]
 
     @property
     def _properties_path(self) -> Path:

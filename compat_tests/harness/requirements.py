@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA_JARS = ROOT / ".cache" / "jars" / "kafka"
+KAFKA_TIER_JARS = ROOT / ".cache" / "jars" / "kafka-tier"
 SPARK_JARS = ROOT / ".cache" / "jars" / "spark"
 REGISTRY_JARS = ROOT / ".cache" / "jars" / "registry"
 OLDEST_KAFKA_JARS = ROOT / ".cache" / "jars" / "oldest-kafka"
@@ -57,6 +58,13 @@ def need_kafka_jars() -> Path:
     need_java()
     need_file(KAFKA_JARS / ".done", "Apache Kafka's jars", "make kafka-jars")
     return KAFKA_JARS
+
+
+def need_kafka_tier_jars() -> Path:
+    """Apache Kafka's store in a directory, for its remote tier, and all that `need_kafka_jars` says."""
+    need_kafka_jars()
+    need_file(KAFKA_TIER_JARS / ".done", "LocalTieredStorage", "make kafka-tier-jars")
+    return KAFKA_TIER_JARS
 
 
 def need_spark_jars() -> Path:
