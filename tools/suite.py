@@ -110,7 +110,7 @@ TEST = [
     pytest_stage("data dirs of earlier versions", 120, "compat_tests/formats"),
     pytest_stage("compiled modules", 480, "compat_tests/compiled"),
     pytest_stage("clients", 480, *NEWEST, "compat_tests/serve", *CLIENTS),
-    pytest_stage("object stores and topics in the tier", 240, *folders("object_stores", "tiering")),
+    pytest_stage("object stores and topics in the tier", 420, *folders("object_stores", "tiering")),
     pytest_stage("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
     pytest_stage("groups of stock clients", 480, "compat_tests/groups"),
     pytest_stage("transactions of stock clients", 480, "compat_tests/transactions"),

@@ -80,7 +80,7 @@ def main() -> int:
         for explanation in found.unused:
             print(f"no longer needed: {explanation.title}")
     if not pattern and not found.unexplained:
-        DOCUMENT.write_text(render(found))
+        DOCUMENT.write_text(render(found, chosen()))
     return 1 if found.unexplained else 0
 
 

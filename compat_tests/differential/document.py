@@ -1,4 +1,4 @@
-"""Sorts differences under their reasons and writes them down as docs/differences.md."""
+"""Sorts differences under their reasons and writes them down, as docs/differences.md."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from compat_tests.differential.catalogue import CASES, VERSIONS
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from compat_tests.differential.catalogue import Case
     from compat_tests.differential.compare import Difference
     from compat_tests.differential.explained import Explanation
 
@@ -22,6 +21,8 @@ go to Apache Kafka 4.3.1 and to kafkawire, {runs} scenario runs over every versi
 field by field. Ids, times, addresses, the wording of error messages, the order of sets and topic keys of our own are
 taken out first. What then still differs has a reason here, with the first {shown} rows of each reason and the number of
 the others: a difference without a reason fails the test, and so does a reason without a difference.
+
+What differs where topics are in a remote tier is in [another list](tier-differences.md).
 """
 
 
@@ -50,10 +51,10 @@ def sort(differences: Iterable[Difference], explanations: Iterable[Explanation])
     return result
 
 
-def render(found: Sorted) -> str:
-    """The document; the same differences give the same text."""
-    runs = sum(len(case.versions) for case in CASES)
-    parts = [HEAD.format(runs=runs, apis=len(VERSIONS), shown=ROWS_SHOWN)]
+def render(found: Sorted, cases: Sequence[Case], head: str = HEAD) -> str:
+    """The document of what these cases have found; the same differences give the same text."""
+    runs, apis = sum(len(case.versions) for case in cases), len({case.api for case in cases})
+    parts = [head.format(runs=runs, apis=apis, shown=ROWS_SHOWN)]
     for explanation, differences in found.explained.items():
         parts += [f"\n## {explanation.title}\n", f"{explanation.reason}\n", *table(differences)]
     return "\n".join(parts) + "\n"

@@ -29,6 +29,9 @@ from compat_tests.differential.compare import STOPPED, Difference, compare_trans
 from compat_tests.differential.side import Side
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
     from compat_tests.differential.catalogue import Case
     from compat_tests.harness.broker import Broker
 
@@ -83,8 +86,9 @@ def differences(kafka: Transcripts, ours: Transcripts) -> list[Difference]:
     ]
 
 
-def chosen(pattern: str = "") -> list[Case]:
-    """The cases whose name contains the pattern."""
-    names = [module.__name__ for module in MODULES]
-    ordered = sorted(CASES, key=lambda case: names.index(case.play.__module__))
+def chosen(pattern: str = "", modules: Sequence[ModuleType] = MODULES) -> list[Case]:
+    """The cases of these modules whose name contains the pattern."""
+    names = [module.__name__ for module in modules]
+    known = [case for case in CASES if case.play.__module__ in names]
+    ordered = sorted(known, key=lambda case: names.index(case.play.__module__))
     return [case for case in ordered if pattern in case.name]

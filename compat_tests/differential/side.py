@@ -118,6 +118,10 @@ class Side:
         self.transcript.append((name, self._normalise.reply(api, found)))
         return found
 
+    def note(self, label: str, found: object) -> None:
+        """What is not a reply, or in a form of its own, and must be the same too."""
+        self.transcript.append((label, found))
+
     def _lost(self, name: str, outcome: dict[str, str]) -> dict[str, Any]:
         self.transcript.append((name, outcome))
         self.reconnect()
@@ -186,6 +190,10 @@ class Side:
         """Deletes a topic and waits until clients no longer see it."""
         self.quiet("delete_topics", 5, {"topic_names": [name], "timeout": 10_000})
         self.wait_until_gone(name)
+
+    def forget(self, name: str) -> None:
+        """A deleted topic: whoever creates it again makes another."""
+        del self._ids[name]
 
     def wait_until_gone(self, name: str) -> None:
         """Apache Kafka's controller answers before its broker knows."""

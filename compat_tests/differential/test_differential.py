@@ -9,6 +9,7 @@ import pytest
 
 from compat_tests.differential.__main__ import DOCUMENT, compare_brokers
 from compat_tests.differential.document import render
+from compat_tests.differential.play import chosen
 from compat_tests.harness.requirements import need_kafka_jars
 
 if TYPE_CHECKING:
@@ -31,4 +32,4 @@ def test_every_reason_is_needed(found: Sorted) -> None:
 
 
 def test_the_document_is_current(found: Sorted) -> None:
-    assert Path(DOCUMENT).read_text() == render(found), "run: python -m compat_tests.differential"
+    assert Path(DOCUMENT).read_text() == render(found, chosen()), "run: python -m compat_tests.differential"

@@ -1,0 +1,64 @@
+"""Apache Kafka and kafkawire with a remote tier in a directory each, and how a test looks into it."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING
+
+from compat_tests.harness.apache_kafka import CLASSPATH, ApacheKafka
+from compat_tests.harness.broker import Broker
+from compat_tests.harness.kafkawire_broker import Kafkawire
+from compat_tests.harness.requirements import KAFKA_TIER_JARS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# What either would do within minutes or hours is done within a second.
+QUICK = {
+    "remote.log.storage.system.enable": "true",
+    "remote.log.manager.task.interval.ms": "250",
+    "log.retention.check.interval.ms": "250",
+    "log.initial.task.delay.ms": "250",
+    "log.segment.delete.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+_THEIRS = {
+    "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+    "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+    "rlmm.config.remote.log.metadata.initialization.retry.interval.ms": "100",
+}
+
+
+class Tiered(Broker):
+    """A broker whose tier can be looked into."""
+
+    @abc.abstractmethod
+    def copied(self, topic: str, topic_id: bytes) -> list[int]:
+        """The first offsets of the segments that the tier has of partition 0."""
+
+
+class TieredKafka(ApacheKafka, Tiered):
+    """Its store is LocalTieredStorage."""
+
+    classpath = f"{CLASSPATH}:{KAFKA_TIER_JARS}/*"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, {**QUICK, **_THEIRS, "rsm.config.dir": str(directory / "tier")})
+
+    def copied(self, topic: str, topic_id: bytes) -> list[int]:
+        found = (self.directory / "tier").glob(f"kafka-tiered-storage/{topic}-0-*/*.log")
+        return sorted(int(each.name.partition("-")[0]) for each in found)
+
+
+class TieredKafkawire(Kafkawire, Tiered):
+    """Its store is a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, {**QUICK, "tier.store": f"file://{directory}/tier"})
+
+    def copied(self, topic: str, topic_id: bytes) -> list[int]:
+        found = (self.directory / "tier").glob(f"*/{topic_id.hex()}/0/*-*-*-*")
+        return sorted(int(each.name.partition("-")[0]) for each in found)

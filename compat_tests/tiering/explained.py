@@ -1,0 +1,71 @@
+"""Why replies differ where a remote tier is: the committed table that makes a difference acceptable."""
+
+from __future__ import annotations
+
+from compat_tests.differential.explained import DETAILS as EVERYWHERE
+from compat_tests.differential.explained import Explanation
+
+POINT = r"\.topics\[0\]\.partitions\[0\]\."
+
+NOT_BUILT = (
+    Explanation(
+        "Objects are not deleted yet when a topic leaves the tier",
+        "remote.log.delete.on.disable=true is refused, so that a topic cannot be taken out of the tier.",
+        case=r"create_topics[.](values_of_the_keys|configs_without_a_tier) .*",
+        path=r"(remote\.log\.delete\.on\.disable=(?i:true)|deleted on disable)(\.topics\[0\]\..*|: text)",
+    ),
+    Explanation(
+        "Nor is it accepted for a topic that is in it",
+        "As above.",
+        case=r"incremental_alter_configs[.]out_of_the_tier .*",
+        path=r"(asked|that it would be deleted|and deleted)(\.responses\[0\]\.error_(code|message)|: text)",
+    ),
+    Explanation(
+        "The earliest offset that is not copied yet is not told yet",
+        "ListOffsets with -6 (KIP-1023) answers -1, as for a topic that is not in the tier.",
+        path=rf".*: point -6 in v11{POINT}(offset|leader_epoch)",
+        ours="-1",
+    ),
+)
+KINDER = (
+    Explanation(
+        "A limit of no bytes gets a batch, from the tier as from a log dir",
+        "Kafka answers without records where the tier would have to be read, and a consumer would never get on.",
+        case="fetch[.]limits .*",
+        path=r"from \d+, at most 0( in all)?\.batches",
+        kafka=r"\(0 rows\)",
+        ours=r"\(1 rows\)",
+    ),
+    Explanation(
+        "The greatest timestamp is one of a record that is there",
+        "Kafka looks into the local segments alone, and there at deleted records too.",
+        case="(list_offsets[.]greatest_timestamps|delete_records[.]deleted_across_tiers) .*",
+        path=rf"(in the tier|all): point -3 in v\d+{POINT}(offset|timestamp|leader_epoch)",
+    ),
+    Explanation(
+        "The latest offset in the tier is one that is there",
+        "Kafka goes on to tell the last one that was copied when all that was copied has been deleted.",
+        case="(delete_records[.]deleted_across_tiers|list_offsets[.](retention_by_size|everything_expires)) .*",
+        path=rf"(where the local part starts|in the local part|all|and more|one byte): point -5 in v\d+{POINT}offset",
+        kafka=r"\d+",
+        ours="-1",
+    ),
+)
+DETAILS = (
+    *(each for each in EVERYWHERE if each.title.startswith("min.insync.replicas")),
+    Explanation(
+        "A value that is none is refused in other words",
+        "With the same code, and each names the value and the key.",
+        path=".*: text",
+        kafka="Invalid value .*(Value must be at least|Not a number of type|Expected value to be).*",
+        ours="Invalid value .*(must be between|must be a whole number|must be true or false).*",
+    ),
+    Explanation(
+        "CreateTopics tells a value as it is kept",
+        "Kafka repeats what it was given.",
+        case="create_topics[.]values_of_the_keys .*",
+        kafka="TRUE",
+        ours="true",
+    ),
+)
+EXPLANATIONS: tuple[Explanation, ...] = (*NOT_BUILT, *KINDER, *DETAILS)
