@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from compat_tests.harness.apache_kafka import CLASSPATH, ApacheKafka
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.kafkawire_broker import Kafkawire
-from compat_tests.harness.requirements import KAFKA_TIER_JARS
+from compat_tests.harness.requirements import KAFKA_TIER_JARS, need_kafka_tier_jars
+from compat_tests.harness.target import TARGET
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,3 +63,11 @@ class TieredKafkawire(Kafkawire, Tiered):
     def copied(self, topic: str, topic_id: bytes) -> list[int]:
         found = (self.directory / "tier").glob(f"*/{topic_id.hex()}/0/*-*-*-*")
         return sorted(int(each.name.partition("-")[0]) for each in found)
+
+
+def tiered_target(directory: Path) -> Broker:
+    """The broker under test with a tier, not yet started."""
+    if TARGET == "kafka":
+        need_kafka_tier_jars()
+        return TieredKafka(directory)
+    return TieredKafkawire(directory)
