@@ -115,7 +115,7 @@ TEST = [
     pytest_stage("groups of stock clients", 480, "compat_tests/groups"),
     pytest_stage("transactions of stock clients", 480, "compat_tests/transactions"),
     pytest_stage("kills, power cuts, failing disks", 480, "compat_tests/chaos"),
-    pytest_stage("java tools", 420, *NEWEST, "compat_tests/java"),
+    pytest_stage("java tools", 480, *NEWEST, "compat_tests/java"),
     pytest_stage("connect, mirrors, streams, a registry", 480, *APPLICATIONS),
     pytest_stage("differential", 360, "compat_tests/differential"),
     pytest_stage("spark", 480, "compat_tests/spark"),

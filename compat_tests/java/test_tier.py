@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.differential.side import Side
+from compat_tests.harness.batches import FIRST_MS
 from compat_tests.java.commands import tool, topics
 from compat_tests.java.test_configs import configs, described
 from compat_tests.java.test_tools import consume
@@ -57,7 +58,7 @@ def filled(tiered: Broker) -> str:
         ("earliest-local", LOCAL_START),
         ("latest-tiered", LOCAL_START - 1),
         ("latest", END),
-        (str(scene.FIRST_MS + 3 * scene.BETWEEN_BATCHES_MS), 6),
+        (str(FIRST_MS + 3 * scene.BETWEEN_BATCHES_MS), 6),
     ],
 )
 def test_get_offsets(tiered: Broker, filled: str, time: str, offset: int) -> None:

@@ -68,13 +68,51 @@ def stages_of_copying(side: Side, _: int) -> None:
     scene.ask_all(side, "the active alone is here", name)
 
 
+@case("list_offsets", (11,))
+def enabled_later(side: Side, _: int) -> None:
+    """What was there before is copied too, from the segment on that holds the log start."""
+    name = "later"
+    scene.create(side, name, remote_storage_enable="false")
+    scene.fill(side, name, ALL)
+    delete(side, 2, "before", name, 9)
+    time.sleep(SOME_ROUNDS_S)  # until the segment below it is gone
+    scene.ask_all(side, "not in the tier", name)
+    scene.configure(side, name, "remote.storage.enable", "true")
+    scene.wait_until(side, name, LATEST_TIERED, 29)
+    scene.ask_all(side, "in the tier", name)
+    scene.configure(side, name, "local.retention.bytes", "1")
+    scene.wait_until(side, name, EARLIEST_LOCAL, 30)
+    scene.ask_all(side, "the active alone is here", name)
+
+
+@case("fetch", (12,))
+def several_partitions(side: Side, _: int) -> None:
+    """Two that have to be read from the tier, one that has not, and one that ends here."""
+    names = ("several-0", "several-1", "several-2")
+    for name in names[:2]:
+        only_the_active_here(side, name)
+    scene.create(side, names[2])
+    scene.fill(side, names[2], range(1))
+    for label, places in (
+        ("two in the tier", {names[0]: 0, names[1]: 6}),
+        ("the tier, then here", {names[0]: 0, names[2]: 0}),
+        ("here, then the tier", {names[2]: 0, names[0]: 0}),
+        ("an end, then the tier", {names[2]: 2, names[0]: 0}),
+        ("the tier, then below the start", {names[0]: 0, names[1]: 33}),
+        ("all", {names[2]: 0, names[0]: 0, names[1]: 30}),
+    ):
+        for max_bytes in (scene.BATCH_BYTES, 50 * scene.MIB):
+            scene.note_fetches(side, f"{label}, at most {max_bytes}", places, max_bytes=max_bytes)
+
+
 @case("fetch", (12,))
 def limits(side: Side, _: int) -> None:
     name = "fetched"
     in_the_tier(side, name, BATCH_BYTES * (BATCHES_A_SEGMENT + 1))
     scene.wait_until(side, name, EARLIEST_LOCAL, 24)
     for at in (0, 1, 4, 6, 23, 24, 29, 30, 31, 32, 33):
-        scene.note_fetch(side, f"from {at}", name, at, max_wait=500)
+        for wait_ms in (0, 500):
+            scene.note_fetch(side, f"from {at}, waits {wait_ms} ms", name, at, max_wait=wait_ms)
     for limit in (0, 1, BATCH_BYTES - 1, BATCH_BYTES, BATCH_BYTES + 1, 2 * BATCH_BYTES, 3 * BATCH_BYTES):
         for at in (0, 5, 24):
             scene.note_fetch(side, f"from {at}, at most {limit}", name, at, partition_max_bytes=limit)

@@ -32,7 +32,7 @@ KINDER = (
         "A limit of no bytes gets a batch, from the tier as from a log dir",
         "Kafka answers without records where the tier would have to be read, and a consumer would never get on.",
         case="fetch[.]limits .*",
-        path=r"from \d+, at most 0( in all)?\.batches",
+        path=r"from \d+, at most 0( in all)?: row 0\.batches",
         kafka=r"\(0 rows\)",
         ours=r"\(1 rows\)",
     ),
@@ -41,6 +41,13 @@ KINDER = (
         "Kafka looks into the local segments alone, and there at deleted records too.",
         case="(list_offsets[.]greatest_timestamps|delete_records[.]deleted_across_tiers) .*",
         path=rf"(in the tier|all): point -3 in v\d+{POINT}(offset|timestamp|leader_epoch)",
+    ),
+    Explanation(
+        "The local part of a log begins at the log start, or above it",
+        "Kafka does not move it along while a topic is not in the tier, and then tells an offset that is deleted.",
+        case="list_offsets[.]enabled_later .*",
+        path=rf"in the tier: point -4 in v\d+{POINT}(offset|leader_epoch)",
+        kafka="0|-1",
     ),
     Explanation(
         "The latest offset in the tier is one that is there",

@@ -170,21 +170,36 @@ def show_batch(data: bytes) -> dict[str, Any]:
     }
 
 
-def fetch(
-    side: Side, name: str, at: int, version: int = 12, partition_max_bytes: int = MIB, **more: Any
-) -> dict[str, Any]:
-    """The row of one partition."""
-    row = {"partition": 0, "fetch_offset": at, "partition_max_bytes": partition_max_bytes}
-    topics = [{"topic": name, "topic_id": side.topic_id(name), "partitions": [row]}]
+def fetch_all(side: Side, places: dict[str, int], version: int = 12, **more: Any) -> list[dict[str, Any]]:
+    """The rows of partitions 0 of topics, each from an offset."""
+    limit = more.pop("partition_max_bytes", MIB)
+    topics = [
+        {
+            "topic": name,
+            "topic_id": side.topic_id(name),
+            "partitions": [{"partition": 0, "fetch_offset": at, "partition_max_bytes": limit}],
+        }
+        for name, at in places.items()
+    ]
     request = {"replica_id": -1, "max_wait": 5000, "min_bytes": 1, "max_bytes": 50 * MIB, "session_epoch": -1}
     reply = side.quiet("fetch", version, {**request, "topics": topics, **more})
-    found: dict[str, Any] = reply["responses"][0]["partitions"][0]
-    return found
+    return [row for topic in reply["responses"] for row in topic["partitions"]]
+
+
+def fetch(side: Side, name: str, at: int, **more: Any) -> dict[str, Any]:
+    """The row of one partition."""
+    [row] = fetch_all(side, {name: at}, **more)
+    return row
 
 
 def note_fetch(side: Side, label: str, name: str, at: int, **more: Any) -> None:
     """A reply with its batches in short."""
-    row = fetch(side, name, at, **more)
-    batches = [show_batch(each) for each in split_batches(row.pop("records") or b"")]
-    row["aborted_transactions"] = sorted(each["first_offset"] for each in row["aborted_transactions"] or ())
-    side.note(label, {**row, "batches": batches})
+    note_fetches(side, label, {name: at}, **more)
+
+
+def note_fetches(side: Side, label: str, places: dict[str, int], **more: Any) -> None:
+    """Row for row."""
+    for number, row in enumerate(fetch_all(side, places, **more)):
+        batches = [show_batch(each) for each in split_batches(row.pop("records") or b"")]
+        row["aborted_transactions"] = sorted(each["first_offset"] for each in row["aborted_transactions"] or ())
+        side.note(f"{label}: row {number}", {**row, "batches": batches})
