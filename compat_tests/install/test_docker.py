@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
 from compat_tests.harness.requirements import ROOT, need_command, need_promtool
 from compat_tests.harness.tools import run
+from kafkawire.config.broker_config import load
+from kafkawire.config.properties import gather
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +56,19 @@ def test_the_compose_file() -> None:
     understood = run([compose, "--file", str(DOCKER / "compose.yaml"), "config"])
     assert "127.0.0.1:9092:9092/tcp" in understood
     assert f"context: {ROOT}\n" in understood
+
+
+def test_the_compose_file_with_a_tier() -> None:
+    compose = need_command("docker-compose", "make system-deps")
+    files = [part for name in ("compose.yaml", "compose.tier.yaml") for part in ("--file", str(DOCKER / name))]
+    understood = run([compose, *files, "config"])
+    said = dict(re.findall(r'^ +(\w+): "?(.*?)"?$', understood, re.MULTILINE))
+    config, _ = load(gather(None, {name: value for name, value in said.items() if "KAFKA_" in name}, ()).values)
+    assert str(config.tier_store) == "s3://kafka/lake"
+    assert config.tier_s3_endpoint == "http://s3:7070"
+    assert "- :7070\n" in understood
+    keys = config.tier_s3_access_key, config.tier_s3_secret_key
+    assert keys == (said["ROOT_ACCESS_KEY"], said["ROOT_SECRET_KEY"])
 
 
 def test_the_service(tmp_path: Path) -> None:

@@ -9,18 +9,6 @@ POINT = r"\.topics\[0\]\.partitions\[0\]\."
 
 NOT_BUILT = (
     Explanation(
-        "Objects are not deleted yet when a topic leaves the tier",
-        "remote.log.delete.on.disable=true is refused, so that a topic cannot be taken out of the tier.",
-        case=r"create_topics[.](values_of_the_keys|configs_without_a_tier) .*",
-        path=r"(remote\.log\.delete\.on\.disable=(?i:true)|deleted on disable)(\.topics\[0\]\..*|: text)",
-    ),
-    Explanation(
-        "Nor is it accepted for a topic that is in it",
-        "As above.",
-        case=r"incremental_alter_configs[.]out_of_the_tier .*",
-        path=r"(asked|that it would be deleted|and deleted)(\.responses\[0\]\.error_(code|message)|: text)",
-    ),
-    Explanation(
         "The earliest offset that is not copied yet is not told yet",
         "ListOffsets with -6 (KIP-1023) answers -1, as for a topic that is not in the tier.",
         path=rf".*: point -6 in v11{POINT}(offset|leader_epoch)",
