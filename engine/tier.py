@@ -17,6 +17,7 @@ __all__ = [
     "INDEX_ROW",
     "ColdFile",
     "CopiedSegment",
+    "CopyLag",
     "File",
     "FileSystem",
     "NoTier",
@@ -65,6 +66,16 @@ class CopiedSegment(NamedTuple):
     producers: bytes
 
 
+class CopyLag(NamedTuple):
+    """What waits to be copied, from offset `first` up to `end`, which are equal when nothing does; `size_bytes` is of
+    files."""
+
+    segments: int = 0
+    size_bytes: int = 0
+    first: int = 0
+    end: int = 0
+
+
 class TierableLog(Protocol):
     """One partition, led by this broker, as a tier sees it."""
 
@@ -93,6 +104,9 @@ class TierableLog(Protocol):
     def to_copy(self) -> Sequence[tuple[int, int]]:
         """(Base, end) of the segments that may be copied, the oldest first: sealed, and below the last stable offset,
         from `tiered_to` on."""
+
+    def copy_lag(self) -> CopyLag:
+        """How much that is."""
 
     async def copy(self, base_offset: int) -> CopiedSegment:
         """Check it and tell all of it. Raises CorruptMessage, and StorageError: also when it is not there any more."""

@@ -3,7 +3,7 @@
 Nothing leaves a log dir that was not read again, batch by batch, and found to be what was sealed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import trio
@@ -26,7 +26,7 @@ from engine.logs.segment import Segment
 from engine.logs.shortening import secure_producers
 from engine.logs.sparse_index import Summary
 from engine.partitions.partition import Partition
-from engine.tier import INDEX_ROW, CopiedSegment, SegmentFacts
+from engine.tier import INDEX_ROW, CopiedSegment, CopyLag, SegmentFacts
 from engine.upkeep.whole import SLICE_BYTES, Gone, Watcher, check_there, read_whole, run_on
 
 
@@ -71,15 +71,23 @@ class Tierable:
         return not log.has_cold or bool(log.cold.segments)
 
     def to_copy(self) -> list[tuple[int, int]]:
+        return [(segment.base_offset, segment.end_offset) for segment in self._waiting()]
+
+    def copy_lag(self) -> CopyLag:
+        waiting = list(self._waiting())
+        if not waiting:
+            return CopyLag()
+        size_bytes = sum(segment.size_bytes for segment in waiting)
+        return CopyLag(len(waiting), size_bytes, waiting[0].base_offset, waiting[-1].end_offset)
+
+    def _waiting(self) -> Iterator[Segment]:
         log, limit = self._opened.log, min(self._opened.high_watermark, self._opened.last_stable_offset)
-        found: list[tuple[int, int]] = []
         for segment in log.segments[:-1] if self._opened.is_sound else ():
             if segment.end_offset <= max(log.start_offset, log.tiered_to or 0):
                 continue
             if not segment.is_sealed or segment.is_damaged or segment.end_offset > limit:
                 break
-            found.append((segment.base_offset, segment.end_offset))
-        return found
+            yield segment
 
     async def copy(self, base_offset: int) -> CopiedSegment:
         segment = self._segment(base_offset)

@@ -36,9 +36,14 @@ async def test_sealed_segments_may_be_copied() -> None:
         segments = log.log.segments
         assert len(segments) > 4
         assert found.to_copy() == [(one.base_offset, one.end_offset) for one in segments[:-1]]
+        size_bytes = sum(one.size_bytes for one in segments[:-1])
+        assert found.copy_lag() == (len(segments) - 1, size_bytes, 0, segments[-1].base_offset)
         found.note_tiered(segments[2].base_offset)
         assert found.tiered_to == segments[2].base_offset
         assert found.to_copy() == [(one.base_offset, one.end_offset) for one in segments[2:-1]]
+        assert found.copy_lag().first == segments[2].base_offset
+        found.note_tiered(segments[-1].base_offset)
+        assert found.copy_lag() == (0, 0, 0, 0)
 
 
 async def test_what_is_not_sealed_or_not_stable_is_not_copied_nor_what_is_behind() -> None:
