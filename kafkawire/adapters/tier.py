@@ -24,6 +24,7 @@ from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
 from tiering.object_store import StoreError, StoreUnavailable
 from tiering.ownership import confirm_owner
 from tiering.probe import probe
+from tiering.stores.counted import CountedStore
 from tiering.stores.directory import DirectoryStore
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class TierRefused(Exception):
 class RemoteTier:
     """What a broker has of its tier: what is read from it, who brings segments there, and what lies in between."""
 
-    store: ObjectStore
+    store: CountedStore
     segments: SegmentTier
     keeper: TierKeeper
     cache: ChunkCache
@@ -116,8 +117,9 @@ async def open_tier(
         _refuse_to_leave(opening.tiered)
         return None
     lanes, jobs = Lanes(world.pool, STORE_LANES), Lanes(world.pool, JOB_LANES)
-    store = world.open_object_store(config, lanes, world.random)
-    root = config.tier_store.root
+    opened = world.open_object_store(config, lanes, world.random)
+    store, root = CountedStore(opened), config.tier_store.root
+    await _prepare(opened)
     await _try(store, root, world)
     generation = await opening.register.claim(str(config.tier_store), is_used=bool(opening.tiered))
     await _confirm(store, root, opening.cluster_id, generation, world)
@@ -131,6 +133,7 @@ async def open_tier(
     files = await _cache_files(config, world, jobs)
     cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes)
     nursery.start_soon(keeper.serve)
+    nursery.start_soon(store.ask_while_away, root)
     nursery.start_soon(_close_at_the_end, store)
     options = DeletionOptions(config.node_id, config.tier_interval_ms)
     around = DeletionWorld(world.now_ms, world.random, tell)
@@ -189,12 +192,15 @@ async def _cache_files(config: Config, world: TierWorld, jobs: Lanes) -> ChunkFi
     return files
 
 
-async def _try(store: ObjectStore, root: str, world: TierWorld) -> None:
+async def _prepare(store: ObjectStore) -> None:
     if isinstance(store, DirectoryStore):
         try:
             await store.prepare()
         except StoreError as error:
             raise TierRefused(f"tier.store: {error}") from error
+
+
+async def _try(store: ObjectStore, root: str, world: TierWorld) -> None:
     try:
         wrong = await probe(store, root, world.random.randbytes(16).hex(), world.now_ms())
     except StoreUnavailable as error:
