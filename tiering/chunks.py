@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from tiering.names import topic_id_of
 from tiering.object_store import StoreError, StoreUnavailable
+from tiering.statistics import TopicCounters
 
 if TYPE_CHECKING:
     from engine.tier import File, FileSystem
@@ -97,10 +99,16 @@ class _Flight:
 
 
 class ChunkCache:
-    """Of one broker. `nursery`: where parts are fetched, whoever waits for them."""
+    """Of one broker. `nursery`: where parts are fetched, whoever waits for them; `topics` count that."""
 
     def __init__(
-        self, store: ObjectStore, files: ChunkFiles, workers: Workers, nursery: trio.Nursery, size_max_bytes: int
+        self,
+        store: ObjectStore,
+        files: ChunkFiles,
+        workers: Workers,
+        nursery: trio.Nursery,
+        size_max_bytes: int,
+        topics: TopicCounters | None = None,
     ) -> None:
         self.statistics = CacheStatistics()
         self.size_bytes = 0
@@ -109,9 +117,14 @@ class ChunkCache:
         self._workers = workers
         self._nursery = nursery
         self._size_max_bytes = size_max_bytes
+        self._topics = TopicCounters() if topics is None else topics
         self._chunks: OrderedDict[ChunkOf, Chunk] = OrderedDict()
         self._flying: dict[ChunkOf, _Flight] = {}
         self._flights = trio.CapacityLimiter(FLIGHTS_MAX)
+
+    @property
+    def file_count(self) -> int:
+        return len(self._chunks)
 
     def find(self, key: str, number: int) -> Chunk | None:
         """For any thread."""
@@ -158,11 +171,14 @@ class ChunkCache:
     async def _fly(self, run: list[ChunkOf], end: int, flight: _Flight) -> None:
         key, start = run[0].key, run[0].number * CHUNK_BYTES
         wanted_bytes = min(end, start + len(run) * CHUNK_BYTES) - start
+        counted = self._topics.of(topic_id_of(key))
         try:
             async with self._flights:
                 self.statistics.requests += 1
+                counted.fetches += 1
                 data = await self._store.get(key, start, wanted_bytes)
                 self.statistics.fetched_bytes += len(data)
+                counted.fetched_bytes += len(data)
                 if len(data) != wanted_bytes:
                     raise StoreUnavailable(f"{key} came cut short")
                 made = await self._workers.run(partial(self._make, data))
@@ -174,6 +190,7 @@ class ChunkCache:
         except Exception as error:  # a bug of a store must not end the broker
             flight.error = StoreUnavailable(f"{key}: {error!r}")
         finally:
+            counted.fetch_errors += flight.error is not None
             for one in run:
                 del self._flying[one]
             flight.landed.set()

@@ -7,7 +7,8 @@ A broker that is told to stop need not wait for it: whatever is half done, the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -15,12 +16,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError
+from engine.tier import CopyLag
 from tiering.errors import Fenced, TierError
-from tiering.manifest import NO_LEADERS_EPOCH, Fence
+from tiering.manifest import NO_LEADERS_EPOCH, Fence, Manifest
 from tiering.manifest_log import Author, ManifestLog
 from tiering.names import Place
 from tiering.object_store import StoreError, StoreUnavailable
 from tiering.partition_tier import PartitionTier, TierOptions
+from tiering.statistics import TieredPartition, TierStatistics, TopicCounters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,34 +69,53 @@ class KeeperWorld:
 
 
 @dataclass(slots=True)
-class CopyStatistics:
-    """Since the start."""
-
-    segments: int = 0
-    bytes: int = 0
-    errors: int = 0
-    deleted: int = 0
-    collected: int = 0
-
-
-@dataclass(slots=True)
 class _Work:
     """A partition in its present leadership; it is left alone until `not_before_s`."""
 
     tier: PartitionTier
     leader_epoch: int
+    counted: TierStatistics
     not_before_s: float = 0.0
     failures: int = 0
     is_fenced: bool = False
     collect_at_s: float = -1.0
     told: set[str] = field(default_factory=set)
+    problem: str | None = None  # the last that was told
+    waiting: deque[tuple[int, float]] = field(default_factory=deque)  # up to which offset, and since when
+
+    @property
+    def lag(self) -> CopyLag:
+        """Who is told not to copy leaves nothing behind."""
+        log = self.tier.log
+        return CopyLag() if log.config.remote_copy_disabled else log.copy_lag()
+
+    def look(self) -> None:
+        """At what waits. What is noted of it are as many as there are segments, at most."""
+        lag = self.lag
+        while self.waiting and (not lag.segments or self.waiting[0][0] <= lag.first):
+            self.waiting.popleft()
+        if lag.segments and (not self.waiting or self.waiting[-1][0] < lag.end):
+            self.waiting.append((lag.end, trio.current_time()))
+
+    @property
+    def waiting_s(self) -> float:
+        """For how long the first segment that waits has been seen to."""
+        lag, now_s = self.lag if self.waiting else CopyLag(), trio.current_time()
+        return now_s - next((since_s for end, since_s in self.waiting if lag.segments and lag.first < end), now_s)
+
+    def figures(self) -> TieredPartition:
+        manifest = self.tier.manifests.newest or Manifest()
+        doomed = [one.size_bytes for one in manifest.doomed if one.segment is not None]
+        what = manifest.segment_count, manifest.size_bytes, len(doomed), sum(doomed)
+        partition = self.tier.log.partition
+        return TieredPartition(partition, self.lag, self.waiting_s, *what, self.problem, self.is_fenced)
 
 
 class TierKeeper:
     """Of one broker."""
 
     def __init__(self, store: ObjectStore, identity: Identity, options: KeeperOptions, world: KeeperWorld) -> None:
-        self.statistics = CopyStatistics()
+        self.topics = TopicCounters()
         self._store = store
         self._identity = identity
         self._options = options
@@ -140,6 +162,19 @@ class TierKeeper:
         manifests = self._manifests(partition, Fence(self._identity.owner_generation, NO_LEADERS_EPOCH))
         return {one.base: one for one in await manifests.entries(await manifests.load())}
 
+    # What there is to say of it, for who watches
+
+    def partitions(self) -> Iterator[TieredPartition]:
+        """Of each that it looks after, as it is when it is asked for."""
+        for work in list(self._work.values()):
+            yield work.figures()
+
+    def ailing(self, late_s: float) -> Iterator[TieredPartition]:
+        """Of them those that somebody has to look at, or where something has waited for longer than that."""
+        for work in list(self._work.values()):
+            if work.problem is not None or work.waiting_s > late_s:
+                yield work.figures()
+
     # Looking for work, and doing it
 
     async def _look(self) -> None:
@@ -153,10 +188,13 @@ class TierKeeper:
             seen.add(log.partition)
             known = self._work.get(log.partition)
             if known is None or known.leader_epoch != log.leader_epoch or not known.tier.log.is_open:
-                self._work[log.partition] = _Work(self._tier_of(log), log.leader_epoch)
+                counted = self.topics.of(log.partition.topic_id)
+                known = self._work[log.partition] = _Work(self._tier_of(log), log.leader_epoch, counted)
+            known.look()
             self._want(log.partition)
         for gone in self._work.keys() - seen:
             del self._work[gone]
+        self.topics.keep({one.topic_id for one in seen})
 
     def _tier_of(self, log: TierableLog) -> PartitionTier:
         fence = Fence(self._identity.owner_generation, log.leader_epoch)
@@ -193,7 +231,7 @@ class TierKeeper:
         if work is None or work.is_fenced or trio.current_time() < work.not_before_s:
             return
         try:
-            has_more = await self._advance(work.tier)
+            has_more = await self._advance(work)
             await self._collect(work)
         except Fenced as error:
             work.is_fenced = True
@@ -204,26 +242,36 @@ class TierKeeper:
         else:
             work.failures = 0
             work.told.clear()
+            work.problem = None
             if has_more:
                 self._due[partition] = None
 
-    async def _advance(self, tier: PartitionTier) -> bool:
+    async def _advance(self, work: _Work) -> bool:
         """One segment, and what there is to delete; whether there is more to copy."""
+        tier = work.tier
         if not tier.log.config.remote_storage:
             await tier.leave()
             return False
         await tier.confirm()
         await tier.learn()
         await tier.shed()
-        self.statistics.deleted += await tier.delete()
+        await self._delete(work)
         if tier.log.config.remote_copy_disabled:
             return False
         copied = await tier.copy_next()
         if copied is not None:
-            self.statistics.segments += 1
-            self.statistics.bytes += copied.put_bytes
+            work.counted.copied_segments += 1
+            work.counted.copied_bytes += copied.put_bytes
             await self._keep_to_rate(copied.put_bytes)
         return bool(tier.log.to_copy())
+
+    async def _delete(self, work: _Work) -> None:
+        """As long as it fails nothing is copied, either."""
+        try:
+            work.counted.deleted += await work.tier.delete()
+        except (StoreError, TierError):
+            work.counted.delete_errors += 1
+            raise
 
     async def _collect(self, work: _Work) -> None:
         """Manifests that nobody needs any more, now and then; not of all partitions when a broker starts."""
@@ -232,13 +280,13 @@ class TierKeeper:
             work.collect_at_s = now_s + COLLECT_INTERVAL_S * self._world.random.random()
         elif now_s >= work.collect_at_s:
             work.collect_at_s = now_s + COLLECT_INTERVAL_S
-            self.statistics.collected += await work.tier.manifests.collect()
+            work.counted.collected += await work.tier.manifests.collect()
 
     async def _keep_to_rate(self, put_bytes: int) -> None:
         await trio.sleep(put_bytes * self._options.copiers / self._options.copy_max_bytes_per_s())
 
     def _note_failure(self, work: _Work, error: Exception) -> None:
-        self.statistics.errors += 1
+        work.counted.copy_errors += 1
         back_off_s = min(BACK_OFF_MAX_S, BACK_OFF_MIN_S * 2**work.failures)
         jitter = 1 + JITTER * (2 * self._world.random.random() - 1)
         work.not_before_s = trio.current_time() + back_off_s * jitter
@@ -248,6 +296,7 @@ class TierKeeper:
 
     def _tell(self, work: _Work, problem: str) -> None:
         """Once, until it has gone well again."""
+        work.problem = problem
         if problem not in work.told:
             work.told.add(problem)
             self._world.on_problem(f"the remote tier of {work.tier.log.partition.topic}: {problem}")

@@ -74,12 +74,14 @@ class Page(Struct, frozen=True):
 
 
 class Doomed(Struct, frozen=True):
-    """A segment, or a page, that is to be deleted. `late_put`: its put may still be under way somewhere."""
+    """A segment, or a page, that is to be deleted. `late_put`: its put may still be under way somewhere. `size_bytes`:
+    of the records, 0 of a page, and of a segment that was never copied."""
 
     since_ms: int
     late_put: bool = False
     segment: Intent | None = None
     page: Page | None = None
+    size_bytes: int = 0
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -122,6 +124,11 @@ class Manifest(Struct, frozen=True, kw_only=True):
     def size_bytes(self) -> int:
         """Of the records that are copied, those below the log start included until they are doomed."""
         return sum(one.size_bytes for one in self.pages) + sum(one.size_bytes for one in self.entries)
+
+    @property
+    def segment_count(self) -> int:
+        """Of the same."""
+        return sum(one.count for one in self.pages) + len(self.entries)
 
 
 def check(manifest: Manifest) -> None:
@@ -206,7 +213,8 @@ def _without(manifest: Manifest, offset: int, now_ms: int, first_page: Sequence[
 
 
 def _doomed(entry: Entry, now_ms: int) -> Doomed:
-    return Doomed(now_ms, late_put=entry.late_put_until_ms > now_ms, segment=entry.intent)
+    late_put = entry.late_put_until_ms > now_ms
+    return Doomed(now_ms, late_put=late_put, segment=entry.intent, size_bytes=entry.size_bytes)
 
 
 def _split(entries: Sequence[Entry], offset: int) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
@@ -232,7 +240,7 @@ def diverge(manifest: Manifest, offset: int, now_ms: int, paged: Sequence[Entry]
         doomed += [Doomed(now_ms, late_put=True, page=page) for page in manifest.pages]
         manifest = replace(manifest, pages=(), entries=(*paged, *manifest.entries))
     kept, gone = _split(manifest.entries, offset)
-    doomed += [Doomed(now_ms, late_put=True, segment=one.intent) for one in gone]
+    doomed += [Doomed(now_ms, late_put=True, segment=one.intent, size_bytes=one.size_bytes) for one in gone]
     manifest = replace(_doom(manifest, doomed), entries=kept)
     end = offset if manifest.end is None else manifest.end
     return replace(manifest, epochs=tuple(one for one in manifest.epochs if one[1] < end))

@@ -54,6 +54,11 @@ class Place(NamedTuple):
         return self.page(doomed.page) if doomed.page is not None else self.segment(cast("Intent", doomed.segment))
 
 
+def topic_id_of(key: str) -> bytes:
+    """Of a segment."""
+    return bytes.fromhex(key.split("/")[-3])
+
+
 def version_of(key: str) -> int:
     """Of a manifest. Raises TierDamaged: somebody else has put something there."""
     digits = key.rpartition("/")[2]

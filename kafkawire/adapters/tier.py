@@ -131,7 +131,7 @@ async def open_tier(
         KeeperWorld(opening.logs, world.now_ms, world.random, tell),
     )
     files = await _cache_files(config, world, jobs)
-    cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes)
+    cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes, keeper.topics)
     nursery.start_soon(keeper.serve)
     nursery.start_soon(store.ask_while_away, root)
     nursery.start_soon(_close_at_the_end, store)

@@ -24,7 +24,9 @@ from tiering.chunks import ChunkCache, ChunkFiles, Extent
 from tiering.cold_file import ColdFile
 from tiering.cold_tier import ColdTier
 from tiering.manifest_log import Change
+from tiering.names import Place
 from tiering.object_store import Content, StoreUnavailable
+from tiering.statistics import TopicCounters
 from tiering.stores.memory import HEALTHY, Fault, Operation
 from tiering.stores.tests.test_directory import Inline
 from tiering.tests.test_partition_tier import Tiered, copy_all
@@ -40,6 +42,8 @@ T = TypeVar("T")
 
 EVERYTHING = Isolation.READ_UNCOMMITTED
 CHUNK_BYTES = 100
+TOPIC_ID = bytes(15) + b"t"
+KEY = Place("lake/", "cluster", TOPIC_ID, 0).prefix + "a"
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +77,8 @@ class Reading:
         self.filesystem = MemoryFileSystem()
         self.filesystem.make_dir("/cache")
         files = ChunkFiles(self.filesystem, "/cache")
-        self.cache = ChunkCache(self.tiered.store, files, Inline(), nursery, size_max_bytes)
+        self.topics = TopicCounters()
+        self.cache = ChunkCache(self.tiered.store, files, Inline(), nursery, size_max_bytes, self.topics)
         self.catalogue = Manifests(self.tiered)
         self.tier = ColdTier(self.tiered.store, self.catalogue, self.cache, Inline())
         self.tiered.broker.tier = self.tier  # type: ignore[assignment]
@@ -302,29 +307,31 @@ async def test_many_readers_of_one_part_are_one_request() -> None:
 async def test_who_leaves_leaves_the_others_what_they_wait_for() -> None:
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery)
-        await reading.tiered.store.put("a", Content.of(b"x" * 250))
+        await reading.tiered.store.put(KEY, Content.of(b"x" * 250))
         reading.tiered.store.fault = lambda _operation, _key: Fault(wait_s=10.0)
         with trio.move_on_after(1):
-            await reading.cache.fetch(Extent("a", 0, 250, 250))
-        assert reading.cache.find("a", 0) is None
-        assert [one.size_bytes for one in await reading.cache.fetch(Extent("a", 0, 250, 250))] == [100, 100, 50]
+            await reading.cache.fetch(Extent(KEY, 0, 250, 250))
+        assert reading.cache.find(KEY, 0) is None
+        assert [one.size_bytes for one in await reading.cache.fetch(Extent(KEY, 0, 250, 250))] == [100, 100, 50]
         assert trio.current_time() == pytest.approx(10.0)
         assert reading.gets == 1
+        counted = reading.topics.of(TOPIC_ID)
+        assert (counted.fetches, counted.fetched_bytes, counted.fetch_errors) == (1, 250, 0)
 
 
 async def test_whoever_reads_on_does_not_wait() -> None:
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery)
-        await reading.tiered.store.put("a", Content.of(b"x" * 2_000))
-        reading.cache.read_ahead(Extent("a", 0, 400, 2_000))
-        reading.cache.read_ahead(Extent("a", 100, 500, 2_000))  # it is on its way
+        await reading.tiered.store.put(KEY, Content.of(b"x" * 2_000))
+        reading.cache.read_ahead(Extent(KEY, 0, 400, 2_000))
+        reading.cache.read_ahead(Extent(KEY, 100, 500, 2_000))  # it is on its way
         await trio.testing.wait_all_tasks_blocked()
         assert reading.gets == 1
-        assert [reading.cache.find("a", number) is not None for number in range(5)] == [True] * 4 + [False]
-        reading.cache.read_ahead(Extent("a", 200, 600, 2_000))
+        assert [reading.cache.find(KEY, number) is not None for number in range(5)] == [True] * 4 + [False]
+        reading.cache.read_ahead(Extent(KEY, 200, 600, 2_000))
         await trio.testing.wait_all_tasks_blocked()
         assert reading.gets == 2
-        assert reading.cache.find("a", 5) is not None
+        assert reading.cache.find(KEY, 5) is not None
 
 
 async def test_a_store_that_fails_fails_everybody_who_waits() -> None:
@@ -335,7 +342,7 @@ async def test_a_store_that_fails_fails_everybody_who_waits() -> None:
 
         async def fetch() -> None:
             with pytest.raises(StoreUnavailable):
-                await reading.cache.fetch(Extent("a", 0, 10, 10))
+                await reading.cache.fetch(Extent(KEY, 0, 10, 10))
             failed.append(1)
 
         async with trio.open_nursery() as readers:
@@ -343,6 +350,8 @@ async def test_a_store_that_fails_fails_everybody_who_waits() -> None:
             readers.start_soon(fetch)
         assert len(failed) == 2
         assert reading.gets == 1
+        counted = reading.topics.of(TOPIC_ID)
+        assert (counted.fetches, counted.fetched_bytes, counted.fetch_errors) == (1, 0, 1)
 
 
 async def test_aborted_transactions_are_left_out() -> None:

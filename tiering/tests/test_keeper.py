@@ -12,6 +12,7 @@ import trio
 
 from engine.log_dirs.tests.test_local_starts import ROLLING, Broker
 from engine.tests.helpers import NOW_MS, ORDERS
+from engine.tier import CopyLag
 from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
 from tiering import keeper, manifest_log, names
 from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
@@ -67,13 +68,85 @@ async def test_what_is_sealed_comes_into_the_tier() -> None:
     async with kept.life():
         await trio.sleep(3)
         assert kept.is_copied
-        assert kept.keeper.statistics.segments == len(kept.objects) == len(kept.broker.log.log.segments) - 1
-        assert kept.keeper.statistics.bytes == sum(len(kept.store.objects[key][0]) for key in kept.objects)
+        assert kept.keeper.topics.total.copied_segments == len(kept.objects) == len(kept.broker.log.log.segments) - 1
+        assert kept.keeper.topics.total.copied_bytes == sum(len(kept.store.objects[key][0]) for key in kept.objects)
         await kept.broker.fill(10, kept.broker.log.log_end_offset)
         await trio.sleep(3)
         assert kept.is_copied
         entries = await kept.keeper.entries(ORDERS)
         assert set(kept.objects) == {kept.keeper.key_of(ORDERS, one) for one in entries.values()}
+
+
+async def test_how_it_is_with_a_partition_is_told() -> None:
+    kept = Kept()
+    kept.store.fault = lambda _operation, _key: Fault(is_lost=True)
+    async with kept.life():
+        await trio.sleep(100)
+        segments = kept.broker.log.log.segments[:-1]
+        [told] = kept.keeper.partitions()
+        assert told.partition == ORDERS
+        assert told.lag == (len(segments), sum(one.size_bytes for one in segments), 0, segments[-1].end_offset)
+        assert told.waiting_s == pytest.approx(100, abs=2)
+        assert (told.segment_count, told.size_bytes, told.problem, told.is_fenced) == (0, 0, None, False)
+        assert list(kept.keeper.ailing(50)) == [told]
+        assert not list(kept.keeper.ailing(200))
+        kept.store.fault = lambda _operation, _key: HEALTHY
+        await trio.sleep(keeper.BACK_OFF_MAX_S * 1.5)
+        [told] = kept.keeper.partitions()
+        assert (told.lag, told.waiting_s) == (CopyLag(), 0)
+        assert (told.segment_count, told.size_bytes) == (len(segments), sum(one.size_bytes for one in segments))
+        kept.store.fault = lambda operation, _key: Fault(is_lost=operation is Operation.DELETE)
+        await kept.broker.log.delete_records(segments[2].base_offset)
+        await trio.sleep(100)
+        [told] = kept.keeper.partitions()
+        assert (told.doomed_count, told.doomed_bytes) == (2, sum(one.size_bytes for one in segments[:2]))
+        assert told.segment_count == len(segments) - 2
+        assert kept.keeper.topics.of(ORDERS.topic_id).delete_errors > 0
+
+
+async def test_each_segment_waits_from_when_it_was_there_to_copy() -> None:
+    """A backlog is seen to be old, although what is first in it changes all the time."""
+    kept = Kept(replace(OPTIONS, copiers=1, copy_max_bytes_per_s=lambda: 200))
+    async with kept.life():
+
+        def waiting_s() -> float:
+            return next(kept.keeper.partitions()).waiting_s
+
+        log = kept.broker.log
+        earlier_end = log.log.active.base_offset
+        await trio.sleep(10)
+        assert 0 < (log.log.tiered_to or 0) < earlier_end
+        assert waiting_s() == pytest.approx(10, abs=2)
+        await kept.broker.fill(30, log.log_end_offset)
+        while (log.log.tiered_to or 0) < earlier_end:
+            assert waiting_s() == pytest.approx(trio.current_time(), abs=2)
+            await trio.sleep(1)
+        assert waiting_s() == pytest.approx(trio.current_time() - 10, abs=3)
+        await trio.sleep(300)
+        assert kept.is_copied
+        assert waiting_s() == 0
+
+
+async def test_who_is_told_not_to_copy_leaves_nothing_behind() -> None:
+    kept = Kept()
+    kept.broker.config = replace(TIERED, remote_copy_disabled=True)
+    async with kept.life():
+        await trio.sleep(100)
+        [told] = kept.keeper.partitions()
+        assert (told.lag, told.waiting_s) == (CopyLag(), 0)
+
+
+async def test_what_is_counted_of_a_topic_goes_with_it() -> None:
+    kept = Kept()
+    async with kept.life():
+        await trio.sleep(3)
+        copied = kept.keeper.topics.of(ORDERS.topic_id).copied_segments
+        assert copied == len(kept.objects)
+        kept.broker.log.config = ROLLING
+        await trio.sleep(3)
+        assert not list(kept.keeper.partitions())
+        assert kept.keeper.topics.of(ORDERS.topic_id).copied_segments == 0
+        assert kept.keeper.topics.total.copied_segments == copied
 
 
 async def test_a_topic_that_is_not_tiered_is_left_alone() -> None:
@@ -105,7 +178,7 @@ async def test_without_copies_what_goes_is_still_deleted() -> None:
         await log.delete_records(log.log.segments[2].base_offset)
         await trio.sleep(100)
         assert len(kept.objects) == count - 2
-        assert kept.keeper.statistics.deleted == 2
+        assert kept.keeper.topics.total.deleted == 2
         assert not kept.is_copied
 
 
@@ -119,7 +192,7 @@ async def test_manifests_that_nobody_needs_go(monkeypatch: pytest.MonkeyPatch) -
         before = len(await kept.store.list_after(PLACE.manifests))
         await trio.sleep(manifest_log.KEPT_MS / 1000 + 2 * keeper.COLLECT_INTERVAL_S)
         after = len(await kept.store.list_after(PLACE.manifests))
-        assert kept.keeper.statistics.collected == before - after > 3
+        assert kept.keeper.topics.total.collected == before - after > 3
 
 
 async def test_a_store_that_is_away_is_asked_again_and_again() -> None:
@@ -127,7 +200,7 @@ async def test_a_store_that_is_away_is_asked_again_and_again() -> None:
     kept.store.fault = lambda _operation, _key: Fault(is_lost=True)
     async with kept.life():
         await trio.sleep(600)
-        assert 15 < kept.keeper.statistics.errors < 40
+        assert 15 < kept.keeper.topics.total.copy_errors < 40
         assert not kept.problems
         kept.store.fault = lambda _operation, _key: HEALTHY
         await trio.sleep(keeper.BACK_OFF_MAX_S * 1.5)
@@ -141,6 +214,13 @@ async def test_what_somebody_has_to_do_is_told_once() -> None:
         await trio.sleep(600)
         assert len(kept.problems) <= 2
         assert "403" in kept.problems[0]
+        [told] = kept.keeper.partitions()
+        assert told.problem is not None
+        assert "403" in told.problem
+        assert list(kept.keeper.ailing(10_000)) == [told]
+        kept.store.fault = lambda _operation, _key: HEALTHY
+        await trio.sleep(keeper.BACK_OFF_MAX_S * 1.5)
+        assert [one.problem for one in kept.keeper.partitions()] == [None]
 
 
 async def test_who_is_fenced_stops() -> None:
@@ -157,6 +237,9 @@ async def test_who_is_fenced_stops() -> None:
         assert sum(kept.store.requests.values()) == before
         assert len(kept.problems) == 1
         assert not kept.is_copied
+        [told] = kept.keeper.partitions()
+        assert told.is_fenced
+        assert told.lag.segments > 0
 
 
 async def test_a_new_leadership_is_another_author() -> None:
@@ -176,7 +259,7 @@ async def test_copies_keep_to_a_rate() -> None:
     kept = Kept(replace(OPTIONS, copiers=1, copy_max_bytes_per_s=lambda: 100))
     async with kept.life():
         await trio.sleep(10)
-        assert kept.keeper.statistics.bytes < 10 * 100 + 1000
+        assert kept.keeper.topics.total.copied_bytes < 10 * 100 + 1000
         await trio.sleep(100)
         assert kept.is_copied
 

@@ -69,7 +69,7 @@ def test_a_segment_is_copied_when_it_is_said_to_be() -> None:
     assert begun.copying == Intent(0, 10, 0, "d")
     assert begun.is_empty
     done = end_copy(begun, entry(0, 10), [(3, 0)])
-    assert (done.first_offset, done.end, done.size_bytes) == (0, 10, 100)
+    assert (done.first_offset, done.end, done.size_bytes, done.segment_count) == (0, 10, 100, 1)
     assert done.copying is None
     assert done.epochs == ((3, 0),)
 
@@ -108,6 +108,7 @@ def test_what_is_below_the_log_start_is_doomed() -> None:
     after = shed(manifest, 25, NOW_MS).manifest
     assert [one.segment for one in after.doomed] == [Intent(0, 10, 0, "d"), Intent(10, 20, 0, "d")]
     assert not any(one.late_put for one in after.doomed)
+    assert [one.size_bytes for one in after.doomed] == [100, 100]
     assert after.entries == manifest.entries[2:]
     assert after.generation == 1
     assert not is_below_start(after)
@@ -182,6 +183,7 @@ def test_a_log_that_parts_from_what_is_copied() -> None:
     assert after.entries == manifest.entries[:2]
     assert after.copying is None
     assert [one.segment and one.segment.base for one in after.doomed] == [30, 20]
+    assert [one.size_bytes for one in after.doomed] == [0, 100]
     assert all(one.late_put for one in after.doomed)
     assert after.epochs == ((0, 0), (1, 15))
     assert diverge(manifest, 12, NOW_MS).end == 10
