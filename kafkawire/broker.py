@@ -337,13 +337,16 @@ class Broker:
         from kafkawire.http.log_metrics import LogMetrics
         from kafkawire.http.metrics import BrokerCollector
         from kafkawire.http.record_search import RecordSearch
+        from kafkawire.http.tier_metrics import TierMetrics
         from kafkawire.http.transaction_metrics import TransactionMetrics
 
         store, image, me = self.store, lambda: self.coordinator.image, self.config.node_id
         of_partitions, now_ms = store.partition_statistics, self.world.now_ms
         late_ms = self.config.transaction_timeout_max_ms
         transactions = TransactionMetrics(self.coordinators.transactions, of_partitions, now_ms, late_ms)
-        health = Health(lambda: self.is_live, image, store, store.statistics, me, transactions.ailments)
+        tier = TierMetrics(self._tier)
+        ailments = {"transactions that hang": transactions.ailments, "partitions in the remote tier": tier.ailments}
+        health = Health(lambda: self.is_live, image, store, store.statistics, me, ailments)
         messages = RecordSearch(self.coordinator, store, self._authorizer)
         collector = BrokerCollector(self.metrics, self.stats, store.stats, watch, image, store.statistics, me)
         logs = LogMetrics(self.metrics.by_topic, of_partitions, image)
@@ -351,7 +354,7 @@ class Broker:
         host, _ = self.config.http_listener or ("", 0)
         hosts = AllowedHosts(host, self.config.http_allowed_hosts)
         routes = [*health.routes(), *messages.routes()]
-        portions = [logs.portions, groups.portions, transactions.portions]
+        portions = [logs.portions, groups.portions, transactions.portions, tier.portions]
         return build_app(routes, collector, portions, hosts)
 
 

@@ -7,11 +7,14 @@ other tasks to run in between.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import generate_latest
-from prometheus_client.core import Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from engine.stats import BUCKETS_S, Durations
 
 PORTION: Final = 1_000
 
@@ -34,6 +37,11 @@ def escaped(label: str) -> str:
 def text_of(families: Iterable[Metric]) -> bytes:
     """Of what is few."""
     return generate_latest(_Given(families))
+
+
+def add_durations(family: HistogramMetricFamily, labels: Sequence[str], durations: Durations) -> None:
+    buckets = zip([*map(str, BUCKETS_S), "+Inf"], accumulate(durations.in_bucket), strict=True)
+    family.add_metric(labels, list(buckets), durations.sum_s)
 
 
 class _Given(Collector):

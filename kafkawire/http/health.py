@@ -6,8 +6,8 @@ operator should look at. Each but the first says why not; `/health/ready` has ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
@@ -37,7 +37,7 @@ class Health:
     store: PartitionStore
     log_dirs: Callable[[], Sequence[LogDirStatistics]]
     broker_id: int
-    ailments: Callable[[], Iterable[str]] = tuple  # of transactions
+    ailments: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)  # by what they are of
 
     def routes(self) -> list[Route]:
         ready = [Route(path, self._ready) for path in ("/health/ready", *READY_ALIASES)]
@@ -71,7 +71,7 @@ class Health:
             *_named("has no leader", _leaderless(image)),
             *_named("is offline", offline),
             *_named("has fewer replicas in sync than it should", _under_replicated(image)),
-            *_some(list(self.ailments()), "transactions that hang"),
+            *(reason for what, told in self.ailments.items() for reason in _some(list(told()), what)),
         ]
         document: dict[str, Any] = {
             "status": "healthy" if not reasons else "ailing",

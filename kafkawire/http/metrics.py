@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -16,7 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from coordinator.api import NO_LEADER, ClusterImage
-from engine.stats import BUCKETS_S, Durations, LogDirStatistics, Reason, StoreStats
+from engine.stats import LogDirStatistics, Reason, StoreStats
+from kafkawire.http.exposition import add_durations
 from kafkawire.requests.metrics import RequestMetrics
 from kafkawire.server.stats import ServerStats
 
@@ -62,9 +62,9 @@ class BrokerCollector(Collector):
         for api in self.requests.by_api.values():
             counts.add_metric([api.name], api.requests)
             failures.add_metric([api.name], api.failures)
-            _add(latency, [api.name], api.latency)
+            add_durations(latency, [api.name], api.latency)
             if api.name in REDPANDA_REQUESTS:
-                _add(redpanda, [REDPANDA_REQUESTS[api.name]], api.latency)
+                add_durations(redpanda, [REDPANDA_REQUESTS[api.name]], api.latency)
         violations = CounterMetricFamily(
             "kafkawire_protocol_violations", "Connections closed for bytes that are no request."
         )
@@ -136,8 +136,8 @@ class BrokerCollector(Collector):
             online.add_metric([one.path], int(one.offline_reason is None))
             partitions.add_metric([one.path], one.partition_count)
             unflushed.add_metric([one.path], one.unflushed_size_bytes)
-            _add(rounds, [one.path], one.commits.rounds)
-            _add(syncs, [one.path], one.commits.syncs)
+            add_durations(rounds, [one.path], one.commits.rounds)
+            add_durations(syncs, [one.path], one.commits.syncs)
         yield from (online, partitions, unflushed, rounds, syncs)
 
     def _of_storage(self) -> Iterator[Metric]:
@@ -180,14 +180,9 @@ class BrokerCollector(Collector):
 
     def _of_loop(self) -> Iterator[Metric]:
         lag = HistogramMetricFamily("kafkawire_event_loop_lag_seconds", "How late the event loop came.", labels=[])
-        _add(lag, [], self.loop.lag)
+        add_durations(lag, [], self.loop.lag)
         yield lag
         name = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"
         yield GaugeMetricFamily(name, "How much of the time the event loop rests, of 1.", self.loop.idle_ratio)
         busy = "CPU time of the event loop."
         yield CounterMetricFamily("redpanda_cpu_busy_seconds", busy, self.loop.busy_s)
-
-
-def _add(family: HistogramMetricFamily, labels: Sequence[str], durations: Durations) -> None:
-    buckets = zip([*map(str, BUCKETS_S), "+Inf"], accumulate(durations.in_bucket), strict=True)
-    family.add_metric(labels, list(buckets), durations.sum_s)

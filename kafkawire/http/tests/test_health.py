@@ -114,3 +114,15 @@ async def test_of_many_ailing_partitions_some_are_named() -> None:
     _, document = await ask("/health/cluster", image(topic("few", 1000, isr=(1,))))
     assert len(document["reasons"]) == NAMED_MAX + 1
     assert document["reasons"][-1] == "980 more: has fewer replicas in sync than it should"
+
+
+async def test_ailments_of_others_are_reasons_as_many_as_a_person_reads() -> None:
+    store, many = Store(), [f"t-{number} hangs" for number in range(NAMED_MAX + 3)]
+    ailments = {"transactions that hang": lambda: many, "partitions in the remote tier": lambda: ["t-0 is fenced"]}
+    known = image(topic("orders"))
+    health = Health(lambda: True, lambda: known, store, store.log_dirs, ME, ailments)  # type: ignore[arg-type]
+    status, body = await asked(build_app(health.routes(), NoMetrics(), [], ANY_HOST), "/health/cluster")
+    assert status == 503
+    expected = [*many[:NAMED_MAX], "3 more: transactions that hang", "t-0 is fenced"]
+    assert json.loads(body)["reasons"] == expected
+    assert (await asked(build_app(health.routes(), NoMetrics(), [], ANY_HOST), "/health/ready"))[0] == 200

@@ -134,7 +134,7 @@ async def test_partitions_that_are_too_many_are_left_out_and_counted() -> None:
 
 
 async def test_alerts_and_dashboard_ask_for_what_there_is() -> None:
-    async with open_broker() as opened:
+    async with open_broker(remote_log_storage_system_enable="true", tier_store="s3://bucket") as opened:
         await opened.broker.coordinator.create_topic("orders", partition_count=1)
         found = set(await scraped(opened.broker.http_app(LoopWatch())))
         _, text = await asked(opened.broker.http_app(LoopWatch()), "/metrics")

@@ -1,0 +1,222 @@
+"""The remote tier at `/metrics`, and what ails it for `/health/cluster`.
+
+Kafka's names through the JMX exporter (its RemoteStorageMetrics: KIP-405, KIP-963), and those of Redpanda's public
+metrics that mean the same here. Without a tier there is none of them, as in Kafka. Of a topic there is what is in the
+tier: one that leaves it takes its metrics along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from kafkawire.http.exposition import add_durations, lines, text_of
+from tiering.stores.counted import FAILURES, MISSING, OUTCOMES
+
+if TYPE_CHECKING:
+    from tiering.chunks import ChunkCache
+    from tiering.keeper import TierKeeper
+    from tiering.statistics import TieredPartition, TierStatistics
+    from tiering.stores.counted import CountedStore
+
+# One request that got lost is no outage. Who copies tries again within 36 s, and a store that failed is asked every
+# 30 s: what has been away for this long was asked more than once.
+AWAY_S: Final = 45.0
+# A segment is copied within a minute of when it was sealed, if nothing is wrong. What has waited for a quarter of an
+# hour waits for somebody, or there are not enough copiers; and there is time left until the disk is full.
+LATE_S: Final = 900.0
+
+PARTITIONS_AT_ONCE: Final = 100  # a millisecond or two
+
+_TOPIC: Final = 'topic="%s"'
+_REDPANDA_TOPIC: Final = 'redpanda_topic="%s"'
+
+
+class WatchedTier(Protocol):
+    """What a broker has of its tier, as far as it is watched."""
+
+    @property
+    def store(self) -> CountedStore: ...
+    @property
+    def keeper(self) -> TierKeeper: ...
+    @property
+    def cache(self) -> ChunkCache: ...
+
+
+@dataclass(slots=True)
+class _Topic:
+    """Summed up over the partitions that this broker leads."""
+
+    counted: TierStatistics
+    lag_segments: int = 0
+    lag_bytes: int = 0
+    segments: int = 0
+    size_bytes: int = 0
+    doomed: int = 0
+    doomed_bytes: int = 0
+
+    def add(self, one: TieredPartition) -> None:
+        self.lag_segments += one.lag.segments
+        self.lag_bytes += one.lag.size_bytes
+        self.segments += one.segment_count
+        self.size_bytes += one.size_bytes
+        self.doomed += one.doomed_count
+        self.doomed_bytes += one.doomed_bytes
+
+
+@dataclass(slots=True)
+class _Partitions:
+    """What there is to say of all of them."""
+
+    waiting_s: float = 0.0  # of the one that waits for longest
+    troubled: int = 0
+
+
+_COUNTERS: Final[tuple[tuple[str, str, Callable[[TierStatistics], int]], ...]] = (
+    ("remotecopybytes", "Bytes copied to the tier.", lambda one: one.copied_bytes),
+    ("remotecopyrequests", "Copies begun.", lambda one: one.copied_segments + one.copy_errors),
+    ("remotecopyerrors", "Copies that failed.", lambda one: one.copy_errors),
+    ("remotedeleterequests", "Deletions from the tier.", lambda one: one.deleted + one.delete_errors),
+    ("remotedeleteerrors", "Deletions that failed.", lambda one: one.delete_errors),
+    ("remotefetchbytes", "Bytes of records fetched from the tier.", lambda one: one.fetched_bytes),
+    ("remotefetchrequests", "Requests for them.", lambda one: one.fetches),
+    ("remotefetcherrors", "Requests for them that failed.", lambda one: one.fetch_errors),
+)
+_GAUGES: Final[tuple[tuple[str, str, Callable[[_Topic], int]], ...]] = (
+    ("remotecopylagbytes", "Bytes that wait to be copied.", lambda one: one.lag_bytes),
+    ("remotecopylagsegments", "Segments that wait to be copied.", lambda one: one.lag_segments),
+    ("remotedeletelagbytes", "Bytes that are to be deleted from the tier.", lambda one: one.doomed_bytes),
+    ("remotedeletelagsegments", "Segments that are to be deleted from the tier.", lambda one: one.doomed),
+    ("remotelogsizebytes", "Bytes in the tier.", lambda one: one.size_bytes + one.doomed_bytes),
+    ("remotelogmetadatacount", "Segments in the tier.", lambda one: one.segments + one.doomed),
+)
+_OF_REDPANDA: Final[tuple[tuple[str, str, str, Callable[[_Topic], int]], ...]] = (
+    ("uploaded_bytes", "counter", "Bytes copied to the tier.", lambda one: one.counted.copied_bytes),
+    ("deleted_segments", "counter", "Deleted from the tier.", lambda one: one.counted.deleted),
+    ("segments", "gauge", "Segments in the tier.", lambda one: one.segments),
+    ("segments_pending_deletion", "gauge", "Segments that are to be deleted.", lambda one: one.doomed),
+    ("cloud_log_size", "gauge", "Bytes of the log in the tier.", lambda one: one.size_bytes),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TierMetrics:
+    """Of a broker's tier, if it has one."""
+
+    tier: WatchedTier | None
+
+    def portions(self) -> Iterator[bytes]:
+        """The text, in pieces that cost little each; some are empty."""
+        if self.tier is None:
+            return
+        topics: dict[str, _Topic] = {}
+        partitions, counters = _Partitions(), self.tier.keeper.topics
+        for number, one in enumerate(self.tier.keeper.partitions()):
+            if number % PARTITIONS_AT_ONCE == 0:
+                yield b""
+            name = one.partition.topic
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = _Topic(counters.of(one.partition.topic_id))
+            topic.add(one)
+            partitions.waiting_s = max(partitions.waiting_s, one.waiting_s)
+            partitions.troubled += one.problem is not None
+        yield from _of_topics(topics)
+        yield from _of_client(self.tier.store)
+        yield text_of([*_of_store(self.tier.store), *_of_all(self.tier, partitions)])
+
+    def ailments(self) -> Iterable[str]:
+        """What an operator should look at, in words."""
+        if self.tier is None:
+            return
+        store = self.tier.store
+        if store.away_s > AWAY_S:
+            yield f"the store of the remote tier is away, for {_duration(store.away_s)}: {store.last_error}"
+        late: list[TieredPartition] = []
+        for one in self.tier.keeper.ailing(LATE_S):
+            if one.problem is not None:
+                what = "is fenced in the remote tier" if one.is_fenced else "has trouble with the remote tier"
+                yield f"{_name(one)} {what}: {one.problem}"
+            else:
+                late.append(one)
+        if late:
+            oldest = max(late, key=lambda one: one.waiting_s)
+            more = f", and {len(late) - 1:,} more for over {_duration(LATE_S)}" if len(late) > 1 else ""
+            yield f"{_name(oldest)} has waited for {_duration(oldest.waiting_s)} to be copied to the remote tier{more}"
+
+
+def _of_topics(topics: dict[str, _Topic]) -> Iterator[bytes]:
+    kafka, redpanda = "kafka_server_brokertopicmetrics_", "redpanda_cloud_storage_"
+    for name, documentation, counted in _COUNTERS:
+        samples = [(topic, counted(one.counted)) for topic, one in topics.items()]
+        yield from lines(f"{kafka}{name}_total", documentation, "counter", _TOPIC, samples)
+    for name, documentation, value in _GAUGES:
+        samples = [(topic, value(one)) for topic, one in topics.items()]
+        yield from lines(f"{kafka}{name}", documentation, "gauge", _TOPIC, samples)
+    for name, kind, documentation, value in _OF_REDPANDA:
+        samples = [(topic, value(one)) for topic, one in topics.items()]
+        yield from lines(f"{redpanda}{name}", documentation, kind, _REDPANDA_TOPIC, samples)
+
+
+def _of_client(store: CountedStore) -> Iterator[bytes]:
+    """Counters that Redpanda has without `_total`."""
+    operations = store.statistics.operations
+    not_found = sum(one.outcomes[MISSING] for one in operations.values())
+    for name, documentation, value in (
+        ("uploads", "Requests to put an object.", operations["put"].latency.count),
+        ("downloads", "Requests to get an object.", operations["get"].latency.count),
+        ("not_found", "Requests for an object that was not there.", not_found),
+    ):
+        yield from lines(f"redpanda_cloud_client_{name}", documentation, "counter", "", [(value,)])
+
+
+def _of_store(store: CountedStore) -> Iterator[Metric]:
+    counted = store.statistics
+    labels = ["operation", "outcome"]
+    requests = CounterMetricFamily("kafkawire_tier_requests", "Requests of the store.", labels=labels)
+    text = "How long they took."
+    latency = HistogramMetricFamily("kafkawire_tier_request_latency_seconds", text, labels=["operation"])
+    for operation, one in counted.operations.items():
+        for outcome in OUTCOMES:
+            if outcome in one.outcomes or outcome in FAILURES:
+                requests.add_metric([operation, outcome], one.outcomes[outcome])
+        add_durations(latency, [operation], one.latency)
+    yield from (requests, latency)
+    yield CounterMetricFamily("kafkawire_tier_sent_bytes", "Bytes put into the store.", counted.sent_bytes)
+    yield CounterMetricFamily("kafkawire_tier_received_bytes", "Bytes got from the store.", counted.received_bytes)
+    name = "kafkawire_tier_store_away_seconds"
+    yield GaugeMetricFamily(name, "Since when the store does not answer.", store.away_s)
+    errors = CounterMetricFamily(
+        "redpanda_cloud_storage_errors", "Requests that failed.", labels=["redpanda_direction"]
+    )
+    errors.add_metric(["tx"], counted.operations["put"].failures)
+    errors.add_metric(["rx"], counted.operations["get"].failures)
+    yield errors
+
+
+def _of_all(tier: WatchedTier, partitions: _Partitions) -> Iterator[Metric]:
+    total, cache = tier.keeper.topics.total, tier.cache
+    text = "Segments copied."
+    yield CounterMetricFamily("redpanda_cloud_storage_segment_uploads", text, total.copied_segments)
+    text = "Manifests that nobody needed any more."
+    yield CounterMetricFamily("kafkawire_tier_manifests_collected", text, total.collected)
+    text = "For how long the segment has waited that waits for longest to be copied."
+    yield GaugeMetricFamily("kafkawire_tier_copy_oldest_seconds", text, partitions.waiting_s)
+    text = "Partitions that are fenced or damaged in the tier."
+    yield GaugeMetricFamily("kafkawire_tier_partitions_troubled", text, partitions.troubled)
+    text = "Bytes of segments that are here."
+    yield GaugeMetricFamily("redpanda_cloud_storage_cache_space_size_bytes", text, cache.size_bytes)
+    yield GaugeMetricFamily("redpanda_cloud_storage_cache_space_files", "Files of them.", cache.file_count)
+    text = "Parts of segments that others took the room of."
+    yield CounterMetricFamily("kafkawire_tier_cache_evictions", text, cache.statistics.evicted)
+
+
+def _name(one: TieredPartition) -> str:
+    return f"{one.partition.topic}-{one.partition.partition}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
