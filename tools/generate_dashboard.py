@@ -59,6 +59,7 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
             ("log dirs offline", "sum(kafka_log_logmanager_offlinelogdirectorycount)"),
             ("transactions that hang", "sum(kafka_server_replicamanager_partitionswithlatetransactionscount)"),
             ("requests failed", "sum(increase(kafkawire_request_failures_total[5m]))"),
+            ("partitions in trouble with the tier", "sum(kafkawire_tier_partitions_troubled)"),
         ),
     ),
     (
@@ -71,6 +72,36 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ),
     ("Connections", "short", (("{{instance}}", f"{BY} (kafkawire_connections_open)"),)),
     ("Not synced to segment files", "bytes", (("{{instance}}", f"{BY} (kafkawire_unflushed_bytes)"),)),
+    (
+        "Waiting to be copied to the remote tier", "bytes",
+        (("{{topic}}", "sum by (topic) (kafka_server_brokertopicmetrics_remotecopylagbytes)"),),
+    ),
+    (
+        "Bytes copied to the remote tier, and fetched from it", "Bps",
+        (
+            ("copied", rate("kafka_server_brokertopicmetrics_remotecopybytes_total")),
+            ("fetched", rate("kafka_server_brokertopicmetrics_remotefetchbytes_total")),
+        ),
+    ),
+    (
+        "Bytes in the remote tier", "bytes",
+        (("{{topic}}", "sum by (topic) (kafka_server_brokertopicmetrics_remotelogsizebytes)"),),
+    ),
+    (
+        "Requests of the store", "ops",
+        (("{{operation}} {{outcome}}", rate("kafkawire_tier_requests_total", "operation, outcome")),),
+    ),
+    (
+        "Requests of the store, p99", "s",
+        (("{{operation}}", p99("kafkawire_tier_request_latency_seconds", "operation")),),
+    ),
+    (
+        "The store is away, and the oldest segment waits, for", "s",
+        (
+            ("away {{instance}}", "kafkawire_tier_store_away_seconds"),
+            ("oldest {{instance}}", "kafkawire_tier_copy_oldest_seconds"),
+        ),
+    ),
 )  # fmt: skip
 
 

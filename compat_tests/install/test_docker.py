@@ -84,6 +84,36 @@ def test_the_alert_rules() -> None:
     assert "SUCCESS" in run([str(need_promtool()), "check", "rules", str(DOCKER / "alerts.yaml")])
 
 
+def test_the_alerts_of_the_remote_tier(tmp_path: Path) -> None:
+    """Each with what it is for, as a broker shows it a minute after the other, and just before it is told."""
+    broker = 'instance="a",job="kafkawire"'
+    cases = [
+        ("KafkawireTierStoreAway", f"kafkawire_tier_store_away_seconds{{{broker}}}", "0 0 30 90 150 210", 3, 5),
+        ("KafkawireTierCopyLags", f"kafkawire_tier_copy_oldest_seconds{{{broker}}}", "840+60x10", 6, 7),
+        ("KafkawireTierTrouble", f"kafkawire_tier_partitions_troubled{{{broker}}}", "0 1x8", 5, 7),
+    ]
+
+    def case(alert: str, series: str, values: str, silent_minute: int, told_minute: int) -> dict[str, object]:
+        tests = [(silent_minute, False), (told_minute, True)]
+        return {
+            "interval": "1m",
+            "input_series": [{"series": series, "values": values}],
+            "promql_expr_test": [
+                {
+                    "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing",instance="a"}})',
+                    "eval_time": f"{minute}m",
+                    "exp_samples": [{"labels": "{}", "value": 1}] if is_told else [],
+                }
+                for minute, is_told in tests
+            ],
+        }
+
+    document = {"rule_files": [str(DOCKER / "alerts.yaml")], "evaluation_interval": "1m"}
+    file = tmp_path / "tests.yaml"
+    file.write_text(json.dumps({**document, "tests": [case(*one) for one in cases]}))
+    assert "SUCCESS" in run([str(need_promtool()), "test", "rules", str(file)])
+
+
 def test_the_dashboard(tmp_path: Path) -> None:
     """What its panels ask is given to Prometheus' checker as rules, which is all that it reads."""
     panels = json.loads((DOCKER / "grafana-dashboard.json").read_text())["panels"]
