@@ -301,16 +301,15 @@ class PartitionLog(Protocol):
         """Append a marker, for a coordinator; it is durable, and on all replicas in sync, when `wait` returns.
 
         Raises as `append` does, then or now: InvalidProducerEpoch for an older epoch of the producer,
-        TransactionCoordinatorFenced for one of the coordinator.
-        """
+        TransactionCoordinatorFenced for one of the coordinator."""
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
         """Records from the batch that holds `offset`, never beyond the high watermark (LSO for READ_COMMITTED).
 
         With `at_least_one` the first batch comes whole even if larger than `max_size_bytes`; without, a first batch
         that does not fit gives an empty result. At the end of the log the result is empty. Raises OffsetOutOfRange,
-        CorruptMessage, NotLeaderOrFollower, StorageError; and NotLoaded, unless neither the size nor `at_least_one`
-        allows for any records: then await `load` and read again.
+        CorruptMessage, NotLeaderOrFollower, StorageError; and NotLoaded or ColdNotLoaded, unless neither the size nor
+        `at_least_one` allows for any records: then await `load` and read again.
         """
 
     async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> None:

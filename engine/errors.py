@@ -16,6 +16,10 @@ class NotLoaded(Exception):
     """No answer: what is asked for is not in memory, or not checked yet. Await `load` and read again."""
 
 
+class ColdNotLoaded(NotLoaded):
+    """The same, of what only a remote tier has: `load` may take long, and may not work for a while."""
+
+
 # A batch that is not accepted. Nothing of it was appended.
 class CorruptMessage(EngineError):
     """CRC or lengths of a batch lie; or stored bytes at this offset are damaged and are never served."""
@@ -110,7 +114,12 @@ class UnknownLeaderEpoch(EngineError):
 
 
 class StorageError(EngineError):
-    """The log cannot take part: its log dir is offline, or its files are damaged and it takes no appends."""
+    """The log cannot take part: its log dir is offline, or its files are damaged and it takes no appends; or a remote
+    tier has lost what only it had."""
+
+
+class TierUnreachable(StorageError):
+    """What only a remote tier has cannot be had from there now. Nothing is lost: try again, later."""
 
 
 # Start-up.

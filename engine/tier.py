@@ -156,8 +156,8 @@ class SegmentTier(Protocol):
 
     async def run(self, job: Callable[[], T]) -> T:
         """Do work on such files where it may wait; it may be begun more than once, and must change nothing. Raises
-        StorageError while the tier cannot be reached; what the job raises otherwise, but no OSError other than
-        FileNotFoundError. Cancelled, it goes on behind everybody's back."""
+        TierUnreachable, StorageError when the tier lacks what it had, and what the job raises otherwise, but no OSError
+        other than FileNotFoundError. Cancelled, what is on its way still comes."""
 
 
 class NoTier:

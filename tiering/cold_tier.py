@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from engine.errors import CorruptMessage, StorageError
+from engine.errors import CorruptMessage, StorageError, TierUnreachable
 from tiering.chunks import CHUNK_BYTES, Extent
 from tiering.cold_file import Absent, ColdFile
 from tiering.errors import TierError
-from tiering.object_store import ObjectMissing, StoreError
+from tiering.object_store import ObjectMissing, StoreError, StoreRefused, StoreUnavailable
 from tiering.segment_object import read_trailer
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ class ColdTier:
                     raise StorageError(f"the remote tier lacks {error}") from error
                 run.has_looked_again = True
                 await self._look_again(run, error)
+        except (StoreUnavailable, StoreRefused) as error:  # somebody may have to do something, but nothing is lost
+            raise TierUnreachable(f"the remote tier: {error}") from error
         except (StoreError, TierError) as error:
             raise StorageError(f"the remote tier: {error}") from error
 

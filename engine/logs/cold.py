@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from engine.errors import StorageError
+from engine.errors import TierUnreachable
 from engine.logs.segment import Segment
 from engine.logs.sparse_index import Summary
 
@@ -24,14 +24,14 @@ class ColdSegments:
         self._bases: list[int] = []
 
     def of(self, offset: int) -> Segment:
-        """The one that holds `offset`, which lies below the local start. Raises StorageError."""
+        """The one that holds `offset`, which lies below the local start. Raises TierUnreachable."""
         number = bisect_right(self._bases, offset) - 1
         if number < 0:
-            raise StorageError(f"what the remote tier has of offset {offset} is not known (yet)")
+            raise TierUnreachable(f"what the remote tier has of offset {offset} is not known (yet)")
         return self.segments[number]
 
     def all_from(self, start_offset: int) -> Sequence[Segment]:
-        """Those of a log that starts there. Raises StorageError."""
+        """Those of a log that starts there. Raises TierUnreachable."""
         if start_offset < self.local_start_offset:
             self.of(start_offset)
         return self.segments

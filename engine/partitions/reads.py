@@ -14,7 +14,7 @@ from engine.api import (
     ReadResult,
     RecordFilter,
 )
-from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
+from engine.errors import ColdNotLoaded, CorruptMessage, NotLoaded, OffsetOutOfRange, StorageError
 from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
 from engine.logs.position import LogPosition
@@ -51,14 +51,19 @@ class Reads:
         aborted = None
         try:
             found = log.read(offset, max_size_bytes, limit, at_least_one=at_least_one)
+            if isolation is Isolation.READ_COMMITTED:
+                aborted = [] if found is None or not log.aborted else self._aborted_in(offset, found, limit)
+            records = [] if found is None else self._ranges(offset, found) if log.cold.segments else [found]
         except OSError as error:
             if offset >= log.local_start_offset:  # below it nothing is on the disk
                 self._log_dir.disk.fail(error)
             raise StorageError(f"offset {offset} cannot be read: {error}") from error
-        if isolation is Isolation.READ_COMMITTED:
-            aborted = [] if found is None or not log.aborted else self._aborted_in(offset, found, limit)
+        except NotLoaded:
+            if offset < log.local_start_offset:
+                raise ColdNotLoaded from None
+            raise
         return ReadResult(
-            records=[] if found is None else self._ranges(offset, found) if log.cold.segments else [found],
+            records=records,
             size_bytes=0 if found is None else found.size_bytes,
             high_watermark=self._progress.high_watermark.offset,
             last_stable_offset=self.last_stable_offset,

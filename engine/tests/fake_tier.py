@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 import trio
 
 from engine.api import AbortedTransaction, FileRange, TopicPartition
-from engine.errors import StorageError
+from engine.errors import TierUnreachable
 from engine.files.twin import MemoryFileSystem
 from engine.log_dirs.local_starts import note_tiered
 from engine.logs.aborted import encode_aborted
@@ -120,7 +120,7 @@ class FakeTier:
     async def run(self, job: Callable[[], T]) -> T:
         await trio.lowlevel.checkpoint()
         if self.is_unreachable:
-            raise StorageError("the tier cannot be reached")
+            raise TierUnreachable("the tier cannot be reached")
         return job()
 
     def upload(self, filesystem: MemoryFileSystem, one: Partition, *, moment: int = 0) -> int:

@@ -178,6 +178,7 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     log.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     log.UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     log.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+    log.TierUnreachable: ErrorCode.KAFKA_STORAGE_ERROR,  # not in Fetch, see kafkawire.fetching.cold_loads
     control.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     control.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     control.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from engine.api import FileRange, Isolation, Marker, Outcome
 from engine.batches.batch import Record, build_batch
-from engine.errors import CorruptMessage, NotLoaded, StorageError
+from engine.errors import CorruptMessage, NotLoaded, StorageError, TierUnreachable
 from engine.files.twin import MemoryFileSystem
 from engine.index.rows import partition_key
 from engine.log_dirs.tests.test_local_starts import everything_of
@@ -201,10 +201,11 @@ async def test_wrong_bytes_are_fetched_again(fault: Fault) -> None:
         assert not reading.tiered.broker.problems
 
 
-async def test_a_store_that_is_away_keeps_the_log_dir_online() -> None:
+@pytest.mark.parametrize("fault", [Fault(is_lost=True), Fault(is_refused=True)])
+async def test_a_store_that_is_away_keeps_the_log_dir_online(fault: Fault) -> None:
     async with cold() as (reading, log):
-        reading.tiered.store.fault = lambda _operation, _key: Fault(is_lost=True)
-        with pytest.raises(StorageError, match="the remote tier"):
+        reading.tiered.store.fault = lambda _operation, _key: fault
+        with pytest.raises(TierUnreachable, match="the remote tier"):
             await log.load(0, 1000, EVERYTHING)
         assert log.log_dir.disk.offline_reason is None
         assert log.read(log.log_end_offset - 1, 1000, EVERYTHING, at_least_one=True).size_bytes > 0
@@ -224,7 +225,7 @@ async def test_a_full_cache_keeps_the_log_dir_online(monkeypatch: pytest.MonkeyP
             await reading.copy_and_drop()
             with monkeypatch.context() as patched:
                 patched.setattr(ChunkFiles, "make", full)
-                with pytest.raises(StorageError, match="no room"):
+                with pytest.raises(TierUnreachable, match="no room"):
                     await log.load(0, 1000, EVERYTHING)
             assert log.log_dir.disk.offline_reason is None
             await log.load(0, 1000, EVERYTHING)

@@ -12,7 +12,7 @@ import trio
 from engine.api import Isolation, OffsetSpec, RecordFilter
 from engine.batches.batch import Record, build_batch
 from engine.commit.journal_format import Barrier, BarrierKind
-from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
+from engine.errors import ColdNotLoaded, CorruptMessage, NotLoaded, OffsetOutOfRange, StorageError, TierUnreachable
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start, note_tiered
@@ -150,9 +150,9 @@ async def test_what_an_index_that_is_lost_had_of_them_the_tier_tells() -> None:
     broker.lose_index()
     broker.config = replace(broker.config, retention_ms=0)
     async with broker.life() as log:
-        with pytest.raises(StorageError, match="not known"):
+        with pytest.raises(TierUnreachable, match="not known"):
             await read(log, 0)
-        with pytest.raises(StorageError, match="not known"):
+        with pytest.raises(TierUnreachable, match="not known"):
             await log.offset_for_timestamp(NOW_MS, EVERYTHING)
         await RetentionKeeper(log.log_dir, RetentionOptions(), lambda: 2 * NOW_MS).check()
         assert log.log_start_offset == 0, "nobody can tell how old the log is"
@@ -191,9 +191,9 @@ async def test_a_tier_out_of_reach_costs_nothing_but_the_reads_of_it() -> None:
         offset = await broker.drop(3)
         broker.tier.is_unreachable = True
         for _ in range(2):
-            with pytest.raises(StorageError, match="cannot be reached"):
+            with pytest.raises(TierUnreachable, match="cannot be reached"):
                 await read(log, 0)
-        with pytest.raises(StorageError, match="cannot be reached"):
+        with pytest.raises(TierUnreachable, match="cannot be reached"):
             await log.find_records(RecordFilter(b"key 1"), 0, 10)
         assert log.log_dir.disk.offline_reason is None
         await read(log, offset)
@@ -201,6 +201,19 @@ async def test_a_tier_out_of_reach_costs_nothing_but_the_reads_of_it() -> None:
         broker.tier.is_unreachable = False
         await read(log, 0)
     assert broker.problems == []
+
+
+async def test_who_reads_is_told_whether_a_load_may_take_long() -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        offset = await broker.drop(3)
+        broker.filesystem.drop_cache()
+        for isolation in Isolation:
+            with pytest.raises(ColdNotLoaded):
+                log.read(0, 1000, isolation, at_least_one=True)
+            with pytest.raises(NotLoaded) as missing:
+                log.read(offset, 1000, isolation, at_least_one=True)
+            assert missing.type is NotLoaded
 
 
 async def test_an_error_of_a_cold_file_is_not_the_disks() -> None:
