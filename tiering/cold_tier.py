@@ -81,7 +81,7 @@ class _Run:
         self.ahead: Extent | None = None
         self.fetched: list[Chunk] = []
         self.trailers: dict[str, Trailer] = {}
-        self.looked_up: set[TopicPartition] = set()
+        self.looked_up: dict[TopicPartition, Mapping[int, Entry]] = {}  # others may forget it meanwhile
         self.has_looked_again = False
         self.has_fetched_again = False
         self.count = 0
@@ -197,10 +197,11 @@ class ColdTier:
 
     def _entry(self, partition: TopicPartition, base_offset: int) -> Entry:
         """Raises _Unknown, and FileNotFoundError: there is none, by what was looked up for this very run."""
-        entry = self._known.get(partition, {}).get(base_offset)
+        looked_up = _current.get().looked_up.get(partition)
+        entry = (self._known.get(partition, {}) if looked_up is None else looked_up).get(base_offset)
         if entry is not None:
             return entry
-        if partition in _current.get().looked_up:
+        if looked_up is not None:
             raise FileNotFoundError
         raise _Unknown(partition)
 
@@ -217,8 +218,7 @@ class ColdTier:
                 file.key = self._catalogue.key_of(records.partition, entry)
 
     async def _look_up(self, run: _Run, partition: TopicPartition) -> None:
-        run.looked_up.add(partition)
-        self._known[partition] = await self._catalogue.entries(partition)
+        run.looked_up[partition] = self._known[partition] = await self._catalogue.entries(partition)
         self._known.move_to_end(partition)
         if len(self._known) > PARTITIONS_KEPT_MAX:
             self._known.popitem(last=False)
