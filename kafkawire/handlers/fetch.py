@@ -42,6 +42,7 @@ from kafkawire.messages.fetch import (
 from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.topic_lookup import current_leader
+from kafkawire.wire.plan_encode import Pieces
 
 if TYPE_CHECKING:
     from engine.api import EpochEnd, ReadResult
@@ -110,7 +111,6 @@ def _row(
     if outcome.size_bytes:
         context.broker.metrics.by_topic[target.topic].bytes_out += outcome.size_bytes
     aborted = outcome.aborted
-    assert len(outcome.records) <= 1, "a read ends with its segment, as in Kafka"
     return PartitionData(
         partition_index=target.partition,
         high_watermark=outcome.high_watermark,
@@ -119,7 +119,7 @@ def _row(
         aborted_transactions=None
         if aborted is None
         else [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted],
-        records=outcome.records[0] if outcome.records else b"",
+        records=Pieces(outcome.records),
         diverging_epoch=None if outcome.diverging is None else _epoch_end(outcome.diverging),
     )
 

@@ -1,14 +1,14 @@
 """Compiles, for one message class and version, the function that encodes it.
 
 The result is a list of segments. Records are never copied: whatever the records field holds (a memoryview, a file
-range) becomes a segment of its own and only its length is asked for. Runs of fixed fields are one `pack`. A field that
-the version does not have is left out, as Kafka does for fields marked ignorable. An array of structs may also be given
-as `EncodedElements`: what many responses have in common is encoded once.
+range, `Pieces`) becomes segments of its own and only its length is asked for. Runs of fixed fields are one `pack`. A
+field that the version does not have is left out, as Kafka does for fields marked ignorable. An array of structs may
+also be given as `EncodedElements`: what many responses have in common is encoded once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Sized
 from struct import Struct
 from struct import error as struct_error
 from typing import Any
@@ -24,6 +24,18 @@ class EncodedElements(list[Any]):
     """An array of structs, each as its bytes in the version of the message it is put into."""
 
 
+class Pieces:
+    """Records that lie in several places, in their order."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, pieces: Sequence[Sized]) -> None:
+        self.pieces = pieces
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
+
+
 def compile_encoder(message: type[Any], version: int, flexible: bool) -> Encoder:
     """The encoder of one version."""
     return _EncoderPlan(message, version, flexible).compile()
@@ -35,7 +47,7 @@ class _EncoderPlan:
         self.version = version
         self.flexible = flexible
         self.out = Source(
-            ONE_BYTE=ONE_BYTE, uvarint=uvarint, EncodeError=EncodeError, EncodedElements=EncodedElements,
+            ONE_BYTE=ONE_BYTE, uvarint=uvarint, EncodeError=EncodeError, EncodedElements=EncodedElements, Pieces=Pieces,
             unfit=(struct_error, UnicodeEncodeError, OverflowError, TypeError, AttributeError),
         )  # fmt: skip
         self.run: list[tuple[str, str]] = []  # fixed fields not written yet: (struct format, expression)
@@ -117,7 +129,7 @@ class _EncoderPlan:
             self.length(n, legacy)
             if field.kind == "records":
                 self.out.line("out.append(buf)")
-                self.out.line(f"out.append({value})")
+                self.out.line(f"out += {value}.pieces if type({value}) is Pieces else ({value},)")
                 self.out.line("buf = bytearray()")
             else:
                 self.out.line(f"{self.buffer} += {value}")
