@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,11 +20,14 @@ from tiering.object_store import StoreError, StoreUnavailable
 from tiering.statistics import TopicCounters
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from engine.tier import File, FileSystem
     from tiering.object_store import ObjectStore, Workers
 
 CHUNK_BYTES = 1024 * 1024
-FLIGHTS_MAX = 4  # what they bring is in memory for a moment
+FLIGHTS_MAX = 20  # requests of a store at a time
+FLYING_MAX_BYTES = 32 * 1024 * 1024  # what they bring is in memory for a moment
 KEPT_MIN = 16  # of the newest, whatever the cache may hold: what was waited for is to be read
 
 
@@ -98,6 +102,28 @@ class _Flight:
         self.error: StoreError | None = None
 
 
+class _Airspace:
+    """Room for so many bytes, in the order in which they come; for more than that when there is nothing else."""
+
+    def __init__(self, size_max_bytes: int) -> None:
+        self._size_max_bytes = size_max_bytes
+        self._taken_bytes = 0
+        self._next = trio.Lock()
+        self._left = trio.lowlevel.ParkingLot()
+
+    @asynccontextmanager
+    async def of(self, size_bytes: int) -> AsyncIterator[None]:
+        async with self._next:
+            while self._taken_bytes and self._taken_bytes + size_bytes > self._size_max_bytes:
+                await self._left.park()
+            self._taken_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self._taken_bytes -= size_bytes
+            self._left.unpark()
+
+
 class ChunkCache:
     """Of one broker. `nursery`: where parts are fetched, whoever waits for them; `topics` count that."""
 
@@ -121,6 +147,7 @@ class ChunkCache:
         self._chunks: OrderedDict[ChunkOf, Chunk] = OrderedDict()
         self._flying: dict[ChunkOf, _Flight] = {}
         self._flights = trio.CapacityLimiter(FLIGHTS_MAX)
+        self._airspace = _Airspace(FLYING_MAX_BYTES)
 
     @property
     def file_count(self) -> int:
@@ -173,7 +200,7 @@ class ChunkCache:
         wanted_bytes = min(end, start + len(run) * CHUNK_BYTES) - start
         counted = self._topics.of(topic_id_of(key))
         try:
-            async with self._flights:
+            async with self._flights, self._airspace.of(wanted_bytes):
                 self.statistics.requests += 1
                 counted.fetches += 1
                 data = await self._store.get(key, start, wanted_bytes)

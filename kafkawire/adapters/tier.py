@@ -16,7 +16,7 @@ import trio
 from engine.files.io_workers import Lanes
 from kafkawire.adapters.tier_cluster import ClusterCopies, ClusterSource
 from kafkawire.adapters.tier_deletions import DeletionOptions, DeletionWorld, TierDeletions
-from tiering.chunks import ChunkCache, ChunkFiles
+from tiering.chunks import FLIGHTS_MAX, ChunkCache, ChunkFiles
 from tiering.cluster_objects import ClusterObjects
 from tiering.cold_tier import ColdTier
 from tiering.errors import Fenced, TierError
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-STORE_LANES = range(-16, -8)  # of the pool; those of log dirs have other numbers
-JOB_LANES = range(-8, -4)
+JOB_LANES = range(-8, -4)  # of the pool; those of log dirs have other numbers
+LANES_SPARE = 4  # for manifests
 CACHE_DIRECTORY = "tier-cache"
 TOPICS_NAMED_MAX = 3  # in one line for the operator
 
@@ -116,7 +116,7 @@ async def open_tier(
     if config.tier_store is None:
         _refuse_to_leave(opening.tiered)
         return None
-    lanes, jobs = Lanes(world.pool, STORE_LANES), Lanes(world.pool, JOB_LANES)
+    lanes, jobs = Lanes(world.pool, store_lanes(config.tier_copiers)), Lanes(world.pool, JOB_LANES)
     opened = world.open_object_store(config, lanes, world.random)
     store, root = CountedStore(opened), config.tier_store.root
     await _prepare(opened)
@@ -172,6 +172,11 @@ async def _confirm(store: ObjectStore, root: str, cluster_id: str, generation: i
         return
     except (StoreError, TierError) as error:
         raise TierRefused(f"tier.store: {error}") from error
+
+
+def store_lanes(copiers: int) -> range:
+    """More than there are requests at a time: who reads does not wait behind a segment that is put."""
+    return range(JOB_LANES.start - FLIGHTS_MAX - copiers - LANES_SPARE, JOB_LANES.start)
 
 
 async def _close_at_the_end(store: ObjectStore) -> None:

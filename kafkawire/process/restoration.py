@@ -24,7 +24,7 @@ from engine.files.io_workers import Lanes
 from engine.log_dirs.layout import Identity
 from engine.log_dirs.restoration import KeptLog, RestoredLog, is_used, kept_logs, restore_log_dir
 from engine.logs.producer_snapshot import decode_snapshot
-from kafkawire.adapters.tier import STORE_LANES
+from kafkawire.adapters.tier import store_lanes
 from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
 from kafkawire.config.broker_config import load
 from kafkawire.process.tier_part import TierUnknown, open_part, survey
@@ -153,7 +153,7 @@ class Restoration:
         return str((self.config.metadata_dir or self.config.log_dirs[0] / "metadata").absolute())
 
     async def _job(self, job: Callable[[], None]) -> None:
-        await Lanes(self.world.pool, STORE_LANES).run(job)
+        await Lanes(self.world.pool, store_lanes(self.config.tier_copiers)).run(job)
 
     async def _fence(self, plan: RestorePlan) -> None:
         part, world, generation = plan.part, self.world, plan.owner_generation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from engine.errors import StoreRefused
 from engine.files.io_workers import Lanes
 from engine.log_dirs.layout import identity_of
-from kafkawire.adapters.tier import STORE_LANES
+from kafkawire.adapters.tier import store_lanes
 from tiering.cluster_objects import ClusterObjects
 from tiering.survey import Part, clusters, holdings_of
 
@@ -29,7 +29,7 @@ def open_store(config: Config, world: Surroundings) -> ObjectStore:
     """Raises TierUnknown."""
     if config.tier_store is None:
         raise TierUnknown("tier.store does not say where the remote tier is")
-    return world.open_object_store(config, Lanes(world.pool, STORE_LANES), world.random)
+    return world.open_object_store(config, Lanes(world.pool, store_lanes(config.tier_copiers)), world.random)
 
 
 async def open_part(config: Config, world: Surroundings, cluster_id: str | None) -> Part:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 2.0
 IO_TIMEOUT_S = 10.0  # nothing was sent or received for so long
-CONNECTIONS_MAX = 16
+CONNECTIONS_MAX = 32
 LEAST_BYTES_PER_S = 1_000_000  # a request that moves on, but slower, is given up
 REPLY_MAX_BYTES = 4 * 1024 * 1024  # of a listing, or of an error
 WHOLE_MAX_BYTES = 64 * 1024 * 1024  # of an object that is asked for without saying how much of it

@@ -234,8 +234,9 @@ async def test_a_full_cache_keeps_the_log_dir_online(monkeypatch: pytest.MonkeyP
 async def test_an_object_that_is_missing_is_told() -> None:
     async with cold() as (reading, log):
         del reading.tiered.store.objects[reading.tiered.segments()[0]]
-        with pytest.raises(StorageError, match="lacks"):
+        with pytest.raises(StorageError, match="lacks") as told:
             await log.load(0, 1000, EVERYTHING)
+        assert told.type is StorageError
 
 
 async def test_an_object_that_has_become_another_is_found_by_its_manifest() -> None:
@@ -318,6 +319,29 @@ async def test_who_leaves_leaves_the_others_what_they_wait_for() -> None:
         assert reading.gets == 1
         counted = reading.topics.of(TOPIC_ID)
         assert (counted.fetches, counted.fetched_bytes, counted.fetch_errors) == (1, 250, 0)
+
+
+async def test_what_is_on_its_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many bytes; and more, if that is all there is."""
+    monkeypatch.setattr(chunks, "FLYING_MAX_BYTES", 300)
+    landed: dict[str, float] = {}
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        reading.tiered.store.fault = lambda _operation, _key: Fault(wait_s=1.0)
+
+        async def fetch(key: str, size_bytes: int) -> None:
+            await reading.cache.fetch(Extent(key, 0, size_bytes, size_bytes))
+            landed[key] = trio.current_time()
+
+        began_s = trio.current_time()
+        wanted = {"a": 100, "b": 100, "c": 100, "d": 400, "e": 200, "f": 50}
+        for key, size_bytes in wanted.items():
+            reading.tiered.store.objects[key] = bytes(size_bytes), 0
+        async with trio.open_nursery() as readers:
+            for key, size_bytes in wanted.items():
+                readers.start_soon(fetch, key, size_bytes)
+                await trio.testing.wait_all_tasks_blocked()
+    assert {key: landed[key] - began_s for key in wanted} == {"a": 1, "b": 1, "c": 1, "d": 2, "e": 3, "f": 3}
 
 
 async def test_whoever_reads_on_does_not_wait() -> None:
