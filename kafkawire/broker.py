@@ -41,6 +41,7 @@ from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.config.log_levels import LEVELS, LogLevels
 from kafkawire.express import lanes
+from kafkawire.fetching.cold_loads import ColdLoads
 from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
@@ -281,6 +282,7 @@ class Broker:
             config=self.config,
             configs=self._configs,
             fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
+            cold_loads=ColdLoads(nursery, lambda: self._configs.config.tier_fetch_max_wait_ms),
             metrics=self.metrics,
             transaction_rules=self._transaction_rules,
             log_levels=self.world.log_levels,

@@ -47,6 +47,11 @@ class TierConfig(CoordinatorConfig):
         "remote.log.manager.copy.max.bytes.per.second", read.long(1), str(LONG_MAX),
         "How much is copied to the tier in a second, over a few segments.", Update.CLUSTER_WIDE,
     )  # fmt: skip
+    tier_fetch_max_wait_ms: int = setting(
+        "remote.fetch.max.wait.ms", read.integer(1), "500",
+        "How long a fetch waits for what only the tier has, if it has nothing else to tell and does not want to wait "
+        "longer; what has not come then comes with one of the next.", Update.CLUSTER_WIDE,
+    )  # fmt: skip
     tier_cache_dir: Path | None = setting(
         "tier.cache.dir", read.directory, "",
         "A directory of its own for parts of segments that were read from the tier; without one it is tier-cache "

@@ -2,6 +2,9 @@
 
 After Kafka's ReplicaManager.readFromLog and DelayedFetch, with one difference: a change costs one partition's read, not
 another pass over all of them. It knows targets and the engine's results; sessions and messages are the handler's.
+
+What is on a disk here is waited for, whoever asks. What only a remote tier has is loaded meanwhile, all of it at once
+(KAFKA-14915), and nobody waits for it who has something to be told.
 """
 
 from __future__ import annotations
@@ -11,13 +14,16 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from engine.api import NO_EPOCH, Isolation
-from engine.errors import EngineError, NotLoaded
+from engine.errors import ColdNotLoaded, EngineError, NotLoaded, TierUnreachable
 from kafkawire.requests.context import Operation, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import find_log
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.api import PartitionLog, ReadResult
+    from kafkawire.fetching.cold_loads import ColdLoad
     from kafkawire.fetching.sessions import FetchTarget, TargetWatch
     from kafkawire.requests.context import RequestContext
 
@@ -31,10 +37,11 @@ LOADS_MAX: Final = 3  # of one target for one request: what is loaded may be dro
 
 
 class FetchReader:
-    """What has been read for one request; `unloaded` targets wait for a disk."""
+    """What has been read for one request; `unloaded` targets wait for a disk. Close it when done."""
 
     __slots__ = (
-        "_context", "_failed", "_isolation", "_max_size_bytes", "_min_size_bytes", "outcomes", "size_bytes", "unloaded",
+        "_cold", "_context", "_failed", "_has_arrived", "_isolation", "_max_size_bytes", "_min_size_bytes",
+        "_planned_bytes", "_waiting", "outcomes", "size_bytes", "unloaded",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +52,10 @@ class FetchReader:
         self._max_size_bytes = max_size_bytes
         self._min_size_bytes = min_size_bytes
         self._failed = False
+        self._cold: dict[FetchTarget, ColdLoad | None] = {}  # from a tier, once for a request; None: looked at
+        self._planned_bytes = 0  # what they may bring, at most
+        self._has_arrived = False
+        self._waiting: trio.CancelScope | None = None
         self.outcomes: dict[FetchTarget, ReadResult | ErrorCode] = {}
         self.unloaded: dict[FetchTarget, None] = {}
         self.size_bytes = 0
@@ -59,6 +70,11 @@ class FetchReader:
         """Whether no further target can give records, not even the one batch that every reply may have."""
         return 0 < self.size_bytes >= self._max_size_bytes
 
+    @property
+    def awaits_tier(self) -> bool:
+        """Whether there is nothing to tell yet but what is on its way from a tier."""
+        return not self.size_bytes and not self._failed and any(load is not None for load in self._cold.values())
+
     def has_more(self, target: FetchTarget, result: ReadResult) -> bool:
         """Whether there are records from the target's offset on, told in this reply or not."""
         committed = self._isolation is Isolation.READ_COMMITTED
@@ -72,10 +88,52 @@ class FetchReader:
         try:
             room_bytes = max(0, self._max_size_bytes - self.size_bytes)
             outcome = self._read(target, room_bytes, at_least_one=not self.size_bytes)
-        except NotLoaded:
+        except NotLoaded as missing:
             outcome = self._read(target, 0, at_least_one=False)  # no records, so nothing has to be loaded
-            self.unloaded[target] = None
+            if not isinstance(missing, ColdNotLoaded):
+                self.unloaded[target] = None
+            elif target not in self._cold and target.log is not None:
+                outcome = self._begin_load(target, target.log) or outcome
         self._settle(target, before, outcome)
+
+    def _begin_load(self, target: FetchTarget, log: PartitionLog) -> ErrorCode | None:
+        """From a tier, of as many targets as the reply has room for; or what was wrong with it a moment ago."""
+        room_bytes = self._max_size_bytes - self.size_bytes - self._planned_bytes
+        if room_bytes <= 0 and (self.size_bytes or self._cold):
+            return None
+        size_bytes = max(0, target.max_size_bytes)
+        load = self._context.broker.cold_loads.begin(log, target.fetch_offset, size_bytes, self._isolation)
+        if load is None:
+            return None
+        if load.is_over:
+            return _code_of(load)
+        load.call_when_over(self._wake)
+        self._cold[target] = load
+        self._planned_bytes += size_bytes
+        return None
+
+    def _wake(self) -> None:
+        self._has_arrived = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def _take_arrived(self) -> None:
+        self._has_arrived = False
+        for target, load in list(self._cold.items()):
+            if load is None or not load.is_over:
+                continue
+            self._cold[target] = None
+            code = _code_of(load)
+            if code is not None:
+                self._settle(target, None, code)
+            elif load.error is None:
+                self.read(target)
+
+    def close(self) -> None:
+        """What is on its way goes on."""
+        for load in self._cold.values():
+            if load is not None:
+                load.forget(self._wake)
 
     def _settle(
         self, target: FetchTarget, before: ReadResult | ErrorCode | None, outcome: ReadResult | ErrorCode
@@ -121,6 +179,8 @@ class FetchReader:
                 self._isolation,
                 at_least_one=at_least_one,
             )
+        except TierUnreachable:  # what it has is not known yet: for who reads no other case than the one below
+            raise ColdNotLoaded from None
         except EngineError as error:
             return error_code_of(error)
 
@@ -143,16 +203,45 @@ class FetchReader:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     async def wait(self, watch: TargetWatch, max_wait_ms: int) -> None:
-        """Look again at whatever changes until there is enough, or the time is over."""
+        """Look again at whatever changes until there is enough, or the time is over. Who has nothing then may have to
+        wait longer for what comes from a tier: a client that waits less than a GET takes would get nowhere."""
+        began_s = trio.current_time()
+        await self._look_until(began_s + max_wait_ms / 1000, watch, lambda: self.enough)
+        if self.awaits_tier:
+            deadline_s = began_s + self._context.broker.cold_loads.max_wait_ms / 1000
+            await self._look_until(deadline_s, watch, lambda: not self.awaits_tier)
+
+    async def _look_until(self, deadline_s: float, watch: TargetWatch, is_over: Callable[[], bool]) -> None:
         connection = self._context.connection
-        with trio.move_on_after(max_wait_ms / 1000) as scope:
+        with trio.CancelScope(deadline=deadline_s) as scope:
             connection.answer_early = scope.cancel
             try:
-                while not self.enough and not connection.is_ending:
-                    await watch.wait()
+                while not is_over() and not connection.is_ending:
+                    await self._news(watch)
                     for target in watch.take_changed():
                         self.read(target)
                         watch.follow(target)
+                    if self._has_arrived:
+                        self._take_arrived()
                     await self.load()
             finally:
                 connection.answer_early = None
+
+    async def _news(self, watch: TargetWatch) -> None:
+        """Of what is watched, or on its way from a tier."""
+        if not self._cold:
+            await watch.wait()
+        elif not self._has_arrived:
+            with trio.CancelScope() as self._waiting:
+                await watch.wait()
+            self._waiting = None
+
+
+def _code_of(load: ColdLoad) -> ErrorCode | None:
+    """Of one that is over. That the tier cannot be reached is no error: there are no records, for now."""
+    error = load.error
+    if error is None or isinstance(error, TierUnreachable):
+        return None
+    if not isinstance(error, EngineError):
+        raise error
+    return error_code_of(error)

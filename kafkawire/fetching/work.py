@@ -161,6 +161,7 @@ class _FetchWork:
             self._end()
 
     def _end(self) -> None:
+        self._reader.close()
         if self._session is not None:
             self._session.release()
         elif self._watch is not None:
@@ -178,7 +179,10 @@ class _FetchWork:
         return True
 
     def _is_answered(self) -> bool:
-        return self._reader.enough or self._asked.max_wait_ms <= 0 or not self._has_logs()
+        reader = self._reader
+        if reader.enough or not self._has_logs():
+            return True
+        return self._asked.max_wait_ms <= 0 and not reader.awaits_tier
 
     def _has_logs(self) -> bool:
         if self._session is not None:

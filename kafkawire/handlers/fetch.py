@@ -4,6 +4,8 @@ Behavior:
 - A request without a session (epoch -1) or with a new one (epoch 0) names all its partitions and hears of all. An
   incremental one (KIP-227) names changes and hears of partitions with records, an error, or another high watermark or
   log start. Who was served goes to the end of the queue (fairness under max.bytes).
+- What only a remote tier has is loaded for all partitions at once, and waited for no longer than the request wants to
+  wait, or remote.fetch.max.wait.ms if nothing else is there. While it cannot be reached there are no records.
 - The first partition with records gives at least one batch whatever the limits (KIP-74). Answered at once with
   min.bytes, an error or nothing to wait for; else after max.wait.ms with what there is.
 - A session that is not used for ten minutes is forgotten (Kafka: when its place is wanted).

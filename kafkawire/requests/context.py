@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from engine.api import PartitionStore
     from kafkawire.config.entries import ConfigCatalogue
     from kafkawire.config.log_levels import LogLevels
+    from kafkawire.fetching.cold_loads import ColdLoads
     from kafkawire.fetching.sessions import FetchSessionCache
     from kafkawire.requests.metrics import RequestMetrics
     from kafkawire.wire.connection import ConnectionInfo
@@ -136,6 +137,7 @@ class BrokerInterfaces:
     config: HandlerConfig
     configs: ConfigCatalogue
     fetch_sessions: FetchSessionCache
+    cold_loads: ColdLoads
     metrics: RequestMetrics
     log_levels: LogLevels
     now_ms: Callable[[], int]

@@ -27,6 +27,7 @@ from engine.log_config import LogConfig, TimestampType
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 from kafkawire.config.log_levels import LogLevels
+from kafkawire.fetching.cold_loads import ColdLoads
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
 from kafkawire.requests.api import Api
@@ -202,23 +203,24 @@ async def open_handlers(
     )
     cluster = Rewritten(coordinator)
     groups, transactions, markers = FakeGroups(), FakeTransactions(), FakeMarkers()
-    interfaces = BrokerInterfaces(
-        store=store,
-        cluster=cluster,
-        groups=groups,
-        transactions=transactions,
-        markers=markers,
-        config=chosen,
-        configs=FakeConfigs(),
-        fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
-        metrics=RequestMetrics(),
-        log_levels=LogLevels(),
-        now_ms=lambda: NOW_MS,
-        authorizer=authorizer,
-        decode_elsewhere=soon,
-    )
     connection = ConnectionInfo(listener_name=LISTENER, peer_host="10.0.0.9", local_address="10.0.0.1")
     async with trio.open_nursery() as nursery:
+        interfaces = BrokerInterfaces(
+            store=store,
+            cluster=cluster,
+            groups=groups,
+            transactions=transactions,
+            markers=markers,
+            config=chosen,
+            configs=FakeConfigs(),
+            cold_loads=ColdLoads(nursery, lambda: 500),
+            fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
+            metrics=RequestMetrics(),
+            log_levels=LogLevels(),
+            now_ms=lambda: NOW_MS,
+            authorizer=authorizer,
+            decode_elsewhere=soon,
+        )
         await nursery.start(store.run)
         await coordinator.start()
         nursery.start_soon(coordinator.run)

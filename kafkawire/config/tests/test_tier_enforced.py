@@ -19,6 +19,7 @@ from kafkawire.messages.incremental_alter_configs import (
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.testing import EPOCH_MS, Client, MemoryWorld, OpenBroker, open_broker
+from kafkawire.tests.cold_world import COLD, cold_broker
 from tiering.stores.memory import HEALTHY, Fault, Operation
 
 if TYPE_CHECKING:
@@ -216,6 +217,19 @@ async def test_how_much_is_copied_in_a_second() -> None:
         assert await alter(client, BROKER, remote_log_manager_copy_max_bytes_per_second="700000") == 0
         await trio.sleep(40)
         assert len(segments(world)) == 6
+
+
+@enforces("remote.fetch.max.wait.ms")
+async def test_how_long_who_has_nothing_waits_for_the_tier() -> None:
+    async with cold_broker() as cold:
+        cold.read_with(Fault(wait_s=10))
+        for max_wait_ms, waited_s in (("500", 0.5), ("1500", 1.5), ("9000", 8)):
+            assert await alter(cold.client, BROKER, remote_fetch_max_wait_ms=max_wait_ms) == 0
+            began_s = trio.current_time()
+            row = (await cold.fetch((COLD, 0), max_wait_ms=100))[COLD, 0]
+            assert trio.current_time() - began_s == pytest.approx(waited_s)
+            assert row.error_code == 0
+            assert bool(row.records) == (max_wait_ms == "9000")
 
 
 @enforces("tier.cache.dir")

@@ -1,0 +1,104 @@
+"""Loads of what only a remote tier has. They go on behind everybody's back: who asked may be answered, or gone.
+
+Whoever asks for the same again meanwhile gets the load that is on its way; later, what it has brought. After Kafka's
+DelayedRemoteFetch, with differences: there a request waits for all its remote partitions, whatever else it has, and
+loads that have not begun when its time is over are given up. And there a store that cannot be reached is
+UNKNOWN_SERVER_ERROR for the partition (RemoteLogReader), which librdkafka hands to the application; with
+KAFKA_STORAGE_ERROR clients look for another leader. Nothing is lost and nobody else has it, so here the partition has
+no records for the moment: every client asks again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from engine.errors import TierUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.api import Isolation, PartitionLog
+
+    Key = tuple[PartitionLog, int, Isolation]
+
+LOADS_MAX: Final = 256  # at a time, of one broker; whoever comes then asks again
+UNTOLD_MAX: Final = 256
+UNTOLD_S: Final = 60.0  # after that an error may not be true any more
+
+
+class ColdLoad:
+    """One on its way. Over, `error` says why it did not work, if so."""
+
+    __slots__ = ("_callbacks", "ended_s", "error", "is_over")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.ended_s = 0.0
+        self.error: Exception | None = None
+        self._callbacks: dict[Callable[[], None], None] = {}
+
+    def call_when_over(self, callback: Callable[[], None]) -> None:
+        """It neither waits nor raises."""
+        self._callbacks[callback] = None
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Nobody is there any more whom it would reach."""
+        self._callbacks.pop(callback, None)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether there is anybody to call back."""
+        return bool(self._callbacks)
+
+    def end(self, error: Exception | None) -> None:
+        """For whoever runs it."""
+        self.is_over, self.ended_s, self.error = True, trio.current_time(), error
+        for callback in self._callbacks:
+            callback()
+
+
+class ColdLoads:
+    """Of one broker. `nursery`: where they go on; `max_wait_ms`: how long a fetch waits for them, if need be longer
+    than it wants."""
+
+    def __init__(self, nursery: trio.Nursery, max_wait_ms: Callable[[], int]) -> None:
+        self._nursery = nursery
+        self._max_wait_ms = max_wait_ms
+        self._underway: dict[Key, ColdLoad] = {}
+        self._untold: OrderedDict[Key, ColdLoad] = OrderedDict()  # what went wrong while nobody was there to hear it
+
+    @property
+    def max_wait_ms(self) -> int:
+        """As configured now."""
+        return self._max_wait_ms()
+
+    def begin(self, log: PartitionLog, offset: int, size_bytes: int, isolation: Isolation) -> ColdLoad | None:
+        """What a read at `offset` needs, unless that is on its way already, or was just found to be lost or wrong: then
+        it is over. None: there are too many."""
+        key = log, offset, isolation
+        load = self._untold.pop(key, None)
+        if load is not None and trio.current_time() - load.ended_s <= UNTOLD_S:
+            return load
+        load = self._underway.get(key)
+        if load is None and len(self._underway) < LOADS_MAX:
+            load = self._underway[key] = ColdLoad()
+            self._nursery.start_soon(self._run, key, size_bytes, load)
+        return load
+
+    async def _run(self, key: Key, size_bytes: int, load: ColdLoad) -> None:
+        log, offset, isolation = key
+        error: Exception | None = None
+        try:
+            await log.load(offset, size_bytes, isolation)
+        except Exception as raised:  # also what nobody expects: it is for whoever waits to fail
+            error = raised
+        finally:
+            del self._underway[key]
+            if error is not None and not isinstance(error, TierUnreachable) and not load.is_waited_for:
+                self._untold[key] = load
+                if len(self._untold) > UNTOLD_MAX:
+                    self._untold.popitem(last=False)
+            load.end(error)

@@ -1,0 +1,261 @@
+"""Fetches of what only a remote tier has: who waits for it, how long, and what becomes of what nobody waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from engine.api import Isolation, PartitionLog
+from engine.errors import StorageError, TierUnreachable
+from kafkawire.fetching import cold_loads
+from kafkawire.fetching.cold_loads import ColdLoads
+from kafkawire.messages.fetch import FetchRequest
+from kafkawire.tests.cold_world import COLD, VALUE_BYTES, WARM, cold_broker, fetch_request, rows
+from tiering.stores.memory import Fault
+
+STORAGE_ERROR, CORRUPT_MESSAGE = 56, 2
+HOT, FIRST = (WARM, 0), (COLD, 0)
+AWAY = Fault(is_lost=True)
+
+
+def is_empty(row: Any) -> bool:
+    return not row.error_code and not row.records
+
+
+def has_records(row: Any) -> bool:
+    return not row.error_code and len(row.records) > VALUE_BYTES
+
+
+async def test_who_has_warm_records_does_not_wait_for_cold_ones() -> None:
+    async with cold_broker() as cold:
+        cold.read_with(Fault(wait_s=10))
+        began_s = trio.current_time()
+        found = await cold.fetch(FIRST, HOT, max_wait_ms=30_000)
+        assert trio.current_time() == began_s
+        assert is_empty(found[FIRST])
+        assert b"warm" in bytes(found[HOT].records)
+        await trio.sleep(10.1)
+        gets = cold.gets
+        assert has_records((await cold.fetch(FIRST, HOT))[FIRST])
+        assert cold.gets == gets
+
+
+async def test_cold_partitions_come_together() -> None:
+    count = 20
+    async with cold_broker(count) as cold:
+        wanted = [(COLD, number) for number in range(count)]
+        cold.read_with(Fault(wait_s=1))
+        began_s, gets = trio.current_time(), cold.gets
+        found = await cold.fetch(*wanted, max_wait_ms=30_000, min_bytes=count * VALUE_BYTES)
+        assert trio.current_time() - began_s < 1.5
+        assert all(has_records(row) for row in found.values())
+        assert cold.gets - gets <= 3 * count  # of each a manifest, what follows it, and one GET of the segment
+
+
+async def test_what_did_not_come_in_time_comes_with_a_later_fetch() -> None:
+    async with cold_broker() as cold:
+        cold.read_with(Fault(wait_s=2))
+        began_s = trio.current_time()
+        row = (await cold.fetch(FIRST, max_wait_ms=100))[FIRST]
+        assert is_empty(row)
+        assert row.high_watermark == 2
+        assert trio.current_time() - began_s == pytest.approx(0.5)  # remote.fetch.max.wait.ms
+        gets = cold.gets
+        assert is_empty((await cold.fetch(FIRST, max_wait_ms=900))[FIRST])
+        assert trio.current_time() - began_s == pytest.approx(1.4)
+        assert has_records((await cold.fetch(FIRST, max_wait_ms=900))[FIRST])
+        assert trio.current_time() - began_s == pytest.approx(2)
+        assert has_records((await cold.fetch(FIRST, max_wait_ms=900))[FIRST])
+        assert cold.gets == gets
+
+
+async def test_a_long_poll_is_woken_when_its_records_have_come() -> None:
+    async with cold_broker() as cold:
+        cold.read_with(Fault(wait_s=2))
+        began_s = trio.current_time()
+        assert has_records((await cold.fetch(FIRST, max_wait_ms=30_000))[FIRST])
+        assert trio.current_time() - began_s == pytest.approx(2)
+
+
+async def test_what_comes_late_is_not_waited_with() -> None:
+    """Who wants more than there is, is given the first that comes when his time is over."""
+    async with cold_broker(2) as cold:
+        cold.read_with(Fault(wait_s=0.3), partition=0)
+        began_s = trio.current_time()
+        found = await cold.fetch(FIRST, max_wait_ms=200, min_bytes=10**8)
+        assert has_records(found[FIRST])
+        assert trio.current_time() - began_s == pytest.approx(0.3)
+
+
+async def test_what_a_client_wanted_that_is_gone_comes_nevertheless() -> None:
+    async with cold_broker() as cold:
+        cold.read_with(Fault(wait_s=2))
+        gone = cold.opened.connect()
+        await gone.send(fetch_request(FIRST, max_wait_ms=30_000), version=12)
+        await trio.sleep(0.5)
+        gets = cold.gets
+        await gone.stream.aclose()
+        await trio.sleep(2)
+        assert has_records((await cold.fetch(FIRST))[FIRST])
+        assert cold.gets == gets
+
+
+async def test_a_session_goes_on_asking() -> None:
+    async with cold_broker() as cold:
+        cold.read_with(Fault(wait_s=2))
+        first: Any = await cold.client.call(fetch_request(FIRST, HOT, session_epoch=0), 12)
+        assert is_empty(rows(first)[FIRST])
+        await trio.sleep(2.1)
+        following = FetchRequest(
+            topics=[], forgotten_topics_data=[], session_id=first.session_id, session_epoch=1, max_wait_ms=0,
+            min_bytes=1, max_bytes=2**31 - 1,
+        )  # fmt: skip
+        assert has_records(rows(await cold.client.call(following, 12))[FIRST])
+
+
+async def test_a_store_that_is_away_is_no_error() -> None:
+    async with cold_broker() as cold:
+        cold.read_with(AWAY)
+        began_s = trio.current_time()
+        assert is_empty((await cold.fetch(FIRST, max_wait_ms=3000))[FIRST])
+        assert trio.current_time() - began_s == pytest.approx(3)  # so that nobody asks again at once
+        assert is_empty((await cold.fetch(FIRST, HOT))[FIRST])
+        await cold.append(WARM, 0, b"still here")
+        assert b"still here" in bytes((await cold.fetch(HOT, partition_max_bytes=10_000))[HOT].records)
+        [log_dir] = await cold.opened.broker.store.describe_log_dirs()
+        assert log_dir.is_online
+        cold.read_with()
+        assert has_records((await cold.fetch(FIRST))[FIRST])
+
+
+async def test_what_the_tier_has_is_not_known_while_it_is_away() -> None:
+    async with cold_broker() as cold:
+        log: Any = cold.log()
+        log.log.cold.let_go()  # as after a start without an index
+        row = (await cold.fetch(FIRST))[FIRST]
+        assert is_empty(row)
+        assert row.high_watermark == 2
+
+
+@pytest.mark.parametrize("fault", [None, Fault(is_flipped=True)])
+async def test_what_is_wrong_with_one_partition_is_told_of_that_one(fault: Fault | None) -> None:
+    """At once, and whoever waits for others hears of it."""
+    async with cold_broker(2) as cold:
+        if fault is None:
+            found = [key for key in cold.world.objects.objects if "/0/0" in key]
+            for key in found:
+                del cold.world.objects.objects[key]
+        else:
+            cold.read_with(fault, partition=0)
+        began_s = trio.current_time()
+        reply = await cold.fetch(FIRST, (COLD, 1), max_wait_ms=30_000, min_bytes=10**8)
+        assert trio.current_time() == began_s
+        assert reply[FIRST].error_code == (STORAGE_ERROR if fault is None else CORRUPT_MESSAGE)
+        assert has_records((await cold.fetch((COLD, 1)))[COLD, 1])
+
+
+async def test_what_is_wrong_is_told_to_who_is_always_answered_before() -> None:
+    async with cold_broker(2) as cold:
+        cold.read_with(Fault(is_flipped=True, wait_s=1), partition=0)
+        assert is_empty((await cold.fetch(FIRST, HOT))[FIRST])
+        await trio.sleep(3)
+        found = await cold.fetch(FIRST, HOT)
+        assert found[FIRST].error_code == CORRUPT_MESSAGE
+        assert found[HOT].records
+        cold.read_with()
+        assert is_empty((await cold.fetch(FIRST, HOT))[FIRST])
+        assert has_records((await cold.fetch(FIRST))[FIRST])
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+async def test_records_that_lie_in_several_chunks_come_whole(version: int) -> None:
+    """As one message of the general path, and by the express lane."""
+    async with cold_broker(1, 9, segment_bytes="4000000") as cold:
+        found = await cold.fetch(FIRST, version=version, partition_max_bytes=3_000_000)
+        records = bytes(found[FIRST].records)
+        assert len(records) == 3_000_000
+        assert records.count(b"\x03") >= VALUE_BYTES
+
+
+async def test_more_is_not_loaded_than_there_is_room_for() -> None:
+    async with cold_broker(4) as cold:
+        wanted = [(COLD, number) for number in range(4)]
+        for number in range(4):  # once, for its manifest
+            await cold.log(COLD, number).load(0, 1)
+        gets = cold.gets
+        cold.read_with(Fault(wait_s=1))
+        await forget_chunks(cold.opened.broker)
+        await cold.fetch(*wanted, max_bytes=VALUE_BYTES, partition_max_bytes=VALUE_BYTES // 2)
+        assert cold.gets - gets == 2
+
+
+async def test_who_comes_when_too_much_is_on_its_way_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_loads, "LOADS_MAX", 1)
+    async with cold_broker(2) as cold:
+        cold.read_with(Fault(wait_s=0.2))
+        found = await cold.fetch(FIRST, (COLD, 1), min_bytes=10**8, max_wait_ms=300)
+        assert has_records(found[FIRST])
+        assert is_empty(found[COLD, 1])
+        assert has_records((await cold.fetch((COLD, 1)))[COLD, 1])
+
+
+async def forget_chunks(broker: Any) -> None:
+    cache = broker._tier.cache
+    for key in {one.key for one in cache._chunks}:
+        cache.forget(key)
+    await trio.lowlevel.checkpoint()
+
+
+class SlowLog:
+    """A log that takes a second to load, and may fail then."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.loads = 0
+        self._error = error
+
+    async def load(self, _offset: int, _size_bytes: int, _isolation: Isolation) -> None:
+        self.loads += 1
+        await trio.sleep(1)
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("error", [None, AssertionError("a bug")])
+async def test_who_asks_for_the_same_shares_a_load(error: Exception | None) -> None:
+    slow = SlowLog(error)
+    log: PartitionLog = slow  # type: ignore[assignment]
+    told: list[int] = []
+    async with trio.open_nursery() as nursery:
+        loads = ColdLoads(nursery, lambda: 500)
+        one, other = (loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED) for _ in range(2))
+        assert one is not None
+        assert one is other
+        one.call_when_over(lambda: told.append(1))
+
+        def leaves() -> None:
+            told.append(2)
+
+        one.call_when_over(leaves)
+        one.forget(leaves)
+        await trio.sleep(1.1)
+        assert (one.is_over, one.error, told, slow.loads) == (True, error, [1], 1)
+        assert loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED) is not one
+
+
+@pytest.mark.parametrize(
+    ("error", "after_s", "is_told"),
+    [(StorageError("lost"), 1, True), (StorageError("lost"), 100, False), (TierUnreachable("away"), 1, False)],
+)
+async def test_an_error_waits_a_while_for_who_asks_again(error: Exception, after_s: int, is_told: bool) -> None:
+    slow = SlowLog(error)
+    log: PartitionLog = slow  # type: ignore[assignment]
+    async with trio.open_nursery() as nursery:
+        loads = ColdLoads(nursery, lambda: 500)
+        loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED)
+        await trio.sleep(1 + after_s)
+        for told in (is_told, False):  # once
+            again = loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED)
+            assert again is not None
+            assert again.is_over == told
