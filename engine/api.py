@@ -50,6 +50,7 @@ class OffsetSpec(IntEnum):
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
 
 
 class Leadership(NamedTuple):

@@ -27,7 +27,6 @@ GAPS: dict[str, list[tuple[str, str]]] = {
     "find_coordinator": [
         ("share partitions get INVALID_REQUEST", "share groups"),
     ],
-    "list_offsets": [("the tiered offsets (-5, -6) are always -1", "tiering")],
     "metadata": [("internal topics are not created by asking for them", "by intent")],
     "api_versions": [("of the features `transaction.version` alone", "with what needs them")],
     "update_features": [("of the features `transaction.version` alone", "with what needs them")],

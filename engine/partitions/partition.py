@@ -277,7 +277,7 @@ class Partition(Watched):
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         self.check_open()
-        return await self._reads.offset_for_timestamp(timestamp_ms, isolation)
+        return await self._reads.offset_for_timestamp(timestamp_ms, isolation, has_tier=self.config.remote_storage)
 
     def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
         return self._reads.read_behind(self.end_offset_for_epoch(last_epoch), offset, last_epoch, isolation)

@@ -103,8 +103,13 @@ class Reads:
             segment = self._log.segment_of(offset)
             await self._reader.aborted_between(segment, offset, min(segment.end_offset, limit.offset))
 
-    async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
-        """As Kafka has it, the latest of all records is looked for, and not told if it is not stable."""
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, isolation: Isolation, *, has_tier: bool
+    ) -> OffsetAtTimestamp:
+        """As Kafka has it, the latest of all records is looked for, and not told if it is not stable; and where nothing
+        is to be uploaded, nothing is pending (UnifiedLog.fetchEarliestPendingUploadOffset)."""
+        if timestamp_ms == OffsetSpec.EARLIEST_PENDING_UPLOAD and not has_tier:
+            return NOT_FOUND
         limit = self._limit(isolation)
         if timestamp_ms == OffsetSpec.LATEST:
             limit = limit._replace(offset=max(limit.offset, self._log.start_offset))

@@ -41,6 +41,9 @@ from engine.logs.sparse_index import Entry, SparseIndex
 from engine.tier import INDEX_ROW, ColdFile, SegmentTier
 
 NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
+_BOUNDARIES = (
+    OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST_TIERED, OffsetSpec.EARLIEST_PENDING_UPLOAD
+)  # fmt: skip
 
 T = TypeVar("T")
 
@@ -193,24 +196,30 @@ class LogReader:
 
     async def offset_for_timestamp(self, timestamp_ms: int, limit: LogPosition) -> OffsetAtTimestamp:
         """See `engine.api.PartitionLog`; CorruptMessage as below."""
-        epochs = self.log.epochs
         if timestamp_ms == OffsetSpec.LATEST:
-            return OffsetAtTimestamp(limit.offset, NO_TIMESTAMP_MS, epochs.latest)
-        if timestamp_ms in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
-            log = self.log
-            start = log.start_offset if timestamp_ms == OffsetSpec.EARLIEST else log.local_start_offset
-            return OffsetAtTimestamp(start, NO_TIMESTAMP_MS, epochs.epoch_of(start))
-        if timestamp_ms == OffsetSpec.LATEST_TIERED:
-            tiered_to = self.log.tiered_to or 0
-            if tiered_to <= self.log.start_offset:
-                return NOT_FOUND
-            return OffsetAtTimestamp(tiered_to - 1, NO_TIMESTAMP_MS, epochs.epoch_of(tiered_to - 1))
+            return OffsetAtTimestamp(limit.offset, NO_TIMESTAMP_MS, self.log.epochs.latest)
+        if timestamp_ms in _BOUNDARIES:
+            return self._boundary(timestamp_ms)
         if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
             timestamp_ms = await self.undisturbed(partial(self._greatest_timestamp, limit))
         if timestamp_ms < 0:
             return NOT_FOUND
         found = await self.undisturbed(partial(self._find_timestamp, timestamp_ms, limit))
         return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
+
+    def _boundary(self, spec: int) -> OffsetAtTimestamp:
+        """Where a part of the log begins, or the tier's ends; for the latter there may be none."""
+        log = self.log
+        tiered_to = log.tiered_to or 0
+        if spec == OffsetSpec.LATEST_TIERED:
+            if tiered_to <= log.start_offset:
+                return NOT_FOUND
+            offset = tiered_to - 1
+        elif spec == OffsetSpec.EARLIEST_PENDING_UPLOAD:
+            offset = max(tiered_to, log.start_offset)
+        else:
+            offset = log.start_offset if spec == OffsetSpec.EARLIEST else log.local_start_offset
+        return OffsetAtTimestamp(offset, NO_TIMESTAMP_MS, log.epochs.epoch_of(offset))
 
     async def _find_timestamp(self, timestamp_ms: int, limit: LogPosition) -> TimestampFound | None:
         """First record below `limit` that is as late. CorruptMessage: what would have to be searched is damaged."""

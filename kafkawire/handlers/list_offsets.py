@@ -4,10 +4,11 @@ Behavior:
 - A timestamp of 0 or more asks for the first record at or after it, exactly. Negative ones are named points, each
   known from a version on; below it, and for any other negative number, the answer is UNSUPPORTED_VERSION.
 - A partition named twice is answered once, with INVALID_REQUEST. Each partition is answered by itself.
+- All points but the latest count what only a remote tier has; Kafka's latest timestamp is that of its local segments.
 - Who claims to be a replica is answered as a consumer: nothing above the high watermark is told.
 
 Version notes: 2 isolation level, 4 leader epochs, 7 max timestamp (KIP-734), 8 earliest local and 9 latest tiered
-offset (KIP-405, KIP-1005), 10 time-out, 11 earliest pending upload (KIP-1023): -1, nothing is uploaded from here.
+offset (KIP-405, KIP-1005), 10 time-out, 11 earliest pending upload (KIP-1023).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, Isolation, OffsetAtTimestamp, OffsetSpec
+from engine.api import Isolation, OffsetAtTimestamp, OffsetSpec
 from engine.errors import EngineError
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -29,16 +30,14 @@ from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import find_log
 
-EARLIEST_PENDING_UPLOAD: Final = -6
-_FIRST_VERSION_BY_TIMESTAMP: Final = {
+_FIRST_VERSION_BY_TIMESTAMP: Final[dict[int, int]] = {
     OffsetSpec.LATEST: 1,
     OffsetSpec.EARLIEST: 1,
     OffsetSpec.MAX_TIMESTAMP: 7,
     OffsetSpec.EARLIEST_LOCAL: 8,
     OffsetSpec.LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
+    OffsetSpec.EARLIEST_PENDING_UPLOAD: 11,
 }
-_NOTHING_UPLOADED: Final = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
 
 
 async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -87,8 +86,6 @@ async def _find(
         return log
     try:
         log.check_leader_epoch(asked.current_leader_epoch)
-        if timestamp_ms == EARLIEST_PENDING_UPLOAD:
-            return _NOTHING_UPLOADED
         return await log.offset_for_timestamp(timestamp_ms, isolation)
     except EngineError as error:
         return error_code_of(error)

@@ -268,6 +268,11 @@ async def test_list_offsets_knows_both_tiers() -> None:
         assert (await log.offset_for_timestamp(OffsetSpec.EARLIEST, EVERYTHING)).offset == 0
         latest = await log.offset_for_timestamp(OffsetSpec.LATEST_TIERED, EVERYTHING)
         assert latest.offset == log.log.active.base_offset - 1
+        pending = await log.offset_for_timestamp(OffsetSpec.EARLIEST_PENDING_UPLOAD, EVERYTHING)
+        assert pending.offset == -1, "as the topic is configured nothing is"
+        log.config = replace(log.config, remote_storage=True)
+        pending = await log.offset_for_timestamp(OffsetSpec.EARLIEST_PENDING_UPLOAD, EVERYTHING)
+        assert pending.offset == latest.offset + 1
         await log.delete_records(COUNT - 1)
         for spec in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
             assert (await log.offset_for_timestamp(spec, EVERYTHING)).offset == COUNT - 1
