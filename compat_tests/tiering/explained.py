@@ -7,14 +7,6 @@ from compat_tests.differential.explained import Explanation
 
 POINT = r"\.topics\[0\]\.partitions\[0\]\."
 
-NOT_BUILT = (
-    Explanation(
-        "The earliest offset that is not copied yet is not told yet",
-        "ListOffsets with -6 (KIP-1023) answers -1, as for a topic that is not in the tier.",
-        path=rf".*: point -6 in v11{POINT}(offset|leader_epoch)",
-        ours="-1",
-    ),
-)
 KINDER = (
     Explanation(
         "A limit of no bytes gets a batch, from the tier as from a log dir",
@@ -63,4 +55,4 @@ DETAILS = (
         ours="true",
     ),
 )
-EXPLANATIONS: tuple[Explanation, ...] = (*NOT_BUILT, *KINDER, *DETAILS)
+EXPLANATIONS: tuple[Explanation, ...] = (*KINDER, *DETAILS)

@@ -330,13 +330,13 @@ async def test_what_is_on_its_way_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         reading.tiered.store.fault = lambda _operation, _key: Fault(wait_s=1.0)
 
         async def fetch(key: str, size_bytes: int) -> None:
-            await reading.cache.fetch(Extent(key, 0, size_bytes, size_bytes))
+            await reading.cache.fetch(Extent(f"{reading.tiered.place.prefix}{key}", 0, size_bytes, size_bytes))
             landed[key] = trio.current_time()
 
         began_s = trio.current_time()
         wanted = {"a": 100, "b": 100, "c": 100, "d": 400, "e": 200, "f": 50}
         for key, size_bytes in wanted.items():
-            reading.tiered.store.objects[key] = bytes(size_bytes), 0
+            reading.tiered.store.objects[f"{reading.tiered.place.prefix}{key}"] = bytes(size_bytes), 0
         async with trio.open_nursery() as readers:
             for key, size_bytes in wanted.items():
                 readers.start_soon(fetch, key, size_bytes)
