@@ -199,7 +199,7 @@ class LogReader:
         if timestamp_ms == OffsetSpec.LATEST:
             return OffsetAtTimestamp(limit.offset, NO_TIMESTAMP_MS, self.log.epochs.latest)
         if timestamp_ms in _BOUNDARIES:
-            return self._boundary(timestamp_ms)
+            return self._boundary(timestamp_ms, limit)
         if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
             timestamp_ms = await self.undisturbed(partial(self._greatest_timestamp, limit))
         if timestamp_ms < 0:
@@ -207,8 +207,8 @@ class LogReader:
         found = await self.undisturbed(partial(self._find_timestamp, timestamp_ms, limit))
         return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
 
-    def _boundary(self, spec: int) -> OffsetAtTimestamp:
-        """Where a part of the log begins, or the tier's ends; for the latter there may be none."""
+    def _boundary(self, spec: int, limit: LogPosition) -> OffsetAtTimestamp:
+        """Where a part of the log begins, or the tier's ends; there may be no tier, or nothing behind it yet."""
         log = self.log
         tiered_to = log.tiered_to or 0
         if spec == OffsetSpec.LATEST_TIERED:
@@ -217,6 +217,8 @@ class LogReader:
             offset = tiered_to - 1
         elif spec == OffsetSpec.EARLIEST_PENDING_UPLOAD:
             offset = max(tiered_to, log.start_offset)
+            if offset >= limit.offset:
+                return NOT_FOUND
         else:
             offset = log.start_offset if spec == OffsetSpec.EARLIEST else log.local_start_offset
         return OffsetAtTimestamp(offset, NO_TIMESTAMP_MS, log.epochs.epoch_of(offset))

@@ -40,8 +40,11 @@ async def test_the_named_points_of_a_log_in_two_tiers() -> None:
         assert await offset_of(cold, EARLIEST_LOCAL) == (4, -1, epoch)
         assert await offset_of(cold, EARLIEST_PENDING_UPLOAD) == (4, -1, epoch)
         assert await offset_of(cold, LATEST) == (5, -1, epoch)
+        await cold.append(COLD, 0, b"small", at_s=6)
         await cold.log().delete_records(5)
         assert await offset_of(cold, EARLIEST_PENDING_UPLOAD) == (5, -1, epoch)
+        await cold.log().delete_records(6)  # as in Kafka, what begins at the end is nothing
+        assert await offset_of(cold, EARLIEST_PENDING_UPLOAD) == NOTHING
 
 
 async def test_the_latest_record_is_found_in_the_tier() -> None:
