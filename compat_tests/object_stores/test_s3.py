@@ -6,14 +6,13 @@ import base64
 import itertools
 import threading
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
-import trio
 from crc32c import crc32c
-from minio.credentials.providers import StaticProvider
 
-from compat_tests.harness.s3_server import ACCESS_KEY, SECRET_KEY, S3Server, s3_server
+from compat_tests.harness.s3_server import SECRET_KEY, S3Server, s3_server
+from compat_tests.object_stores.clients import store_at
 from compat_tests.object_stores.scripted import Reply, Request, ScriptedServer, error, reply
 from engine.api import FileRange
 from tiering.object_store import (
@@ -26,24 +25,14 @@ from tiering.object_store import (
     StoreUnavailable,
 )
 from tiering.stores import s3
-from tiering.stores.s3 import S3Options, S3Store
 from tiering.stores.tests.conformance import Bytes, Conformance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-T = TypeVar("T")
+    from tiering.stores.s3 import S3Store
 
 _numbers = itertools.count(1)
-
-
-class Threads:
-    async def run(self, job: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(job)
-
-
-def store_at(endpoint: str, bucket: str = "bucket", secret: str = SECRET_KEY) -> S3Store:
-    return S3Store(S3Options(endpoint, bucket, "us-east-1", StaticProvider(ACCESS_KEY, secret)), Threads())
 
 
 @pytest.fixture

@@ -1,0 +1,76 @@
+"""What may become of a request to an object store, and what such a request is about. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from compat_tests.object_stores.gate import Gate
+
+
+class Fault(Enum):
+    """`*_LOST` and `*_CUT` close the client's connection; so do the two that come later."""
+
+    NONE = "none"
+    SLOW_DOWN = "503"
+    CONFLICT = "409"
+    SKEWED = "403: the clock of who asks is wrong"
+    REQUEST_LOST = "the server hears nothing of it"
+    REQUEST_CUT = "the server hears half of it"
+    REPLY_LOST = "the server has done it"
+    LATE = "the server does it later"
+    AFTER_DELETE = "the server does it when somebody has deleted that key"
+    SHORT_BODY = "half of what was read, then the end"
+    STALLED_BODY = "half of what was read, then nothing"
+    FLIPPED_BODY = "one bit of what was read is wrong"
+    STALE_LIST = "a listing is what it was the last time"
+    UNCONDITIONAL = "a condition is ignored"
+
+
+ANSWERS = {
+    Fault.SLOW_DOWN: (503, b"SlowDown"),
+    Fault.CONFLICT: (409, b"ConditionalRequestConflict"),
+    Fault.SKEWED: (403, b"RequestTimeTooSkewed"),
+}
+COMES_LATER = (Fault.LATE, Fault.AFTER_DELETE)
+OF_WHAT_WAS_READ = (Fault.SHORT_BODY, Fault.STALLED_BODY, Fault.FLIPPED_BODY)
+
+
+class Asked(NamedTuple):
+    """A request: `key` is empty for a listing, `number` counts those of the same kind."""
+
+    method: str
+    key: str
+    number: int
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.method, self.key)
+
+
+def kind_of(method: str, key: str) -> str:
+    """By what it asks for, in words of docs/formats/tier.md: `PUT manifest`; a listing is a `LIST`."""
+    if not key:
+        return "LIST"
+    folder = key.rpartition("/")[0].rpartition("/")[2]
+    return f"{method} {folder if folder in ('manifest', 'page', 'collected', 'probe') else 'segment'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`delay_s`: how long LATE is late, or any other request is held up before anything else. At the `gate` stops what
+    is to be lost or cut, after all that the server is to hear of it."""
+
+    fault: Fault = Fault.NONE
+    delay_s: float = 0.0
+    gate: Gate | None = None
+
+
+NO_FAULT = Decision()
+
+
+class Planner(Protocol):
+    def decide(self, asked: Asked) -> Decision:
+        """In the order of coming, on the proxy's thread."""
