@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 SHOWN_PER_KIND = 3
 
@@ -36,11 +36,12 @@ class History:
     def ack(self, partition: int, offset: int, value: str) -> None:
         self.acked.append(Found(Place(partition, offset), value))
 
-    def check(self, read: Iterable[Found]) -> list[str]:
-        """The anomalies, a few of each kind with their number; empty when there are none."""
+    def check(self, read: Iterable[Found], starts: Mapping[int, int] | None = None) -> list[str]:
+        """The anomalies, a few of each kind with their number; empty when there are none. `starts`: of logs that do not
+        begin at 0, by partition."""
         places: dict[str, list[Place]] = defaultdict(list)
         anomalies: dict[str, list[str]] = defaultdict(list)
-        next_offset: Counter[int] = Counter()
+        next_offset: Counter[int] = Counter(starts)
         last_number: dict[tuple[int, str], int] = {}
         for place, value in read:
             places[value].append(place)

@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.harness.broker import BrokerFailedError
 from compat_tests.harness.kafkawire_broker import Kafkawire
-from compat_tests.harness.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
+from compat_tests.harness.s3_server import s3_server
+from compat_tests.tiering.tiers import QUICK, ROOT, in_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
 TOPIC = "tiered"
 RECORDS, RECORD_BYTES = 30_000, 200
 CONFIGS = {"remote.storage.enable": "true", "segment.bytes": "1048576", "local.retention.bytes": "1"}
-QUICK = {
-    "remote.log.storage.system.enable": "true",
-    "remote.log.manager.task.interval.ms": "200",
-    "log.retention.check.interval.ms": "200",
-    "log.initial.task.delay.ms": "200",
-    "log.segment.delete.delay.ms": "0",
-}
 WITHIN_S = 60.0
 
 
@@ -42,13 +36,7 @@ def tier(kind: str, directory: Path) -> Iterator[tuple[dict[str, str], Path]]:
         return
     with s3_server(directory) as server:
         bucket = server.make_bucket("bucket")
-        given = {
-            "tier.store": f"s3://{bucket}/lake",
-            "tier.s3.endpoint": server.endpoint,
-            "tier.s3.access.key": ACCESS_KEY,
-            "tier.s3.secret.key": SECRET_KEY,
-        }
-        yield given, server.directory / bucket / "lake"
+        yield in_bucket(bucket, server.endpoint), server.directory / bucket / ROOT
 
 
 def values() -> list[bytes]:

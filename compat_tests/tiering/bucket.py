@@ -1,0 +1,148 @@
+"""Everything in a bucket against what its manifests say: docs/formats/tier.md, read as somebody would who has no more.
+
+No broker takes part, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from tiering.errors import TierError
+from tiering.manifest_codec import decode_manifest, decode_page
+from tiering.names import Place, version_of
+from tiering.segment_object import TAIL_SIZE_BYTES, read_tail, read_trailer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tiering.manifest import Entry, Manifest
+    from tiering.object_store import ObjectStore
+
+SHOWN_PER_KIND = 3
+
+
+@dataclass
+class Bucket:
+    """What was found. `doomed` and `on_their_way`: objects that a manifest says are to be deleted, or not yet whole;
+    `pages_left`: pages that no manifest names, as a crash may leave them."""
+
+    partitions: int = 0
+    segments: int = 0
+    bytes: int = 0
+    pages: int = 0
+    versions: int = 0
+    doomed: int = 0
+    on_their_way: int = 0
+    pages_left: int = 0
+    anomalies: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def problems(self) -> list[str]:
+        """A few of each kind with their number."""
+        return [
+            f"{kind} x {len(each)}: {'; '.join(each[:SHOWN_PER_KIND])}" for kind, each in self.anomalies.items() if each
+        ]
+
+
+async def examine(store: ObjectStore, root: str) -> Bucket:
+    """All below `root`, which ends with a slash or is empty."""
+    found = Bucket()
+    keys = await _keys(store, root)
+    partitions: dict[str, set[str]] = defaultdict(set)
+    for key in keys:
+        parts = key.removeprefix(root).split("/")
+        if parts[0] == "probe":  # a broker that was killed meanwhile
+            continue
+        partitions[f"{root}{'/'.join(parts[:3])}/"].add(key)
+    for prefix, its_keys in partitions.items():
+        found.partitions += 1
+        await _examine_partition(store, root, prefix, its_keys, found)
+    return found
+
+
+async def _keys(store: ObjectStore, root: str) -> list[str]:
+    keys: list[str] = []
+    while listed := await store.list_after(root, keys[-1] if keys else ""):
+        keys += [one.key for one in listed]
+    return keys
+
+
+def place_of(root: str, prefix: str) -> Place:
+    cluster_id, topic_id, partition, _ = prefix.removeprefix(root).split("/")
+    return Place(root, cluster_id, bytes.fromhex(topic_id), int(partition))
+
+
+async def _examine_partition(store: ObjectStore, root: str, prefix: str, keys: set[str], found: Bucket) -> None:
+    place = place_of(root, prefix)
+    manifests = sorted(key for key in keys if key.startswith(place.manifests))
+    pages = {key for key in keys if key.startswith(f"{prefix}page/")}
+    collections = {key for key in keys if key.startswith(place.collections)}
+    found.versions += len(manifests)
+    versions = [version_of(key) for key in manifests]
+    found.anomalies["version missing"] += [
+        f"{prefix} has {before} and {behind}" for before, behind in pairwise(versions) if behind != before + 1
+    ]
+    objects = keys - pages - collections - set(manifests)
+    try:
+        newest = decode_manifest(await store.get(manifests[-1]), manifests[-1])
+        entries = await _entries(store, place, newest)
+    except (IndexError, TierError) as error:
+        found.anomalies["manifest"].append(f"{prefix}: {error!r}")
+        return
+    for entry in entries:
+        await _examine_segment(store, place.segment(entry), entry, found)
+    _note_gaps(prefix, newest, entries, found)
+    named_pages = {place.page(page) for page in newest.pages}
+    doomed = {place.doomed(one) for one in newest.doomed}
+    on_their_way = set() if newest.copying is None else {place.segment(newest.copying)}
+    counted = {place.segment(entry) for entry in entries}
+    found.pages += len(named_pages)
+    found.doomed += len((objects | pages) & doomed)
+    found.on_their_way += len(objects & on_their_way)
+    found.pages_left += len(pages - named_pages - doomed)
+    found.anomalies["counts and doomed"] += sorted((counted | named_pages) & doomed)
+    found.anomalies["orphan"] += sorted(objects - counted - doomed - on_their_way)
+
+
+async def _entries(store: ObjectStore, place: Place, newest: Manifest) -> list[Entry]:
+    entries: list[Entry] = []
+    for page in newest.pages:
+        entries += decode_page(await store.get(place.page(page)), page, place.page(page))
+    return [*entries, *newest.entries]
+
+
+async def _examine_segment(store: ObjectStore, key: str, entry: Entry, found: Bucket) -> None:
+    """Its bytes are what was put, and what is behind the records is what readers need."""
+    info = await store.head(key)
+    if info is None:
+        found.anomalies["dangling entry"].append(key)
+        return
+    data = await store.get(key)
+    found.segments += 1
+    found.bytes += entry.size_bytes
+    told = (info.size_bytes, info.crc32c if info.crc32c is not None else entry.crc32c)
+    if not told == (len(data), crc32c(data)) == (entry.object_size_bytes, entry.crc32c):
+        found.anomalies["other bytes"].append(key)
+        return
+    try:
+        tail = read_tail(data[-TAIL_SIZE_BYTES:], key)
+        read_trailer(data[tail.records :], key)
+    except TierError as error:
+        found.anomalies["trailer"].append(str(error))
+    else:
+        if tail.records != entry.size_bytes:
+            found.anomalies["other size"].append(key)
+
+
+def _note_gaps(prefix: str, newest: Manifest, entries: Iterable[Entry], found: Bucket) -> None:
+    """And what lies below the log start."""
+    bounds = [(one.base, one.end) for one in entries]
+    found.anomalies["gap"] += [
+        f"{prefix}: {before} {behind}" for before, behind in pairwise(bounds) if before[1] != behind[0]
+    ]
+    if bounds and bounds[0][0] > newest.log_start:
+        found.anomalies["gap"].append(f"{prefix} begins at {bounds[0][0]}, the log at {newest.log_start}")

@@ -1,0 +1,86 @@
+"""At which request to the store a broker is killed, and how far that request has come by then; and what other requests
+meet meanwhile. A function of a seed and of what comes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from compat_tests.object_stores.gate import Gate
+from compat_tests.object_stores.store_faults import NO_FAULT, Decision, Fault
+
+if TYPE_CHECKING:
+    from compat_tests.object_stores.store_faults import Asked
+
+# The steps of a copy in their order, then what deletes, reads and begins.
+STEPS: Final = (
+    "PUT manifest", "HEAD collected", "PUT segment", "HEAD segment", "GET manifest",
+    "DELETE segment", "GET segment", "LIST",
+    "PUT probe", "GET probe", "HEAD probe", "DELETE probe",
+)  # fmt: skip
+SELDOM: Final = ("PUT page", "GET page", "DELETE page", "HEAD page")  # the first ones that come are taken
+SELDOM_MAX: Final = 5  # of each
+FARTHEST: Final = 6  # one of so many requests of its kind since the last kill
+
+# How far: nothing has come, half of it has, all of it has and the reply is lost, or will when the next broker is there.
+HOW_FAR: Final = (Fault.REQUEST_LOST, Fault.REQUEST_CUT, Fault.REPLY_LOST, Fault.REPLY_LOST, Fault.LATE)
+LATE_S: Final = (0.05, 4.0)
+
+# What other requests meet. The probe is spared: whoever does not trust a store does not start.
+PASSING: Final = (
+    Fault.SLOW_DOWN, Fault.CONFLICT, Fault.SKEWED, Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.LATE,
+    Fault.SHORT_BODY, Fault.FLIPPED_BODY, Fault.STALE_LIST,
+)  # fmt: skip
+ONE_IN: Final = 60
+
+
+class Kill(NamedTuple):
+    kind: str
+    number: int
+    decision: Decision
+    gate: Gate
+
+
+def new_kill(kind: str, choice: random.Random) -> Kill:
+    fault = choice.choice(HOW_FAR if kind.startswith(("PUT", "DELETE")) else (Fault.REQUEST_LOST, Fault.REPLY_LOST))
+    number = 1 if kind.endswith("probe") or kind == "LIST" else choice.randint(1, FARTHEST)
+    gate = Gate()
+    return Kill(kind, number, Decision(fault, choice.uniform(*LATE_S) if fault is Fault.LATE else 0.0, gate), gate)
+
+
+class KillPlan:
+    """One kill at a time, which another thread prepares; `kills` counts those that came to be, by kind and fault."""
+
+    def __init__(self, seed: int) -> None:
+        self.kills = Counter[tuple[str, Fault]]()
+        self._choice = random.Random(f"{seed} proxy")
+        self._kill: Kill | None = None
+        self._seen = Counter[str]()
+
+    def prepare(self, kill: Kill) -> None:
+        self._seen.clear()
+        self._kill = kill
+
+    def withdraw(self) -> bool:
+        """False: a request was hit already, and is on its way to the gate."""
+        kill, self._kill = self._kill, None
+        return kill is not None
+
+    def decide(self, asked: Asked) -> Decision:
+        kill = self._kill
+        self._seen[asked.kind] += 1
+        if kill is not None and self._is_hit(kill, asked.kind):
+            self._kill = None
+            self.kills[asked.kind, kill.decision.fault] += 1
+            return kill.decision
+        if asked.kind.endswith("probe") or self._choice.randrange(ONE_IN):
+            return NO_FAULT
+        fault = self._choice.choice(PASSING)
+        return Decision(fault, self._choice.uniform(*LATE_S) if fault is Fault.LATE else 0.0)
+
+    def _is_hit(self, kill: Kill, kind: str) -> bool:
+        if kind in SELDOM:
+            return sum(count for (one, _), count in self.kills.items() if one == kind) < SELDOM_MAX
+        return (kind, self._seen[kind]) == (kill.kind, kill.number)

@@ -1,0 +1,65 @@
+"""A kill hits the request it was made for, once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from compat_tests.object_stores.store_faults import Asked, Fault
+from compat_tests.tiering.kill_plan import HOW_FAR, PASSING, SELDOM, SELDOM_MAX, STEPS, KillPlan, new_kill
+
+KEYS = {
+    "manifest": "0/manifest/1",
+    "collected": "0/collected/0",
+    "page": "0/page/a",
+    "probe": "probe/a",
+    "segment": "0/a",
+}
+
+
+def asked(kind: str, number: int = 1) -> Asked:
+    method, _, what = kind.partition(" ")
+    return Asked("GET" if kind == "LIST" else method, KEYS.get(what, ""), number)
+
+
+def test_each_kind_is_hit_at_its_number_and_once() -> None:
+    for kind in STEPS:
+        plan = KillPlan(1)
+        kill = new_kill(kind, random.Random(1))
+        plan.prepare(kill)
+        gates = [plan.decide(asked(kind)).gate for _ in range(30)]
+        assert [number for number, gate in enumerate(gates, 1) if gate is not None] == [kill.number]
+        assert plan.kills == {(kind, kill.decision.fault): 1}
+
+
+def test_one_that_was_withdrawn_hits_nobody() -> None:
+    plan = KillPlan(1)
+    plan.prepare(new_kill("LIST", random.Random(1)))
+    assert plan.withdraw()
+    assert plan.decide(asked("LIST")).gate is None
+    assert not plan.withdraw()
+
+
+def test_what_is_seldom_is_taken_when_it_comes_and_not_for_ever() -> None:
+    plan = KillPlan(1)
+    for _ in range(2 * SELDOM_MAX):
+        plan.prepare(new_kill("PUT segment", random.Random(1)))
+        plan.decide(asked(SELDOM[0]))
+    assert sum(plan.kills.values()) == SELDOM_MAX
+
+
+def test_requests_that_change_something_are_caught_at_every_length() -> None:
+    choice = random.Random(1)
+    assert {new_kill("PUT segment", choice).decision.fault for _ in range(100)} == set(HOW_FAR)
+    assert {new_kill("GET segment", choice).decision.fault for _ in range(100)} == {
+        Fault.REQUEST_LOST,
+        Fault.REPLY_LOST,
+    }
+
+
+def test_other_requests_meet_all_that_passes_but_not_the_probe() -> None:
+    plan = KillPlan(1)
+    met = Counter(plan.decide(asked("GET manifest")).fault for _ in range(5_000))
+    assert set(met) == {Fault.NONE, *PASSING}
+    assert met[Fault.NONE] > 4_500
+    assert {plan.decide(asked("PUT probe")).fault for _ in range(5_000)} == {Fault.NONE}
