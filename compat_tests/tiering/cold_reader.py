@@ -36,6 +36,10 @@ class ColdReader:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
 
+    def values(self, partition: int) -> list[str]:
+        """From offset 0 on, as far as it came."""
+        return list(self._seen[partition])
+
     def start(self) -> None:
         self._thread.start()
 

@@ -1,0 +1,109 @@
+"""A broker before a store that has a bad day: what is read comes damaged, or it does not do what it must."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from compat_tests.chaos.writers import padded
+from compat_tests.confluent.clients import Delivery, create_topic, flush, producer, wait_until
+from compat_tests.harness.broker import BrokerFailedError
+from compat_tests.harness.kafkawire_broker import Kafkawire
+from compat_tests.harness.s3_server import s3_server
+from compat_tests.object_stores.faulty_store import FaultyStore
+from compat_tests.object_stores.store_faults import NO_FAULT, Asked, Decision, Fault
+from compat_tests.tiering.cold_reader import ColdReader
+from compat_tests.tiering.reading_back import segment_files
+from compat_tests.tiering.tiers import QUICK, in_bucket
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SEED = 11
+TOPIC = "tiered"
+CONFIGS = {"remote.storage.enable": "true", "segment.bytes": "1048576", "local.retention.bytes": "1"}
+RECORDS = 20_000
+LIVES = 2
+WITHIN_S = 60.0
+HARM: Final = (
+    Fault.FLIPPED_BODY, Fault.FLIPPED_BODY, Fault.SHORT_BODY, Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.SLOW_DOWN,
+)  # fmt: skip
+
+
+class Every:
+    """All requests meet the same."""
+
+    def __init__(self, fault: Fault) -> None:
+        self._decision = Decision(fault)
+
+    def decide(self, _asked: Asked) -> Decision:
+        return self._decision
+
+
+class Harm:
+    """More than every second read of a segment goes wrong."""
+
+    def __init__(self) -> None:
+        self._choice = random.Random(SEED)
+
+    def decide(self, asked: Asked) -> Decision:
+        if asked.kind != "GET segment" or self._choice.random() < 0.4:
+            return NO_FAULT
+        return Decision(self._choice.choice(HARM))
+
+
+def write(broker: Kafkawire) -> list[str]:
+    values = [f"a.{number}" for number in range(RECORDS)]
+    client, delivery = producer(broker, enable_idempotence=True, queue_buffering_max_messages=RECORDS), Delivery()
+    for value in values:
+        client.produce(TOPIC, padded(value), partition=0, on_delivery=delivery)
+    flush(client)
+    assert not delivery.errors
+    return values
+
+
+def test_what_comes_damaged_from_the_store_is_never_served(tmp_path: Path) -> None:
+    with s3_server(tmp_path) as server, FaultyStore(server.endpoint, Harm()) as proxy:
+        broker = Kafkawire(tmp_path / "broker", QUICK | in_bucket(server.make_bucket("bucket"), proxy.endpoint))
+        with broker:
+            create_topic(broker, TOPIC, 1, CONFIGS)
+            values = write(broker)
+            wait_until(lambda: segment_files(broker, TOPIC) == 1, "files stay that the tier has", WITHIN_S)
+            for _ in range(LIVES):  # each begins with an empty cache
+                reader = ColdReader(broker, TOPIC, 1)
+                reader.start()
+                try:
+                    wait_until(lambda: len(reader.values(0)) == RECORDS, "reads do not get on", WITHIN_S)  # noqa: B023
+                finally:
+                    reader.stop()
+                assert reader.anomalies == []
+                assert reader.values(0) == values
+                broker.kill()
+                broker.start()
+        faults = proxy.faults()
+        assert faults["GET segment", Fault.FLIPPED_BODY] > 0
+        assert sum(faults.values()) > 2 * LIVES
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        (Fault.UNCONDITIONAL, r"tier\.store: the store ignores If-None-Match"),
+        (Fault.SKEWED, r"tier\.store: the store refuses: .*RequestTimeTooSkewed"),
+    ],
+)
+def test_a_store_that_the_tier_cannot_live_with_stops_the_start(tmp_path: Path, fault: Fault, line: str) -> None:
+    with s3_server(tmp_path) as server, FaultyStore(server.endpoint, Every(fault)) as proxy:
+        broker = Kafkawire(tmp_path / "broker", QUICK | in_bucket(server.make_bucket("bucket"), proxy.endpoint))
+        with pytest.raises(BrokerFailedError, match=line):
+            broker.start()
+
+
+@pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.CONFLICT, Fault.REPLY_LOST])
+def test_one_that_is_busy_does_not(tmp_path: Path, fault: Fault) -> None:
+    with s3_server(tmp_path) as server, FaultyStore(server.endpoint, Every(fault)) as proxy:
+        bucket = server.make_bucket("bucket")
+        with Kafkawire(tmp_path / "broker", QUICK | in_bucket(bucket, proxy.endpoint)) as broker:
+            assert "cannot be reached" in broker.log_path.read_text()
