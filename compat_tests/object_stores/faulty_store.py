@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import h11
 import trio
@@ -55,11 +55,15 @@ class _Request(NamedTuple):
 
     @property
     def method(self) -> str:
-        return self.head.method.decode()
+        return self.head.method.decode() if self._path else "LIST"
 
     @property
     def key(self) -> str:
-        """Without the bucket; empty: a listing."""
+        """Without the bucket; of a listing its prefix."""
+        return self._path or parse_qs(urlsplit(self.head.target.decode()).query).get("prefix", [""])[0]
+
+    @property
+    def _path(self) -> str:
         return urlsplit(self.head.target.decode()).path.lstrip("/").partition("/")[2]
 
 
@@ -192,7 +196,7 @@ class FaultyStore:
         if decision.fault is Fault.REPLY_LOST:
             await _pass(decision)
             return False
-        if not asked.key:
+        if asked.method == "LIST":
             before = self._listings.get(request.head.target, reply)
             self._listings[request.head.target] = reply
             reply = before if decision.fault is Fault.STALE_LIST else reply
@@ -334,7 +338,7 @@ def _unconditional(request: _Request) -> _Request:
         headers.pop(name, None)
     target = request.head.target.decode()
     signed = sign_v4_s3(
-        method=request.method,
+        method=request.head.method.decode(),
         url=urlsplit(f"http://{headers['host']}{target}"),
         region=REGION,
         headers=headers,
@@ -342,5 +346,5 @@ def _unconditional(request: _Request) -> _Request:
         content_sha256=str(headers["x-amz-content-sha256"]),
         date=datetime.strptime(str(headers["x-amz-date"]), "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC),
     )
-    head = h11.Request(method=request.method, target=target, headers=[(key, str(signed[key])) for key in signed])
+    head = h11.Request(method=request.head.method, target=target, headers=[(key, str(signed[key])) for key in signed])
     return _Request(head, request.body)

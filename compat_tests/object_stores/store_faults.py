@@ -39,7 +39,7 @@ OF_WHAT_WAS_READ = (Fault.SHORT_BODY, Fault.STALLED_BODY, Fault.FLIPPED_BODY)
 
 
 class Asked(NamedTuple):
-    """A request: `key` is empty for a listing, `number` counts those of the same kind."""
+    """A request. A listing is a LIST of its prefix; `number` counts those of the same kind."""
 
     method: str
     key: str
@@ -51,9 +51,7 @@ class Asked(NamedTuple):
 
 
 def kind_of(method: str, key: str) -> str:
-    """By what it asks for, in words of docs/formats/tier.md: `PUT manifest`; a listing is a `LIST`."""
-    if not key:
-        return "LIST"
+    """By what it asks for, in words of docs/formats/tier.md: `PUT manifest`, `LIST manifest`."""
     folder = key.rpartition("/")[0].rpartition("/")[2]
     return f"{method} {folder if folder in ('manifest', 'page', 'collected', 'probe') else 'segment'}"
 

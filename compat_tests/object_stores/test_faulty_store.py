@@ -87,7 +87,8 @@ def scene(
         ("PUT", "lake/cluster/topic/0/page/0-1-0-a", "PUT page"),
         ("DELETE", "lake/cluster/topic/0/0-1-0-a", "DELETE segment"),
         ("GET", "probe/a", "GET probe"),
-        ("GET", "", "LIST"),
+        ("LIST", "lake/cluster/topic/0/manifest/", "LIST manifest"),
+        ("LIST", "lake/probe/", "LIST probe"),
     ],
 )
 def test_what_is_asked_for_is_known_by_its_key(method: str, key: str, kind: str) -> None:
@@ -175,15 +176,15 @@ def test_a_bit_is_flipped(server: S3Server) -> None:
 def test_a_listing_is_stale(server: S3Server) -> None:
     class Second:
         def decide(self, asked: Asked) -> Decision:
-            return Decision(Fault.STALE_LIST) if (asked.kind, asked.number) == ("LIST", 2) else NO_FAULT
+            return Decision(Fault.STALE_LIST) if (asked.kind, asked.number) == ("LIST manifest", 2) else NO_FAULT
 
     bucket = server.make_bucket(f"bucket-{next(_numbers)}")
     with FaultyStore(server.endpoint, Second()) as proxy:
         store = store_at(proxy.endpoint, bucket)
-        assert ask(store.list_after("of-a-test/")) == []
+        assert ask(store.list_after("of-a-test/0/manifest/")) == []
         ask(store.put(KEY, Content.of(CONTENT)))
-        assert ask(store.list_after("of-a-test/")) == []
-        assert [one.key for one in ask(store.list_after("of-a-test/"))] == [KEY]
+        assert ask(store.list_after("of-a-test/0/manifest/")) == []
+        assert [one.key for one in ask(store.list_after("of-a-test/0/manifest/"))] == [KEY]
         store.close()
 
 

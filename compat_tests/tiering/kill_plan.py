@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # The steps of a copy in their order, then what deletes, reads and begins.
 STEPS: Final = (
     "PUT manifest", "HEAD collected", "PUT segment", "HEAD segment", "GET manifest",
-    "DELETE segment", "GET segment", "LIST",
-    "PUT probe", "GET probe", "HEAD probe", "DELETE probe",
+    "DELETE segment", "GET segment", "LIST manifest",
+    "PUT probe", "GET probe", "HEAD probe", "DELETE probe", "LIST probe",
 )  # fmt: skip
 SELDOM: Final = ("PUT page", "GET page", "DELETE page", "HEAD page")  # the first ones that come are taken
 SELDOM_MAX: Final = 5  # of each
@@ -45,7 +45,7 @@ class Kill(NamedTuple):
 
 def new_kill(kind: str, choice: random.Random) -> Kill:
     fault = choice.choice(HOW_FAR if kind.startswith(("PUT", "DELETE")) else (Fault.REQUEST_LOST, Fault.REPLY_LOST))
-    number = 1 if kind.endswith("probe") or kind == "LIST" else choice.randint(1, FARTHEST)
+    number = 1 if kind.startswith("LIST") or kind.endswith("probe") else choice.randint(1, FARTHEST)
     gate = Gate()
     return Kill(kind, number, Decision(fault, choice.uniform(*LATE_S) if fault is Fault.LATE else 0.0, gate), gate)
 
