@@ -72,3 +72,13 @@ NO_FAULT = Decision()
 class Planner(Protocol):
     def decide(self, asked: Asked) -> Decision:
         """In the order of coming, on the proxy's thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """All requests meet the same: `Always(Decision(delay_s=0.03))` is a store that is far away."""
+
+    decision: Decision = NO_FAULT
+
+    def decide(self, _asked: Asked) -> Decision:
+        return self.decision

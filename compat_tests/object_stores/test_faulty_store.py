@@ -16,7 +16,7 @@ from compat_tests.harness.s3_server import S3Server, s3_server
 from compat_tests.object_stores.clients import store_at
 from compat_tests.object_stores.faulty_store import FaultyStore
 from compat_tests.object_stores.gate import Gate
-from compat_tests.object_stores.store_faults import NO_FAULT, Asked, Decision, Fault, kind_of
+from compat_tests.object_stores.store_faults import NO_FAULT, Always, Asked, Decision, Fault, kind_of
 from tiering.object_store import Content, ObjectExists, StoreRefused, StoreUnavailable
 from tiering.probe import probe
 from tiering.stores import s3
@@ -196,12 +196,8 @@ def test_a_condition_is_ignored_and_the_probe_says_so(server: S3Server) -> None:
         with pytest.raises(ObjectExists):
             ask(store.put(KEY, Content.of(b"other"), if_absent=True))
 
-    class Always:
-        def decide(self, _asked: Asked) -> Decision:
-            return Decision(Fault.UNCONDITIONAL)
-
     bucket = server.make_bucket(f"bucket-{next(_numbers)}")
-    with FaultyStore(server.endpoint, Always()) as proxy:
+    with FaultyStore(server.endpoint, Always(Decision(Fault.UNCONDITIONAL))) as proxy:
         store = store_at(proxy.endpoint, bucket)
         assert "ignores If-None-Match" in str(ask(probe(store, "", "name", round(time.time() * 1000))))
         store.close()

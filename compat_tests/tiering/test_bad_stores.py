@@ -13,7 +13,7 @@ from compat_tests.harness.broker import BrokerFailedError
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.s3_server import s3_server
 from compat_tests.object_stores.faulty_store import FaultyStore
-from compat_tests.object_stores.store_faults import NO_FAULT, Asked, Decision, Fault
+from compat_tests.object_stores.store_faults import NO_FAULT, Always, Asked, Decision, Fault
 from compat_tests.tiering.cold_reader import ColdReader
 from compat_tests.tiering.reading_back import segment_files
 from compat_tests.tiering.tiers import QUICK, in_bucket
@@ -30,16 +30,6 @@ WITHIN_S = 60.0
 HARM: Final = (
     Fault.FLIPPED_BODY, Fault.FLIPPED_BODY, Fault.SHORT_BODY, Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.SLOW_DOWN,
 )  # fmt: skip
-
-
-class Every:
-    """All requests meet the same."""
-
-    def __init__(self, fault: Fault) -> None:
-        self._decision = Decision(fault)
-
-    def decide(self, _asked: Asked) -> Decision:
-        return self._decision
 
 
 class Harm:
@@ -95,7 +85,7 @@ def test_what_comes_damaged_from_the_store_is_never_served(tmp_path: Path) -> No
     ],
 )
 def test_a_store_that_the_tier_cannot_live_with_stops_the_start(tmp_path: Path, fault: Fault, line: str) -> None:
-    with s3_server(tmp_path) as server, FaultyStore(server.endpoint, Every(fault)) as proxy:
+    with s3_server(tmp_path) as server, FaultyStore(server.endpoint, Always(Decision(fault))) as proxy:
         broker = Kafkawire(tmp_path / "broker", QUICK | in_bucket(server.make_bucket("bucket"), proxy.endpoint))
         with pytest.raises(BrokerFailedError, match=line):
             broker.start()
@@ -103,7 +93,7 @@ def test_a_store_that_the_tier_cannot_live_with_stops_the_start(tmp_path: Path, 
 
 @pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.CONFLICT, Fault.REPLY_LOST])
 def test_one_that_is_busy_does_not(tmp_path: Path, fault: Fault) -> None:
-    with s3_server(tmp_path) as server, FaultyStore(server.endpoint, Every(fault)) as proxy:
+    with s3_server(tmp_path) as server, FaultyStore(server.endpoint, Always(Decision(fault))) as proxy:
         bucket = server.make_bucket("bucket")
         with Kafkawire(tmp_path / "broker", QUICK | in_bucket(bucket, proxy.endpoint)) as broker:
             assert "cannot be reached" in broker.log_path.read_text()

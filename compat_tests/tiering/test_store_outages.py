@@ -14,7 +14,7 @@ from compat_tests.confluent.clients import create_topic, producer, wait_until
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.s3_server import s3_server
 from compat_tests.object_stores.faulty_store import FaultyStore
-from compat_tests.object_stores.store_faults import NO_FAULT, Asked, Decision
+from compat_tests.object_stores.store_faults import Always
 from compat_tests.tiering.reading_back import examined, read_back, segment_files
 from compat_tests.tiering.tiers import QUICK, in_bucket
 from engine.tests.ledger import note_for_ledger
@@ -30,12 +30,7 @@ TOPIC = "tiered"
 CONFIGS = {"remote.storage.enable": "true", "segment.ms": "500", "local.retention.bytes": "1"}
 EVERY_S = 0.01
 CAUGHT_UP_WITHIN_S = 120.0
-P99_RATIO_MAX, P99_MORE_MAX_MS = 1.5, 10.0
-
-
-class NoFaults:
-    def decide(self, _asked: Asked) -> Decision:
-        return NO_FAULT
+P99_RATIO_MAX, P99_MORE_MAX_MS = 2.0, 20.0  # generous: a machine does other things as well
 
 
 class Prober:
@@ -89,7 +84,7 @@ def log_dirs_online(broker: Kafkawire) -> bool:
 
 def test_a_store_that_is_away_is_not_noticed_by_producers(tmp_path: Path) -> None:
     history = History()
-    with s3_server(tmp_path) as server, FaultyStore(server.endpoint, NoFaults()) as proxy:
+    with s3_server(tmp_path) as server, FaultyStore(server.endpoint, Always()) as proxy:
         bucket = server.make_bucket("bucket")
         with Kafkawire(tmp_path / "broker", QUICK | in_bucket(bucket, proxy.endpoint)) as broker:
             create_topic(broker, TOPIC, 1, CONFIGS)
