@@ -44,7 +44,7 @@ LEAVE_TIMEOUT_S = 10.0
 RECEIVE_BYTES = 256 * 1024
 REGION = "us-east-1"
 
-_GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError)
+_GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError)
 _SLICE_BYTES = 256 * 1024
 T = TypeVar("T")
 
@@ -191,7 +191,7 @@ class FaultyStore:
             await self._cut(request, decision)
             return False
         if decision.fault in ANSWERS:
-            return await client.send_reply(_error(decision.fault))
+            return await client.send_reply(_error(decision.fault, request.method))
         reply = await self._asked_of_server(request, is_unconditional=decision.fault is Fault.UNCONDITIONAL)
         if decision.fault is Fault.REPLY_LOST:
             await _pass(decision)
@@ -321,12 +321,12 @@ async def _pass(decision: Decision) -> None:
         await decision.gate.come()
 
 
-def _error(fault: Fault) -> _Reply:
-    """As S3 tells one."""
+def _error(fault: Fault, method: str) -> _Reply:
+    """As S3 tells one; to a HEAD without a word."""
     status, code = ANSWERS[fault]
     body = b"<?xml version='1.0'?><Error><Code>%s</Code><Message>told so</Message></Error>" % code
     headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
-    return _Reply(h11.Response(status_code=status, headers=headers), body)
+    return _Reply(h11.Response(status_code=status, headers=headers), b"" if method == "HEAD" else body)
 
 
 def _unconditional(request: _Request) -> _Request:

@@ -124,6 +124,13 @@ def test_what_is_refused_or_lost_is_not_done(server: S3Server, fault: Fault, rai
         assert ask(direct.get(KEY)) == CONTENT
 
 
+def test_a_head_is_refused_without_a_word_and_the_connection_stays(server: S3Server) -> None:
+    with scene(server, "HEAD manifest", Fault.SLOW_DOWN) as (_, store, _direct):
+        with pytest.raises(StoreUnavailable, match="503"):
+            ask(store.head(KEY))
+        assert ask(store.head(KEY)) is None
+
+
 def test_of_a_lost_reply_the_request_was_done(server: S3Server) -> None:
     with scene(server, "PUT manifest", Fault.REPLY_LOST) as (_, store, direct):
         with pytest.raises(StoreUnavailable):
