@@ -29,7 +29,7 @@ SHOWN_PER_KIND = 3
 @dataclass
 class Bucket:
     """What was found. `doomed` and `on_their_way`: objects that a manifest says are to be deleted, or not yet whole;
-    `pages_left`: pages that no manifest names, as a crash may leave them."""
+    a crash may leave `pages_left`, which no manifest names, and `probes_left`, which stores were tried with."""
 
     partitions: int = 0
     segments: int = 0
@@ -39,6 +39,7 @@ class Bucket:
     doomed: int = 0
     on_their_way: int = 0
     pages_left: int = 0
+    probes_left: int = 0
     anomalies: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def problems(self) -> list[str]:
@@ -55,7 +56,8 @@ async def examine(store: ObjectStore, root: str) -> Bucket:
     partitions: dict[str, set[str]] = defaultdict(set)
     for key in keys:
         parts = key.removeprefix(root).split("/")
-        if parts[0] == "probe":  # a broker that was killed meanwhile
+        if parts[0] == "probe":
+            found.probes_left += 1
             continue
         partitions[f"{root}{'/'.join(parts[:3])}/"].add(key)
     for prefix, its_keys in partitions.items():

@@ -113,7 +113,7 @@ def _found(bucket: Bucket) -> str:
     told = (
         f"{bucket.segments} segments of {bucket.bytes} bytes, {bucket.pages} pages and {bucket.doomed} doomed objects "
     )
-    return f"{told}in the bucket, {bucket.pages_left} pages of nobody"
+    return f"{told}in the bucket, {bucket.pages_left} pages and {bucket.probes_left} probes of nobody"
 
 
 def _finish(writers: list[ConfluentWriter]) -> list[str]:
