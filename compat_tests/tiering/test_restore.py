@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
-from compat_tests.exam.test_exam import QUICK
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
 from compat_tests.tiering.test_tiers import CONFIGS, RECORDS, TOPIC, WITHIN_S, produce, read, tier, values
+from compat_tests.tiering.tiers import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
