@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tiering.errors import TierDamaged
 from tiering.names import Place
+from tiering.probe import probes
 
 if TYPE_CHECKING:
     from tiering.manifest import Manifest
@@ -30,13 +31,15 @@ class Leftover(NamedTuple):
 async def leftovers(part: Part, now_ms: int) -> list[Leftover]:
     """Of a cluster. Raises what a store does, TierDamaged and OtherVersion: of what cannot be read nothing is left."""
     found: list[Leftover] = []
-    manifests, after = _Manifests(part), ""
-    while listed := await part.store.list_after(manifests.prefix, after):
-        after = listed[-1].key
-        for one in listed:
-            reason = await manifests.reason(one.key)
-            if reason is not None and now_ms - one.modified_ms >= LEFT_AFTER_MS:
-                found.append(Leftover(one, reason))
+    manifests = _Manifests(part)
+    for prefix in (manifests.prefix, manifests.probes):
+        after = ""
+        while listed := await part.store.list_after(prefix, after):
+            after = listed[-1].key
+            for one in listed:
+                reason = await manifests.reason(one.key)
+                if reason is not None and now_ms - one.modified_ms >= LEFT_AFTER_MS:
+                    found.append(Leftover(one, reason))
     return found
 
 
@@ -55,11 +58,14 @@ class _Manifests:
 
     def __init__(self, part: Part) -> None:
         self.prefix = f"{part.root}{part.cluster_id}/"
+        self.probes = probes(part.root)
         self._part = part
         self._known: tuple[Place, _Known] | None = None
 
     async def reason(self, key: str) -> str | None:
         """Why nobody needs an object; None: somebody may, or it is of no partition."""
+        if key.startswith(self.probes):
+            return "of a start that was killed"
         place = _place_of(self._part, key.removeprefix(self.prefix))
         if place is None:
             return None

@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 SKEW_MAX_MS = 300_000  # S3 refuses requests of another quarter of an hour; old versions go by the store's clock
 
 
+def probes(root: str) -> str:
+    """The prefix of what is put there to be deleted at once."""
+    return f"{root}probe/"
+
+
 async def probe(store: ObjectStore, root: str, name: str, now_ms: int) -> str | None:
     """One line of what is wrong, or None. `name` is nobody else's; `root` is where all keys begin. Raises
     StoreUnavailable."""
-    key = f"{root}probe/{name}"
+    key = f"{probes(root)}{name}"
     try:
         return await _wrong(store, key, now_ms)
     except StoreRefused as refused:

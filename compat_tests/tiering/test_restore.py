@@ -10,7 +10,14 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
@@ -32,8 +39,16 @@ def commit(broker: Kafkawire, offset: int) -> None:
 
 
 def committed(admin: AdminClient) -> int:
-    [asked] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
-    return int(asked.result(WITHIN_S).topic_partitions[0].offset)
+    """As soon as the coordinator has read what is there."""
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        [asked] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
+        try:
+            return int(asked.result(WITHIN_S).topic_partitions[0].offset)
+        except KafkaException as error:
+            assert error.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
 
 
 def offset(admin: AdminClient, spec: Any) -> int:

@@ -67,6 +67,16 @@ async def test_what_no_manifest_names_is_left_when_it_is_old() -> None:
         assert len(tiered.store.objects) == before - 2
 
 
+async def test_what_a_start_that_was_killed_has_left_goes() -> None:
+    tiered = Tiered()
+    async with tiered.life() as tier:
+        await copy_all(tier)
+        await tiered.store.put("probe/abc", Content.of(b"first"))
+        found = await left(tiered)
+        assert [(one.found.key, one.reason) for one in found] == [("probe/abc", "of a start that was killed")]
+        assert await delete_leftovers(part_of(tiered), found) == 1
+
+
 async def test_what_is_being_copied_is_not_left() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
