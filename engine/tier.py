@@ -115,7 +115,8 @@ class TierableLog(Protocol):
         """Without reading it. Raises as `copy` does."""
 
     def note_tiered(self, offset: int) -> None:
-        """The tier has all below `offset`, or will: then that is where the log begins. Raises OffsetOutOfRange."""
+        """The tier has all below `offset`, or will: then that is where the log begins. Raises OffsetOutOfRange,
+        StorageError: it is not open any more."""
 
     async def drop_local(self, offset: int) -> None:
         """Have no files below `offset`. Raises OffsetOutOfRange, CorruptMessage, StorageError."""

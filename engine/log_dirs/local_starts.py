@@ -50,9 +50,11 @@ async def move_local_start(log_dir: LogDir, resident: Resident, offset: int) -> 
 def note_tiered(log_dir: LogDir, resident: Resident, offset: int) -> None:
     """The remote tier has all finished segments below `offset`, all stable; or will: then that is where the log begins.
 
-    Raises OffsetOutOfRange.
+    Raises OffsetOutOfRange, StorageError.
     """
     log = resident.log
+    if log_dir.partitions.get(resident.partition) is not resident:
+        raise StorageError(f"{log.directory} is not open any more")
     finished_to = min(log.active.base_offset, resident.last_stable_offset)
     if not log.cold.local_start_offset <= offset <= max(log.start_offset, finished_to):
         raise OffsetOutOfRange(f"{log.directory} cannot be in a remote tier up to offset {offset}")

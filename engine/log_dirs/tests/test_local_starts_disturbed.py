@@ -245,6 +245,14 @@ async def test_what_is_not_finished_is_in_no_tier() -> None:
         note_tiered(log.log_dir, log, log.log.active.base_offset)
 
 
+async def test_a_log_that_was_deleted_meanwhile_is_in_no_tier() -> None:
+    broker, _ = await lived()
+    async with broker.life() as log:
+        await broker.store.delete_partition(ORDERS)
+        with pytest.raises(StorageError):
+            note_tiered(log.log_dir, log, 0)
+
+
 async def test_with_all_files_lost_the_tier_is_served_and_repair_goes_on_behind_it() -> None:
     broker, _ = await lived()
     async with broker.life():
