@@ -37,7 +37,8 @@ class Fault:
     """What becomes of one request; times are in seconds.
 
     `late_s`: it takes effect that much later than whoever asked has been told that it failed. `is_stale`, of a listing:
-    it has what was there before the newest change.
+    it has what was there before the newest change. `is_torn`, of a put: there is the beginning of the object, as some
+    servers make one of a connection that broke.
     """
 
     wait_s: float = 0.0
@@ -48,6 +49,7 @@ class Fault:
     is_short: bool = False
     is_flipped: bool = False
     is_stale: bool = False
+    is_torn: bool = False
 
 
 HEALTHY = Fault()
@@ -78,16 +80,16 @@ class MemoryStore:
     async def put(self, key: str, content: Content, *, if_absent: bool = False) -> None:
         data = b"".join(content.slices())
 
-        def effect() -> None:
+        def effect(fault: Fault) -> None:
             if if_absent and key in self.objects:
                 raise ObjectExists(key)
             self._before = dict(self.objects)
-            self.objects[key] = data, self._now_ms()
+            self.objects[key] = data[: len(data) // 2] if fault.is_torn else data, self._now_ms()
 
         await self._change(Operation.PUT, key, effect)
 
     async def delete(self, key: str) -> None:
-        def effect() -> None:
+        def effect(_fault: Fault) -> None:
             self._before = dict(self.objects)
             self.objects.pop(key, None)
 
@@ -128,16 +130,16 @@ class MemoryStore:
             raise StoreUnavailable(f"{operation.value} {key}: no reply")
         return fault
 
-    async def _change(self, operation: Operation, key: str, effect: Callable[[], None]) -> None:
+    async def _change(self, operation: Operation, key: str, effect: Callable[[Fault], None]) -> None:
         fault = await self._begin(operation, key)
         if fault.is_lost:
             raise StoreUnavailable(f"{operation.value} {key}: it got lost")
         if fault.late_s is not None:
             assert self.nursery is not None
-            self.nursery.start_soon(_late, fault.late_s, effect)
+            self.nursery.start_soon(_late, fault, effect)
             raise StoreUnavailable(f"{operation.value} {key}: no reply yet")
-        effect()
-        if fault.is_reply_lost:
+        effect(fault)
+        if fault.is_reply_lost or fault.is_torn:
             raise StoreUnavailable(f"{operation.value} {key}: no reply")
 
     async def _begin(self, operation: Operation, key: str) -> Fault:
@@ -149,9 +151,9 @@ class MemoryStore:
         return fault
 
 
-async def _late(late_s: float, effect: Callable[[], None]) -> None:
-    await trio.sleep(late_s)
+async def _late(fault: Fault, effect: Callable[[Fault], None]) -> None:
+    await trio.sleep(fault.late_s or 0)
     try:
-        effect()
+        effect(fault)
     except ObjectExists:
         return  # nobody waits for it

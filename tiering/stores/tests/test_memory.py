@@ -66,3 +66,10 @@ async def test_a_store_may_refuse() -> None:
     with pytest.raises(StoreRefused):
         await store.get("a")
     assert store.requests[Operation.PUT] == store.requests[Operation.GET] == 1
+
+
+async def test_a_torn_put_leaves_the_beginning_of_an_object() -> None:
+    store = MemoryStore(fault=lambda _operation, _key: Fault(is_torn=True))
+    with pytest.raises(StoreUnavailable):
+        await store.put("a", Content.of(b"right"))
+    assert store.objects["a"][0] == b"ri"
