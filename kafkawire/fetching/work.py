@@ -180,9 +180,9 @@ class _FetchWork:
 
     def _is_answered(self) -> bool:
         reader = self._reader
-        if reader.enough or not self._has_logs():
+        if not self._has_logs():
             return True
-        return self._asked.max_wait_ms <= 0 and not reader.awaits_tier
+        return (reader.enough or self._asked.max_wait_ms <= 0) and not reader.awaits_tier
 
     def _has_logs(self) -> bool:
         if self._session is not None:

@@ -71,6 +71,16 @@ async def test_what_did_not_come_in_time_comes_with_a_later_fetch() -> None:
         assert cold.gets == gets
 
 
+@pytest.mark.parametrize("max_wait_ms", [0, 900])
+async def test_who_wants_to_wait_for_no_bytes_waits_for_the_tier_nevertheless(max_wait_ms: int) -> None:
+    """As in Kafka: a client that is answered at once would ask again and again until a GET is over."""
+    async with cold_broker() as cold:
+        cold.read_with(Fault(wait_s=0.3))
+        began_s = trio.current_time()
+        assert has_records((await cold.fetch(FIRST, max_wait_ms=max_wait_ms, min_bytes=0))[FIRST])
+        assert trio.current_time() - began_s == pytest.approx(0.3)
+
+
 async def test_a_long_poll_is_woken_when_its_records_have_come() -> None:
     async with cold_broker() as cold:
         cold.read_with(Fault(wait_s=2))
