@@ -136,9 +136,10 @@ async def test_a_tiny_cache_makes_progress(size_max_bytes: int, monkeypatch: pyt
             assert reading.cache.statistics.evicted > 10
 
 
-async def test_evicted_chunk_in_flight_sends_its_bytes() -> None:
+async def test_evicted_chunk_in_flight_sends_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "KEPT_MIN", 4)
     async with trio.open_nursery() as nursery:
-        reading = Reading(nursery)
+        reading = Reading(nursery, 0)
         async with reading.tiered.life():
             log = reading.tiered.broker.log
             await log.load(0, 1000, EVERYTHING)
@@ -147,6 +148,11 @@ async def test_evicted_chunk_in_flight_sends_its_bytes() -> None:
             await log.load(0, 1000, EVERYTHING)
             ranges = log.read(0, 200, EVERYTHING, at_least_one=True).records
             assert len(ranges) > 1
+            evicted = reading.cache.statistics.evicted
+            for offset in (5, 10, 15):
+                await log.load(offset, 1000, EVERYTHING)
+            assert reading.cache.statistics.evicted > evicted
+            assert bytes_of(ranges) == before
             reading.forget()
             assert bytes_of(ranges) == before
             with pytest.raises(NotLoaded):

@@ -1,4 +1,5 @@
-"""`python -m kafkawire.tests.simulation --seed N` repeats a seed; `--seeds A:B` runs many.
+"""`python -m kafkawire.tests.simulation --seed N` repeats a seed; `--seeds A:B` runs many. Those from 1000000 on
+have a remote tier.
 
 Exit code 1: an anomaly was found. Each one is printed with its seed, the command that repeats it, and the faults it
 needs. The last line sums up.
@@ -30,6 +31,7 @@ class Sum:
     operations: int = 0
     faults: int = 0
     lives: int = 0
+    tiered: int = 0
     failed: int = 0
 
     def add(self, result: Result) -> None:
@@ -37,6 +39,7 @@ class Sum:
         self.operations += result.operations
         self.faults += result.faults
         self.lives += result.lives
+        self.tiered += result.tiered
         self.failed += bool(result.anomalies)
 
 
@@ -111,7 +114,8 @@ def main() -> int:
     started_s = time.monotonic()
     total = Sum()
     failed = None
-    for result in run_all(range(int(first), int(last)), asked.jobs, asked.budget_s):
+    seeds = range(int(first), int(last))
+    for result in run_all(seeds, asked.jobs, asked.budget_s):
         total.add(result)
         if result.anomalies:
             report(result)
@@ -123,7 +127,7 @@ def main() -> int:
         report_shrunk(failed)
     line = (
         f"seeds from {asked.seeds}: {total.seeds}, {total.operations} operations, {total.lives} lives, "
-        f"{total.faults} faults that bit, {total.failed} failed"
+        f"{total.faults} faults that bit, {total.tiered} segments in a tier, {total.failed} failed"
     )
     print(f"{line}, {time.monotonic() - started_s:.0f} s")
     note_for_ledger(line)

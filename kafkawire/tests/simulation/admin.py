@@ -67,6 +67,7 @@ class Admin:
         life = TopicLife(topic_id, plan.name, plan.is_sync, plan.partition_count, invoked, history.tick())
         life.retention_ms = plan.retention_ms
         life.is_compacted = plan.is_compacted
+        life.is_tiered = plan.is_tiered
         history.topics[topic_id] = life
         self.shared.topics[plan.name] = life
         history.note("created", plan.name, topic_id)

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import trio
 
-from kafkawire.tests.simulation.history import Place, StoredRecord
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.tests.simulation.history import Place, Read, StoredRecord
 from kafkawire.tests.simulation.network import LOST, Connection
 from kafkawire.tests.simulation.reader import EARLIEST, LATEST, MAX_TIMESTAMP, Consumer
 
 PATIENCE_S = 60.0
 SAMPLES = 6  # of offsets and timestamps, per partition
 WHOLE_SIZE_BYTES = 1 << 20
+MAY_PASS = (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER)  # so old clients know it
 
 
 @dataclass
@@ -54,7 +56,13 @@ class Auditor(Consumer):
         records: dict[int, StoredRecord] = {}
         position = start
         while position < end:
-            read = await self.read_at(connection, name, partition, position, partition_size_bytes=WHOLE_SIZE_BYTES)
+            read = await self._read_patiently(connection, name, partition, position)
+            if read is not None and read.error == ErrorCode.OFFSET_OUT_OF_RANGE:  # it has become too old meanwhile
+                later = await self._offset(connection, name, partition, EARLIEST)
+                if later is not None and later > position:
+                    start = position = later
+                    records = {offset: record for offset, record in records.items() if offset >= position}
+                    continue
             if read is None or read.error or not read.batches:
                 error = "nothing" if read is None or not read.error else f"error {read.error}"
                 self.shared.history.troubles.append(f"{name}-{partition} gives {error} at {position}, end is {end}")
@@ -63,6 +71,17 @@ class Auditor(Consumer):
                 records.update((record.offset, record) for record in batch.records if record.offset >= start)
             position = read.batches[-1].last_offset + 1
         return records
+
+    async def _read_patiently(self, connection: Connection, name: str, partition: int, offset: int) -> Read | None:
+        """What a remote tier has, may have to be asked for, and what it is may have to be found out."""
+        life = self.shared.topics.get(name)
+        with trio.move_on_after(PATIENCE_S):
+            while True:
+                read = await self.read_at(connection, name, partition, offset, partition_size_bytes=WHOLE_SIZE_BYTES)
+                if life is None or not life.is_tiered or read is None or read.error not in MAY_PASS or read.batches:
+                    return read
+                await trio.sleep(0.1)
+        return read
 
     async def _sample(
         self, connection: Connection, name: str, partition: int, records: dict[int, StoredRecord]

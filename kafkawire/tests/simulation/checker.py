@@ -31,6 +31,7 @@ from kafkawire.tests.simulation.history import (
 OUT_OF_RANGE = 1
 CORRUPT = 2
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
+FETCHED_AHEAD_MS = 5000  # at most, by whoever reads from a tier
 
 
 class Anomaly(NamedTuple):
@@ -62,14 +63,27 @@ class Facts:
             return []
         return [one for one in self.history.restarts if place in one.cut_ends]
 
+    def may_wait(self, read: Read) -> bool:
+        """Whether what was asked for may be on its way from a remote tier."""
+        topic = self.history.topics.get(read.place.topic_id)
+        return topic is not None and topic.is_tiered
+
     def is_excused(self, read: Read) -> bool:
-        """Whether the disk could not read a file of the partition in this life: that is damage there, for as long."""
+        """Whether the disk could not read a file of the partition in this life: that is damage there, for as long. Or
+        whether the remote tier gave wrong bytes just then: to ask it twice may not be enough."""
+        if self.history.topics[read.place.topic_id].is_tiered and self._has_met_wrong_bytes(read):
+            return True
         directory = f"{self.history.topics[read.place.topic_id].name}-{read.place.partition}"
         for failure in self.history.read_failures:
             starts = sum(failure.at < one.at <= read.invoked for one in self.history.restarts)
             if failure.directory == directory and failure.at <= read.completed and starts <= failure.is_at_start:
                 return True
         return False
+
+    def _has_met_wrong_bytes(self, read: Read) -> bool:
+        times_ms = self.history.times_ms
+        since_ms = times_ms[read.invoked - 1] - FETCHED_AHEAD_MS
+        return any(since_ms <= times_ms[at - 1] and at <= read.completed for at in self.history.wrong_bytes)
 
     def places(self) -> list[Place]:
         return sorted({*self.acked, *self.reads})
@@ -80,7 +94,7 @@ def check(history: History, final: Mapping[Place, Mapping[int, StoredRecord]]) -
     facts = _sort(history)
     found = [Anomaly("trouble", text) for text in history.troubles]
     for read in history.reads:
-        found += _check_read(read, may_have_gaps=facts.is_compacted(read.place))
+        found += _check_read(read, may_have_gaps=facts.is_compacted(read.place), may_wait=facts.may_wait(read))
         if read.error == CORRUPT and not facts.is_excused(read):
             found.append(Anomaly("damaged log", f"{read.place} at {read.offset}"))
     for place in facts.places():
@@ -118,7 +132,7 @@ def _may_be_lost(facts: Facts, place: Place, send: Send) -> bool:
     return any(cut.at > send.completed and cut.cut_ends[place] <= last for cut in facts.cuts(place))
 
 
-def _check_read(read: Read, *, may_have_gaps: bool) -> Iterator[Anomaly]:
+def _check_read(read: Read, *, may_have_gaps: bool, may_wait: bool) -> Iterator[Anomaly]:
     """What a single answer shows."""
     if read.damage:
         yield Anomaly("wrong bytes", f"{read.place} at {read.offset}: {read.damage}")
@@ -134,7 +148,7 @@ def _check_read(read: Read, *, may_have_gaps: bool) -> Iterator[Anomaly]:
         expected = batch.last_offset + 1
     if expected is not None and expected > read.high_watermark:
         yield Anomaly("read above high watermark", f"{read.place}: {expected - 1}, mark {read.high_watermark}")
-    if read.is_alone and not read.batches and read.offset < read.high_watermark:
+    if read.is_alone and not read.batches and read.offset < read.high_watermark and not may_wait:
         yield Anomaly("nothing below high watermark", f"{read.place}: {read.offset}, mark {read.high_watermark}")
 
 
@@ -422,7 +436,8 @@ def _lookups(facts: Facts, final: Mapping[Place, Mapping[int, StoredRecord]]) ->
         place = lookup.place
         if place not in final or not facts.is_sync(place) or lookup.timestamp_ms in (EARLIEST, LATEST):
             continue
-        if facts.is_compacted(place):
+        topic = facts.history.topics[place.topic_id]
+        if topic.is_compacted or (topic.is_tiered and topic.retention_ms is not None):  # some go while it is asked
             continue
         if place not in scans:
             scans[place] = _Scan(final[place])

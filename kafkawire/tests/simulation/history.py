@@ -51,6 +51,7 @@ class TopicLife:
     deleted: int = UNANSWERED
     retention_ms: int | None = None  # None: longer than any run
     is_compacted: bool = False
+    is_tiered: bool = False
 
 
 @dataclass(slots=True)
@@ -167,6 +168,8 @@ class History:
     restarts: list[Restart] = field(default_factory=list)
     dir_failures: list[DirFailure] = field(default_factory=list)
     read_failures: list[ReadFailure] = field(default_factory=list)
+    wrong_bytes: list[int] = field(default_factory=list)  # when the store of the tier gave any
+    store_healed: int = 0  # from then on it is healthy
     troubles: list[str] = field(default_factory=list)  # what needs no checker: a broker that does not start, a hang
     operations: int = 0
     now: int = 0

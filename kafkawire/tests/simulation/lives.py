@@ -30,6 +30,7 @@ class Lives:
     world: SimulatedWorld
     properties: dict[str, str]
     loses_views: float = 0.0  # how likely the next start finds no view
+    loses_indexes: float = 0.0
     broker: Broker | None = None
     is_over: bool = False
     _scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -124,6 +125,8 @@ class Lives:
         self.world.restore(power_cut=power_cut, rng=self._rng)
         if self._view_rng.random() < self.loses_views:
             self.world.views.lose()
+        if self.loses_indexes and self._view_rng.random() < self.loses_indexes:
+            self.world.disk.lose_indexes(self.properties["log.dirs"].split(","))
 
     def _note_ends(self, broker: Broker) -> None:
         """A partition that is offline now tells its end in a later life."""

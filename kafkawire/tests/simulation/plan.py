@@ -68,6 +68,10 @@ class TopicPlan:
         return "cleanup.policy" in self.configs
 
     @property
+    def is_tiered(self) -> bool:
+        return "remote.storage.enable" in self.configs
+
+    @property
     def segment_size_bytes(self) -> int:
         return int(self.configs["segment.bytes"])
 

@@ -6,6 +6,7 @@ import signal
 import traceback
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -16,6 +17,13 @@ import trio.testing
 import engine.commit.group_committer
 import engine.logs.segment
 import engine.logs.sparse_index
+import kafkawire.adapters.tier
+import tiering.chunks
+import tiering.cold_file
+import tiering.cold_tier
+import tiering.keeper
+import tiering.manifest_log
+import tiering.names
 from coordinator.transactions import transitions
 from kafkawire.config.topic_config import TOPIC_KEYS
 from kafkawire.config.values import integer
@@ -33,11 +41,15 @@ from kafkawire.tests.simulation.network import Network
 from kafkawire.tests.simulation.plan import Plan, plan
 from kafkawire.tests.simulation.reader import Follower, Wanderer
 from kafkawire.tests.simulation.shared import Shared
+from kafkawire.tests.simulation.tier import Tier
+from kafkawire.tests.simulation.tier_plan import plan_tier
+from kafkawire.tests.simulation.tier_store import LATE_PUT_MS
 from kafkawire.tests.simulation.transaction_checker import check_transactions
 from kafkawire.tests.simulation.transaction_plan import plan_transactions
 from kafkawire.tests.simulation.transactions import Transactions
 from kafkawire.tests.simulation.world import DiskSpeed, SimulatedFileSystem, SimulatedWorld
 from kafkawire.tests.simulation.writer import Writer
+from tiering.keeper import KeeperOptions
 
 OPERATIONS_MIN = 200
 FAULTS_MIN = 2  # of four at least: one for a disk that nobody writes to bites nobody
@@ -48,6 +60,7 @@ CPU_TIME_MAX_S = 60
 NOT_NOW = "00:00-00:01"
 INDEX_INTERVAL_BYTES = 200
 INDEX_INTERVAL_RECORDS = 2
+CHUNK_BYTES = 1000  # of what is fetched from a tier
 
 
 class TooLong(BaseException):
@@ -64,6 +77,7 @@ class Result:
     lives: int
     trace: str
     anomalies: tuple[Anomaly, ...]
+    tiered: int = 0  # segments that came into the tier
 
 
 def prepare() -> None:
@@ -73,6 +87,21 @@ def prepare() -> None:
     engine.logs.sparse_index.INTERVAL_BYTES = INDEX_INTERVAL_BYTES
     vars(engine.logs.segment).update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)
     structlog.configure(processors=[_drop])
+    _make_tiers_small()
+
+
+def _make_tiers_small() -> None:
+    """A segment has several parts, and a cache few; manifests have pages, and old ones go; a request that is late is so
+    by less than 15 minutes, in which brokers do much."""
+    vars(kafkawire.adapters.tier).update(KeeperOptions=partial(KeeperOptions, late_put_ms=LATE_PUT_MS))
+    for module in (tiering.chunks, tiering.cold_file):
+        vars(module).update(CHUNK_BYTES=CHUNK_BYTES, KEPT_MIN=2)
+    vars(tiering.cold_tier).update(SEEK_BYTES=CHUNK_BYTES, SEQUENTIAL_BYTES=2 * CHUNK_BYTES)
+    for module in (tiering.names, tiering.manifest_log):
+        vars(module).update(VERSIONS_PER_BLOCK=8)
+    few = {"KEPT_VERSIONS_MIN": 4, "KEPT_MS": 1000, "PAGE_ENTRIES": 4, "MANIFEST_MAX_BYTES": 3000}
+    vars(tiering.manifest_log).update(few)
+    vars(tiering.keeper).update(COLLECT_INTERVAL_S=2.0)
 
 
 def _drop(_logger: object, _name: str, _event: object) -> Any:
@@ -118,6 +147,7 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
     final = await run.everything()
     history = run.history
     anomalies = check(history, final) + check_groups(run.groups) + check_transactions(run.transactions.history)
+    anomalies += run.anomalies
     if chosen is None and not anomalies:
         if history.operations < OPERATIONS_MIN:
             anomalies.append(Anomaly("idle", f"{history.operations} operations"))
@@ -130,6 +160,7 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
         history.life,
         history.trace.hexdigest(),
         tuple(anomalies),
+        len(run.tier.segments),
     )
 
 
@@ -137,6 +168,12 @@ class _Run:
     """The parts of one run."""
 
     def __init__(self, the_plan: Plan, chosen: frozenset[int]) -> None:
+        transactions = plan_transactions(the_plan.seed)
+        tier = plan_tier(the_plan.seed, [*the_plan.topics, *transactions.topics])
+        between = the_plan.operations_between_faults * tier.pace
+        topics = [tier.of(one) for one in the_plan.topics]
+        the_plan = replace(the_plan, topics=topics, operations_between_faults=between)
+        transactions = replace(transactions, topics=tuple(tier.of(one) for one in transactions.topics))
         self.plan = the_plan
         self.history = History()
         world = SimulatedWorld(
@@ -145,7 +182,6 @@ class _Run:
         )
         network = Network(world)
         groups = plan_groups(the_plan.seed, the_plan.topics)
-        transactions = plan_transactions(the_plan.seed)
         plans = {topic.name: topic for topic in the_plan.topics}
         self.shared = Shared(the_plan.seed, self.history, network, plans)
         self.history.now_ms = world.disk.now_ms = self.shared.now_ms
@@ -162,13 +198,17 @@ class _Run:
             "log.cleaner.io.buffer.size": "4096",
             **groups.properties,
             **transactions.properties,
+            **tier.properties,
         }
-        self.lives = Lives(self.shared, world, properties, loses_views=groups.loses_views)
+        losses = groups.loses_views, tier.loses_indexes
+        self.lives = Lives(self.shared, world, properties, *losses)
         self.groups = GroupHistory()
         self.crowd = Crowd(groups, self.shared, self.groups)
         self.transactions = Transactions(transactions, self.shared)
+        self.tier = Tier(tier, self.shared, self.lives, world.objects)
         self.faults = Faults(the_plan, self.shared, self.lives, chosen)
         self.admin = Admin(self.shared, pause_s=1.0)
+        self.anomalies: list[Anomaly] = []  # of the bucket
         self.places = [(topic.name, one) for topic in the_plan.topics for one in range(topic.partition_count)]
 
     async def everything(self) -> dict[Place, dict[int, StoredRecord]]:
@@ -176,6 +216,7 @@ class _Run:
         auditor = Auditor("auditor", self.shared, self.places)
         final: dict[Place, dict[int, StoredRecord]] = {}
         async with trio.open_nursery() as nursery:
+            self.tier.objects.nursery = nursery
             nursery.start_soon(self.lives.run)
             await self.lives.next_life(0)
             for topic in self.plan.topics:
@@ -199,6 +240,8 @@ class _Run:
             self.crowd.stop()
             await self._lose_the_view()
             final = await auditor.read_everything()
+            await self.tier.settle()
+            self.anomalies = self.tier.judge(final, self.transactions.history)
             self.lives.is_over = True
             self.lives.stop()
         return final
@@ -213,6 +256,8 @@ class _Run:
                 load.start_soon(wanderer.run)
             load.start_soon(self.admin.run)
             load.start_soon(self.transactions.run)
+            if self.tier.plan.is_on:  # a task more would make other seeds of those without
+                load.start_soon(self.tier.run)
             await self.faults.run()
             while self.history.operations < OPERATIONS_MIN:
                 await trio.sleep(0.01)
@@ -225,6 +270,7 @@ class _Run:
         world = self.lives.world
         world.disk.faults.clear()
         world.speed.slow_s = 0.0
+        self.tier.heal()
         await trio.sleep(NOTICED_WITHIN_S)
         if self.lives.has_lost_a_dir:
             await self.lives.restart_cleanly()

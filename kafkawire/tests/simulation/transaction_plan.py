@@ -55,7 +55,13 @@ class TransactionsPlan:
         return self.targets[0]
 
     def is_compacted(self, target: Target) -> bool:
-        return next(topic for topic in self.topics if topic.name == target.topic).is_compacted
+        return self._of(target).is_compacted
+
+    def is_tiered(self, target: Target) -> bool:
+        return self._of(target).is_tiered
+
+    def _of(self, target: Target) -> TopicPlan:
+        return next(topic for topic in self.topics if topic.name == target.topic)
 
 
 def plan_transactions(seed: int) -> TransactionsPlan:

@@ -154,7 +154,8 @@ class StableReader(Asking):
             found = await self.read(target)
             while found is not None and found.stable_end == found.high_watermark:
                 records += found.records
-                if found.next_offset == found.high_watermark or found.next_offset == found.offset:
+                is_done = found.next_offset == found.high_watermark or found.next_offset == found.offset
+                if is_done and (found.next_offset == found.high_watermark or not self.plan.is_tiered(target)):
                     return records
                 found = await self.read(target)
             await trio.sleep(0.1)

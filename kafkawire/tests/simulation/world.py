@@ -20,6 +20,7 @@ from engine.files.filesystem import File
 from engine.files.twin import Fault, MemoryFileSystem, begin_sync
 from engine.files.twin_loss import Operation
 from engine.log_dirs.layout import INDEX
+from kafkawire.adapters.tier import CACHE_DIRECTORY
 from kafkawire.broker import Surroundings
 from kafkawire.testing import MemoryWorld
 from kafkawire.tests.simulation.history import History
@@ -65,15 +66,22 @@ class SimulatedFileSystem(MemoryFileSystem):
             self.hits += 1
             self.was_hit = True
             self.has_lost_pages |= kind == "fdatasync"
-            if kind == "write" and found.errno == errno.EIO and f"/{INDEX}/" not in path:
-                self.on_failure(path)
+            if kind == "write" and found.errno == errno.EIO:
+                self.loss_told(path)
             if kind == "read":
                 self.on_unreadable(path)
             self.history.note("fault", kind, path, errno.errorcode[found.errno])
         return found
 
+    def lose_indexes(self, log_dirs: Sequence[str]) -> None:
+        """They can be made again, of the segments or of what a remote tier has of them."""
+        for directory in [f"{one}/{INDEX}" for one in log_dirs if self.exists(f"{one}/{INDEX}")]:
+            for name in self.list_dir(directory):
+                self.unlink(f"{directory}/{name}")
+            self.sync_dir(directory)
+
     def loss_told(self, path: str) -> None:
-        if f"/{INDEX}/" not in path:
+        if f"/{INDEX}/" not in path and f"/{CACHE_DIRECTORY}/" not in path:
             self.on_failure(path)
 
 

@@ -22,6 +22,7 @@ from kafkawire.messages.produce import (
     TopicProduceData,
 )
 from kafkawire.requests.errors import ErrorCode
+from kafkawire.tests.simulation.group_history import NO_ERA
 from kafkawire.tests.simulation.history import Outcome, Send, key_of
 from kafkawire.tests.simulation.network import ANSWER_WITHIN_S, LOST, Connection
 from kafkawire.tests.simulation.plan import Target, TopicPlan, WriterPlan
@@ -256,6 +257,7 @@ class Writer:
             if self.plan.is_idempotent:
                 self._start_over()
         elif code in _RETRIED:
+            self._look_for_reason(batch, code)
             if not self.plan.is_idempotent and self._rng.random() < 0.3:
                 self._settle(batch, Outcome.UNKNOWN)
                 self._pending.remove(batch)
@@ -263,6 +265,12 @@ class Writer:
             self.shared.history.troubles.append(f"{self.name}: {ErrorCode(code).name} for a batch in order")
             self._settle(batch, Outcome.UNKNOWN)
             self._pending.remove(batch)
+
+    def _look_for_reason(self, batch: Batch, code: int) -> None:
+        """A store that is away fails nobody who writes: only a disk does."""
+        is_tiered = self.shared.plans[batch.target.topic].is_tiered
+        if is_tiered and code == ErrorCode.KAFKA_STORAGE_ERROR and self.shared.era() != NO_ERA:
+            self.shared.history.troubles.append(f"{self.name}: {batch.target} takes nothing, and no disk has failed")
 
     def _lost_track(self, batch: Batch, code: int) -> None:
         """Right for a batch behind one that failed. For the first of its partition it needs a reason."""
