@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tiering.object_store import ObjectStore
 
 SHOWN_PER_KIND = 3
+OF_THE_CLUSTER = ("owner", "topics", "offsets")  # beside its partitions
 
 
 @dataclass
@@ -58,6 +59,8 @@ async def examine(store: ObjectStore, root: str) -> Bucket:
         parts = key.removeprefix(root).split("/")
         if parts[0] == "probe":
             found.probes_left += 1
+            continue
+        if parts[1] in OF_THE_CLUSTER:
             continue
         partitions[f"{root}{'/'.join(parts[:3])}/"].add(key)
     for prefix, its_keys in partitions.items():
