@@ -1,0 +1,66 @@
+"""Stock clients read a topic from offset 0 across tiers: it is written, copied, dropped then, the broker killed."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.harness.kafkawire_broker import Kafkawire
+from compat_tests.tiering import readers
+from compat_tests.tiering.test_tiers import QUICK, TOPIC, tier
+from compat_tests.tiering.traffic import SEED, THREADS, WITHIN_S, Seen, Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from compat_tests.harness.broker import Broker
+
+    Reader = Callable[[Broker, str, Seen, Path], None]
+
+CALM_MAX_S = 1.5
+SMALL_CACHE = {"tier.cache.size.bytes": str(4 << 20)}  # what one reader has fetched goes before another comes by
+
+
+@pytest.fixture
+def leaky_client(caplog: pytest.LogCaptureFixture) -> None:
+    """kafka-python leaves a socket to the garbage collector when a connection is refused; what it logs keeps them."""
+    caplog.set_level(logging.CRITICAL, "kafka")
+
+
+@pytest.mark.usefixtures("leaky_client")
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.parametrize(
+    ("kind", "clients"),
+    [
+        ("directory", (readers.java, readers.librdkafka, readers.kafka_python, readers.aiokafka)),
+        ("s3", (readers.librdkafka, readers.kafka_python)),
+    ],
+)
+def test_every_record_is_read_once(kind: str, clients: tuple[Reader, ...], tmp_path: Path) -> None:
+    """With a kill soon after each reader has begun."""
+    print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
+    choice = random.Random(SEED)
+    with ExitStack() as stack:
+        given, _ = stack.enter_context(tier(kind, tmp_path))
+        broker = stack.enter_context(Kafkawire(tmp_path, {**QUICK, **given, **SMALL_CACHE}))
+        pool = stack.enter_context(ThreadPoolExecutor(THREADS))
+        traffic = stack.enter_context(Traffic(broker, TOPIC, pool))
+        reading: list[tuple[Seen, Future[None]]] = []
+        for read in clients:
+            seen = Seen(traffic.history)
+            reading.append((seen, pool.submit(read, broker, TOPIC, seen, tmp_path)))
+            assert seen.has_begun.wait(WITHIN_S), f"{read.__name__} finds nothing"
+            time.sleep(choice.uniform(0, CALM_MAX_S))
+            traffic.kill()
+        traffic.complete()
+        for seen, ended in reading:
+            ended.result(WITHIN_S)
+            seen.check()
