@@ -13,7 +13,8 @@ import pytest
 
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.tiering import readers
-from compat_tests.tiering.test_tiers import QUICK, TOPIC, tier
+from compat_tests.tiering.test_tiers import TOPIC, tier
+from compat_tests.tiering.tiers import QUICK
 from compat_tests.tiering.traffic import SEED, THREADS, WITHIN_S, Seen, Traffic
 
 if TYPE_CHECKING:

@@ -104,7 +104,9 @@ class ClusterCopies:
             if groups or self._commits > 0:
                 copy = OffsetsCopy(at_ms=self._source.now_ms(), groups=groups)
                 await self._objects.put_offsets(self._source.broker_id, copy)
-        except (StoreError, TierError, GroupError) as error:
+        except GroupError:
+            return  # groups are being read just now: the next time
+        except (StoreError, TierError) as error:
             self._tell(f"committed offsets are not copied to the tier for now: {error}")
         else:
             self._commits = commits
