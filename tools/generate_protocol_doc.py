@@ -30,7 +30,7 @@ GAPS: dict[str, list[tuple[str, str]]] = {
     "metadata": [("internal topics are not created by asking for them", "by intent")],
     "api_versions": [("of the features `transaction.version` alone", "with what needs them")],
     "update_features": [("of the features `transaction.version` alone", "with what needs them")],
-    "create_topics": [("configs whose effect is not built are refused", "tiering, cluster")],
+    "create_topics": [("configs whose effect is not built are refused", "cluster")],
     "create_partitions": [("internal topics do not grow", "by intent")],
     "describe_cluster": [("controller endpoints", "cluster")],
     "describe_configs": [
