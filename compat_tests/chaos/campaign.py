@@ -16,6 +16,7 @@ from compat_tests.harness.requirements import need_kafka_jars
 from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from confluent_kafka import Consumer
@@ -63,7 +64,7 @@ def run(broker: Broker, directory: Path, fault: Fault, count: int) -> str:
                 writer.start()
             in_recovery = _faults(broker, random.Random(seed), fault, count)
         finally:
-            failures = _finish(started)
+            failures = finish(started)
         assert not failures, f"seed {seed}: {failures}"
         anomalies = history.check(read_all(broker))
     summary = f"seed {seed}, {count} x {fault_name(fault)} ({in_recovery} during recovery), "
@@ -100,7 +101,8 @@ def strike(broker: Broker, fault: Fault) -> None:
     fault(broker)
 
 
-def _finish(writers: list[Writer]) -> list[str]:
+def finish(writers: Sequence[Writer]) -> list[str]:
+    """Lets them end; returns what went wrong."""
     failures = []
     for writer in writers:
         try:

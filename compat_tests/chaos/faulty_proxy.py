@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 import trio
 
 from compat_tests.chaos.fault_plan import COMES_LATER, NO_FAULT, Decision, Fault
+from compat_tests.harness.other_thread import ask
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -120,10 +121,7 @@ class FaultyProxy:
 
     def _ask(self, question: Callable[[], T]) -> T:
         """In the proxy's thread, while it runs."""
-        with suppress(trio.RunFinishedError):
-            if self._token is not None:
-                return trio.from_thread.run_sync(question, trio_token=self._token)
-        return question()
+        return ask(self._token, question)
 
     def _run(self) -> None:
         try:

@@ -73,6 +73,11 @@ def main() -> int:
         raise SystemExit(f"no scenario has {pattern!r} in its name")
     with tempfile.TemporaryDirectory(prefix="differential-") as directory:
         found = compare_brokers(Path(directory), pattern)
+    return conclude(found, pattern, DOCUMENT, render(found, chosen()))
+
+
+def conclude(found: Sorted, pattern: str, document: Path, text: str) -> int:
+    """Prints what no reason covers; after a full run without such, `text` is the document. Returns the exit code."""
     for difference in found.unexplained:
         print(difference)
     print(f"{len(found.unexplained)} unexplained, {sum(map(len, found.explained.values()))} explained")
@@ -80,7 +85,7 @@ def main() -> int:
         for explanation in found.unused:
             print(f"no longer needed: {explanation.title}")
     if not pattern and not found.unexplained:
-        DOCUMENT.write_text(render(found, chosen()))
+        document.write_text(text)
     return 1 if found.unexplained else 0
 
 

@@ -22,6 +22,7 @@ from minio.credentials.providers import StaticProvider
 from minio.signer import sign_v4_s3
 
 from compat_tests.harness.broker import free_port
+from compat_tests.harness.other_thread import ask
 from compat_tests.harness.s3_server import ACCESS_KEY, SECRET_KEY
 from compat_tests.object_stores.store_faults import (
     ANSWERS,
@@ -141,10 +142,7 @@ class FaultyStore:
 
     def _ask(self, question: Callable[[], T]) -> T:
         """In the proxy's thread, while it runs."""
-        with suppress(trio.RunFinishedError):
-            if self._token is not None:
-                return trio.from_thread.run_sync(question, trio_token=self._token)
-        return question()
+        return ask(self._token, question)
 
     def _run(self) -> None:
         try:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compat_tests.differential.__main__ import GROUPS, TRANSACTIONS, wait_for_coordinators
+from compat_tests.differential.__main__ import GROUPS, TRANSACTIONS, conclude, wait_for_coordinators
 from compat_tests.differential.document import Sorted, render, sort
 from compat_tests.differential.play import chosen, differences, play_all
 from compat_tests.harness.apache_kafka import ApacheKafka
@@ -75,15 +75,7 @@ def main() -> int:
         raise SystemExit(f"no scenario has {pattern!r} in its name")
     with tempfile.TemporaryDirectory(prefix="differential-") as directory:
         found = compare_brokers(Path(directory), pattern)
-    for difference in found.unexplained:
-        print(difference)
-    print(f"{len(found.unexplained)} unexplained, {sum(map(len, found.explained.values()))} explained")
-    if not pattern:
-        for explanation in found.unused:
-            print(f"no longer needed: {explanation.title}")
-    if not pattern and not found.unexplained:
-        DOCUMENT.write_text(document(found))
-    return 1 if found.unexplained else 0
+    return conclude(found, pattern, DOCUMENT, document(found))
 
 
 if __name__ == "__main__":

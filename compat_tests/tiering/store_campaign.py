@@ -8,7 +8,7 @@ import os
 import random
 from typing import TYPE_CHECKING
 
-from compat_tests.chaos.campaign import kill, strike
+from compat_tests.chaos.campaign import finish, kill, strike
 from compat_tests.chaos.history import History
 from compat_tests.chaos.writers import ConfluentWriter
 from compat_tests.confluent.clients import create_topic, wait_until
@@ -55,7 +55,7 @@ def run(broker: Kafkawire, proxy: FaultyStore, server: str, bucket: str, plan: K
             kill_all_over(broker, plan, count)
         finally:
             reader.stop()
-            failures = _finish(started)
+            failures = finish(started)
         assert not failures, f"seed {SEED}: {failures}"
         proxy.end_faults()
         wait_until(lambda: proxy.held == 0, "requests are held for ever")
@@ -114,13 +114,3 @@ def _found(bucket: Bucket) -> str:
         f"{bucket.segments} segments of {bucket.bytes} bytes, {bucket.pages} pages and {bucket.doomed} doomed objects "
     )
     return f"{told}in the bucket, {bucket.pages_left} pages and {bucket.probes_left} probes of nobody"
-
-
-def _finish(writers: list[ConfluentWriter]) -> list[str]:
-    failures = []
-    for writer in writers:
-        try:
-            writer.finish()
-        except AssertionError as failure:
-            failures.append(str(failure))
-    return failures

@@ -1,0 +1,21 @@
+"""Asking what runs in a trio loop of another thread."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def ask(token: trio.lowlevel.TrioToken | None, question: Callable[[], T]) -> T:
+    """In the loop that the token is of, while it runs; before, and behind it, here."""
+    with suppress(trio.RunFinishedError):
+        if token is not None:
+            return trio.from_thread.run_sync(question, trio_token=token)
+    return question()
