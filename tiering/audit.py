@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import trio
 from crc32c import crc32c
 
 from tiering.errors import TierError
 from tiering.object_store import ObjectMissing
 from tiering.segment_object import read_trailer
+from tiering.sweeps import for_each
 
 if TYPE_CHECKING:
     from tiering.manifest import Entry
@@ -38,21 +38,11 @@ async def audit(part: Part, holding: PartitionHolding, audited: Audited, *, read
     except (TierError, ObjectMissing) as error:
         audited.problems.append(str(error))
         return
-    limit = trio.CapacityLimiter(AT_ONCE)
-    errors: list[Exception] = []
 
     async def look(entry: Entry) -> None:
-        async with limit:
-            try:
-                await _look(part, holding, entry, audited, reads=reads)
-            except Exception as error:  # told to whoever asked, not to the nursery, which would wrap it
-                errors.append(error)
+        await _look(part, holding, entry, audited, reads=reads)
 
-    async with trio.open_nursery() as nursery:
-        for entry in entries:
-            nursery.start_soon(look, entry)
-    if errors:
-        raise errors[0]
+    await for_each(entries, look, AT_ONCE)
 
 
 async def _look(part: Part, holding: PartitionHolding, entry: Entry, audited: Audited, *, reads: bool) -> None:

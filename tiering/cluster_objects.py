@@ -15,6 +15,7 @@ import msgspec
 from tiering.checked_json import FORMAT, checked, with_checksum
 from tiering.errors import TierDamaged
 from tiering.object_store import Content, ObjectMissing
+from tiering.sweeps import keys_below
 
 if TYPE_CHECKING:
     from tiering.object_store import ObjectStore
@@ -76,7 +77,7 @@ class ClusterObjects:
 
     async def forget_topic(self, topic_id: bytes) -> None:
         """It was deleted."""
-        for key in await self._keys(f"{self._topics}{topic_id.hex()}/"):
+        for key in await keys_below(self._store, f"{self._topics}{topic_id.hex()}/"):
             await self._store.delete(key)
         if self._known is not None:
             self._known.pop(topic_id.hex(), None)
@@ -92,7 +93,7 @@ class ClusterObjects:
     async def put_offsets(self, broker_id: int, offsets: OffsetsCopy) -> None:
         """As the newest of this broker; the older ones go, but for a few."""
         prefix = f"{self._offsets}{broker_id:010d}/"
-        keys = await self._keys(prefix)
+        keys = await keys_below(self._store, prefix)
         number = _number_of(keys[-1]) + 1 if keys else 0
         await self._store.put(f"{prefix}{number:020d}", Content.of(with_checksum(offsets)))
         for key in keys[: 1 - OFFSETS_KEPT]:
@@ -101,7 +102,7 @@ class ClusterObjects:
     async def offsets(self) -> list[OffsetsCopy]:
         """The newest of each broker."""
         newest: dict[str, str] = {}
-        for key in await self._keys(self._offsets):
+        for key in await keys_below(self._store, self._offsets):
             newest[key.rpartition("/")[0]] = key
         found = []
         for key in newest.values():
@@ -113,7 +114,7 @@ class ClusterObjects:
 
     async def _look(self) -> dict[str, tuple[int, str]]:
         self._known = {}
-        for key in await self._keys(self._topics):
+        for key in await keys_below(self._store, self._topics):
             topic_id, _, name = key.removeprefix(self._topics).partition("/")
             version, _, digest = name.partition("-")
             if not version.isascii() or not version.isdigit():
@@ -123,13 +124,6 @@ class ClusterObjects:
 
     def _topic_key(self, topic_id: str, version: int, digest: str) -> str:
         return f"{self._topics}{topic_id}/{version:010d}-{digest}"
-
-    async def _keys(self, prefix: str) -> list[str]:
-        """In their order."""
-        keys = [one.key for one in await self._store.list_after(prefix)]
-        while found := await self._store.list_after(prefix, keys[-1]) if keys else ():
-            keys += [one.key for one in found]
-        return keys
 
 
 def _number_of(key: str) -> int:

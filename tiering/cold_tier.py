@@ -191,10 +191,6 @@ class ColdTier:
             if file.key in run.keys:
                 file.distrust()
 
-    def forget(self, partition: TopicPartition) -> None:
-        """What the tier has of it has changed."""
-        self._known.pop(partition, None)
-
     def _entry(self, partition: TopicPartition, base_offset: int) -> Entry:
         """Raises _Unknown, and FileNotFoundError: there is none, by what was looked up for this very run."""
         looked_up = _current.get().looked_up.get(partition)

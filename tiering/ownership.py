@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tiering.checked_json import FORMAT
 from tiering.errors import Fenced, TierDamaged
 from tiering.object_store import Content, ObjectExists
+from tiering.sweeps import keys_below
 
 if TYPE_CHECKING:
     from tiering.object_store import ObjectStore
 
-FORMAT = 1
 _GENERATION_DIGITS = 10
 
 
@@ -32,7 +33,9 @@ def owners(root: str, cluster_id: str) -> str:
 
 async def newest_owner(store: ObjectStore, root: str, cluster_id: str) -> int | None:
     """Its generation; None: nobody was here yet. Raises what a store does, and TierDamaged."""
-    generation = await _listed(store, owners(root, cluster_id))
+    prefix = owners(root, cluster_id)
+    generations = [_generation_of(key, prefix) for key in await keys_below(store, prefix)]
+    generation = generations[-1] if generations else None
     following = 0 if generation is None else generation + 1
     while await store.head(_key(root, cluster_id, following)) is not None:  # a listing may lag behind
         generation, following = following, following + 1
@@ -56,14 +59,6 @@ async def confirm_owner(store: ObjectStore, root: str, cluster_id: str, generati
             return  # a reply was lost, or another broker of ours was faster
     elif newest > generation:
         raise Fenced(f"{owners(root, cluster_id)} has generation {newest}: the cluster was restored from there")
-
-
-async def _listed(store: ObjectStore, prefix: str) -> int | None:
-    newest, after = None, ""
-    while found := await store.list_after(prefix, after):
-        after = found[-1].key
-        newest = _generation_of(after, prefix)
-    return newest
 
 
 def _key(root: str, cluster_id: str, generation: int) -> str:

@@ -82,9 +82,7 @@ class PartitionTier:
         another one, or another leader may have gone on. Before it nothing here may lose its file."""
         if self._is_confirmed:
             return
-        manifest, log = await self.manifests.load(), self.log
-        if manifest.version:
-            manifest = await self.manifests.change(self._in_our_name)
+        manifest, log = await self._taken_over(), self.log
         if log.tiered_to is not None:
             first, end, covered = manifest.first_offset, manifest.end, log.log_start_offset
             if first is not None and end is not None and first <= covered:
@@ -94,6 +92,11 @@ class PartitionTier:
                 raise TierDamaged(f"{self._place.prefix} lacks {lost}")
             log.note_tiered(covered)
         self._is_confirmed = True
+
+    async def _taken_over(self) -> Manifest:
+        """The newest manifest, in our name if there is any."""
+        manifest = await self.manifests.load()
+        return await self.manifests.change(self._in_our_name) if manifest.version else manifest
 
     async def _in_our_name(self, manifest: Manifest) -> Change | None:
         """Whoever led before writes no more, once there is a version of ours."""
@@ -220,19 +223,17 @@ class PartitionTier:
 
         await self._until_settled(begin_later)
 
-    async def _until_settled(self, decide: Decide) -> Manifest:
+    async def _until_settled(self, decide: Decide) -> None:
         before: Manifest | None = None
         after = await self._manifest()
         while after.version and after != before:
             before, after = after, await self.manifests.change(decide)
-        return after
 
     async def leave(self) -> bool:
         """The log is to be in no tier any more: it begins where its files do, and all that is there goes. Whether that
         is done; until then it is to be asked again."""
         await self.log.give_up_cold()
-        if (await self.manifests.load()).version:
-            await self.manifests.change(self._in_our_name)
+        await self._taken_over()
 
         async def have_nothing(one: Manifest) -> Change | None:
             first_page = await self.manifests.page(one.pages[0]) if one.pages else ()

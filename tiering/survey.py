@@ -8,18 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import trio
-from msgspec.structs import replace
-
 from tiering.errors import TierError
 from tiering.manifest import NO_LEADERS_EPOCH, Entry, Fence, Manifest
 from tiering.manifest_log import Author, Change, ManifestLog
 from tiering.names import Place
-from tiering.object_store import ObjectMissing, StoreError
+from tiering.object_store import ObjectMissing
 from tiering.segment_object import read_trailer
+from tiering.sweeps import for_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tiering.cluster_objects import TopicCopy
     from tiering.object_store import ObjectStore
@@ -34,8 +32,11 @@ class PartitionHolding(NamedTuple):
 
     place: Place
     manifest: Manifest
-    segments: int
     producers: bytes
+
+    @property
+    def segments(self) -> int:
+        return self.manifest.segment_count
 
     @property
     def log_start(self) -> int:
@@ -92,31 +93,21 @@ async def holding_of(part: Part, place: Place) -> PartitionHolding:
     """Raises what a store does, TierDamaged and OtherVersion."""
     manifests = part.log_of(place)
     manifest = await manifests.load()
-    count = sum(one.count for one in manifest.pages) + len(manifest.entries)
     last = await _last_entry(manifests, manifest)
-    return PartitionHolding(place, manifest, count, b"" if last is None else await _producers(part, place, last))
+    return PartitionHolding(place, manifest, b"" if last is None else await _producers(part, place, last))
 
 
-async def holdings_of(part: Part, topic: TopicCopy, on_done: Callable[[], None] = lambda: None) -> TopicHolding | None:
+async def holdings_of(part: Part, topic: TopicCopy) -> TopicHolding | None:
     """None: it was deleted. Raises what a store does, when it is away or refuses."""
     found: dict[int, PartitionHolding | str] = {}
-    limit = trio.CapacityLimiter(AT_ONCE)
 
     async def look(number: int) -> None:
-        async with limit:
-            place = part.place(bytes.fromhex(topic.topic_id), number)
-            try:
-                found[number] = await holding_of(part, place)
-            except (TierError, ObjectMissing) as error:
-                found[number] = str(error)
-            on_done()
+        try:
+            found[number] = await holding_of(part, part.place(bytes.fromhex(topic.topic_id), number))
+        except (TierError, ObjectMissing) as error:
+            found[number] = str(error)
 
-    try:
-        async with trio.open_nursery() as nursery:
-            for number in range(topic.partition_count):
-                nursery.start_soon(look, number)
-    except* StoreError as group:
-        raise _first(group) from None
+    await for_each(range(topic.partition_count), look, AT_ONCE, stops=True)
     if any(not isinstance(one, str) and one.manifest.is_deleted for one in found.values()):
         return None
     return TopicHolding(topic, [found[number] for number in range(topic.partition_count)])
@@ -129,7 +120,7 @@ async def take_over_partition(part: Part, holding: PartitionHolding, author: Aut
 
 
 async def _again(manifest: Manifest) -> Change:
-    return Change(replace(manifest))
+    return Change(manifest)
 
 
 async def _last_entry(manifests: ManifestLog, manifest: Manifest) -> Entry | None:
@@ -142,10 +133,3 @@ async def _producers(part: Part, place: Place, entry: Entry) -> bytes:
     key = place.segment(entry)
     behind = await part.store.get(key, entry.size_bytes, entry.object_size_bytes - entry.size_bytes)
     return read_trailer(behind, key).producers
-
-
-def _first(group: BaseExceptionGroup[StoreError]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -16,6 +16,7 @@ from tiering.errors import TierError
 from tiering.manifest_codec import decode_manifest, decode_page
 from tiering.names import Place, version_of
 from tiering.segment_object import TAIL_SIZE_BYTES, read_tail, read_trailer
+from tiering.sweeps import keys_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +54,7 @@ class Bucket:
 async def examine(store: ObjectStore, root: str) -> Bucket:
     """All below `root`, which ends with a slash or is empty."""
     found = Bucket()
-    keys = await _keys(store, root)
+    keys = await keys_below(store, root)
     partitions: dict[str, set[str]] = defaultdict(set)
     for key in keys:
         parts = key.removeprefix(root).split("/")
@@ -67,13 +68,6 @@ async def examine(store: ObjectStore, root: str) -> Bucket:
         found.partitions += 1
         await _examine_partition(store, root, prefix, its_keys, found)
     return found
-
-
-async def _keys(store: ObjectStore, root: str) -> list[str]:
-    keys: list[str] = []
-    while listed := await store.list_after(root, keys[-1] if keys else ""):
-        keys += [one.key for one in listed]
-    return keys
 
 
 def place_of(root: str, prefix: str) -> Place:

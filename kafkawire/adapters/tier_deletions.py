@@ -17,6 +17,7 @@ from coordinator.errors import MetadataUnavailable
 from tiering.errors import TierError
 from tiering.names import Place
 from tiering.object_store import StoreError
+from tiering.sweeps import for_each
 from tiering.topic_deletion import delete_partition
 
 if TYPE_CHECKING:
@@ -107,20 +108,8 @@ class TierDeletions:
 
     async def _delete(self, deletion: TierDeletion) -> None:
         """All partitions; raises the first of what went wrong."""
-        limit, errors = trio.CapacityLimiter(PARTITIONS_AT_ONCE), list[StoreError | TierError]()
-
-        async def delete(number: int) -> None:
-            async with limit:
-                try:
-                    await self._delete_partition(deletion.topic_id, number)
-                except (StoreError, TierError) as error:
-                    errors.append(error)
-
-        async with trio.open_nursery() as nursery:
-            for number in range(deletion.partition_count):
-                nursery.start_soon(delete, number)
-        if errors:
-            raise errors[0]
+        delete = partial(self._delete_partition, deletion.topic_id)
+        await for_each(range(deletion.partition_count), delete, PARTITIONS_AT_ONCE)
         await self._copies.forget_topic(deletion.topic_id)
 
     async def _delete_partition(self, topic_id: bytes, number: int) -> None:

@@ -79,7 +79,8 @@ class EffectiveConfigs:
 
     def may_leave_in_tier(self, topic: TopicInfo) -> bool:
         """See `coordinator.api.ConfigValidator`: also one that is just leaving the tier."""
-        return self.is_in_tier(topic) or self.log_config(topic.name, topic.configs).remote_delete_on_disable
+        config = self.log_config(topic.name, topic.configs)
+        return config.remote_storage or config.remote_delete_on_disable
 
     def _topic_default(self, key: TopicKey) -> str:
         """A topic key's value where the topic sets none."""

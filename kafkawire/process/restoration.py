@@ -36,6 +36,7 @@ from tiering.manifest_log import Author
 from tiering.object_store import ObjectExists, StoreError
 from tiering.ownership import newest_owner, take_over
 from tiering.survey import Part, PartitionHolding, TopicHolding, take_over_partition
+from tiering.sweeps import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -159,22 +160,13 @@ class Restoration:
         part, world, generation = plan.part, self.world, plan.owner_generation
         self.tell(f"taking cluster {part.cluster_id} over, as its owner number {generation}")
         await take_over(part.store, part.root, part.cluster_id, generation, world.now_ms())
-        limit, errors = trio.CapacityLimiter(AT_ONCE), list[StoreError | TierError]()
 
         async def fence(holding: PartitionHolding) -> None:
             nonce = partial(_nonce, world)
             author = Author(Fence(generation, _epoch(holding)), "restore", nonce, world.now_ms)
-            async with limit:
-                try:
-                    await take_over_partition(part, holding, author)
-                except (StoreError, TierError) as error:
-                    errors.append(error)
+            await take_over_partition(part, holding, author)
 
-        async with trio.open_nursery() as nursery:
-            for _, _, holding in plan.partitions():
-                nursery.start_soon(fence, holding)
-        if errors:
-            raise errors[0]
+        await for_each((holding for _, _, holding in plan.partitions()), fence, AT_ONCE)
 
     async def _make_log_dirs(self, plan: RestorePlan) -> None:
         identity = Identity(plan.part.cluster_id, self.config.node_id)
