@@ -313,8 +313,8 @@ class PartitionLog(Protocol):
         `at_least_one` allows for any records: then await `load` and read again.
         """
 
-    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> None:
-        """Bring what `read` needs into memory, and check what a disk may have damaged. Raises as `read` does."""
+    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> object:
+        """Bring what `read` needs here, checked; from a tier for as long as the result lives. Raises as `read` does."""
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         """First record with a timestamp >= `timestamp_ms`, exact to the record; negative values are OffsetSpec.

@@ -135,8 +135,11 @@ class ColdFile(File, Protocol):
     """A segment in a remote tier, with the positions its file had. What is here of it, by its own account, is given at
     once, by `read_cached` and to a socket, whatever happens to the tier."""
 
+    def hold(self, position: int, end: int) -> object:
+        """What lies between, which this job has read: it stays here for as long as the result lives."""
+
     def note_checked(self, position: int, end: int) -> None:
-        """What lies between was read just now, and is right: it is here for as long as what was read is."""
+        """What lies between is held, and is right: it counts as here for as long as what was read is."""
 
     def parts(self, position: int, size_bytes: int) -> list[FileRange]:
         """Where these bytes are, which are here: for as long as one of the ranges lives. NotLoaded: not any more."""

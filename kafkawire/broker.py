@@ -282,7 +282,9 @@ class Broker:
             config=self.config,
             configs=self._configs,
             fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
-            cold_loads=ColdLoads(nursery, lambda: self._configs.config.tier_fetch_max_wait_ms),
+            cold_loads=ColdLoads(
+                nursery, lambda: self._configs.config.tier_fetch_max_wait_ms, self.config.tier_cache_size_bytes
+            ),
             metrics=self.metrics,
             transaction_rules=self._transaction_rules,
             log_levels=self.world.log_levels,

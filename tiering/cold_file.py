@@ -31,15 +31,15 @@ class Absent(Exception):
 
 
 class ColdFile:
-    """Implements `engine.tier.ColdFile`. `on_read` is told, on whatever thread, which object is read, and
-    `on_read_ahead` what will be."""
+    """Implements `engine.tier.ColdFile`. `on_read` is told, on whatever thread, what is read, and keeps it until the
+    job is done; `on_read_ahead` what will be."""
 
     def __init__(
         self,
         cache: ChunkCache,
         key: str,
         size_bytes: int,
-        on_read: Callable[[str], None],
+        on_read: Callable[[str, Chunk], None],
         on_read_ahead: Callable[[Extent], None],
     ) -> None:
         self.key = key
@@ -58,16 +58,26 @@ class ColdFile:
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """Raises Absent."""
-        self._on_read(self.key)
         end = min(position + size_bytes, self._size_bytes)
         found: list[bytes] = []
         for number, start, stop in _parts(position, end):
             chunk = self._alive(number) or self._cache.find(self.key, number)
             if chunk is None:
                 raise Absent(self._extent(number * CHUNK_BYTES + start, end))
+            self._on_read(self.key, chunk)
             found.append(chunk.file.read_at(start, stop - start))
             self._read[number] = ref(chunk)
         return found[0] if len(found) == 1 else b"".join(found)
+
+    def hold(self, position: int, end: int) -> object:
+        """Raises Absent: what was read was wrong."""
+        held = []
+        for number, start, _ in _parts(position, end):
+            chunk = self._alive(number)
+            if chunk is None:
+                raise Absent(self._extent(number * CHUNK_BYTES + start, end))
+            held.append(chunk)
+        return held
 
     def read_cached(self, position: int, size_bytes: int) -> bytes | None:
         end = min(position + size_bytes, self._size_bytes)

@@ -74,10 +74,11 @@ class _Records(NamedTuple):
 
 
 class _Run:
-    """A job under way: what it has read, what will be read next, and what was fetched for it and stays till the end."""
+    """A job under way: what it has read or was fetched for it, which stays till the end, and what will be read next."""
 
     def __init__(self) -> None:
         self.keys: set[str] = set()
+        self.read: set[Chunk] = set()
         self.ahead: Extent | None = None
         self.fetched: list[Chunk] = []
         self.trailers: dict[str, Trailer] = {}
@@ -108,7 +109,7 @@ class ColdTier:
         file = self._files.get(records)
         if file is None:
             key = self._catalogue.key_of(partition, entry)
-            file = ColdFile(self._cache, key, entry.size_bytes, _note_read, _note_ahead)
+            file = ColdFile(self._cache, key, entry.size_bytes, _note_chunk, _note_ahead)
             self._files[records] = file
         return file
 
@@ -172,6 +173,7 @@ class ColdTier:
         else:
             least_bytes = SEQUENTIAL_BYTES if run.fetched else SEEK_BYTES
             extent = wanted.extent
+            run.keys.add(extent.key)
             wanted_end = max(extent.end, extent.position + least_bytes)
             run.fetched += await self._cache.fetch(extent._replace(end=wanted_end))
 
@@ -182,6 +184,7 @@ class ColdTier:
                 raise StorageError(f"the cache of the remote tier: {error}") from error
             raise error
         run.has_fetched_again = True
+        run.read.clear()
         run.fetched.clear()
         run.trailers.clear()
         for key in run.keys:
@@ -240,6 +243,11 @@ def _trailer(key: str, entry: Entry) -> Trailer:
 
 def _note_read(key: str) -> None:
     _current.get().keys.add(key)
+
+
+def _note_chunk(key: str, chunk: Chunk) -> None:
+    _note_read(key)
+    _current.get().read.add(chunk)
 
 
 def _note_ahead(extent: Extent) -> None:

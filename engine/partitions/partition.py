@@ -271,9 +271,9 @@ class Partition(Watched):
             raise self._closed()
         return self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one)
 
-    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> None:
+    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> object:
         self.check_open()
-        await self._reads.load(offset, max_size_bytes, isolation)
+        return await self._reads.load(offset, max_size_bytes, isolation)
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         self.check_open()

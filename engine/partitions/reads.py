@@ -93,15 +93,16 @@ class Reads:
         if not start_offset <= offset <= end_offset:
             raise OffsetOutOfRange(f"offset {offset} is not within [{start_offset}, {end_offset}]")
 
-    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation) -> None:
+    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation) -> object:
         self._check_readable(offset)
         limit = self._limit(isolation)
         if offset >= limit.offset:
-            return
-        await self._reader.load(offset, max_size_bytes, limit)
+            return None
+        held = await self._reader.load(offset, max_size_bytes, limit)
         if isolation is Isolation.READ_COMMITTED and self._log.aborted and offset >= self._log.start_offset:
             segment = self._log.segment_of(offset)
             await self._reader.aborted_between(segment, offset, min(segment.end_offset, limit.offset))
+        return held
 
     async def offset_for_timestamp(
         self, timestamp_ms: int, isolation: Isolation, *, has_tier: bool

@@ -127,13 +127,20 @@ class LogReader:
             segment.index.thin()
         return True
 
-    async def load(self, offset: int, max_size_bytes: int, limit: LogPosition) -> None:
-        """Make the next read at `offset` find what it needs. CorruptMessage: the batch there is damaged."""
+    async def load(self, offset: int, max_size_bytes: int, limit: LogPosition) -> object:
+        """Make the next read at `offset` find what it needs, for as long as the result lives. CorruptMessage: the batch
+        there is damaged."""
         segment = self.log.segment_of(offset)
         part = await self.part_from(segment, offset, limit)
-        loaded = await self.run(segment, partial(load, part, offset, max_size_bytes))
+        job = partial(load, part, offset, max_size_bytes)
+        if segment.is_cold:
+            cold = await self.run(segment, partial(_held, job))
+            loaded, held = (None, None) if cold is None else cold
+        else:
+            loaded, held = await self.run(segment, job), None
         if loaded is not None and self.log.has(segment):
             await self._keep(segment, offset, loaded)
+        return held
 
     async def _keep(self, segment: Segment, offset: int, loaded: Loaded) -> None:
         segment.file = loaded.file
@@ -342,6 +349,12 @@ class LogReader:
 
 def _start_for_timestamp(segment: Segment, timestamp_ms: int) -> tuple[int, int] | None:
     return None if segment.index is None else segment.index.before_timestamp(timestamp_ms)
+
+
+def _held(job: Callable[[], Loaded]) -> tuple[Loaded, object]:
+    """What was loaded of a cold file."""
+    loaded = job()
+    return loaded, cast("ColdFile", loaded.file).hold(loaded.position, loaded.end)
 
 
 def _cold_aborted(tier: SegmentTier, partition: TopicPartition, segment: Segment) -> Sequence[AbortedTransaction]:

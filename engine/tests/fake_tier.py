@@ -53,6 +53,9 @@ class ColdFile:
                 position = max(position, stop)
         return position >= end
 
+    def hold(self, position: int, end: int) -> object:
+        return self
+
     def note_checked(self, position: int, end: int) -> None: ...
 
     def parts(self, position: int, size_bytes: int) -> list[FileRange]:

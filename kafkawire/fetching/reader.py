@@ -128,6 +128,7 @@ class FetchReader:
                 self._settle(target, None, code)
             elif load.error is None:
                 self.read(target)
+            load.was_read(self._wake)
 
     def close(self) -> None:
         """What is on its way goes on."""

@@ -89,11 +89,12 @@ def rows(reply: Any) -> dict[tuple[str, int], Any]:
 
 @asynccontextmanager
 async def cold_broker(
-    partitions: int = 1, segments: int = 1, world: MemoryWorld | None = None, /, **configs: str
+    partitions: int = 1, segments: int = 1, world: MemoryWorld | None = None, /, cache: str = "", **configs: str
 ) -> AsyncIterator[Cold]:
     """With so many cold segments in each of the partitions of COLD, of one record each; a record n is of second n and
     has the key n modulo 2. WARM has a record."""
-    async with open_broker(world, **SETTINGS) as opened:
+    cached = {"tier_cache_size_bytes": cache} if cache else {}
+    async with open_broker(world, **SETTINGS, **cached) as opened:
         cold = Cold(opened, opened.connect())
         given = {"remote.storage.enable": "true", "segment.bytes": str(1 << 20), "local.retention.bytes": "1"}
         create = opened.broker.coordinator.create_topic

@@ -27,7 +27,7 @@ from engine.log_config import LogConfig, TimestampType
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 from kafkawire.config.log_levels import LogLevels
-from kafkawire.fetching.cold_loads import ColdLoads
+from kafkawire.fetching.cold_loads import LOAD_MAX_BYTES, ColdLoads
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
 from kafkawire.requests.api import Api
@@ -213,7 +213,7 @@ async def open_handlers(
             markers=markers,
             config=chosen,
             configs=FakeConfigs(),
-            cold_loads=ColdLoads(nursery, lambda: 500),
+            cold_loads=ColdLoads(nursery, lambda: 500, cache_size_bytes=LOAD_MAX_BYTES),
             fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
             metrics=RequestMetrics(),
             log_levels=LogLevels(),

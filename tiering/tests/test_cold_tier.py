@@ -136,6 +136,26 @@ async def test_a_tiny_cache_makes_progress(size_max_bytes: int, monkeypatch: pyt
             assert reading.cache.statistics.evicted > 10
 
 
+async def test_what_was_loaded_stays_for_who_holds_it_whatever_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "KEPT_MIN", 1)
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery, 0)
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            await reading.copy_and_drop()
+            held = await log.load(0, 1000, EVERYTHING)
+            for offset in (5, 10, 15):
+                await log.load(offset, 1000, EVERYTHING)
+            gc.collect()
+            gets = reading.gets
+            assert log.read(0, 200, EVERYTHING, at_least_one=True).size_bytes
+            assert reading.gets == gets
+            del held
+            gc.collect()
+            with pytest.raises(NotLoaded):
+                log.read(0, 200, EVERYTHING, at_least_one=True)
+
+
 async def test_evicted_chunk_in_flight_sends_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "KEPT_MIN", 4)
     async with trio.open_nursery() as nursery:
@@ -413,7 +433,7 @@ async def test_what_is_in_no_manifest_is_in_no_tier() -> None:
 
 
 def test_a_cold_file_is_read_only() -> None:
-    file = ColdFile(None, "a", 10, lambda _key: None, lambda _extent: None)  # type: ignore[arg-type]
+    file = ColdFile(None, "a", 10, lambda _key, _chunk: None, lambda _extent: None)  # type: ignore[arg-type]
     for change in (file.fdatasync, file.sync_and_forget, file.trim):
         with pytest.raises(OSError, match="read only"):
             change()

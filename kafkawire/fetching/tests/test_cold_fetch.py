@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from engine.api import Isolation, PartitionLog
 from engine.errors import StorageError, TierUnreachable
 from kafkawire.fetching import cold_loads
-from kafkawire.fetching.cold_loads import ColdLoads
+from kafkawire.fetching.cold_loads import HELD_S, LOAD_MAX_BYTES, ColdLoads
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.tests.cold_world import COLD, VALUE_BYTES, WARM, cold_broker, fetch_request, rows
+from tiering import chunks
 from tiering.stores.memory import Fault
 
 STORAGE_ERROR, CORRUPT_MESSAGE = 56, 2
@@ -136,6 +138,7 @@ async def test_a_store_that_is_away_is_no_error() -> None:
         assert b"still here" in bytes((await cold.fetch(HOT, partition_max_bytes=10_000))[HOT].records)
         [log_dir] = await cold.opened.broker.store.describe_log_dirs()
         assert log_dir.is_online
+        await trio.sleep(0.1)  # what is on its way, fails
         cold.read_with()
         assert has_records((await cold.fetch(FIRST))[FIRST])
 
@@ -211,6 +214,32 @@ async def test_who_comes_when_too_much_is_on_its_way_asks_again(monkeypatch: pyt
         assert has_records((await cold.fetch((COLD, 1)))[COLD, 1])
 
 
+@pytest.mark.parametrize("is_patient", [True, False])
+async def test_many_readers_of_a_tiny_cache_make_progress(monkeypatch: pytest.MonkeyPatch, is_patient: bool) -> None:
+    """What the one has loaded is not dropped for the next before it is read, even by who has to come again."""
+    monkeypatch.setattr(chunks, "KEPT_MIN", 1)
+    count = 6
+    async with cold_broker(count, cache="0") as cold:
+        cold.read_with(Fault(wait_s=0.7 if is_patient else 1.2))
+        rounds: dict[int, int] = dict.fromkeys(range(count), 0)
+
+        async def read(number: int) -> None:
+            client = cold.opened.connect()
+            row = None
+            while row is None or is_empty(row):
+                rounds[number] += 1
+                request = fetch_request((COLD, number), max_wait_ms=100_000 if is_patient else 1000)
+                row = rows(await client.call(request, 12))[COLD, number]
+            assert has_records(row)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(count):
+                nursery.start_soon(read, number)
+        assert max(rounds.values()) <= (1 if is_patient else 3 * count)
+        broker: Any = cold.opened.broker
+        assert broker._tier.cache.statistics.evicted >= count - 1
+
+
 async def forget_chunks(broker: Any) -> None:
     cache = broker._tier.cache
     for key in {one.key for one in cache._chunks}:
@@ -219,17 +248,63 @@ async def forget_chunks(broker: Any) -> None:
 
 
 class SlowLog:
-    """A log that takes a second to load, and may fail then."""
+    """A log that takes a second to load, and may fail then; what it loads is to be held."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.loads = 0
+        self.loads: list[tuple[int, int]] = []  # offset, size
         self._error = error
 
-    async def load(self, _offset: int, _size_bytes: int, _isolation: Isolation) -> None:
-        self.loads += 1
+    async def load(self, offset: int, size_bytes: int, _isolation: Isolation) -> object:
+        self.loads.append((offset, size_bytes))
         await trio.sleep(1)
         if self._error is not None:
             raise self._error
+        return object()
+
+
+async def test_what_came_has_its_place_until_it_is_read_or_nobody_has_come_for_it() -> None:
+    slow = SlowLog()
+    log: PartitionLog = slow  # type: ignore[assignment]
+    async with trio.open_nursery() as nursery:
+        loads = ColdLoads(nursery, lambda: 500, cache_size_bytes=2 * LOAD_MAX_BYTES)
+        begun = []
+        for offset in range(4):
+            begun.append(loads.begin(log, offset, 10**9, Isolation.READ_UNCOMMITTED))
+            await trio.testing.wait_all_tasks_blocked()
+        first = begun[0]
+        assert first is not None
+
+        def one() -> None: ...
+        def other() -> None: ...
+
+        first.call_when_over(one)
+        first.call_when_over(other)
+        await trio.sleep(1.1)
+        assert slow.loads == [(0, LOAD_MAX_BYTES), (1, LOAD_MAX_BYTES)]
+        first.was_read(one)
+        await trio.sleep(0.1)
+        assert len(slow.loads) == 2
+        first.was_read(other)
+        await trio.sleep(0.1)
+        assert len(slow.loads) == 3
+        await trio.sleep(HELD_S - 0.4)
+        assert len(slow.loads) == 3
+        await trio.sleep(0.3)
+        assert len(slow.loads) == 4  # nobody came for the second
+
+
+async def test_what_was_not_enough_is_loaded_anew() -> None:
+    slow = SlowLog()
+    log: PartitionLog = slow  # type: ignore[assignment]
+    async with trio.open_nursery() as nursery:
+        loads = ColdLoads(nursery, lambda: 500, cache_size_bytes=0)
+        loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED)
+        await trio.sleep(1.1)
+        again = loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED)
+        assert again is not None
+        await trio.sleep(1.1)
+        assert again.is_over
+        assert slow.loads == 2 * [(7, 100)]
 
 
 @pytest.mark.parametrize("error", [None, AssertionError("a bug")])
@@ -238,7 +313,7 @@ async def test_who_asks_for_the_same_shares_a_load(error: Exception | None) -> N
     log: PartitionLog = slow  # type: ignore[assignment]
     told: list[int] = []
     async with trio.open_nursery() as nursery:
-        loads = ColdLoads(nursery, lambda: 500)
+        loads = ColdLoads(nursery, lambda: 500, cache_size_bytes=0)
         one, other = (loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED) for _ in range(2))
         assert one is not None
         assert one is other
@@ -250,7 +325,7 @@ async def test_who_asks_for_the_same_shares_a_load(error: Exception | None) -> N
         one.call_when_over(leaves)
         one.forget(leaves)
         await trio.sleep(1.1)
-        assert (one.is_over, one.error, told, slow.loads) == (True, error, [1], 1)
+        assert (one.is_over, one.error, told, len(slow.loads)) == (True, error, [1], 1)
         assert loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED) is not one
 
 
@@ -262,7 +337,7 @@ async def test_an_error_waits_a_while_for_who_asks_again(error: Exception, after
     slow = SlowLog(error)
     log: PartitionLog = slow  # type: ignore[assignment]
     async with trio.open_nursery() as nursery:
-        loads = ColdLoads(nursery, lambda: 500)
+        loads = ColdLoads(nursery, lambda: 500, cache_size_bytes=0)
         loads.begin(log, 7, 100, Isolation.READ_UNCOMMITTED)
         await trio.sleep(1 + after_s)
         for told in (is_told, False):  # once
