@@ -157,5 +157,7 @@ class StableReader(Asking):
                 is_done = found.next_offset == found.high_watermark or found.next_offset == found.offset
                 if is_done and (found.next_offset == found.high_watermark or not self.plan.is_tiered(target)):
                     return records
+                if is_done:
+                    await trio.sleep(0.1)  # what only a tier has is on its way
                 found = await self.read(target)
             await trio.sleep(0.1)
