@@ -319,7 +319,7 @@ class Log:
         """Write down the producers of now, unless there are none, and give back what space is left. For a worker;
         nothing is appended any more."""
         snapshot = Snapshot(self.end.offset, self.producers, self.active.base_offset, self.aborted.active)
-        if snapshot:
+        if not snapshot.is_empty:
             write_snapshot(self._filesystem, self.directory, snapshot, self._snapshots_from)
         if self.has_spare:
             self._open(self.active.base_offset).trim()

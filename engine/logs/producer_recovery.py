@@ -27,7 +27,7 @@ def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> 
         log.problems.append(f"{problem}: the state of producers is read from the log")
 
     found = newest_sound(filesystem, log.directory, producers_from, end_offset, on_damage, active_base)
-    known = found or Snapshot(producers_from, ProducerTable(), producers_from)
+    known = Snapshot(producers_from, ProducerTable(), producers_from) if found is None else found
     if max(known.offset, log.start_offset) < log.local_start_offset:
         log.problems.append(f"{log.directory}: what producers did below offset {log.local_start_offset} is not known")
 

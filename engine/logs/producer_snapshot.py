@@ -44,9 +44,10 @@ class Snapshot(NamedTuple):
     aborted_from: int
     aborted: Sequence[AbortedTransaction] = ()
 
-    def __bool__(self) -> bool:
-        """Whether it tells anything."""
-        return bool(self.producers or self.aborted)
+    @property
+    def is_empty(self) -> bool:
+        """That there was nobody, which is something to know, too."""
+        return not (self.producers or self.aborted)
 
 
 def snapshot_name(offset: int) -> str:

@@ -13,7 +13,7 @@ def begin_segment(filesystem: FileSystem, directory: str, chunk: Chunk, snapshot
     snapshot = chunk.snapshot
     if snapshot is not None and snapshot.aborted:
         write_aborted(filesystem, directory, snapshot.aborted_from, snapshot.aborted)
-    if snapshot is not None and (snapshot or snapshots_from is not None):
+    if snapshot is not None and (not snapshot.is_empty or snapshots_from is not None):
         write_snapshot(filesystem, directory, snapshot, snapshots_from)
     file = filesystem.open(f"{directory}/{segment_name(chunk.base_offset)}", create=True)
     if chunk.allocate_bytes:

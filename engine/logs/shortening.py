@@ -108,7 +108,7 @@ def secure_producers(
 
     Raises CorruptMessage when that cannot be told; OSError as files do.
     """
-    known = newest_sound(filesystem, directory, NO_OFFSET, end_offset) or _nothing_known()
+    known = _known(filesystem, directory, end_offset)
     if known.offset == end_offset:
         return
     if max(known.offset, needed_from) < segments[0].base_offset:
@@ -120,8 +120,10 @@ def secure_producers(
     filesystem.sync_dir(directory)
 
 
-def _nothing_known() -> Snapshot:
-    return Snapshot(NO_OFFSET, ProducerTable(), NO_OFFSET)
+def _known(filesystem: FileSystem, directory: str, end_offset: int) -> Snapshot:
+    """The newest that counts, or one of nothing at no offset."""
+    found = newest_sound(filesystem, directory, NO_OFFSET, end_offset)
+    return Snapshot(NO_OFFSET, ProducerTable(), NO_OFFSET) if found is None else found
 
 
 def _raise_damage(_segment: Extent, damage: Exception) -> None:
@@ -136,7 +138,7 @@ def _earlier(
     filesystem: FileSystem, directory: str, segments: Sequence[Extent], end_offset: int, wanted: set[int]
 ) -> ProducerTable:
     """What these producers did before, as far as it can be read: as when a log is opened."""
-    known = newest_sound(filesystem, directory, NO_OFFSET, end_offset) or _nothing_known()
+    known = _known(filesystem, directory, end_offset)
     table = ProducerTable(one for one in known.producers if one[0] in wanted)
     batches = produced(filesystem, directory, segments, known.offset, end_offset, _pass_over)
     return rebuilt(table, (one for one in batches if one[0].producer_id in wanted))[0]

@@ -12,8 +12,10 @@ from engine.logs.aborted import decode_aborted
 from engine.logs.footer import decode as decode_footer
 from engine.logs.footer import encode as encode_footer
 from engine.logs.footer import footer_name
-from engine.logs.producer_snapshot import decode_snapshot, snapshot_offsets
+from engine.logs.producer_snapshot import decode_snapshot, read_snapshot, snapshot_offsets
+from engine.logs.producer_walk import Extent
 from engine.logs.segment import segment_name
+from engine.logs.shortening import secure_producers
 from engine.tests.helpers import NOW_MS, append, read_all
 from engine.tier import INDEX_ROW, TierableLog
 
@@ -107,6 +109,21 @@ async def test_a_log_without_producers_has_nothing_of_them() -> None:
             await append(log, b"x" * 50)
         found = await tierable(broker)
         assert {(await found.copy(base)).producers for base, _ in found.to_copy()} == {b""}
+
+
+async def test_that_there_was_no_producer_is_known_when_files_have_gone() -> None:
+    """By a snapshot of nobody, which is as good as another, also while all of the log might matter: a checkpoint does
+    not tell from where on, as long as the newest batches are not durable."""
+    broker = Broker()
+    async with broker.life() as log:
+        for _ in range(COUNT):
+            await append(log, b"x" * 50)
+        await broker.drop(3)
+        first = Extent.of(log.log.segments[0])
+        end_offset = log.log.segments[0].end_offset
+        secure_producers(broker.filesystem, DIRECTORY, [first], end_offset, needed_from=0)
+        assert not list(read_snapshot(broker.filesystem, DIRECTORY, end_offset).producers)
+        secure_producers(broker.filesystem, DIRECTORY, [first], end_offset, needed_from=0)
 
 
 async def test_aborted_transactions_go_with_their_segment() -> None:
