@@ -44,6 +44,7 @@ NAMED_CASES = (
     "tiering/tests/test_cold_tier.py",
     "tiering/tests/test_manifest_log.py",
     "tiering/tests/test_partition_tier.py",
+    "kafkawire/adapters/tests/test_tier_deletions.py",
     "engine/log_dirs/tests/test_local_starts.py",
     "engine/commit/tests/test_group_committer.py",
     "engine/partitions/tests/test_joining.py",
