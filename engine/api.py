@@ -270,6 +270,8 @@ class PartitionLog(Protocol):
     @property
     def log_end_offset(self) -> int: ...
     @property
+    def has_cold(self) -> bool: ...  # a remote tier alone has some of it
+    @property
     def batch_size_max_bytes(self) -> int:
         """Larger ones are refused."""
 
@@ -319,8 +321,7 @@ class PartitionLog(Protocol):
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         """First record with a timestamp >= `timestamp_ms`, exact to the record; negative values are OffsetSpec.
 
-        Records above the high watermark (LSO for READ_COMMITTED) are not found. Runs on a worker: batches may have
-        to be decompressed.
+        Records above the high watermark (LSO for READ_COMMITTED) are not found. Runs on a worker.
         """
 
     def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
@@ -339,9 +340,8 @@ class PartitionLog(Protocol):
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         """One step of a search, from `offset` or the log start on: at most so many records, of a few MiB read.
 
-        Committed ones only. Exact, whatever is indexed: the records that a scan would find, in the order of their
-        offsets. Found by key quickly only with the topic's `index.keys`. Raises CorruptMessage, NotLeaderOrFollower,
-        StorageError.
+        Committed ones only. Exact, whatever is indexed: what a scan would find, in the order of offsets. Found by key
+        quickly only with the topic's `index.keys`. Raises CorruptMessage, NotLeaderOrFollower, StorageError.
         """
 
 

@@ -45,6 +45,7 @@ from kafkawire.fetching.cold_loads import ColdLoads
 from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
+from kafkawire.requests.cold_searches import ColdSearches
 from kafkawire.requests.context import Authorizer, BrokerInterfaces, Elsewhere, allow_all
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
@@ -273,6 +274,7 @@ class Broker:
             self._tier.follow(nursery, self.coordinator, self.coordinators.groups, self._configs.is_in_tier)
         if self.config.http_listener is not None:
             await self._start_http(nursery, *self.config.http_listener)
+        effective, cache_size_bytes = self._configs, self.config.tier_cache_size_bytes
         interfaces = BrokerInterfaces(
             store=self.store,
             cluster=self.coordinator,
@@ -282,9 +284,8 @@ class Broker:
             config=self.config,
             configs=self._configs,
             fetch_sessions=FetchSessionCache(self.config.fetch_session_slots, self.world.random, self.world.now_ms),
-            cold_loads=ColdLoads(
-                nursery, lambda: self._configs.config.tier_fetch_max_wait_ms, self.config.tier_cache_size_bytes
-            ),
+            cold_loads=ColdLoads(nursery, lambda: effective.config.tier_fetch_max_wait_ms, cache_size_bytes),
+            cold_searches=ColdSearches(nursery, lambda: effective.config.tier_list_offsets_timeout_ms),
             metrics=self.metrics,
             transaction_rules=self._transaction_rules,
             log_levels=self.world.log_levels,

@@ -179,6 +179,10 @@ class Partition(Watched):
         return self._reads.last_stable_offset
 
     @property
+    def has_cold(self) -> bool:
+        return self.log.has_cold
+
+    @property
     def has_key_index(self) -> bool:
         return self.config.index_keys
 
@@ -284,8 +288,7 @@ class Partition(Watched):
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
         self.check_open()
-        log = self.log
-        return log.epochs.end_of(leader_epoch, log.end.offset, log.start_offset)
+        return self.log.epochs.end_of(leader_epoch, self.log.end.offset, self.log.start_offset)
 
     async def delete_records(self, before_offset: int) -> int:
         self.check_open()

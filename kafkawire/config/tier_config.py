@@ -52,6 +52,11 @@ class TierConfig(CoordinatorConfig):
         "How long a fetch waits for what only the tier has, if it has nothing else to tell and does not want to wait "
         "longer; what has not come then comes with one of the next.", Update.CLUSTER_WIDE,
     )  # fmt: skip
+    tier_list_offsets_timeout_ms: int = setting(
+        "remote.list.offsets.request.timeout.ms", read.long(1), "30000",
+        "How long a ListOffsets waits for what only the tier can tell, unless it says itself how long; then it is told "
+        "that its time is over.", Update.CLUSTER_WIDE,
+    )  # fmt: skip
     tier_cache_dir: Path | None = setting(
         "tier.cache.dir", read.directory, "",
         "A directory of its own for parts of segments that were read from the tier; without one it is tier-cache "

@@ -5,6 +5,9 @@ Behavior:
   known from a version on; below it, and for any other negative number, the answer is UNSUPPORTED_VERSION.
 - A partition named twice is answered once, with INVALID_REQUEST. Each partition is answered by itself.
 - All points but the latest count what only a remote tier has; Kafka's latest timestamp is that of its local segments.
+- What has to be looked for in a remote tier is waited for as long as the request says, or
+  remote.list.offsets.request.timeout.ms; a partition that is not found by then is answered REQUEST_TIMED_OUT. A tier
+  that cannot be reached is KAFKA_STORAGE_ERROR, upon which clients ask again; UNKNOWN_SERVER_ERROR in Kafka.
 - Who claims to be a replica is answered as a consumer: nothing above the high watermark is told.
 
 Version notes: 2 isolation level, 4 leader epochs, 7 max timestamp (KIP-734), 8 earliest local and 9 latest tiered
@@ -14,7 +17,8 @@ offset (KIP-405, KIP-1005), 10 time-out, 11 earliest pending upload (KIP-1023).
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from engine.api import Isolation, OffsetAtTimestamp, OffsetSpec
 from engine.errors import EngineError
@@ -23,12 +27,18 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from kafkawire.requests.context import Operation, RequestContext, ResourceType
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import find_log
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from engine.api import PartitionLog
+
+Outcome = OffsetAtTimestamp | ErrorCode
 
 _FIRST_VERSION_BY_TIMESTAMP: Final[dict[int, int]] = {
     OffsetSpec.LATEST: 1,
@@ -42,23 +52,13 @@ _FIRST_VERSION_BY_TIMESTAMP: Final[dict[int, int]] = {
 
 async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Answers partition by partition, in the order of the request."""
-    named = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
-    isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+    found = await _find_all(context, request)
     response = ListOffsetsResponse(topics=[])
     for topic in request.topics:
-        if not topic.partitions:
-            continue  # Kafka leaves it out of the reply
-        allowed = context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-        rows = []
-        for one in {one.partition_index: one for one in topic.partitions}.values():
-            if not allowed:
-                outcome: OffsetAtTimestamp | ErrorCode = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif named[topic.name, one.partition_index] > 1:
-                outcome = ErrorCode.INVALID_REQUEST
-            else:
-                outcome = await _find(context, topic, one, isolation)
-            rows.append(_row(one, outcome))
-        response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+        asked = {one.partition_index: one for one in topic.partitions}
+        if asked:  # else Kafka leaves it out of the reply
+            rows = [_row(one, found[topic.name, number]) for number, one in asked.items()]
+            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
     return response
 
 
@@ -72,13 +72,39 @@ def refuse(context: RequestContext, request: ListOffsetsRequest, code: ErrorCode
     )
 
 
-async def _find(
-    context: RequestContext, topic: ListOffsetsTopic, asked: ListOffsetsPartition, isolation: Isolation
-) -> OffsetAtTimestamp | ErrorCode:
+async def _find_all(context: RequestContext, request: ListOffsetsRequest) -> dict[tuple[str, int], Outcome]:
+    """By topic and partition: first what is known here, then, all at once, what the tier has to be asked for."""
+    asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
+    named = Counter((topic, one.partition_index) for topic, one in asked)
+    names = {topic for topic, _ in asked}
+    allowed = {one for one in names if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, one)}
+    isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+    found: dict[tuple[str, int], Outcome] = {}
+    cold: dict[tuple[str, int], Callable[[], Awaitable[Outcome]]] = {}
+    for topic, one in asked:
+        key = topic, one.partition_index
+        if topic not in allowed:
+            found[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif named[key] > 1:
+            found[key] = ErrorCode.INVALID_REQUEST
+        elif isinstance(log := _log_of(context, topic, one), ErrorCode):
+            found[key] = log
+        elif log.has_cold and _is_searched(one.timestamp):
+            cold[key] = partial(_find, log, one.timestamp, isolation)
+        else:
+            found[key] = await _find(log, one.timestamp, isolation)
+    searched = await context.broker.cold_searches.perform(cold.values(), request.timeout_ms)
+    for key, outcome in zip(cold, searched, strict=True):
+        found[key] = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
+    return found
+
+
+def _log_of(context: RequestContext, topic: str, asked: ListOffsetsPartition) -> PartitionLog | ErrorCode:
+    """The one that can be asked for that."""
     timestamp_ms = asked.timestamp
     if timestamp_ms < 0 and context.api_version < _FIRST_VERSION_BY_TIMESTAMP.get(timestamp_ms, 2**15):
         return ErrorCode.UNSUPPORTED_VERSION
-    info = context.broker.cluster.image.topics.get(topic.name)
+    info = context.broker.cluster.image.topics.get(topic)
     if info is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     log = find_log(context.broker.store, info, asked.partition_index)
@@ -86,12 +112,24 @@ async def _find(
         return log
     try:
         log.check_leader_epoch(asked.current_leader_epoch)
+    except EngineError as error:
+        return error_code_of(error)
+    return log
+
+
+def _is_searched(timestamp_ms: int) -> bool:
+    """Whether records have to be looked at: the other points are known."""
+    return timestamp_ms >= 0 or timestamp_ms == OffsetSpec.MAX_TIMESTAMP
+
+
+async def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Outcome:
+    try:
         return await log.offset_for_timestamp(timestamp_ms, isolation)
     except EngineError as error:
         return error_code_of(error)
 
 
-def _row(asked: ListOffsetsPartition, outcome: OffsetAtTimestamp | ErrorCode) -> ListOffsetsPartitionResponse:
+def _row(asked: ListOffsetsPartition, outcome: Outcome) -> ListOffsetsPartitionResponse:
     if isinstance(outcome, ErrorCode):
         return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=outcome)
     return ListOffsetsPartitionResponse(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kafkawire.config.log_levels import LogLevels
     from kafkawire.fetching.cold_loads import ColdLoads
     from kafkawire.fetching.sessions import FetchSessionCache
+    from kafkawire.requests.cold_searches import ColdSearches
     from kafkawire.requests.metrics import RequestMetrics
     from kafkawire.wire.connection import ConnectionInfo
 
@@ -138,6 +139,7 @@ class BrokerInterfaces:
     configs: ConfigCatalogue
     fetch_sessions: FetchSessionCache
     cold_loads: ColdLoads
+    cold_searches: ColdSearches
     metrics: RequestMetrics
     log_levels: LogLevels
     now_ms: Callable[[], int]

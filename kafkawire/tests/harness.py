@@ -31,6 +31,7 @@ from kafkawire.fetching.cold_loads import LOAD_MAX_BYTES, ColdLoads
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
 from kafkawire.requests.api import Api
+from kafkawire.requests.cold_searches import ColdSearches
 from kafkawire.requests.context import Authorizer, BrokerInterfaces, Operation, ResourceType, allow_all
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import decode_response, encode_request
@@ -214,6 +215,7 @@ async def open_handlers(
             config=chosen,
             configs=FakeConfigs(),
             cold_loads=ColdLoads(nursery, lambda: 500, cache_size_bytes=LOAD_MAX_BYTES),
+            cold_searches=ColdSearches(nursery, lambda: 30_000),
             fetch_sessions=FetchSessionCache(10, Random(1), lambda: NOW_MS),
             metrics=RequestMetrics(),
             log_levels=LogLevels(),

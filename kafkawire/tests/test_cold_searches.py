@@ -15,19 +15,29 @@ from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsReq
 from kafkawire.requests.context import allow_all
 from kafkawire.testing import EPOCH_MS, MemoryWorld
 from kafkawire.tests.cold_world import COLD, VALUE_BYTES, WARM, Cold, cold_broker
-from tiering.stores.memory import Fault
+from tiering.stores.memory import HEALTHY, Fault
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 NEWEST = 11
 NOTHING = (-1, -1, -1)
+UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, STORAGE_ERROR = 3, 7, 56
+
+
+async def asked_for(cold: Cold, *wanted: tuple[str, int, int], timeout_ms: int = 0, version: int = NEWEST) -> list[Any]:
+    """The rows for these topics, partitions and timestamps, one partition of a topic after the other."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for topic, partition, timestamp in wanted:
+        one = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        topics.setdefault(topic, []).append(one)
+    named = [ListOffsetsTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()]
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=named, timeout_ms=timeout_ms)
+    reply: Any = await cold.client.call(request, version)
+    return [row for topic in reply.topics for row in topic.partitions]
 
 
 async def offset_of(cold: Cold, timestamp: int, topic: str = COLD) -> tuple[int, int, int]:
     """Offset, timestamp, leader epoch."""
-    wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-    topics = [ListOffsetsTopic(name=topic, partitions=[wanted])]
-    reply: Any = await cold.client.call(ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics), NEWEST)
-    [row] = reply.topics[0].partitions
+    [row] = await asked_for(cold, (topic, 0, timestamp))
     assert row.error_code == 0
     return row.offset, row.timestamp, row.leader_epoch
 
@@ -58,6 +68,54 @@ async def test_the_latest_record_is_found_in_the_tier() -> None:
         assert await offset_of(cold, MAX_TIMESTAMP) == (5, EPOCH_MS + 1_000_000, epoch)
         assert await offset_of(cold, EPOCH_MS + 1501) == (2, EPOCH_MS + 2000, epoch)
         assert await offset_of(cold, EPOCH_MS + 1_000_001) == NOTHING
+
+
+async def test_what_the_tier_does_not_say_in_time_is_told_alone() -> None:
+    """What is known here does not wait for it, and what comes later is there for whoever asks again."""
+    async with cold_broker(3, 4) as cold:
+        cold.read_with(Fault(wait_s=100), partition=1)
+        wanted = [(COLD, 0, EPOCH_MS + 1000), (COLD, 1, EPOCH_MS + 1000), (COLD, 2, MAX_TIMESTAMP)]
+        known = [(WARM, 0, EPOCH_MS), (WARM, 1, EPOCH_MS)]
+        began_s = trio.current_time()
+        rows = await asked_for(cold, *wanted, *known)
+        assert trio.current_time() - began_s == pytest.approx(30)
+        assert [row.error_code for row in rows] == [0, REQUEST_TIMED_OUT, 0, 0, UNKNOWN_TOPIC_OR_PARTITION]
+        assert [row.offset for row in rows] == [1, -1, 4, 0, -1]
+        assert [row.timestamp for row in rows] == [EPOCH_MS + 1000, -1, EPOCH_MS + 4000, EPOCH_MS, -1]
+        await trio.sleep(300)
+        began_s, gets = trio.current_time(), cold.gets
+        [row] = await asked_for(cold, (COLD, 1, EPOCH_MS + 1000))
+        assert (row.offset, trio.current_time() - began_s, cold.gets - gets) == (1, 0, 0)
+
+
+async def test_points_that_are_known_do_not_wait_for_the_tier() -> None:
+    async with cold_broker(6, 2) as cold:
+        cold.read_with(Fault(wait_s=1000))
+        began_s = trio.current_time()
+        points = LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD, EPOCH_MS + 2000
+        rows = await asked_for(cold, *((COLD, number, point) for number, point in enumerate(points)))
+        assert trio.current_time() == began_s
+        assert [row.error_code for row in rows] == [0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("version", "waited_s"), [(9, 30), (10, 45), (11, 45)])
+async def test_how_long_it_waits_may_be_said_by_the_request(version: int, waited_s: float) -> None:
+    async with cold_broker() as cold:
+        cold.read_with(Fault(wait_s=100))
+        began_s = trio.current_time()
+        [row] = await asked_for(cold, (COLD, 0, EPOCH_MS), timeout_ms=45_000, version=version)
+        assert trio.current_time() - began_s == pytest.approx(waited_s)
+        assert row.error_code == REQUEST_TIMED_OUT
+
+
+async def test_a_tier_that_cannot_be_reached_is_told_at_once() -> None:
+    async with cold_broker() as cold:
+        cold.read_with(Fault(is_lost=True))
+        began_s = trio.current_time()
+        [row] = await asked_for(cold, (COLD, 0, EPOCH_MS))
+        assert (row.error_code, row.offset, trio.current_time() - began_s) == (STORAGE_ERROR, -1, 0)
+        cold.read_with(HEALTHY)
+        assert (await offset_of(cold, EPOCH_MS))[0] == 0
 
 
 async def test_what_is_not_uploaded_yet_is_pending_from_the_log_start_on() -> None:

@@ -276,6 +276,7 @@ def test_keys_that_can_be_changed_at_run_time_are_kafkas() -> None:
         "max.connections.per.ip.overrides",
         "producer.id.expiration.ms",
         "remote.fetch.max.wait.ms",
+        "remote.list.offsets.request.timeout.ms",
         "remote.log.manager.copy.max.bytes.per.second",
         "transaction.partition.verification.enable",
     }

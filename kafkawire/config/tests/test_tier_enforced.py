@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 enforces = pytest.mark.enforces
 TIER = {"remote_log_storage_system_enable": "true", "tier_store": "s3://bucket/lake"}
 SOON = {"remote_log_manager_task_interval_ms": "1000", "log_retention_check_interval_ms": "1000"}
-INVALID_CONFIG = 40
+REQUEST_TIMED_OUT, INVALID_CONFIG = 7, 40
 TOPIC, BROKER, SET = 2, 4, 0
 EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -2, -4, -5
 
@@ -230,6 +230,21 @@ async def test_how_long_who_has_nothing_waits_for_the_tier() -> None:
             assert trio.current_time() - began_s == pytest.approx(waited_s)
             assert row.error_code == 0
             assert bool(row.records) == (max_wait_ms == "9000")
+
+
+@enforces("remote.list.offsets.request.timeout.ms")
+async def test_how_long_a_search_waits_for_the_tier() -> None:
+    async with cold_broker() as cold:
+        cold.read_with(Fault(wait_s=40))
+        partition = ListOffsetsPartition(partition_index=0, timestamp=EPOCH_MS)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=COLD, partitions=[partition])])
+        for timeout_ms, code in (("5000", REQUEST_TIMED_OUT), ("500", REQUEST_TIMED_OUT), ("600000", 0)):
+            assert await alter(cold.client, BROKER, remote_list_offsets_request_timeout_ms=timeout_ms) == 0
+            began_s = trio.current_time()
+            reply = await ask(cold.client, request, 11)
+            assert reply.topics[0].partitions[0].error_code == code
+            if code:
+                assert trio.current_time() - began_s == pytest.approx(int(timeout_ms) / 1000)
 
 
 @enforces("tier.cache.dir")
