@@ -92,9 +92,9 @@ def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
         query.stop()
 
 
-def await_end(query: StreamingQuery) -> None:
+def await_end(query: StreamingQuery, within_s: float = DONE_WITHIN_S) -> None:
     """Raises what the query failed with."""
-    deadline = time.monotonic() + DONE_WITHIN_S
+    deadline = time.monotonic() + within_s
     while query.isActive:
         assert time.monotonic() < deadline, "the query does not end"
         query.awaitTermination(1)

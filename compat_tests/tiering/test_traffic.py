@@ -28,7 +28,8 @@ ALL = list(zip(PLACES, RECORDS, strict=True))
 
 def test_all_is_well() -> None:
     seen(*ALL).check()
-    seen(*ALL[:2]).check(of_all=False)
+    seen(*ALL[:2]).check([2, 5, 5])
+    seen(*ALL[:3]).check([2, 5, 5])
 
 
 @pytest.mark.parametrize(
@@ -48,9 +49,18 @@ def test_what_is_wrong(found: list[tuple[int, Record]], told: str) -> None:
         seen(*found).check()
 
 
-def test_a_part_has_to_be_whole() -> None:
-    with pytest.raises(AssertionError, match="lost 1, 1 to 1 of 3"):
-        seen(ALL[0], ALL[2]).check(of_all=False)
+@pytest.mark.parametrize(
+    ("found", "least", "told"),
+    [
+        ([ALL[0], ALL[2]], 1, "lost 1, 1 to 1 of 3"),
+        (ALL[:2], 4, "lost 1, 3 to 3 of 3"),
+        ([], 1, "lost 1, 0 to 0 of 0"),
+    ],
+)
+def test_a_part_has_to_be_whole(found: list[tuple[int, Record]], least: int, told: str) -> None:
+    """Up to the least end it may have, and up to its own."""
+    with pytest.raises(AssertionError, match=told):
+        seen(*found).check([least, 5, 5])
 
 
 def test_an_offset_is_given_once() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from confluent_kafka import KafkaException, Producer
 
 from compat_tests.confluent.clients import create_topic, wait_until
-from compat_tests.transactions.readers import undecided
+from compat_tests.transactions.readers import ends, undecided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -129,12 +129,14 @@ class Seen:
             self._found[each] and self._found[each][-1][0] >= self._history.last(each) for each in range(PARTITIONS)
         )
 
-    def check(self, *, of_all: bool = True) -> None:
-        """Raises AssertionError. Unless it is `of_all`, what was written behind its end is not missed."""
+    def check(self, least: Sequence[int] | None = None) -> None:
+        """Raises AssertionError. With `least`, the offset of each partition up to which it had to read, what comes
+        behind that and behind its own end is not missed."""
         for partition, found in enumerate(self._found):
             expected = self._history.expected(partition)
-            if not of_all:
-                expected = [(offset, one) for offset, one in expected if found and offset <= found[-1][0]]
+            if least is not None:
+                end = max(least[partition], found[-1][0] + 1 if found else 0)
+                expected = [(offset, one) for offset, one in expected if offset < end]
             offsets, wanted = [offset for offset, _ in found], [offset for offset, _ in expected]
             assert offsets == sorted(set(offsets)), f"partition {partition}: doubled, or out of order"
             lost, invented = (sorted(set(one) - set(other)) for one, other in ((wanted, offsets), (offsets, wanted)))
@@ -295,6 +297,14 @@ class Traffic:
         assert not ended, f"writers ended before the broker was killed: {[done.exception() for done in ended]}"
         self.broker.kill()
         self.broker.start()
+
+    def stable_ends(self) -> list[int]:
+        """Of each partition the last stable offset: all that was acknowledged below it is there for every reader.
+
+        What was acknowledged above it waits for the end of a transaction, also if it is part of none; and a
+        transaction ends when its marker is there, which is after its producer was told that it is committed.
+        """
+        return ends(self.broker, self.topic, PARTITIONS, "read_committed")
 
     def complete(self) -> None:
         """Returns when all is written, and no reader has to wait for the end of a transaction."""

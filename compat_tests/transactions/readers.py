@@ -76,11 +76,11 @@ def epoch_of(broker: Broker, transactional_id: str) -> int:
 
 def undecided(broker: Broker, topic: str, partitions: int) -> list[int]:
     """Those in which a transaction is open."""
-    committed_ends, ends = (_ends(broker, topic, partitions, level) for level in ("read_committed", "read_uncommitted"))
-    return [number for number in range(partitions) if committed_ends[number] != ends[number]]
+    stable, all_of_it = (ends(broker, topic, partitions, level) for level in ("read_committed", "read_uncommitted"))
+    return [number for number in range(partitions) if stable[number] != all_of_it[number]]
 
 
-def _ends(broker: Broker, topic: str, partitions: int, isolation: str) -> list[int]:
+def ends(broker: Broker, topic: str, partitions: int, isolation: str) -> list[int]:
     """Up to where a reader of that isolation level may go, by partition."""
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "nobody", "isolation.level": isolation}
     consumer = Consumer(settings)
