@@ -59,8 +59,8 @@ test: $(VENV)/.spark jars kaskade s3-server compiled  ## everything: check, host
 long: $(VENV)/.spark jars kaskade s3-server compiled oldest-clients  ## what is too long for CI; appends to docs/ledger.md
 	$(BIN)/python tools/suite.py long
 
-bench: $(VENV)/.spark kafka-jars  ## the benchmarks against Apache Kafka, full size (hours)
-	set -e; for each in wire_load stock_client start quickstart connections partitions cold_seek loop_lag fairness groups growth key_lookup compaction administration request_cost transactions; do \
+bench: $(VENV)/.spark kafka-jars kafka-tier-jars s3-server  ## the benchmarks against Apache Kafka, full size (hours)
+	set -e; for each in wire_load stock_client start quickstart connections partitions cold_seek loop_lag fairness groups growth key_lookup compaction administration request_cost transactions tiering; do \
 	  $(BIN)/python -m benchmarks.$$each; done
 	$(BIN)/python -m benchmarks.pictures
 

@@ -29,11 +29,12 @@ from benchmarks import (
     request_cost,
     start,
     stock_client,
+    tiering,
     transactions,
     truncation,
     wire_load,
 )
-from compat_tests.harness.requirements import need_command, need_java, need_kafka_jars
+from compat_tests.harness.requirements import need_command, need_java, need_kafka_jars, need_s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,6 +49,12 @@ def test_transactions() -> None:
     need_kafka_jars()
     need_command("javac", "install a JDK, 17 or newer")
     transactions.main(["--toy"])
+
+
+def test_tiering() -> None:
+    need_java()
+    need_s3_server()
+    tiering.main(["--toy"])
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING
 
-from compat_tests.harness.apache_kafka import CLASSPATH, ApacheKafka
+from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM, ApacheKafka
 from compat_tests.harness.broker import Broker
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.requirements import KAFKA_TIER_JARS, need_kafka_tier_jars
 from compat_tests.harness.target import TARGET
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 # What either would do within minutes or hours is done within a second.
@@ -46,8 +47,11 @@ class TieredKafka(ApacheKafka, Tiered):
 
     classpath = f"{CLASSPATH}:{KAFKA_TIER_JARS}/*"
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, {**QUICK, **_THEIRS, "rsm.config.dir": str(directory / "tier")})
+    def __init__(
+        self, directory: Path, overrides: Mapping[str, str] | None = None, *, jvm: Sequence[str] = QUICK_JVM
+    ) -> None:
+        told = {**QUICK, **_THEIRS, "rsm.config.dir": str(directory / "tier"), **(overrides or {})}
+        super().__init__(directory, told, jvm=jvm)
 
     def copied(self, topic: str, topic_id: bytes) -> list[int]:
         found = (self.directory / "tier").glob(f"kafka-tiered-storage/{topic}-0-*/*.log")
@@ -57,8 +61,8 @@ class TieredKafka(ApacheKafka, Tiered):
 class TieredKafkawire(Kafkawire, Tiered):
     """Its store is a directory."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, {**QUICK, "tier.store": f"file://{directory}/tier"})
+    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, {**QUICK, "tier.store": f"file://{directory}/tier", **(overrides or {})})
 
     def copied(self, topic: str, topic_id: bytes) -> list[int]:
         found = (self.directory / "tier").glob(f"*/{topic_id.hex()}/0/*-*-*-*")

@@ -1,0 +1,206 @@
+"""Topics in a remote tier, filled for a measurement, and how they are read: the same for every broker.
+
+A topic's batches are stamped by the broker, so that its times are spread over it and retention finds nothing old.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from benchmarks import bench
+from benchmarks.bench import KIB, MIB, Contender
+from benchmarks.load import run_load
+from benchmarks.wire_requests import (
+    EARLIEST_LOCAL,
+    LATEST_TIERED,
+    batch_of,
+    fetch_requests,
+    find_offset,
+    find_offset_frame,
+    found_offset,
+    produce_requests,
+)
+from compat_tests.confluent.clients import Admin, wait_until
+from compat_tests.harness.wire import WireConnection
+from kafkawire.client.load import LoadFailed
+
+if TYPE_CHECKING:
+    from kafkawire.client.load import Requests
+
+BATCH = batch_of(16 * KIB)
+RECORDS_A_BATCH = 16
+SEEK_BYTES = 16 * KIB
+COPIED_WITHIN_S = 300.0
+READ_WITHIN_S = 30.0
+FILL_IN_FLIGHT = 5
+SEEN_SIZE_BYTES = 61  # of a batch: its header
+LAST_OFFSET_DELTA_POSITION = 23
+COLD = {"remote_storage_enable": "true", "local_retention_bytes": "1"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of a topic: sealed segments of each partition, and behind them an active one with a batch."""
+
+    partitions: int
+    segments: int
+    segment_bytes: int
+
+    @property
+    def segment_records(self) -> int:
+        return self.segment_bytes // len(BATCH) * RECORDS_A_BATCH
+
+    @property
+    def sealed_to(self) -> int:
+        """The offset at which the active segment begins."""
+        return self.segments * self.segment_records
+
+    @property
+    def sealed_bytes(self) -> int:
+        """Of all partitions."""
+        return self.partitions * self.sealed_to // RECORDS_A_BATCH * len(BATCH)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A topic, and between which times its records came."""
+
+    topic: str
+    sizes: Sizes
+    first_ms: int
+    last_ms: int
+
+
+def fill(contender: Contender, sizes: Sizes, **config: str) -> Filled:
+    """A new topic of these sizes; `config` may say that it is in the tier from the beginning."""
+    told = {
+        "segment_bytes": str(sizes.segment_bytes),
+        "message_timestamp_type": "LogAppendTime",
+        "retention_ms": "-1",
+        **config,
+    }
+    topic = bench.new_topic(contender, sizes.partitions, **told)
+    batches = sizes.sealed_to // RECORDS_A_BATCH + 1
+    first_ms = int(1000 * time.time())
+    loads = [produce_requests(topic, [partition], BATCH, batches) for partition in range(sizes.partitions)]
+    run_load(contender.broker.port, loads, FILL_IN_FLIGHT)
+    return Filled(topic, sizes, first_ms, int(1000 * time.time()))
+
+
+def enter_tier(contender: Contender, data: Filled) -> None:
+    """From now on its segments are copied."""
+    Admin(contender.broker).alter_config(data.topic, "remote.storage.enable", "true")
+
+
+def is_copied(contender: Contender, data: Filled) -> bool:
+    """Whether the tier has all sealed segments."""
+    return all(
+        find_offset(contender.broker.port, data.topic, partition, LATEST_TIERED) == data.sizes.sealed_to - 1
+        for partition in range(data.sizes.partitions)
+    )
+
+
+def wait_until_copied(contender: Contender, data: Filled) -> None:
+    wait_until(lambda: is_copied(contender, data), f"{contender.name} does not copy {data.topic}", COPIED_WITHIN_S)
+
+
+def fill_cold(contender: Contender, sizes: Sizes) -> Filled:
+    """A topic of which the log dir has the active segments only."""
+    data = fill(contender, sizes, **COLD)
+    wait_until_copied(contender, data)
+    wait_until(
+        lambda: all(
+            find_offset(contender.broker.port, data.topic, partition, EARLIEST_LOCAL) == sizes.sealed_to
+            for partition in range(sizes.partitions)
+        ),
+        f"{contender.name} keeps files of {data.topic}",
+        COPIED_WITHIN_S,
+    )
+    return data
+
+
+def seek_by_offset_s(contender: Contender, data: Filled, share: float) -> float:
+    """Until there are records of a place as far into what is sealed. A broker may answer that there are none yet; then
+    it is asked again."""
+    requests = fetch_requests(data.topic, [int(share * data.sizes.sealed_to)], 1, SEEK_BYTES)
+    with WireConnection(contender.broker.port) as connection:
+        begun_s = time.perf_counter()
+        _fetch(connection, data.topic, requests)
+        return time.perf_counter() - begun_s
+
+
+def seek_by_time_s(contender: Contender, data: Filled, share: float) -> float:
+    """Until it is known which record was the first after that share of the time in which they came."""
+    timestamp_ms = int(data.first_ms + share * (data.last_ms - data.first_ms))
+    with WireConnection(contender.broker.port) as connection:
+        begun_s = time.perf_counter()
+        connection.send_frame(find_offset_frame(data.topic, 0, timestamp_ms))
+        error, offset = found_offset(connection.receive_frame())
+        seconds = time.perf_counter() - begun_s
+    if error or not 0 <= offset <= data.sizes.sealed_to:
+        raise LoadFailed(f"{contender.name}: no record at {timestamp_ms}: error {error}, offset {offset}")
+    return seconds
+
+
+def read_through(contender: Contender, data: Filled) -> tuple[int, float]:
+    """What is sealed of partition 0, as a consumer reads: each fetch begins where the one before has ended. Bytes of
+    whole batches, and seconds."""
+    offset, read_bytes = 0, 0
+    with WireConnection(contender.broker.port) as connection:
+        begun_s = time.perf_counter()
+        while offset < data.sizes.sealed_to:
+            records = _fetch(connection, data.topic, fetch_requests(data.topic, [offset], 1, MIB))
+            following, size_bytes = whole_batches(records)
+            if following <= offset:
+                raise LoadFailed(f"{contender.name}: {len(records)} bytes at {offset} are no batch")
+            offset, read_bytes = following, read_bytes + size_bytes
+        return read_bytes, time.perf_counter() - begun_s
+
+
+def _fetch(connection: WireConnection, topic: str, requests: Requests) -> memoryview:
+    """The records, as soon as there are any."""
+    frame, deadline_s = bytes(requests.prepare(0)), time.monotonic() + READ_WITHIN_S
+    while True:
+        connection.send_bytes(frame)
+        reply = connection.receive_frame()
+        if reply is None:
+            raise LoadFailed("the broker closed the connection at Fetch")
+        requests.check(reply)
+        records = fetched_records(reply, topic)
+        if records:
+            return records
+        if time.monotonic() > deadline_s:
+            raise LoadFailed(f"no records of {topic} within {READ_WITHIN_S:g} s")
+
+
+def fetched_records(reply: bytes, topic: str) -> memoryview:
+    """Out of an answer to Fetch 12 of one partition, in which nothing was aborted."""
+    # correlation id, tags, throttle, error, session, a topic, its name, a partition, its index, error, three offsets
+    position = 4 + 1 + 4 + 2 + 4 + 1 + (1 + len(topic)) + 1 + 4 + 2 + 3 * 8
+    if reply[position] > 1:
+        raise LoadFailed("aborted transactions in an answer to Fetch")
+    position += 1 + 4  # none of them, preferred replica
+    size = 0
+    for place in count():
+        byte = reply[position]
+        position += 1
+        size |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            break
+    return memoryview(reply)[position : position + max(0, size - 1)]
+
+
+def whole_batches(records: memoryview) -> tuple[int, int]:
+    """The offset behind the last batch that is not cut, -1 without any, and how many bytes they have."""
+    position, following = 0, -1
+    while position + SEEN_SIZE_BYTES <= len(records):
+        base_offset, length = struct.unpack_from(">qi", records, position)
+        if position + 12 + length > len(records):
+            break
+        (delta,) = struct.unpack_from(">i", records, position + LAST_OFFSET_DELTA_POSITION)
+        position, following = position + 12 + length, base_offset + delta + 1
+    return following, position
