@@ -9,12 +9,12 @@ KASKADE := .cache/kaskade
 COMPILED := .cache/compiled
 SOURCES := $(shell find kafkawire engine coordinator tiering spark_connectors -name '*.py')
 PROMTOOL := .cache/promtool/promtool
-S3_SERVER := .cache/s3/versitygw
+S3_SERVERS := .cache/s3
 APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
   curl docker-compose iproute2 kcat procps strace
 OLDEST_PYTHON := .cache/oldest-python
 
-.PHONY: help install install-test run compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars kaskade s3-server oldest-clients generate clean
+.PHONY: help install install-test run compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars kaskade s3-server minio-server oldest-clients generate clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -56,7 +56,7 @@ check: install-test  ## format, lint, types, import contracts, generated files, 
 test: $(VENV)/.spark jars kaskade s3-server compiled  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
 	$(BIN)/python tools/suite.py test
 
-long: $(VENV)/.spark jars kaskade s3-server compiled oldest-clients  ## what is too long for CI; appends to docs/ledger.md
+long: $(VENV)/.spark jars kaskade s3-server minio-server compiled oldest-clients  ## what is too long for CI; appends to docs/ledger.md
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.spark kafka-jars kafka-tier-jars s3-server  ## the benchmarks against Apache Kafka, full size (hours)
@@ -96,12 +96,14 @@ $(KASKADE)/.done: requirements/kaskade.txt
 	$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes -r $<
 	touch $@
 
-s3-server: $(S3_SERVER)  ## VersityGW, a real S3 server over a directory, into .cache (needs Go, four minutes)
+s3-server: $(S3_SERVERS)/versitygw  ## VersityGW, a real S3 server over a directory, into .cache (needs Go, four minutes)
+minio-server: $(S3_SERVERS)/minio  ## MinIO, another one (eight minutes, 150 MB)
 
-$(S3_SERVER):
-	@if command -v go >/dev/null; then \
-	  GOBIN=$(CURDIR)/$(@D) go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; \
-	else echo "no go on the PATH: no S3 server"; fi
+$(S3_SERVERS)/versitygw: GO_PROGRAM := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+$(S3_SERVERS)/minio: GO_PROGRAM := github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c
+$(S3_SERVERS)/%:
+	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/$(@D) go install $(GO_PROGRAM); \
+	else echo "no go on the PATH: no $*"; fi
 
 oldest-clients: $(JARS)/oldest-kafka/.done $(OLDEST_PYTHON)/.done  ## the oldest clients that are tried, into .cache
 

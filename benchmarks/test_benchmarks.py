@@ -35,6 +35,7 @@ from benchmarks import (
     wire_load,
 )
 from compat_tests.harness.requirements import need_command, need_java, need_kafka_jars, need_s3_server
+from compat_tests.harness.s3_server import SERVER as S3_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +54,7 @@ def test_transactions() -> None:
 
 def test_tiering() -> None:
     need_java()
-    need_s3_server()
+    need_s3_server(S3_SERVER)
     tiering.main(["--toy"])
 
 

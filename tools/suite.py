@@ -96,6 +96,7 @@ CHECK = [
 CLIENTS = folders("kcat", "confluent", "kafka_python", "aiokafka", "consoles", "cli", "restart", "compaction")
 OTHER_LANGUAGES = folders("go", "node", "rust")
 APPLICATIONS = folders("connect", "mirror", "streams", "registry")
+ON_A_SERVER = ("tiers", "clients", "restore", "bad_stores", "store_kills", "store_outages")
 NEWEST = ("-m", "not oldest")
 OLDEST = ("-m", "oldest", *folders("confluent", "kafka_python", "aiokafka", "java"), *OTHER_LANGUAGES)
 TEST = [
@@ -173,6 +174,13 @@ LONG: list[Stage] = [
         1200,
         "compat_tests/tiering/test_store_outages.py",
         KAFKAWIRE_CHAOS_STORE_AWAY_S="180",
+    ),
+    pytest_stage(
+        "object stores and the tier on MinIO",
+        3600,
+        *folders("object_stores"),
+        *(f"compat_tests/tiering/test_{name}.py" for name in ON_A_SERVER),
+        KAFKAWIRE_S3_SERVER="minio",
     ),
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
     pytest_stage("codec oracle, 40 seeds", 3600, "kafkawire/wire/tests/test_oracle.py", KAFKAWIRE_ORACLE_SEEDS="40"),

@@ -20,7 +20,7 @@ OLDEST_KAFKA_JARS = ROOT / ".cache" / "jars" / "oldest-kafka"
 KASKADE = ROOT / ".cache" / "kaskade"
 PROMTOOL = ROOT / ".cache" / "promtool" / "promtool"
 COMPILED = ROOT / ".cache" / "compiled"
-S3_SERVER = ROOT / ".cache" / "s3" / "versitygw"
+S3_SERVERS = ROOT / ".cache" / "s3"
 OLDEST_PYTHON = ROOT / ".cache" / "oldest-python"
 
 
@@ -95,10 +95,10 @@ def need_promtool() -> Path:
     return PROMTOOL
 
 
-def need_s3_server() -> Path:
-    """The program of a real S3 server."""
-    need_file(S3_SERVER, "an S3 server", "make s3-server")
-    return S3_SERVER
+def need_s3_server(name: str) -> Path:
+    """The program of a real S3 server: `versitygw` or `minio`."""
+    need_file(S3_SERVERS / name, name, "make minio-server" if name == "minio" else "make s3-server")
+    return S3_SERVERS / name
 
 
 def need_oldest_python() -> Path:

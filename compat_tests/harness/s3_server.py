@@ -1,51 +1,85 @@
-"""A real S3 server: VersityGW over a directory, as a process of its own."""
+"""A real S3 server over a directory, as a process of its own: VersityGW, or MinIO with KAFKAWIRE_S3_SERVER=minio."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
-from compat_tests.harness.broker import free_port, someone_listens
+from minio import Minio
+from urllib3 import PoolManager
+
+from compat_tests.harness.broker import free_port
 from compat_tests.harness.requirements import need_s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+SERVER: Final = os.environ.get("KAFKAWIRE_S3_SERVER", "versitygw")
 ACCESS_KEY, SECRET_KEY = "access", "a-secret-of-the-tests"
 READY_WITHIN_S = 20
 
 
 @dataclass(frozen=True, slots=True)
 class S3Server:
-    """`directory` has a directory for each bucket."""
+    """One that runs. Buckets have names of three letters and more."""
 
     endpoint: str
-    directory: Path
 
     def make_bucket(self, name: str) -> str:
-        (self.directory / name).mkdir()
+        with PoolManager() as pool:
+            client = Minio(
+                self.endpoint.removeprefix("http://"), ACCESS_KEY, SECRET_KEY, secure=False, http_client=pool
+            )
+            client.make_bucket(name)
         return name
 
 
 @contextmanager
 def s3_server(directory: Path) -> Iterator[S3Server]:
-    """Started, and at the end killed."""
-    program, port = need_s3_server(), free_port()
+    """Started, and at the end killed. It keeps what it has below `directory`."""
+    program, address = need_s3_server(SERVER), f"127.0.0.1:{free_port()}"
     (directory / "buckets").mkdir()
-    command = [str(program), "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", f"127.0.0.1:{port}"]
+    environment = {
+        **os.environ,
+        "MINIO_ROOT_USER": ACCESS_KEY,
+        "MINIO_ROOT_PASSWORD": SECRET_KEY,
+        "MINIO_BROWSER": "off",
+    }
+    command = [str(program), *_arguments(address, directory / "buckets")]
     with (directory / "server.log").open("wb") as log:
-        process = subprocess.Popen([*command, "posix", str(directory / "buckets")], stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     with process:
         try:
             deadline = time.monotonic() + READY_WITHIN_S
-            while not someone_listens(f"127.0.0.1:{port}"):
+            while not _answers(f"http://{address}"):
                 assert process.poll() is None, (directory / "server.log").read_text()
                 assert time.monotonic() < deadline, "the S3 server does not start"
                 time.sleep(0.05)
-            yield S3Server(f"http://127.0.0.1:{port}", directory / "buckets")
+            yield S3Server(f"http://{address}")
         finally:
             process.kill()
+
+
+def _arguments(address: str, directory: Path) -> list[str]:
+    if SERVER == "minio":
+        return ["server", "--quiet", "--address", address, str(directory)]
+    return ["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", address, "posix", str(directory)]
+
+
+def _answers(endpoint: str) -> bool:
+    """Not yet with 503: MinIO does while it begins."""
+    try:
+        urlopen(endpoint, timeout=READY_WITHIN_S).close()
+    except HTTPError as error:
+        error.close()
+        return error.code != 503
+    except OSError:
+        return False
+    return True

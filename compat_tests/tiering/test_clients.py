@@ -13,8 +13,8 @@ import pytest
 
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.tiering import readers
-from compat_tests.tiering.test_tiers import TOPIC, tier
-from compat_tests.tiering.tiers import QUICK
+from compat_tests.tiering.test_tiers import TOPIC
+from compat_tests.tiering.tiers import QUICK, tier
 from compat_tests.tiering.traffic import SEED, THREADS, WITHIN_S, Seen, Traffic
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def test_every_record_is_read_once(kind: str, clients: tuple[Reader, ...], tmp_p
     print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
     choice = random.Random(SEED)
     with ExitStack() as stack:
-        given, _ = stack.enter_context(tier(kind, tmp_path))
-        broker = stack.enter_context(Kafkawire(tmp_path, {**QUICK, **given, **SMALL_CACHE}))
+        remote = stack.enter_context(tier(kind, tmp_path))
+        broker = stack.enter_context(Kafkawire(tmp_path, {**QUICK, **remote.given, **SMALL_CACHE}))
         pool = stack.enter_context(ThreadPoolExecutor(THREADS))
         traffic = stack.enter_context(Traffic(broker, TOPIC, pool))
         reading: list[tuple[Seen, Future[None]]] = []

@@ -1,8 +1,25 @@
-"""What brokers and topics of these tests are told so that segments are soon in the tier."""
+"""Where tiers of these tests are, and what brokers are told so that segments are soon there."""
 
 from __future__ import annotations
 
-from compat_tests.harness.s3_server import ACCESS_KEY, SECRET_KEY
+import uuid
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from compat_tests.harness.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
+from compat_tests.object_stores.clients import Threads, store_at
+from tiering.object_store import ObjectMissing
+from tiering.stores.directory import DirectoryStore
+from tiering.sweeps import keys_below
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tiering.object_store import ObjectStore
 
 QUICK = {
     "remote.log.storage.system.enable": "true",
@@ -22,3 +39,35 @@ def in_bucket(bucket: str, endpoint: str) -> dict[str, str]:
         "tier.s3.access.key": ACCESS_KEY,
         "tier.s3.secret.key": SECRET_KEY,
     }
+
+
+@dataclass(frozen=True)
+class Tier:
+    """What the broker is told of it, and what somebody else finds there."""
+
+    given: dict[str, str]
+    store: ObjectStore
+    root: str
+
+    def names(self) -> list[str]:
+        """Of all objects, below its root."""
+        return [key.removeprefix(self.root) for key in trio.run(keys_below, self.store, self.root)]
+
+    def content(self, name: str) -> bytes:
+        """Nothing, if it has gone meanwhile."""
+        with suppress(ObjectMissing):
+            return trio.run(self.store.get, self.root + name)
+        return b""
+
+
+@contextmanager
+def tier(kind: str, directory: Path) -> Iterator[Tier]:
+    """In a directory, `tier` below that one, or on a real S3 server."""
+    if kind == "directory":
+        root = f"{directory}/tier"
+        yield Tier({"tier.store": f"file://{root}"}, DirectoryStore(root, Threads(), lambda: uuid.uuid4().hex), "")
+        return
+    with s3_server(directory) as server:
+        bucket = server.make_bucket("bucket")
+        with closing(store_at(server.endpoint, bucket)) as store:
+            yield Tier(in_bucket(bucket, server.endpoint), store, f"{ROOT}/")
