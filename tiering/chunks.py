@@ -76,7 +76,7 @@ class ChunkFiles:
         for name in self._filesystem.list_dir(self._directory):
             self._filesystem.unlink(f"{self._directory}/{name}")
 
-    def make(self, data: bytes) -> Chunk:
+    def make(self, data: memoryview) -> Chunk:
         """Raises OSError."""
         path = f"{self._directory}/{next(self._numbers)}"
         file = self._filesystem.open(path, create=True)
@@ -224,7 +224,8 @@ class ChunkCache:
 
     def _make(self, data: bytes) -> list[Chunk]:
         """On a worker."""
-        return [self._files.make(data[start : start + CHUNK_BYTES]) for start in range(0, len(data), CHUNK_BYTES)]
+        whole = memoryview(data)
+        return [self._files.make(whole[start : start + CHUNK_BYTES]) for start in range(0, len(whole), CHUNK_BYTES)]
 
     def _keep(self, chunks: dict[ChunkOf, Chunk]) -> None:
         for one, chunk in chunks.items():

@@ -165,9 +165,16 @@ class ThreadPool:
         return jobs
 
     def _serve(self, jobs: "queue.SimpleQueue[_Job[object] | None]") -> None:
-        while (job := jobs.get()) is not None:
-            job.perform()
-            self._token.run_sync_soon(job.wake_task)
+        while self._serve_one(jobs.get()):
+            pass  # a thread that waits holds nothing of its last job: that may be megabytes
+
+    def _serve_one(self, job: _Job[object] | None) -> bool:
+        """Whether there may be more."""
+        if job is None:
+            return False
+        job.perform()
+        self._token.run_sync_soon(job.wake_task)
+        return True
 
     def close(self) -> None:
         trio.lowlevel.remove_instrument(self._door)

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -35,6 +36,26 @@ async def test_thread_pool() -> None:
         with trio.CancelScope() as scope:
             scope.cancel()
             assert await pool.run(1, thread_name) == "io-1"
+    finally:
+        pool.close()
+
+
+async def test_a_thread_that_waits_holds_nothing_of_its_last_job() -> None:
+    class Large:
+        """What a job may be given, and return."""
+
+    pool = ThreadPool()
+    try:
+        one = Large()
+        gone = weakref.ref(one)
+        assert await pool.run(0, lambda given=one: given) is one  # type: ignore[misc]
+        del one
+        await pool.run(1, thread_name)
+        for _ in range(1000):  # its thread may still be on the way to the next
+            if gone() is None:
+                break
+            await trio.sleep(0.005)
+        assert gone() is None
     finally:
         pool.close()
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import gc
 import math
+import platform
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 import trio
 import trio.testing
 
@@ -17,6 +22,42 @@ from kafkawire.process.run import (
     spare_collector,
     stop_on_signals,
 )
+
+HEAPS = """
+import ctypes, sys, threading
+from kafkawire.process.run import keep_one_heap
+
+if sys.argv[1] == "one":
+    keep_one_heap()
+barrier = threading.Barrier(4)
+
+
+def use() -> None:
+    barrier.wait()
+    for _ in range(100):
+        bytes(100_000)
+    barrier.wait()
+
+
+threads = [threading.Thread(target=use) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fopen(sys.argv[2].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="heaps are told by glibc only")
+@pytest.mark.parametrize("how", ["one", "many"])
+def test_threads_share_a_heap(how: str, tmp_path: Path) -> None:
+    told = tmp_path / "heaps"
+    subprocess.run([sys.executable, "-c", HEAPS, how, str(told)], check=True, timeout=60)
+    assert (told.read_text().count("<heap nr=") == 1) == (how == "one")
 
 
 async def test_the_first_signal_asks_and_the_second_does_not() -> None:
