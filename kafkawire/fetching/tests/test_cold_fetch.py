@@ -145,6 +145,7 @@ async def test_a_store_that_is_away_is_no_error() -> None:
 
 async def test_what_the_tier_has_is_not_known_while_it_is_away() -> None:
     async with cold_broker() as cold:
+        await trio.sleep(0.3)  # it is looked up each second
         log: Any = cold.log()
         log.log.cold.let_go()  # as after a start without an index
         row = (await cold.fetch(FIRST))[FIRST]
