@@ -186,6 +186,8 @@ class Transactor(Asking):
             if was_fresh and not self.plan.has_twin and not self.had_to_repeat:
                 self.trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}, with nothing open")
             raise Fenced
+        if code == TIMED_OUT and what == "Produce" and self._is_second and self.plan.has_twin:
+            raise Fenced  # the twin has aborted between what the coordinator said and the append, as in Kafka
         if code and code not in others:
             self.trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}")
             raise GivenUp
