@@ -96,7 +96,7 @@ CHECK = [
 CLIENTS = folders("kcat", "confluent", "kafka_python", "aiokafka", "consoles", "cli", "restart", "compaction")
 OTHER_LANGUAGES = folders("go", "node", "rust")
 APPLICATIONS = folders("connect", "mirror", "streams", "registry")
-ON_A_SERVER = ("tiers", "clients", "restore", "bad_stores", "store_kills", "store_outages")
+TIERS_ON_S3 = ("tiers", "clients", "restore", "bad_stores", "store_kills", "store_outages")
 NEWEST = ("-m", "not oldest")
 OLDEST = ("-m", "oldest", *folders("confluent", "kafka_python", "aiokafka", "java"), *OTHER_LANGUAGES)
 TEST = [
@@ -178,8 +178,7 @@ LONG: list[Stage] = [
     pytest_stage(
         "object stores and the tier on MinIO",
         3600,
-        *folders("object_stores"),
-        *(f"compat_tests/tiering/test_{name}.py" for name in ON_A_SERVER),
+        *folders("object_stores", *(f"tiering/test_{name}.py" for name in TIERS_ON_S3)),
         KAFKAWIRE_S3_SERVER="minio",
     ),
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),

@@ -44,7 +44,9 @@ class S3Server:
 @contextmanager
 def s3_server(directory: Path) -> Iterator[S3Server]:
     """Started, and at the end killed. It keeps what it has below `directory`."""
-    program, address = need_s3_server(SERVER), f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_port()}"
+    arguments = _arguments(address, directory / "buckets")
+    program = need_s3_server(SERVER)
     (directory / "buckets").mkdir()
     environment = {
         **os.environ,
@@ -52,9 +54,8 @@ def s3_server(directory: Path) -> Iterator[S3Server]:
         "MINIO_ROOT_PASSWORD": SECRET_KEY,
         "MINIO_BROWSER": "off",
     }
-    command = [str(program), *_arguments(address, directory / "buckets")]
     with (directory / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen([program, *arguments], env=environment, stdout=log, stderr=log)
     with process:
         try:
             deadline = time.monotonic() + READY_WITHIN_S
@@ -70,6 +71,7 @@ def s3_server(directory: Path) -> Iterator[S3Server]:
 def _arguments(address: str, directory: Path) -> list[str]:
     if SERVER == "minio":
         return ["server", "--quiet", "--address", address, str(directory)]
+    assert SERVER == "versitygw", f"KAFKAWIRE_S3_SERVER is {SERVER!r}, not versitygw or minio"
     return ["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", address, "posix", str(directory)]
 
 
