@@ -14,7 +14,7 @@ import msgspec
 
 from tiering.checked_json import FORMAT, checked, with_checksum
 from tiering.errors import TierDamaged
-from tiering.object_store import Content, ObjectMissing
+from tiering.object_store import Content, ObjectMissing, StoreError
 from tiering.sweeps import keys_below
 
 if TYPE_CHECKING:
@@ -69,9 +69,13 @@ class ClusterObjects:
         version, before = known.get(topic.topic_id, (0, ""))
         if digest == before:
             return False
-        await self._store.put(self._topic_key(topic.topic_id, version + 1, digest), Content.of(data))
-        if before:
-            await self._store.delete(self._topic_key(topic.topic_id, version, before))
+        try:
+            await self._store.put(self._topic_key(topic.topic_id, version + 1, digest), Content.of(data))
+            if before:
+                await self._store.delete(self._topic_key(topic.topic_id, version, before))
+        except StoreError:
+            self._known = None  # it may have been done, and nothing else is to be put under that version
+            raise
         known[topic.topic_id] = version + 1, digest
         return True
 
@@ -113,14 +117,15 @@ class ClusterObjects:
         return found
 
     async def _look(self) -> dict[str, tuple[int, str]]:
-        self._known = {}
+        known: dict[str, tuple[int, str]] = {}
         for key in await keys_below(self._store, self._topics):
             topic_id, _, name = key.removeprefix(self._topics).partition("/")
             version, _, digest = name.partition("-")
             if not version.isascii() or not version.isdigit():
                 raise TierDamaged(f"{key} is no topic")
-            self._known[topic_id] = int(version), digest
-        return self._known
+            known[topic_id] = int(version), digest
+        self._known = known
+        return known
 
     def _topic_key(self, topic_id: str, version: int, digest: str) -> str:
         return f"{self._topics}{topic_id}/{version:010d}-{digest}"

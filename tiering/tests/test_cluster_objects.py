@@ -9,8 +9,8 @@ import pytest
 from tiering import cluster_objects
 from tiering.cluster_objects import ClusterObjects, CommittedCopy, OffsetsCopy, TopicCopy
 from tiering.errors import OtherVersion, TierDamaged
-from tiering.object_store import Content
-from tiering.stores.memory import MemoryStore, Operation
+from tiering.object_store import Content, StoreUnavailable
+from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
 
 ID = bytes(16)
 
@@ -64,6 +64,23 @@ async def test_a_crash_in_between_leaves_the_newer_one(bucket: Bucket) -> None:
     assert await bucket.opened().topics() == [topic(4)]
 
 
+@pytest.mark.parametrize("operation", [Operation.LIST, Operation.PUT, Operation.DELETE])
+@pytest.mark.parametrize("partition_count", range(5, 10))
+async def test_after_a_request_that_failed_the_newest_counts(
+    bucket: Bucket, operation: Operation, partition_count: int
+) -> None:
+    """It may have been done."""
+    for count in (3, 4):
+        await bucket.opened().put_topic(topic(count))
+    objects = bucket.opened()
+    bucket.store.fault = lambda asked, _key: Fault(is_reply_lost=asked is operation)
+    with pytest.raises(StoreUnavailable):
+        await objects.put_topic(topic(partition_count))
+    bucket.store.fault = lambda _asked, _key: HEALTHY
+    await objects.put_topic(topic(partition_count + 1))
+    assert await bucket.opened().topics() == [topic(partition_count + 1)]
+
+
 async def test_a_deleted_topic_is_forgotten(bucket: Bucket) -> None:
     objects = bucket.opened()
     await objects.put_topic(topic())
@@ -93,8 +110,10 @@ async def test_what_is_not_what_was_written_is_told(bucket: Bucket) -> None:
     with pytest.raises(TierDamaged, match="fails its CRC"):
         await bucket.opened().topics()
     await bucket.store.put("lake/cluster/topics/x/readme", Content.of(b""))
-    with pytest.raises(TierDamaged, match="is no topic"):
-        await bucket.opened().topics()
+    objects = bucket.opened()
+    for _ in range(2):
+        with pytest.raises(TierDamaged, match="is no topic"):
+            await objects.put_topic(topic())
     await bucket.store.put("lake/cluster/offsets/0000000001/readme", Content.of(b""))
     with pytest.raises(TierDamaged, match="no committed offsets"):
         await bucket.opened().put_offsets(1, offsets(1))
