@@ -23,6 +23,7 @@ from tiering.manifest_log import Author, ManifestLog
 from tiering.names import Place
 from tiering.object_store import StoreError, StoreUnavailable
 from tiering.partition_tier import PartitionTier, TierOptions
+from tiering.problems import Problems
 from tiering.statistics import TieredPartition, TierStatistics, TopicCounters
 
 if TYPE_CHECKING:
@@ -75,11 +76,11 @@ class _Work:
     tier: PartitionTier
     leader_epoch: int
     counted: TierStatistics
+    problems: Problems
     not_before_s: float = 0.0
     failures: int = 0
     is_fenced: bool = False
     collect_at_s: float = -1.0
-    told: set[str] = field(default_factory=set)
     problem: str | None = None  # the last that was told
     waiting: deque[tuple[int, float]] = field(default_factory=deque)  # up to which offset, and since when
 
@@ -189,7 +190,8 @@ class TierKeeper:
             known = self._work.get(log.partition)
             if known is None or known.leader_epoch != log.leader_epoch or not known.tier.log.is_open:
                 counted = self.topics.of(log.partition.topic_id)
-                known = self._work[log.partition] = _Work(self._tier_of(log), log.leader_epoch, counted)
+                problems = Problems(self._world.on_problem)
+                known = self._work[log.partition] = _Work(self._tier_of(log), log.leader_epoch, counted, problems)
             known.look()
             self._want(log.partition)
         for gone in self._work.keys() - seen:
@@ -241,7 +243,7 @@ class TierKeeper:
             self._failed[partition] = None
         else:
             work.failures = 0
-            work.told.clear()
+            work.problems.clear()
             work.problem = None
             if has_more:
                 self._due[partition] = None
@@ -295,8 +297,5 @@ class TierKeeper:
             self._tell(work, str(error))  # those pass, or were told by who found them
 
     def _tell(self, work: _Work, problem: str) -> None:
-        """Once, until it has gone well again."""
         work.problem = problem
-        if problem not in work.told:
-            work.told.add(problem)
-            self._world.on_problem(f"the remote tier of {work.tier.log.partition.topic}: {problem}")
+        work.problems.note(f"the remote tier of {work.tier.log.partition.topic}: {problem}")

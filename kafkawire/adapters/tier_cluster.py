@@ -14,6 +14,7 @@ from kafkawire.requests.settleable import until_settled
 from tiering.cluster_objects import CommittedCopy, OffsetsCopy, TopicCopy
 from tiering.errors import TierError
 from tiering.object_store import StoreError
+from tiering.problems import Problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,8 @@ class ClusterCopies:
         self._source = source
         self._topics: dict[bytes, TopicInfo] = {}  # as they were copied
         self._commits = -1
-        self._told: set[str] = set()
+        self._topic_problems = Problems(source.on_problem)
+        self._offset_problems = Problems(source.on_problem)
 
     async def serve(self) -> None:
         """Until cancelled."""
@@ -88,8 +90,9 @@ class ClusterCopies:
                     await self._objects.put_topic(_copy_of(topic))
                     self._topics[topic_id] = topic
         except (StoreError, TierError) as error:
-            self._tell(f"topics are not copied to the tier for now: {error}")
+            self._topic_problems.note(f"topics are not copied to the tier for now: {error}")
             return False
+        self._topic_problems.clear()
         for gone in self._topics.keys() - tiered.keys():
             del self._topics[gone]
         return True
@@ -107,10 +110,10 @@ class ClusterCopies:
         except GroupError:
             return  # groups are being read just now: the next time
         except (StoreError, TierError) as error:
-            self._tell(f"committed offsets are not copied to the tier for now: {error}")
+            self._offset_problems.note(f"committed offsets are not copied to the tier for now: {error}")
         else:
             self._commits = commits
-            self._told.clear()
+            self._offset_problems.clear()
 
     async def _committed(self) -> dict[str, list[CommittedCopy]]:
         """Of topics in the tier. Raises GroupError."""
@@ -125,11 +128,6 @@ class ClusterCopies:
             if kept := [one for one in copies if one is not None]:
                 found[listed.group_id] = kept
         return found
-
-    def _tell(self, problem: str) -> None:
-        if problem not in self._told:
-            self._told.add(problem)
-            self._source.on_problem(problem)
 
 
 def _copy_of(topic: TopicInfo) -> TopicCopy:

@@ -17,6 +17,7 @@ from coordinator.errors import MetadataUnavailable
 from tiering.errors import TierError
 from tiering.names import Place
 from tiering.object_store import StoreError
+from tiering.problems import Problems
 from tiering.sweeps import for_each
 from tiering.topic_deletion import delete_partition
 
@@ -69,7 +70,7 @@ class TierDeletions:
         self._options = options
         self._world = world
         self._deleted_ms: dict[bytes, int] = {}  # by topic id, when it was so for the first time
-        self._told: set[str] = set()
+        self._problems = Problems(world.on_problem)
 
     async def serve(self, cluster: ClusterService) -> None:
         """Until cancelled."""
@@ -90,11 +91,9 @@ class TierDeletions:
             for one in await self._register.pending():
                 await self._advance(one)
         except (StoreError, TierError, MetadataUnavailable) as error:
-            if str(error) not in self._told:
-                self._told.add(str(error))
-                self._world.on_problem(f"deleted topics stay in the tier for now: {error}")
+            self._problems.note(f"deleted topics stay in the tier for now: {error}")
         else:
-            self._told.clear()
+            self._problems.clear()
 
     async def _advance(self, deletion: TierDeletion) -> None:
         now_ms, deleted_ms = self._world.now_ms(), self._deleted_ms.get(deletion.topic_id)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import trio
 
+from kafkawire.adapters.tier_cluster import ClusterCopies, ClusterSource
 from kafkawire.config.tests.test_enforced import ask
 from kafkawire.config.tests.test_tier_enforced import SOON, TIER, alter, create_tiered, tiered
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.process.tests.test_restoration import commit
 from kafkawire.testing import MemoryWorld, OpenBroker, open_broker
 from tiering.cluster_objects import ClusterObjects, CommittedCopy
+from tiering.object_store import Content
 from tiering.stores.memory import HEALTHY, Fault, Operation
 
 
@@ -64,6 +66,25 @@ async def test_committed_offsets_are_copied_when_there_are_new_ones() -> None:
         await trio.sleep(3)
         [found] = await copies(world, opened).offsets()
         assert found.groups["group"][0].offset == 4
+
+
+async def test_topics_that_cannot_be_copied_are_told_once() -> None:
+    """Whatever becomes of committed offsets meanwhile."""
+    world, problems = MemoryWorld(), list[str]()
+    async with tiered(world) as (opened, client):
+        damaged = f"lake/{opened.broker.coordinator.image.cluster_id}/topics/t/of-somebody-else"
+        await world.objects.put(damaged, Content.of(b""))
+        cluster, groups = opened.broker.coordinator, opened.broker.coordinators.groups
+        source = ClusterSource(1, cluster, groups, lambda _topic: True, lambda: 0, problems.append)
+        again = ClusterCopies(copies(world, opened), source, 1000)
+        for offset in range(5):
+            assert not await again.copy_topics(cluster.image)
+            await commit(client, "group", offset)
+            await again.copy_offsets()
+        assert problems == [f"topics are not copied to the tier for now: {damaged} is no topic"]
+        await world.objects.delete(damaged)
+        assert await again.copy_topics(cluster.image)
+        assert len(problems) == 1
 
 
 async def test_offsets_of_the_last_life_are_copied_by_the_next() -> None:
