@@ -17,7 +17,7 @@ from tiering.chunks import CHUNK_BYTES, Extent
 from tiering.cold_file import Absent, ColdFile
 from tiering.errors import TierError
 from tiering.object_store import ObjectMissing, StoreError, StoreRefused, StoreUnavailable
-from tiering.segment_object import read_trailer
+from tiering.segment_object import fetch_trailer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -167,9 +167,7 @@ class ColdTier:
         if isinstance(wanted, _Unknown):
             await self._look_up(run, wanted.partition)
         elif isinstance(wanted, _TrailerWanted):
-            entry = wanted.entry
-            behind = await self._store.get(wanted.key, entry.size_bytes, entry.object_size_bytes - entry.size_bytes)
-            run.trailers[wanted.key] = read_trailer(behind, wanted.key)
+            run.trailers[wanted.key] = await fetch_trailer(self._store, wanted.key, wanted.entry)
         else:
             least_bytes = SEQUENTIAL_BYTES if run.fetched else SEEK_BYTES
             extent = wanted.extent

@@ -1,4 +1,7 @@
-"""A segment as an object: the records at their positions, and a trailer behind them. docs/formats/tier.md. Pure."""
+"""A segment as an object: the records at their positions, and a trailer behind them. docs/formats/tier.md.
+
+Pure, but for `fetch_trailer`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from tiering.object_store import Content
 
 if TYPE_CHECKING:
     from engine.tier import CopiedSegment
+    from tiering.manifest import Entry
+    from tiering.object_store import ObjectStore
 
 TAIL_SIZE_BYTES = 64
 OBJECT_MAX_BYTES = 2 * 1024**3
@@ -95,3 +100,8 @@ def read_trailer(data: bytes, key: str) -> Trailer:
         raise TierDamaged(f"{key} has parts that make no sense")
     history = tuple((epoch, start) for epoch, start in _EPOCH.iter_unpack(epochs))
     return Trailer(footer, index_rows, aborted, history, producers)
+
+
+async def fetch_trailer(store: ObjectStore, key: str, entry: Entry) -> Trailer:
+    """Of an object that a manifest names. Raises as above, and what a store does."""
+    return read_trailer(await store.get(key, entry.size_bytes, entry.object_size_bytes - entry.size_bytes), key)

@@ -13,7 +13,7 @@ from tiering.manifest import NO_LEADERS_EPOCH, Entry, Fence, Manifest
 from tiering.manifest_log import Author, Change, ManifestLog
 from tiering.names import Place
 from tiering.object_store import ObjectMissing
-from tiering.segment_object import read_trailer
+from tiering.segment_object import fetch_trailer
 from tiering.sweeps import for_each
 
 if TYPE_CHECKING:
@@ -130,6 +130,4 @@ async def _last_entry(manifests: ManifestLog, manifest: Manifest) -> Entry | Non
 
 
 async def _producers(part: Part, place: Place, entry: Entry) -> bytes:
-    key = place.segment(entry)
-    behind = await part.store.get(key, entry.size_bytes, entry.object_size_bytes - entry.size_bytes)
-    return read_trailer(behind, key).producers
+    return (await fetch_trailer(part.store, place.segment(entry), entry)).producers
