@@ -5,28 +5,20 @@ A topic's batches are stamped by the broker, so that its times are spread over i
 
 from __future__ import annotations
 
-import struct
 import time
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING
 
 from benchmarks import bench
 from benchmarks.bench import KIB, MIB, Contender
 from benchmarks.load import run_load
-from benchmarks.wire_requests import (
-    EARLIEST_LOCAL,
-    LATEST_TIERED,
-    batch_of,
-    fetch_requests,
-    find_offset,
-    find_offset_frame,
-    found_offset,
-    produce_requests,
-)
+from benchmarks.wire_requests import batch_of, fetch_requests, produce_requests
 from compat_tests.confluent.clients import Admin, wait_until
+from compat_tests.harness.batches import next_offset, split
+from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 from kafkawire.client.load import LoadFailed
+from kafkawire.wire.primitives import read_uvarint
 
 if TYPE_CHECKING:
     from kafkawire.client.load import Requests
@@ -37,8 +29,9 @@ SEEK_BYTES = 16 * KIB
 COPIED_WITHIN_S = 300.0
 READ_WITHIN_S = 30.0
 FILL_IN_FLIGHT = 5
-SEEN_SIZE_BYTES = 61  # of a batch: its header
-LAST_OFFSET_DELTA_POSITION = 23
+LIST_OFFSETS_VERSION = 11  # which knows the points of a tier, and waits for it
+LIST_OFFSETS_TIMEOUT_MS = 10_000
+EARLIEST_LOCAL, LATEST_TIERED = -4, -5
 COLD = {"remote_storage_enable": "true", "local_retention_bytes": "1"}
 
 
@@ -99,7 +92,7 @@ def enter_tier(contender: Contender, data: Filled) -> None:
 def is_copied(contender: Contender, data: Filled) -> bool:
     """Whether the tier has all sealed segments."""
     return all(
-        find_offset(contender.broker.port, data.topic, partition, LATEST_TIERED) == data.sizes.sealed_to - 1
+        find_offset(contender.broker.port, data.topic, partition, LATEST_TIERED)[0] == data.sizes.sealed_to - 1
         for partition in range(data.sizes.partitions)
     )
 
@@ -114,13 +107,37 @@ def fill_cold(contender: Contender, sizes: Sizes) -> Filled:
     wait_until_copied(contender, data)
     wait_until(
         lambda: all(
-            find_offset(contender.broker.port, data.topic, partition, EARLIEST_LOCAL) == sizes.sealed_to
+            find_offset(contender.broker.port, data.topic, partition, EARLIEST_LOCAL)[0] == sizes.sealed_to
             for partition in range(sizes.partitions)
         ),
         f"{contender.name} keeps files of {data.topic}",
         COPIED_WITHIN_S,
     )
     return data
+
+
+def find_offset(port: int, topic: str, partition: int, timestamp_ms: int) -> tuple[int, float]:
+    """The first offset at or after a time, or EARLIEST_LOCAL and the like, -1 if there is none; and how many seconds
+    the answer took."""
+    asked = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp_ms}
+    fields = {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [{"name": topic, "partitions": [asked]}],
+        "timeout": LIST_OFFSETS_TIMEOUT_MS,
+    }
+    frame = encode_request("list_offsets", LIST_OFFSETS_VERSION, fields)
+    with WireConnection(port) as connection:
+        begun_s = time.perf_counter()
+        connection.send_frame(frame)
+        reply = connection.receive_frame()
+        seconds = time.perf_counter() - begun_s
+    if reply is None:
+        raise LoadFailed("the broker closed the connection at ListOffsets")
+    [[row]] = [one["partitions"] for one in decode_response("list_offsets", LIST_OFFSETS_VERSION, reply)["topics"]]
+    if row["error_code"]:
+        raise LoadFailed(f"ListOffsets answered with error {row['error_code']}")
+    return row["offset"], seconds
 
 
 def seek_by_offset_s(contender: Contender, data: Filled, share: float) -> float:
@@ -136,13 +153,9 @@ def seek_by_offset_s(contender: Contender, data: Filled, share: float) -> float:
 def seek_by_time_s(contender: Contender, data: Filled, share: float) -> float:
     """Until it is known which record was the first after that share of the time in which they came."""
     timestamp_ms = int(data.first_ms + share * (data.last_ms - data.first_ms))
-    with WireConnection(contender.broker.port) as connection:
-        begun_s = time.perf_counter()
-        connection.send_frame(find_offset_frame(data.topic, 0, timestamp_ms))
-        error, offset = found_offset(connection.receive_frame())
-        seconds = time.perf_counter() - begun_s
-    if error or not 0 <= offset <= data.sizes.sealed_to:
-        raise LoadFailed(f"{contender.name}: no record at {timestamp_ms}: error {error}, offset {offset}")
+    offset, seconds = find_offset(contender.broker.port, data.topic, 0, timestamp_ms)
+    if not 0 <= offset <= data.sizes.sealed_to:
+        raise LoadFailed(f"{contender.name}: no record at {timestamp_ms}: offset {offset}")
     return seconds
 
 
@@ -184,23 +197,14 @@ def fetched_records(reply: bytes, topic: str) -> memoryview:
     if reply[position] > 1:
         raise LoadFailed("aborted transactions in an answer to Fetch")
     position += 1 + 4  # none of them, preferred replica
-    size = 0
-    for place in count():
-        byte = reply[position]
-        position += 1
-        size |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            break
+    size, position = read_uvarint(reply, position)
     return memoryview(reply)[position : position + max(0, size - 1)]
 
 
 def whole_batches(records: memoryview) -> tuple[int, int]:
     """The offset behind the last batch that is not cut, -1 without any, and how many bytes they have."""
-    position, following = 0, -1
-    while position + SEEN_SIZE_BYTES <= len(records):
-        base_offset, length = struct.unpack_from(">qi", records, position)
-        if position + 12 + length > len(records):
-            break
-        (delta,) = struct.unpack_from(">i", records, position + LAST_OFFSET_DELTA_POSITION)
-        position, following = position + 12 + length, base_offset + delta + 1
-    return following, position
+    following, size_bytes = -1, 0
+    for batch in split(records):
+        following = next_offset(batch)
+        size_bytes += len(batch)
+    return following, size_bytes

@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS = 0, 1, 2, 19
-PRODUCE_VERSION, FETCH_VERSION, TIER_LIST_OFFSETS_VERSION = 9, 12, 11
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
 RECORD_SIZE_BYTES = 1024
 RECORD_OVERHEAD_BYTES = 12
 CLIENT_ID = b"wire-load"
-LATEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -4, -5
-TIER_TIMEOUT_MS = 10_000
+LATEST = -1
 
 
 def batch_of(request_size_bytes: int, record_size_bytes: int = RECORD_SIZE_BYTES) -> bytes:
@@ -100,34 +99,6 @@ def end_offsets(port: int, topic: str, partitions: Sequence[int]) -> list[int]:
     if errors:
         raise LoadFailed(f"ListOffsets answered with errors {errors}")
     return [offset for _, offset in answers]
-
-
-def find_offset_frame(topic: str, partition: int, timestamp_ms: int) -> bytes:
-    """ListOffsets 11, which waits for a remote tier: the first offset at or after a time, or EARLIEST_LOCAL and the
-    like."""
-    body = b"\x00" + struct.pack(">ib", -1, 0) + b"\x02" + _compact(topic.encode())  # no tags, nobody's replica
-    body += b"\x02" + struct.pack(">iiq", partition, -1, timestamp_ms) + b"\x00\x00"
-    return request_frame(LIST_OFFSETS, TIER_LIST_OFFSETS_VERSION, body + struct.pack(">i", TIER_TIMEOUT_MS) + b"\x00")
-
-
-def found_offset(reply: bytes | None) -> tuple[int, int]:
-    """Error code and offset, out of the answer to it."""
-    if reply is None:
-        raise LoadFailed("the broker closed the connection at ListOffsets")
-    _, error, _, offset, _, tags = struct.unpack(">ihqqi3s", reply[-29:])
-    if tags != bytes(3):
-        raise LoadFailed(f"an answer to ListOffsets that is none: {reply.hex()}")
-    return error, offset
-
-
-def find_offset(port: int, topic: str, partition: int, timestamp_ms: int) -> int:
-    """-1: there is none."""
-    with WireConnection(port) as connection:
-        connection.send_frame(find_offset_frame(topic, partition, timestamp_ms))
-        error, offset = found_offset(connection.receive_frame())
-    if error:
-        raise LoadFailed(f"ListOffsets answered with error {error}")
-    return offset
 
 
 def sized(frame: bytes) -> bytearray:

@@ -16,6 +16,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
 from compat_tests.confluent.clients import TIMEOUT_S, Admin, describe, with_consumer
+from compat_tests.harness.batches import next_offset, split
 from compat_tests.harness.wire import WireConnection, fetch_frame, fetched_records, request_frame
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ KEEPING = {
 GROUPS = ("members", "committers")
 INDEXED, INDEXED_KEY = "indexed", "customer-7"
 PRODUCE, PRODUCE_VERSION = 0, 3
-BATCH_PREFIX = struct.Struct(">qi")  # base offset, size of what follows
-LAST_OFFSET_DELTA_POSITION = 23
 PRODUCER_ID_POSITION = 43
 
 Contents = dict[str, Any]  # as it stands in a JSON file
@@ -76,17 +75,11 @@ def batches(broker: Kafkawire, topic: str, partition: int, start: int, end: int)
             connection.send_frame(fetch_frame(topic, offset, max_wait_ms=0, partition=partition))
             records = fetched_records(connection.receive_frame(), topic)
             assert records, f"nothing at {offset} of {topic}-{partition}, which ends at {end}"
-            for batch in _split(records):
+            for batch in split(records):
                 if offset >= end:
                     break
                 offset = next_offset(batch)
                 yield batch
-
-
-def next_offset(batch: bytes) -> int:
-    base_offset, _ = BATCH_PREFIX.unpack_from(batch)
-    (delta,) = struct.unpack_from(">i", batch, LAST_OFFSET_DELTA_POSITION)
-    return int(base_offset + delta + 1)
 
 
 def producer_of(batch: bytes) -> int:
@@ -117,18 +110,6 @@ def found_by_key(broker: Kafkawire) -> list[str]:
         found = json.load(answer)
     assert found["next"] is None
     return [f"{one['partition']}:{one['offset']}" for one in found["messages"]]
-
-
-def _split(records: bytes) -> Iterator[bytes]:
-    """Whole batches; the last one of a reply may be cut."""
-    position = 0
-    while position + BATCH_PREFIX.size <= len(records):
-        _, size_bytes = BATCH_PREFIX.unpack_from(records, position)
-        end = position + BATCH_PREFIX.size + size_bytes
-        if end > len(records):
-            return
-        yield records[position:end]
-        position = end
 
 
 def _set_here(client: AdminClient, asked: ConfigResource, source: str) -> dict[str, str]:

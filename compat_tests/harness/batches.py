@@ -1,4 +1,5 @@
-"""Builds record batches of magic 2 by hand, so that a test can also build those that no client would send.
+"""Builds record batches of magic 2 by hand, so that a test can also build those that no client would send; and tells
+apart those of a reply.
 
 Written from the format's description and independent of the engine's own builder: a mistake there must not be repeated
 here. Every header field can be overridden; the CRC is right unless it is given.
@@ -8,14 +9,22 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BytesT = TypeVar("BytesT", bytes, memoryview)
 
 # baseOffset, batchLength, partitionLeaderEpoch, magic, crc
 PREFIX = struct.Struct(">qiibI")
 # attributes, lastOffsetDelta, baseTimestamp, maxTimestamp, producerId, producerEpoch, baseSequence, count
 CHECKED = struct.Struct(">hiqqqhii")
 LENGTH_COVERS_FROM = 12
+LENGTH_PREFIX = struct.Struct(">qi")  # base offset, size of what follows
+LAST_OFFSET_DELTA_POSITION = 23
 FIRST_MS = 1_700_000_000_000
 
 
@@ -91,3 +100,21 @@ class Batch:
         length = PREFIX.size - LENGTH_COVERS_FROM + len(checked) if self.batch_length is None else self.batch_length
         crc = crc32c.crc32c(checked) if self.crc is None else self.crc
         return PREFIX.pack(self.base_offset, length, self.leader_epoch, self.magic, crc) + checked
+
+
+def split(records: BytesT) -> Iterator[BytesT]:
+    """Whole batches; the last one of a reply may be cut."""
+    position = 0
+    while position + LENGTH_PREFIX.size <= len(records):
+        _, size_bytes = LENGTH_PREFIX.unpack_from(records, position)
+        end = position + LENGTH_PREFIX.size + size_bytes
+        if end > len(records):
+            return
+        yield records[position:end]
+        position = end
+
+
+def next_offset(batch: bytes | memoryview) -> int:
+    base_offset, _ = LENGTH_PREFIX.unpack_from(batch)
+    (delta,) = struct.unpack_from(">i", batch, LAST_OFFSET_DELTA_POSITION)
+    return int(base_offset + delta + 1)
