@@ -13,12 +13,12 @@ from benchmarks.bench import MIB, Contender
 from compat_tests.harness.apache_kafka import STOCK_JVM
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.s3_server import s3_server
-from compat_tests.object_stores.clients import Threads, store_at
+from compat_tests.object_stores.clients import directory_at, store_at
 from compat_tests.object_stores.store_faults import Decision
 from compat_tests.tiering.brokers import QUICK, TieredKafka, TieredKafkawire
 from compat_tests.tiering.tiers import in_bucket
 from tiering.chunks import CHUNK_BYTES
-from tiering.stores.directory import DirectoryStore
+from tiering.sweeps import objects_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ def running(directory: Path, server: S3Server, *, with_kafka: bool) -> Iterator[
 
 def directory_store(directory: Path) -> ObjectStore:
     """To read from it only, also what somebody else has put there."""
-    store = DirectoryStore(str(directory), Threads(), lambda: "")
+    store = directory_at(directory)
     trio.run(store.prepare)
     return store
 
@@ -109,14 +109,7 @@ class Distance:
 
 def large_objects(store: ObjectStore) -> list[ObjectInfo]:
     """The segments, in the order of their keys."""
-
-    async def list_all() -> list[ObjectInfo]:
-        found: list[ObjectInfo] = []
-        while more := await store.list_after("", found[-1].key if found else ""):
-            found += more
-        return [one for one in found if one.size_bytes > CHUNK_BYTES // 2]
-
-    return trio.run(list_all)
+    return [one for one in trio.run(objects_below, store, "") if one.size_bytes > CHUNK_BYTES // 2]
 
 
 def get_s(store: ObjectStore, objects: list[ObjectInfo], share: float) -> float:

@@ -1,6 +1,4 @@
-"""What is done to many objects of a store: all keys that there are, and the same work for each of many, some at a
-time.
-"""
+"""What is done to many objects of a store: all that there are, and the same work for each of many, some at a time."""
 
 from __future__ import annotations
 
@@ -11,17 +9,22 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from tiering.object_store import ObjectStore
+    from tiering.object_store import ObjectInfo, ObjectStore
 
 T = TypeVar("T")
 
 
+async def objects_below(store: ObjectStore, prefix: str) -> list[ObjectInfo]:
+    """In the order of their keys, as far as listings tell. Raises what a store does."""
+    objects: list[ObjectInfo] = []
+    while found := await store.list_after(prefix, objects[-1].key if objects else ""):
+        objects += found
+    return objects
+
+
 async def keys_below(store: ObjectStore, prefix: str) -> list[str]:
-    """In their order, as far as listings tell. Raises what a store does."""
-    keys: list[str] = []
-    while found := await store.list_after(prefix, keys[-1] if keys else ""):
-        keys += [one.key for one in found]
-    return keys
+    """Their keys alone."""
+    return [one.key for one in await objects_below(store, prefix)]
 
 
 async def for_each(

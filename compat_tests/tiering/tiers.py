@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,9 +9,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from compat_tests.harness.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
-from compat_tests.object_stores.clients import Threads, store_at
+from compat_tests.object_stores.clients import directory_at, store_at
 from tiering.object_store import ObjectMissing
-from tiering.stores.directory import DirectoryStore
 from tiering.sweeps import keys_below
 
 if TYPE_CHECKING:
@@ -64,8 +62,8 @@ class Tier:
 def tier(kind: str, directory: Path) -> Iterator[Tier]:
     """In a directory, `tier` below that one, or on a real S3 server."""
     if kind == "directory":
-        root = f"{directory}/tier"
-        yield Tier({"tier.store": f"file://{root}"}, DirectoryStore(root, Threads(), lambda: uuid.uuid4().hex), "")
+        root = directory / "tier"
+        yield Tier({"tier.store": f"file://{root}"}, directory_at(root), "")
         return
     with s3_server(directory) as server:
         bucket = server.make_bucket("bucket")
