@@ -132,12 +132,8 @@ class LogReader:
         there is damaged."""
         segment = self.log.segment_of(offset)
         part = await self.part_from(segment, offset, limit)
-        job = partial(load, part, offset, max_size_bytes)
-        if segment.is_cold:
-            cold = await self.run(segment, partial(_held, job))
-            loaded, held = (None, None) if cold is None else cold
-        else:
-            loaded, held = await self.run(segment, job), None
+        job = partial(_load, part, offset, max_size_bytes, is_cold=segment.is_cold)
+        loaded, held = await self.run(segment, job) or (None, None)
         if loaded is not None and self.log.has(segment):
             await self._keep(segment, offset, loaded)
         return held
@@ -351,10 +347,10 @@ def _start_for_timestamp(segment: Segment, timestamp_ms: int) -> tuple[int, int]
     return None if segment.index is None else segment.index.before_timestamp(timestamp_ms)
 
 
-def _held(job: Callable[[], Loaded]) -> tuple[Loaded, object]:
-    """What was loaded of a cold file."""
-    loaded = job()
-    return loaded, cast("ColdFile", loaded.file).hold(loaded.position, loaded.end)
+def _load(part: Part, offset: int, max_size_bytes: int, *, is_cold: bool) -> tuple[Loaded, object]:
+    """What was loaded; and what holds it, if a tier has it."""
+    loaded = load(part, offset, max_size_bytes)
+    return loaded, cast("ColdFile", loaded.file).hold(loaded.position, loaded.end) if is_cold else None
 
 
 def _cold_aborted(tier: SegmentTier, partition: TopicPartition, segment: Segment) -> Sequence[AbortedTransaction]:
