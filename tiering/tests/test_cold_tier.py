@@ -42,6 +42,7 @@ T = TypeVar("T")
 
 EVERYTHING = Isolation.READ_UNCOMMITTED
 CHUNK_BYTES = 100
+SIZE_MAX_BYTES = 10**6
 TOPIC_ID = bytes(15) + b"t"
 KEY = Place("lake/", "cluster", TOPIC_ID, 0).prefix + "a"
 
@@ -72,7 +73,7 @@ class Manifests:
 class Reading:
     """A broker whose older segments are in the tier only, and what it reads them with."""
 
-    def __init__(self, nursery: trio.Nursery, size_max_bytes: int = 10**6) -> None:
+    def __init__(self, nursery: trio.Nursery, size_max_bytes: int = SIZE_MAX_BYTES) -> None:
         self.tiered = Tiered()
         self.filesystem = MemoryFileSystem()
         self.filesystem.make_dir("/cache")
@@ -101,10 +102,10 @@ class Reading:
 
 
 @asynccontextmanager
-async def cold() -> AsyncIterator[tuple[Reading, Partition]]:
+async def cold(size_max_bytes: int = SIZE_MAX_BYTES) -> AsyncIterator[tuple[Reading, Partition]]:
     """All that is finished is in the tier only."""
     async with trio.open_nursery() as nursery:
-        reading = Reading(nursery)
+        reading = Reading(nursery, size_max_bytes)
         async with reading.tiered.life():
             await reading.copy_and_drop()
             yield reading, reading.tiered.broker.log
@@ -138,22 +139,18 @@ async def test_a_tiny_cache_makes_progress(size_max_bytes: int, monkeypatch: pyt
 
 async def test_what_was_loaded_stays_for_who_holds_it_whatever_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "KEPT_MIN", 1)
-    async with trio.open_nursery() as nursery:
-        reading = Reading(nursery, 0)
-        async with reading.tiered.life():
-            log = reading.tiered.broker.log
-            await reading.copy_and_drop()
-            held = await log.load(0, 1000, EVERYTHING)
-            for offset in (5, 10, 15):
-                await log.load(offset, 1000, EVERYTHING)
-            gc.collect()
-            gets = reading.gets
-            assert log.read(0, 200, EVERYTHING, at_least_one=True).size_bytes
-            assert reading.gets == gets
-            del held
-            gc.collect()
-            with pytest.raises(NotLoaded):
-                log.read(0, 200, EVERYTHING, at_least_one=True)
+    async with cold(0) as (reading, log):
+        held = await log.load(0, 1000, EVERYTHING)
+        for offset in (5, 10, 15):
+            await log.load(offset, 1000, EVERYTHING)
+        gc.collect()
+        gets = reading.gets
+        assert log.read(0, 200, EVERYTHING, at_least_one=True).size_bytes
+        assert reading.gets == gets
+        del held
+        gc.collect()
+        with pytest.raises(NotLoaded):
+            log.read(0, 200, EVERYTHING, at_least_one=True)
 
 
 async def test_evicted_chunk_in_flight_sends_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
