@@ -186,8 +186,6 @@ class Transactor(Asking):
             if was_fresh and not self.plan.has_twin and not self.had_to_repeat:
                 self.trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}, with nothing open")
             raise Fenced
-        if code == TIMED_OUT and what == "Produce" and self._is_second and self.plan.has_twin:
-            raise Fenced  # the twin has aborted between what the coordinator said and the append, as in Kafka
         if code and code not in others:
             self.trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}")
             raise GivenUp
@@ -233,8 +231,7 @@ class Transactor(Asking):
 
     async def _write(self, one: Transaction, target: Target, count: int) -> None:
         written, request = self._written(one, target, count, self.rng)
-        self._expect(await self.ask(request, 12 if self._is_second else self.rng.choice((3, 9, 11))), "Produce")
-        written.is_acked = True
+        self._expect_written(written, await self.ask(request, 12 if self._is_second else self.rng.choice((3, 9, 11))))
 
     async def _write_at_once(self, one: Transaction, target: Target) -> None:
         """As many as a client has in flight (named case 5)."""
@@ -242,8 +239,14 @@ class Transactor(Asking):
         both = [self._written(one, target, number, self._more) for number in numbers]
         answers = await self.ask_all([request for _, request in both], 12 if self._is_second else 11)
         for (written, _), answer in zip(both, answers, strict=True):
-            self._expect(answer, "Produce")
-            written.is_acked = True
+            self._expect_written(written, answer)
+
+    def _expect_written(self, written: Written, answer: Any) -> None:
+        """A twin may have aborted between what the coordinator said of the batch and its append, as in Kafka."""
+        others = (TIMED_OUT,) if self._is_second and self.plan.has_twin else ()
+        if code_in(self._expect(answer, "Produce", *others)):
+            raise Fenced
+        written.is_acked = True
 
     async def _give_up_a_write(self, one: Transaction, target: Target) -> NoReturn:
         """The client waits no longer for it, aborts, and begins anew; it may arrive any time (KIP-890)."""

@@ -154,10 +154,10 @@ class StableReader(Asking):
             found = await self.read(target)
             while found is not None and found.stable_end == found.high_watermark:
                 records += found.records
-                is_done = found.next_offset == found.high_watermark or found.next_offset == found.offset
-                if is_done and (found.next_offset == found.high_watermark or not self.plan.is_tiered(target)):
+                is_stuck = found.next_offset == found.offset
+                if found.next_offset == found.high_watermark or (is_stuck and not self.plan.is_tiered(target)):
                     return records
-                if is_done:
+                if is_stuck:
                     await trio.sleep(0.1)  # what only a tier has is on its way
                 found = await self.read(target)
             await trio.sleep(0.1)
