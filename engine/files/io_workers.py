@@ -93,8 +93,13 @@ class _Job(Generic[T]):
         trio.lowlevel.reschedule(self._task)
 
     def outcome(self) -> T:
-        if self._error is not None:
-            raise self._error
+        """For once."""
+        error, self._error = self._error, None  # it knows who performed the job: a circle, which would hold all of that
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error
         return self._result  # type: ignore[return-value]  # None only if that is what the job returned
 
 

@@ -1,9 +1,12 @@
 """Both pools keep the order of a lane, hand results and errors back, and cannot be cancelled half-way."""
 
+import gc
 import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 
 import pytest
 import trio
@@ -57,6 +60,31 @@ async def test_a_thread_that_waits_holds_nothing_of_its_last_job() -> None:
             await trio.sleep(0.005)
         assert gone() is None
     finally:
+        pool.close()
+
+
+async def test_an_error_leaves_no_circle_that_would_hold_what_its_job_was_given() -> None:
+    """The collector seldom runs in a broker: parts of a tier that nobody needed any more filled its disk meanwhile."""
+
+    class Large:
+        """What a job may be given."""
+
+    def fail_with(_given: Large) -> None:
+        raise OSError(5, "no luck")
+
+    pool = ThreadPool()
+    gc.disable()
+    try:
+        one = Large()
+        gone = weakref.ref(one)
+        with suppress(OSError):
+            await pool.run(0, partial(fail_with, one))
+        del one
+        await pool.run(0, thread_name)
+        await pool.run(0, thread_name)  # its thread has let go of the first
+        assert gone() is None
+    finally:
+        gc.enable()
         pool.close()
 
 
