@@ -2,6 +2,9 @@
 
 A part goes when others come, and stays for whoever has it: its file is gone with the last holder. What is asked for by
 several at once is asked of the store once; whoever stops waiting leaves the others what they wait for.
+
+A store whose objects are files gives those: then nothing is copied, and the page cache is what keeps them. They are
+left when nobody has used them for a while: as long as one is open, an object that was deleted takes its space.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from tiering.names import topic_id_of
-from tiering.object_store import StoreError, StoreUnavailable
+from tiering.object_store import FilePart, StoreError, StoreUnavailable
 from tiering.statistics import TopicCounters
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1024 * 1024
 FLIGHTS_MAX = 20  # requests of a store at a time
 FLYING_MAX_BYTES = 32 * 1024 * 1024  # what they bring is in memory for a moment
+USED_WITHIN_S = 30.0  # to have a file of the store open any longer
 KEPT_MIN = 16  # of the newest, whatever the cache may hold: what was waited for is to be read
 
 
@@ -53,14 +57,30 @@ class Extent(NamedTuple):
 
 
 class Chunk:
-    """A part of an object that is here. `is_wrong`: it was found to be, and is to be used by nobody any more."""
+    """A part of an object that is here, from `position` in a file on. `is_wrong`: it was found to be, and is to be used
+    by nobody any more; `is_used`: since somebody looked last; `is_own`: its file is the cache's."""
 
-    __slots__ = ("__weakref__", "file", "is_wrong", "size_bytes")
+    __slots__ = ("__weakref__", "file", "is_own", "is_used", "is_wrong", "position", "size_bytes")
 
-    def __init__(self, file: File, size_bytes: int) -> None:
+    def __init__(self, file: File, position: int, size_bytes: int, *, is_own: bool) -> None:
         self.file = file
+        self.position = position
         self.size_bytes = size_bytes
+        self.is_own = is_own
+        self.is_used = True
         self.is_wrong = False
+
+    def read_at(self, start: int, size_bytes: int) -> bytes:
+        """May wait for a disk. Raises Unreadable."""
+        return self.file.read_at(self.position + start, size_bytes)
+
+    def read_cached(self, start: int, size_bytes: int) -> bytes | None:
+        """See `engine.tier.File`."""
+        return self.file.read_cached(self.position + start, size_bytes)
+
+    def is_cached(self, start: int, size_bytes: int) -> bool:
+        """See `engine.tier.File`."""
+        return self.file.is_cached(self.position + start, size_bytes)
 
 
 class ChunkFiles:
@@ -82,7 +102,7 @@ class ChunkFiles:
         file = self._filesystem.open(path, create=True)
         self._filesystem.unlink(path)
         file.write_at([data], 0)
-        return Chunk(file, len(data))
+        return Chunk(file, 0, len(data), is_own=True)
 
 
 @dataclass(slots=True)
@@ -159,8 +179,19 @@ class ChunkCache:
 
     def touch(self, key: str, number: int) -> None:
         """It was used."""
-        if ChunkOf(key, number) in self._chunks:
+        chunk = self._chunks.get(ChunkOf(key, number))
+        if chunk is not None:
+            chunk.is_used = True
             self._chunks.move_to_end(ChunkOf(key, number))
+
+    async def leave_files(self) -> None:
+        """Of the store, those that nobody uses; until cancelled."""
+        while True:
+            await trio.sleep(USED_WITHIN_S)
+            for one, chunk in list(self._chunks.items()):
+                if not chunk.is_own and not chunk.is_used:
+                    self._let_go(one)
+                chunk.is_used = False
 
     async def fetch(self, extent: Extent) -> list[Chunk]:
         """Have these parts here. Raises what a store does, and StoreUnavailable when there is no room for them."""
@@ -191,9 +222,12 @@ class ChunkCache:
     def forget(self, key: str) -> None:
         """What is here of an object is wrong."""
         for one in [one for one in self._chunks if one.key == key]:
-            chunk = self._chunks.pop(one)
-            chunk.is_wrong = True
-            self.size_bytes -= chunk.size_bytes
+            self._let_go(one).is_wrong = True
+
+    def _let_go(self, one: ChunkOf) -> Chunk:
+        chunk = self._chunks.pop(one)
+        self.size_bytes -= chunk.size_bytes
+        return chunk
 
     async def _fly(self, run: list[ChunkOf], end: int, flight: _Flight) -> None:
         key, start = run[0].key, run[0].number * CHUNK_BYTES
@@ -203,12 +237,15 @@ class ChunkCache:
             async with self._flights, self._airspace.of(wanted_bytes):
                 self.statistics.requests += 1
                 counted.fetches += 1
-                data = await self._store.get(key, start, wanted_bytes)
-                self.statistics.fetched_bytes += len(data)
-                counted.fetched_bytes += len(data)
-                if len(data) != wanted_bytes:
+                found = await self._store.get_part(key, start, wanted_bytes)
+                self.statistics.fetched_bytes += len(found)
+                counted.fetched_bytes += len(found)
+                if len(found) != wanted_bytes:
                     raise StoreUnavailable(f"{key} came cut short")
-                made = await self._workers.run(partial(self._make, data))
+                if isinstance(found, FilePart):
+                    made = _chunks_in(found)
+                else:
+                    made = await self._workers.run(partial(self._make, found))
             self._keep(dict(zip(run, made, strict=True)))
         except StoreError as error:
             flight.error = error
@@ -222,7 +259,7 @@ class ChunkCache:
                 del self._flying[one]
             flight.landed.set()
 
-    def _make(self, data: bytes) -> list[Chunk]:
+    def _make(self, data: bytes | bytearray) -> list[Chunk]:
         """On a worker."""
         whole = memoryview(data)
         return [self._files.make(whole[start : start + CHUNK_BYTES]) for start in range(0, len(whole), CHUNK_BYTES)]
@@ -232,9 +269,15 @@ class ChunkCache:
             self._chunks[one] = chunk
             self.size_bytes += chunk.size_bytes
         while self.size_bytes > self._size_max_bytes and len(self._chunks) > max(KEPT_MIN, len(chunks)):
-            _, gone = self._chunks.popitem(last=False)
-            self.size_bytes -= gone.size_bytes
+            self._let_go(next(iter(self._chunks)))
             self.statistics.evicted += 1
+
+
+def _chunks_in(part: FilePart) -> list[Chunk]:
+    return [
+        Chunk(part.file, part.position + start, min(CHUNK_BYTES, len(part) - start), is_own=False)
+        for start in range(0, len(part), CHUNK_BYTES)
+    ]
 
 
 def _consecutive(wanted: list[ChunkOf]) -> list[list[ChunkOf]]:

@@ -65,7 +65,7 @@ class ColdFile:
             if chunk is None:
                 raise Absent(self._extent(number * CHUNK_BYTES + start, end))
             self._on_read(self.key, chunk)
-            found.append(chunk.file.read_at(start, stop - start))
+            found.append(chunk.read_at(start, stop - start))
             self._read[number] = ref(chunk)
         return found[0] if len(found) == 1 else b"".join(found)
 
@@ -84,7 +84,7 @@ class ColdFile:
         found = []
         for number, start, stop in _parts(position, end):
             chunk = self._alive(number)
-            data = None if chunk is None else chunk.file.read_cached(start, stop - start)
+            data = None if chunk is None else chunk.read_cached(start, stop - start)
             if data is None:
                 return None
             found.append(data)
@@ -107,7 +107,7 @@ class ColdFile:
             if chunk is None:
                 raise NotLoaded
             self._cache.touch(self.key, number)
-            found.append(FileRange(chunk.file, start, stop - start))
+            found.append(FileRange(chunk.file, chunk.position + start, stop - start))
         return found
 
     def read_ahead(self, position: int, size_bytes: int) -> None:
@@ -131,9 +131,12 @@ class ColdFile:
 
     def _was_seen(self, number: int, start: int, stop: int) -> bool:
         seen = self._seen.get(number)
-        if seen is None or seen[0]() is None or seen[0]() is not self._alive(number):
+        chunk = self._alive(number)
+        if seen is None or chunk is None or seen[0]() is not chunk:
             return False
-        return any(first <= start and stop <= last for first, last in seen[1])
+        if not any(first <= start and stop <= last for first, last in seen[1]):
+            return False
+        return chunk.is_cached(start, stop - start)  # who sends it must not wait for a disk
 
     def _note(self, number: int, chunk: Chunk, start: int, stop: int) -> None:
         seen = self._seen.get(number)

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from crc32c import crc32c
 
 from engine.api import FileRange
+from engine.tier import File
 
 T = TypeVar("T")
 
@@ -89,6 +90,18 @@ def _slices(part: FileRange) -> Iterator[bytes]:
         yield data
 
 
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Bytes of an object in a file, which stay what they are as long as somebody has this."""
+
+    file: File
+    position: int
+    size_bytes: int
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+
 class Workers(Protocol):
     """Threads that may wait."""
 
@@ -103,6 +116,9 @@ class ObjectStore(Protocol):
 
     async def get(self, key: str, start: int = 0, size_bytes: int | None = None) -> bytes:
         """Fewer bytes only at the object's end. Raises ObjectMissing."""
+
+    async def get_part(self, key: str, start: int, size_bytes: int) -> bytes | bytearray | FilePart:
+        """As `get`; a store whose objects are files tells where it is instead. Raises ObjectMissing."""
 
     async def head(self, key: str) -> ObjectInfo | None:
         """With its CRC, as the store keeps or makes it; None: there is no such object."""

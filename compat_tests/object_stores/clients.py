@@ -9,6 +9,7 @@ import trio
 from minio.credentials.providers import StaticProvider
 
 from compat_tests.harness.s3_server import ACCESS_KEY, SECRET_KEY
+from engine.files.filesystem import PosixFileSystem
 from tiering.stores.directory import DirectoryStore
 from tiering.stores.s3 import S3Options, S3Store
 
@@ -26,7 +27,7 @@ class Threads:
 
 def directory_at(directory: Path) -> DirectoryStore:
     """As it is: made by somebody else, or not yet."""
-    return DirectoryStore(str(directory), Threads(), lambda: uuid.uuid4().hex)
+    return DirectoryStore(str(directory), Threads(), lambda: uuid.uuid4().hex, PosixFileSystem().open)
 
 
 def store_at(endpoint: str, bucket: str = "bucket", secret: str = SECRET_KEY) -> S3Store:

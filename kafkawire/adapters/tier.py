@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 import trio
 
+from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import Lanes
 from kafkawire.adapters.tier_cluster import ClusterCopies, ClusterSource
 from kafkawire.adapters.tier_deletions import DeletionOptions, DeletionWorld, TierDeletions
@@ -134,6 +135,7 @@ async def open_tier(
     cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes, keeper.topics)
     nursery.start_soon(keeper.serve)
     nursery.start_soon(store.ask_while_away, root)
+    nursery.start_soon(cache.leave_files)
     nursery.start_soon(_close_at_the_end, store)
     options = DeletionOptions(config.node_id, config.tier_interval_ms)
     around = DeletionWorld(world.now_ms, world.random, tell)
@@ -231,7 +233,7 @@ def open_object_store(config: Config, lanes: Lanes, random: Random) -> ObjectSto
     url = config.tier_store
     assert url is not None
     if not url.is_s3:
-        return DirectoryStore(url.bucket, lanes, lambda: random.randbytes(16).hex())
+        return DirectoryStore(url.bucket, lanes, lambda: random.randbytes(16).hex(), PosixFileSystem().open)
     from tiering.stores.s3 import S3Options, S3Store, found_credentials  # takes memory, so only who needs it does
 
     credentials = found_credentials(config.tier_s3_access_key, config.tier_s3_secret_key)

@@ -19,7 +19,7 @@ from engine.stats import Durations
 from tiering.object_store import LIST_MAX, ContentUnreadable, ObjectExists, ObjectMissing, StoreError, StoreRefused
 
 if TYPE_CHECKING:
-    from tiering.object_store import Content, ObjectInfo, ObjectStore
+    from tiering.object_store import Content, FilePart, ObjectInfo, ObjectStore
 
 ASK_INTERVAL_S: Final = 30.0  # of a store that is away
 OPERATIONS: Final = ("put", "get", "head", "delete", "list")
@@ -81,6 +81,12 @@ class CountedStore:
     async def get(self, key: str, start: int = 0, size_bytes: int | None = None) -> bytes:
         with self._counted("get"):
             found = await self._store.get(key, start, size_bytes)
+            self.statistics.received_bytes += len(found)
+            return found
+
+    async def get_part(self, key: str, start: int, size_bytes: int) -> bytes | bytearray | FilePart:
+        with self._counted("get"):
+            found = await self._store.get_part(key, start, size_bytes)
             self.statistics.received_bytes += len(found)
             return found
 

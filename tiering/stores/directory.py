@@ -15,10 +15,12 @@ from typing import TypeVar
 
 from crc32c import crc32c
 
+from engine.tier import File
 from tiering.object_store import (
     LIST_MAX,
     SLICE_BYTES,
     Content,
+    FilePart,
     ObjectExists,
     ObjectInfo,
     ObjectMissing,
@@ -36,12 +38,16 @@ _NEEDS_SOMEBODY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTD
 
 
 class DirectoryStore:
-    """Implements `tiering.object_store.ObjectStore`. `new_name`: of files that nobody else makes."""
+    """Implements `tiering.object_store.ObjectStore`. `new_name`: of files that nobody else makes; `open_file`, to
+    read."""
 
-    def __init__(self, root: str, workers: Workers, new_name: Callable[[], str]) -> None:
+    def __init__(
+        self, root: str, workers: Workers, new_name: Callable[[], str], open_file: Callable[[str], File]
+    ) -> None:
         self._root = root
         self._workers = workers
         self._new_name = new_name
+        self._open_file = open_file
 
     async def put(self, key: str, content: Content, *, if_absent: bool = False) -> None:
         incoming = f"{self._root}/{INCOMING}/{self._new_name()}"
@@ -49,6 +55,12 @@ class DirectoryStore:
 
     async def get(self, key: str, start: int = 0, size_bytes: int | None = None) -> bytes:
         found = await self._run(partial(_get, self._root, key, start, size_bytes))
+        if found is None:
+            raise ObjectMissing(key)
+        return found
+
+    async def get_part(self, key: str, start: int, size_bytes: int) -> FilePart:
+        found = await self._run(partial(_get_part, self._root, key, start, size_bytes, self._open_file))
         if found is None:
             raise ObjectMissing(key)
         return found
@@ -144,6 +156,18 @@ def _get(root: str, key: str, start: int, size_bytes: int | None) -> bytes | Non
     except (FileNotFoundError, IsADirectoryError):
         _check_there(root)
         return None
+
+
+def _get_part(root: str, key: str, start: int, size_bytes: int, open_file: Callable[[str], File]) -> FilePart | None:
+    """It is on its way to memory then."""
+    try:
+        file = open_file(f"{root}/{key}")
+    except (FileNotFoundError, IsADirectoryError):
+        _check_there(root)
+        return None
+    size_bytes = max(0, min(size_bytes, file.size() - start))
+    file.read_ahead(start, size_bytes)
+    return FilePart(file, start, size_bytes)
 
 
 def _head(root: str, key: str) -> ObjectInfo | None:

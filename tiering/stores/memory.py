@@ -7,6 +7,7 @@ takes effect late, a reply that gets lost, bytes that are flipped or missing, a 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING, cast
 
 import trio
 from crc32c import crc32c
@@ -14,12 +15,16 @@ from crc32c import crc32c
 from tiering.object_store import (
     LIST_MAX,
     Content,
+    FilePart,
     ObjectExists,
     ObjectInfo,
     ObjectMissing,
     StoreRefused,
     StoreUnavailable,
 )
+
+if TYPE_CHECKING:
+    from engine.tier import File
 
 
 class Operation(Enum):
@@ -60,16 +65,44 @@ def never(_operation: Operation, _key: str) -> Fault:
     return HEALTHY
 
 
+class ObjectFile:
+    """Implements `engine.tier.File`, to be read only."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def fileno(self) -> None:
+        return None
+
+    def size(self) -> int:
+        return len(self._content)
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        return self._content[position : position + size_bytes]
+
+    def read_cached(self, position: int, size_bytes: int) -> bytes:
+        return self.read_at(position, size_bytes)
+
+    def is_cached(self, _position: int, _size_bytes: int) -> bool:
+        return True
+
+    def read_ahead(self, position: int, size_bytes: int) -> None:
+        """It is there."""
+
+
 class MemoryStore:
     """Implements `tiering.object_store.ObjectStore`. It outlives its users; what is to happen later does in `nursery`,
-    without which nothing can."""
+    without which nothing can. `has_files`: as if its objects were files."""
 
     def __init__(
         self,
         now_ms: Callable[[], int] = lambda: 0,
         fault: Callable[[Operation, str], Fault] = never,
         nursery: trio.Nursery | None = None,
+        *,
+        has_files: bool = False,
     ) -> None:
+        self.has_files = has_files
         self.objects: dict[str, tuple[bytes, int]] = {}  # with when they were put
         self.fault = fault
         self.nursery = nursery
@@ -107,6 +140,12 @@ class MemoryStore:
             middle = len(found) // 2
             found = found[:middle] + bytes([found[middle] ^ 1]) + found[middle + 1 :]
         return found
+
+    async def get_part(self, key: str, start: int, size_bytes: int) -> bytes | FilePart:
+        found = await self.get(key, start, size_bytes)
+        if not self.has_files:
+            return found
+        return FilePart(cast("File", ObjectFile(bytes(start) + found)), start, len(found))
 
     async def head(self, key: str) -> ObjectInfo | None:
         await self._ask(Operation.HEAD, key)

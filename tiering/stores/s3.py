@@ -71,7 +71,7 @@ class S3Options:
 class _Reply(NamedTuple):
     status: int
     headers: Mapping[str, str]
-    data: bytes
+    data: bytes | bytearray
 
 
 class _Part(NamedTuple):
@@ -111,9 +111,15 @@ class S3Store:
         await self._workers.run(partial(self._ask, "PUT", key, headers=headers, content=content))
 
     async def get(self, key: str, start: int = 0, size_bytes: int | None = None) -> bytes:
-        part = _Part(start, size_bytes)
+        return bytes(await self._get(key, _Part(start, size_bytes)))
+
+    async def get_part(self, key: str, start: int, size_bytes: int) -> bytes | bytearray:
+        return await self._get(key, _Part(start, size_bytes))
+
+    async def _get(self, key: str, part: _Part) -> bytes | bytearray:
         reply = await self._workers.run(partial(self._ask, "GET", key, headers={"Range": part.range}, part=part))
-        return reply.data if size_bytes is None else reply.data[:size_bytes]
+        is_all = part.size_bytes is None or len(reply.data) <= part.size_bytes
+        return reply.data if is_all else reply.data[: part.size_bytes]
 
     async def head(self, key: str) -> ObjectInfo | None:
         try:
@@ -166,7 +172,8 @@ class S3Store:
                     raise StoreRefused(f"{method} {key}: the store ignores what part of an object is asked for")
                 is_part = part is not None and reply.status in (_OK, _PARTIAL)
                 read = deadline.keep(iter(lambda: reply.read1(_READ_BYTES), b""))
-                data = _bounded(read, size_max_bytes if is_part else REPLY_MAX_BYTES, url)
+                told_bytes = _told_bytes(reply.headers) if is_part else 0
+                data = _bounded(read, size_max_bytes if is_part else REPLY_MAX_BYTES, url, told_bytes)
                 told = _Reply(reply.status, reply.headers, data)
             except BaseException:
                 reply.close()  # who comes next must not read the rest of it
@@ -272,14 +279,22 @@ class _Deadline:
             yield part
 
 
-def _bounded(parts: Iterator[bytes], size_max_bytes: int, name: str) -> bytes:
-    """Raises StoreUnavailable: there is more."""
-    found = bytearray()
+def _bounded(parts: Iterator[bytes], size_max_bytes: int, name: str, told_bytes: int) -> bytearray:
+    """As many as a reply says that it has: megabytes are put where they will be. Raises StoreUnavailable: there is
+    more."""
+    found, end = bytearray(min(told_bytes, size_max_bytes)), 0
     for part in parts:
-        found += part
-        if len(found) > size_max_bytes:
+        end += len(part)
+        if end > size_max_bytes:
             raise StoreUnavailable(f"{name}: a reply that is longer than what was asked for")
-    return bytes(found)
+        found[end - len(part) : end] = part
+    del found[end:]
+    return found
+
+
+def _told_bytes(headers: Mapping[str, str]) -> int:
+    told = headers.get("Content-Length", "")
+    return int(told) if told.isascii() and told.isdigit() else 0
 
 
 def _pool_classes(connections: _Connections) -> dict[str, type[HTTPConnectionPool]]:
@@ -307,7 +322,7 @@ def _pool_classes(connections: _Connections) -> dict[str, type[HTTPConnectionPoo
     return {"http": PlainPool, "https": SecurePool}
 
 
-def _parsed(data: bytes) -> ET.Element:
+def _parsed(data: bytes | bytearray) -> ET.Element:
     """Raises StoreUnavailable."""
     try:
         return ET.fromstring(data)  # noqa: S314 - of bounded size, and expat bounds what entities make of it
@@ -315,7 +330,7 @@ def _parsed(data: bytes) -> ET.Element:
         raise StoreUnavailable(f"a reply that is no XML: {error}") from error
 
 
-def _error(data: bytes) -> tuple[str, str]:
+def _error(data: bytes | bytearray) -> tuple[str, str]:
     """The code and the message of a reply; empty when it has none, as to a HEAD."""
     if not data:
         return "", ""
@@ -335,7 +350,7 @@ def _crc32c(headers: Mapping[str, str]) -> int | None:
     return int.from_bytes(checksum, "big") if len(checksum) == 4 else None
 
 
-def _listed(data: bytes) -> list[ObjectInfo]:
+def _listed(data: bytes | bytearray) -> list[ObjectInfo]:
     """Raises StoreUnavailable."""
     try:
         return _contents(data)
@@ -343,7 +358,7 @@ def _listed(data: bytes) -> list[ObjectInfo]:
         raise StoreUnavailable(f"a listing that makes no sense: {error}") from error
 
 
-def _contents(data: bytes) -> list[ObjectInfo]:
+def _contents(data: bytes | bytearray) -> list[ObjectInfo]:
     found = []
     for one in _parsed(data):
         if one.tag.removeprefix(_NAMESPACE) != "Contents":

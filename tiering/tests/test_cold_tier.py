@@ -137,6 +137,24 @@ async def test_a_tiny_cache_makes_progress(size_max_bytes: int, monkeypatch: pyt
             assert reading.cache.statistics.evicted > 10
 
 
+async def test_a_store_of_files_gives_those_and_they_are_left_when_nobody_uses_them() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        reading.tiered.store.has_files = True
+        async with reading.tiered.life():
+            log = reading.tiered.broker.log
+            before = await everything_of(log)
+            await reading.copy_and_drop()
+            assert await everything_of(log) == before
+            assert reading.cache.file_count
+            assert not reading.filesystem.list_dir("/cache")
+            nursery.start_soon(reading.cache.leave_files)
+            await trio.sleep(2.5 * chunks.USED_WITHIN_S)
+            assert reading.cache.file_count == reading.cache.size_bytes == 0
+            assert await everything_of(log) == before
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_was_loaded_stays_for_who_holds_it_whatever_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "KEPT_MIN", 1)
     async with cold(0) as (reading, log):

@@ -9,7 +9,7 @@ import trio
 from crc32c import crc32c
 
 from engine.api import FileRange
-from tiering.object_store import Content, ContentUnreadable, ObjectExists, ObjectMissing, ObjectStore
+from tiering.object_store import Content, ContentUnreadable, FilePart, ObjectExists, ObjectMissing, ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,12 @@ async def keys(store: ObjectStore, prefix: str, after: str = "", count_max: int 
     return [one.key for one in await store.list_after(prefix, after, count_max)]
 
 
+def bytes_of_part(found: bytes | bytearray | FilePart) -> bytes:
+    if isinstance(found, FilePart):
+        return found.file.read_at(found.position, len(found))
+    return bytes(found)
+
+
 class Conformance:
     async def test_an_object_is_what_was_put(self, store: ObjectStore) -> None:
         await store.put("a/b", Content.of(b"first"))
@@ -49,6 +55,13 @@ class Conformance:
         assert await store.get("a", 3) == b"3456789"
         assert await store.get("a", 3, 4) == b"3456"
         assert await store.get("a", 8, 10) == b"89"
+
+    async def test_a_part_of_an_object_or_where_it_is(self, store: ObjectStore) -> None:
+        await store.put("a", Content.of(b"0123456789"))
+        for start, size_bytes, expected in ((3, 4, b"3456"), (8, 10, b"89"), (10, 4, b"")):
+            assert bytes_of_part(await store.get_part("a", start, size_bytes)) == expected
+        with pytest.raises(ObjectMissing):
+            await store.get_part("b", 0, 1)
 
     async def test_nothing_is_an_object(self, store: ObjectStore) -> None:
         await store.put("empty", Content.of(b""))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 import trio
 
+from engine.files.filesystem import PosixFileSystem
 from tiering.object_store import Content, ObjectExists, StoreRefused, StoreUnavailable
 from tiering.stores.directory import INCOMING, LEFT_OVER_S, DirectoryStore
 from tiering.stores.tests.conformance import Conformance
@@ -30,7 +31,7 @@ class Inline:
 
 def directory_store(root: Path) -> DirectoryStore:
     numbers = count()
-    return DirectoryStore(str(root), Inline(), lambda: f"{next(numbers)}")
+    return DirectoryStore(str(root), Inline(), lambda: f"{next(numbers)}", PosixFileSystem().open)
 
 
 @pytest.fixture
@@ -54,6 +55,14 @@ async def test_nothing_is_left_beside_the_object(store: DirectoryStore, tmp_path
         await store.put("a/b", Content.of(b"y"), if_absent=True)
     await store.put("a/b", Content.of(b"z"))
     assert not incoming(tmp_path)
+
+
+async def test_a_part_stays_what_it_was_for_who_has_it(store: DirectoryStore) -> None:
+    await store.put("a/b", Content.of(b"0123456789"))
+    part = await store.get_part("a/b", 2, 5)
+    await store.put("a/b", Content.of(b"other"))
+    await store.delete("a/b")
+    assert part.file.read_at(part.position, len(part)) == b"23456"
 
 
 async def test_empty_directories_go_with_their_last_object(store: DirectoryStore, tmp_path: Path) -> None:
