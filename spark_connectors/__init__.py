@@ -1,1 +1,1 @@
-"""PySpark sources and sinks that read sealed segments without a broker will live here; shipped alone as a zip too."""
+"""PySpark sources and sinks for Kafka topics; shipped alone as a zip too, so it imports nothing else of ours."""

@@ -162,14 +162,6 @@ def test_every_rule_that_is_named_is_written_down() -> None:
     assert named <= rules
 
 
-@pytest.mark.parametrize("name", ["spark_connectors"])
-def test_a_package_whose_work_comes_later_is_a_docstring_and_nothing_else(name: str) -> None:
-    body = ast.parse((ROOT / name / "__init__.py").read_text(encoding="utf-8")).body
-    assert [path.name for path in tracked(".py") if path.parent.name == name] == ["__init__.py"]
-    assert len(body) == 1
-    assert isinstance(body[0], ast.Expr)
-
-
 def test_configuration_document_is_current() -> None:
     """And every accepted key has a test that shows its effect: the generator refuses otherwise."""
     assert (ROOT / "docs/configs.md").read_text(encoding="utf-8") == generate_config_doc.render()
