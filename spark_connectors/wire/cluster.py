@@ -1,0 +1,300 @@
+"""A cluster as connectors see it: whom to ask, and asking again while it is not ready.
+
+Requests about partitions go to their leaders, those about groups and transactional ids to their coordinators. Both are
+remembered until they refuse or are lost; both move, and both may be starting. What may be repeated is repeated until a
+deadline, with pauses that grow: after a lost connection, and after a refusal that Kafka calls retriable. What may not
+(`is_repeatable=False`) is given up as soon as its outcome is unknown. It blocks and is for one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from types import TracebackType
+from typing import Final, NamedTuple, Self, TypeVar
+
+from spark_connectors.wire.api import Api, RequestT, ResponseT
+from spark_connectors.wire.clock import Clock, SystemClock
+from spark_connectors.wire.codes import RETRIABLE, ErrorCode
+from spark_connectors.wire.connection import Connection, Settings
+from spark_connectors.wire.errors import BrokerError, ConnectionLost, GaveUp, MalformedReply
+from spark_connectors.wire.messages.find_coordinator import (
+    FIND_COORDINATOR,
+    Coordinated,
+    FindCoordinatorRequest,
+)
+from spark_connectors.wire.messages.metadata import (
+    METADATA,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataTopic,
+)
+from spark_connectors.wire.transport import Address, Connect, connect_tcp
+
+_T = TypeVar("_T")
+
+# What a coordinator says that is one no longer, or not yet.
+_COORDINATOR_MOVED: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+)
+
+
+class TopicPartition(NamedTuple):
+    """A partition by the name of its topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, in which epoch."""
+
+    address: Address
+    epoch: int
+
+
+Outcome = tuple[TopicPartition, int, _T]  # of one partition: an error code, and an answer that counts without one
+
+
+class Cluster:
+    """Connections to brokers, made when they are needed. `with` closes them."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        settings: Settings | None = None,
+        *,
+        connect: Connect = connect_tcp,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
+        self._bootstrap = tuple(bootstrap)
+        self._connect = connect
+        self._clock = clock or SystemClock()
+        self._connections: dict[Address, Connection] = {}
+        self._brokers: dict[int, Address] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
+        self._coordinators: dict[tuple[Coordinated, str], Address] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnects from all brokers; what is asked next connects again."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def topics(self, names: Collection[str] | None, deadline_s: float | None = None) -> dict[str, MetadataTopic]:
+        """What is known of these, or of all; none is created. A topic that is not there is left out.
+
+        Raises WireError, BrokerError for a topic that is there and cannot be described.
+        """
+
+        def attempt(deadline_s: float) -> dict[str, MetadataTopic]:
+            found = {}
+            for topic in self._metadata(names, deadline_s).topics:
+                if topic.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    raise BrokerError(topic.error_code, f"topic {topic.name}")
+                if topic.name is not None and not topic.error_code:
+                    found[topic.name] = topic
+            return found
+
+        return self._patiently(attempt, deadline_s)
+
+    def at_leaders(
+        self,
+        api: Api[RequestT, ResponseT],
+        partitions: Iterable[TopicPartition],
+        request_for: Callable[[dict[TopicPartition, int]], RequestT],
+        outcomes_of: Callable[[ResponseT], Iterable[Outcome[_T]]],
+        *,
+        deadline_s: float | None = None,
+        retry_on: Collection[int] = RETRIABLE,
+        is_repeatable: bool = True,
+    ) -> dict[TopicPartition, _T]:
+        """What the leaders of these partitions answer, one request to each with all that it leads.
+
+        `request_for` is given the partitions of one leader with their leader epochs, `outcomes_of` tells a reply's
+        parts. Raises WireError: BrokerError for a code that is not in `retry_on`.
+        """
+        answers: dict[TopicPartition, _T] = {}
+        wanted = list(dict.fromkeys(partitions))
+
+        def attempt(deadline_s: float) -> dict[TopicPartition, _T]:
+            trouble: BrokerError | ConnectionLost | None = None
+            left = [one for one in wanted if one not in answers]
+            for address, theirs in self._by_leader(left, deadline_s).items():
+                try:
+                    reply = self._connection(address, deadline_s).call(api, request_for(theirs), deadline_s)
+                except ConnectionLost as error:
+                    self._forget(theirs)
+                    if not is_repeatable and error.was_sent:
+                        raise
+                    trouble = error
+                    continue
+                trouble = self._take(api.name, theirs, outcomes_of(reply), answers, retry_on) or trouble
+            if trouble is not None:
+                raise trouble
+            return answers
+
+        return self._patiently(attempt, deadline_s, retry_on, is_repeatable=is_repeatable)
+
+    def at_coordinator(
+        self,
+        kind: Coordinated,
+        name: str,
+        api: Api[RequestT, ResponseT],
+        request: RequestT,
+        codes_of: Callable[[ResponseT], Iterable[int]],
+        *,
+        deadline_s: float | None = None,
+        retry_on: Collection[int] = RETRIABLE,
+        is_repeatable: bool = True,
+    ) -> ResponseT:
+        """What the coordinator of this group, or transactional id, answers with none of its error codes set.
+
+        Raises WireError: BrokerError for the first code that is not in `retry_on`.
+        """
+        subject = f"{kind.name.lower().replace('_', ' ')} {name}"
+
+        def attempt(deadline_s: float) -> ResponseT:
+            address = self._coordinator(kind, name, deadline_s)
+            try:
+                reply = self._connection(address, deadline_s).call(api, request, deadline_s)
+            except ConnectionLost:
+                self._coordinators.pop((kind, name), None)
+                raise
+            codes = [code for code in codes_of(reply) if code != ErrorCode.NONE]
+            if any(code in _COORDINATOR_MOVED for code in codes):
+                self._coordinators.pop((kind, name), None)
+            if codes:
+                raise BrokerError(next((code for code in codes if code not in retry_on), codes[0]), subject)
+            return reply
+
+        return self._patiently(attempt, deadline_s, retry_on, is_repeatable=is_repeatable)
+
+    def _patiently(
+        self,
+        attempt: Callable[[float], _T],
+        deadline_s: float | None,
+        retry_on: Collection[int] = RETRIABLE,
+        *,
+        is_repeatable: bool = True,
+    ) -> _T:
+        started_s = self._clock.now_s()
+        end_s = started_s + self.settings.patience_s if deadline_s is None else deadline_s
+        pause_s = self.settings.retry_first_s
+        while True:
+            try:
+                return attempt(end_s)
+            except ConnectionLost as error:
+                if error.was_sent and not is_repeatable:
+                    raise
+                trouble: ConnectionLost | BrokerError = error
+            except BrokerError as error:
+                if error.code not in retry_on:
+                    raise
+                trouble = error
+            if self._clock.now_s() + pause_s >= end_s:
+                raise GaveUp(f"given up after {self._clock.now_s() - started_s:.1f} s: {trouble}") from trouble
+            self._clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, self.settings.retry_max_s)
+
+    def _connection(self, address: Address, deadline_s: float) -> Connection:
+        known = self._connections.get(address)
+        if known is not None and not known.is_broken:
+            return known
+        opened = Connection.open(address, self._connect, self.settings, self._clock, deadline_s)
+        self._connections[address] = opened
+        return opened
+
+    def _ask_anybody(self, api: Api[RequestT, ResponseT], request: RequestT, deadline_s: float) -> ResponseT:
+        """The brokers there are connections to first, then the bootstrap servers, then all others that are known."""
+        connected = [address for address, one in self._connections.items() if not one.is_broken]
+        problems = []
+        for address in dict.fromkeys([*connected, *self._bootstrap, *self._brokers.values()]):
+            try:
+                return self._connection(address, deadline_s).call(api, request, deadline_s)
+            except ConnectionLost as error:
+                problems.append(str(error))
+        raise ConnectionLost("; ".join(dict.fromkeys(problems)), was_sent=False)
+
+    def _metadata(self, names: Collection[str] | None, deadline_s: float) -> MetadataResponse:
+        topics = None if names is None else tuple(MetadataRequestTopic(name=name) for name in sorted(names))
+        answer = self._ask_anybody(METADATA, MetadataRequest(topics=topics), deadline_s)
+        self._brokers = {one.node_id: Address(one.host, one.port) for one in answer.brokers}
+        for topic in answer.topics:
+            for row in topic.partitions:
+                leader = self._brokers.get(row.leader_id)
+                if leader is not None and topic.name is not None:
+                    partition = TopicPartition(topic.name, row.partition_index)
+                    self._leaders[partition] = Leader(leader, row.leader_epoch)
+        return answer
+
+    def _by_leader(
+        self, partitions: Collection[TopicPartition], deadline_s: float
+    ) -> dict[Address, dict[TopicPartition, int]]:
+        """With their leader epochs."""
+        unknown = {one.topic for one in partitions if one not in self._leaders}
+        if unknown:
+            refused = {one.name: one.error_code for one in self._metadata(unknown, deadline_s).topics}
+            for one in partitions:
+                if one not in self._leaders:
+                    is_there = refused.get(one.topic) == ErrorCode.NONE
+                    code = ErrorCode.LEADER_NOT_AVAILABLE if is_there else refused.get(one.topic, -1)
+                    raise BrokerError(code, str(one))
+        grouped: dict[Address, dict[TopicPartition, int]] = {}
+        for one in partitions:
+            leader = self._leaders[one]
+            grouped.setdefault(leader.address, {})[one] = leader.epoch
+        return grouped
+
+    def _take(
+        self,
+        name: str,
+        asked: dict[TopicPartition, int],
+        outcomes: Iterable[Outcome[_T]],
+        answers: dict[TopicPartition, _T],
+        retry_on: Collection[int],
+    ) -> BrokerError | None:
+        """Puts what succeeded into `answers`; returns a refusal that is worth another try, raises one that is not."""
+        refused: dict[TopicPartition, int] = {}
+        for partition, code, answer in outcomes:
+            if code == ErrorCode.NONE:
+                answers[partition] = answer
+            else:
+                refused[partition] = code
+        self._forget(refused)
+        for partition, code in refused.items():
+            if code not in retry_on:
+                raise BrokerError(code, f"{name} of {partition}")
+        for partition in asked:
+            if partition not in answers and partition not in refused:
+                raise MalformedReply(f"the answer to {name} says nothing of {partition}")
+        return next((BrokerError(code, f"{name} of {partition}") for partition, code in refused.items()), None)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self._leaders.pop(partition, None)
+
+    def _coordinator(self, kind: Coordinated, name: str, deadline_s: float) -> Address:
+        known = self._coordinators.get((kind, name))
+        if known is not None:
+            return known
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=(name,))
+        for one in self._ask_anybody(FIND_COORDINATOR, request, deadline_s).coordinators:
+            if one.key == name:
+                if one.error_code:
+                    raise BrokerError(one.error_code, f"coordinator of {name}", one.error_message)
+                self._coordinators[kind, name] = Address(one.host, one.port)
+                return self._coordinators[kind, name]
+        raise MalformedReply(f"the answer to FindCoordinator says nothing of {name}")

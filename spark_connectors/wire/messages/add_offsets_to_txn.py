@@ -1,0 +1,25 @@
+"""AddOffsetsToTxn: that a transaction will commit offsets of a group, before it does (KIP-98)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from spark_connectors.wire.api import Api
+from spark_connectors.wire.layout import Int16, Int32, Int64, Text, message
+
+
+@message
+class AddOffsetsToTxnRequest:
+    transactional_id: Text
+    producer_id: Int64
+    producer_epoch: Int16
+    group_id: Text
+
+
+@message
+class AddOffsetsToTxnResponse:
+    throttle_time_ms: Int32
+    error_code: Int16
+
+
+ADD_OFFSETS_TO_TXN: Final = Api("AddOffsetsToTxn", 25, 3, AddOffsetsToTxnRequest, AddOffsetsToTxnResponse)

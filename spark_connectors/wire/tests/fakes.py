@@ -1,0 +1,137 @@
+"""Brokers without a network, for whatever speaks to some: they read and write bytes by kafkawire's messages.
+
+A FakeBroker answers each request by the handler of its class; what it is told to do to the next requests (to break
+off, to fall silent, to answer other bytes) comes first. Time is a FakeClock's, which a time-out moves.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from kafkawire.messages import MODULES
+from kafkawire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kafkawire.requests.headers import decode_request_header, request_class, response_header
+from kafkawire.wire.message import Message
+from spark_connectors.wire.transport import Address
+
+Handler = Callable[[Any], Message]
+
+PIECE_BYTES: Final = 7  # of what a stream hands out first; then all there is
+
+
+class FakeClock:
+    """It stands still but for pauses and time-outs."""
+
+    def __init__(self) -> None:
+        self.moment_s = 1000.0
+        self.pauses_s: list[float] = []
+
+    def now_s(self) -> float:
+        return self.moment_s
+
+    def sleep(self, duration_s: float) -> None:
+        assert duration_s > 0
+        self.pauses_s.append(duration_s)
+        self.moment_s += duration_s
+
+
+class FakeBroker:
+    """What is asked of one broker, in `requests`; `next` says what to do instead of answering."""
+
+    BREAK = "break off"  # before a byte of the request is taken
+    BREAK_AFTER = "break off behind the request"
+    SILENCE = "say nothing"
+
+    def __init__(self, *handlers: tuple[type[Message], Handler]) -> None:
+        self.handlers: dict[type[Message], Handler] = {ApiVersionsRequest: supports_everything, **dict(handlers)}
+        self.requests: list[Message] = []
+        self.next: deque[str | bytes | None] = deque()
+        self.is_down = False
+        self.connections = 0
+
+    def asked(self, kind: type[Message]) -> list[Any]:
+        return [one for one in self.requests if type(one) is kind]
+
+    def answer(self, frame: bytes) -> bytes:
+        """The reply to a request, both without their sizes."""
+        header, start = decode_request_header(frame)
+        request = request_class(header.api_key).decode(frame, header.api_version, start)
+        self.requests.append(request)
+        reply = self.handlers[type(request)](request)
+        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        return head + b"".join(bytes(one) for one in reply.encode(header.api_version))
+
+
+class FakeNetwork:
+    """Brokers by their addresses: a `Connect`."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.brokers: dict[Address, FakeBroker] = {}
+
+    def __call__(self, address: Address, timeout_s: float) -> FakeStream:
+        broker = self.brokers.get(address)
+        if broker is None or broker.is_down:
+            raise ConnectionRefusedError(111, "Connection refused")
+        broker.connections += 1
+        return FakeStream(broker, self.clock, timeout_s)
+
+
+class FakeStream:
+    """A connection to a fake broker, which answers while its request is sent."""
+
+    def __init__(self, broker: FakeBroker, clock: FakeClock, timeout_s: float) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._received = bytearray()
+        self._is_over = False
+        self._is_first_piece = True
+
+    def settimeout(self, timeout_s: float) -> None:
+        assert timeout_s > 0
+        self._timeout_s = timeout_s
+
+    def sendall(self, data: bytearray, /) -> None:
+        frame = bytes(data)
+        assert struct.unpack_from(">i", frame) == (len(frame) - 4,)
+        told = self._broker.next.popleft() if self._broker.next else None
+        if self._broker.is_down or told == FakeBroker.BREAK:
+            raise BrokenPipeError(32, "Broken pipe")
+        if told == FakeBroker.SILENCE:
+            return
+        if isinstance(told, bytes):
+            self._received += told
+            return
+        reply = self._broker.answer(frame[4:])
+        if told == FakeBroker.BREAK_AFTER:
+            self._is_over = True
+        else:
+            self._received += struct.pack(">i", len(reply)) + reply
+            self._is_first_piece = True
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        if not self._received:
+            if self._is_over or self._broker.is_down:
+                return 0
+            self._clock.moment_s += self._timeout_s
+            raise TimeoutError("timed out")
+        size_bytes = min(len(buffer), len(self._received), PIECE_BYTES if self._is_first_piece else len(self._received))
+        self._is_first_piece = False
+        buffer[:size_bytes] = self._received[:size_bytes]
+        del self._received[:size_bytes]
+        return size_bytes
+
+    def close(self) -> None:
+        self._is_over = True
+
+
+def supports_everything(_: Any) -> ApiVersionsResponse:
+    """As kafkawire's messages go."""
+    ranges = {key: request_class(key).VERSIONS for key in MODULES}
+    return ApiVersionsResponse(
+        api_keys=[ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in ranges.items()]
+    )
