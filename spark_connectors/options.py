@@ -1,0 +1,187 @@
+"""Options as Spark hands them over: texts under names without case. What cannot be obeyed is refused by name.
+
+Names and meanings are those of Spark's own `kafka` source and sink, so that moving a query costs one word. Kafka's own
+settings, behind the prefix `kafka.`, fall into three kinds: obeyed; without an effect here that anybody could see, and
+so accepted; and refused by name. A setting that nobody knows is refused, too: it would be missed silently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from spark_connectors.wire import Address, Settings
+
+KAFKA_PREFIX: Final = "kafka."
+DEFAULT_PORT: Final = 9092
+
+_T = TypeVar("_T")
+
+# Java consumers' settings that are without effect here: of groups and their members, for nobody joins one; of buffers,
+# pools and metrics, for there are none; and what is so anyway (CRCs are checked, internal topics match no pattern).
+HARMLESS: Final = frozenset(
+    {
+        "allow.auto.create.topics", "auto.commit.interval.ms", "auto.include.jmx.reporter", "check.crcs",
+        "client.dns.lookup", "client.rack", "connections.max.idle.ms", "enable.metrics.push", "exclude.internal.topics",
+        "group.id", "group.instance.id", "group.protocol", "group.remote.assignor", "heartbeat.interval.ms",
+        "internal.leave.group.on.close", "max.poll.interval.ms", "max.poll.records", "metadata.max.age.ms",
+        "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy", "metric.reporters",
+        "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms", "partition.assignment.strategy",
+        "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "send.buffer.bytes",
+        "session.timeout.ms", "socket.connection.setup.timeout.max.ms",
+    }
+)  # fmt: skip
+
+# Why something is refused that the stock connectors, or Kafka's clients, would take or refuse themselves.
+_REFUSED: Final[Mapping[str, str]] = {
+    "auto.offset.reset": "say startingOffsets instead: where a query begins is known from its checkpoint",
+    "enable.auto.commit": "a query's progress is in its checkpoint",
+    "interceptor.classes": "classes of Java cannot be run here",
+    "key.deserializer": "keys are bytes; cast them, or use functions of DataFrames",
+    "value.deserializer": "values are bytes; cast them, or use functions of DataFrames",
+    "config.providers": "classes of Java cannot be run here",
+}
+_SECURITY: Final = re.compile(r"(ssl|sasl|security)\.")
+
+
+class OptionRefused(ValueError):
+    """An option that is missing, has a value it cannot have, or cannot be obeyed; the text names it."""
+
+
+class Options:
+    """The options of one reader or writer, of which each is taken once; `finish` refuses what is left."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): str(value) for name, value in options.items()}
+        self._names: dict[str, str] = {}
+
+    def text(self, name: str) -> str | None:
+        """Without blanks around it; None where it is not given."""
+        self._names[name.lower()] = name
+        value = self._values.get(name.lower())
+        return None if value is None else value.strip()
+
+    def parsed(self, name: str, parse: Callable[[str], _T], default: _T) -> _T:
+        """What `parse` makes of it; a ValueError of that becomes an OptionRefused with the option's name."""
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise OptionRefused(f"option {name}: {error}") from None
+
+    def required(self, name: str) -> str:
+        value = self.text(name)
+        if not value:
+            raise OptionRefused(f"option {name} is required")
+        return value
+
+    def accept(self, names: Collection[str]) -> None:
+        """Without a look at their values."""
+        for name in names:
+            self.text(name)
+
+    def finish(self) -> None:
+        """Raises OptionRefused for an option that nobody asked for."""
+        for name in self._values:
+            if name not in self._names:
+                raise OptionRefused(f"option {name} {self._reason(name)}")
+
+    def _reason(self, name: str) -> str:
+        setting = name.removeprefix(KAFKA_PREFIX)
+        if name.startswith(KAFKA_PREFIX) and setting in _REFUSED:
+            return f"cannot be obeyed: {_REFUSED[setting]}"
+        if name.startswith(KAFKA_PREFIX) and _SECURITY.match(setting):
+            return "cannot be obeyed: only PLAINTEXT without authentication is spoken, yet"
+        near = difflib.get_close_matches(name, self._names, 1)
+        return f"is not known, so nothing would obey it{f'; is {self._names[near[0]]} meant?' if near else ''}"
+
+
+def bootstrap_of(options: Options) -> tuple[Address, ...]:
+    """kafka.bootstrap.servers. Raises OptionRefused."""
+    name = f"{KAFKA_PREFIX}bootstrap.servers"
+    parts = [part.strip() for part in options.required(name).split(",")]
+    try:
+        return tuple(_address(part) for part in parts if part)
+    except ValueError as error:
+        raise OptionRefused(f"option {name}: {error}") from None
+
+
+def _address(text: str) -> Address:
+    text = text.rpartition("://")[2]  # Kafka's clients take a listener's address, too
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"not host:port: {text}")
+    return Address(host, int(port))
+
+
+def settings_of(options: Options) -> Settings:
+    """How to speak to brokers: the settings of Kafka's clients that are obeyed. Raises OptionRefused."""
+    protocol = options.text(f"{KAFKA_PREFIX}security.protocol")
+    if protocol is not None and protocol.upper() != "PLAINTEXT":
+        raise OptionRefused(
+            f"option {KAFKA_PREFIX}security.protocol cannot be {protocol}: only PLAINTEXT is spoken, yet"
+        )
+    options.accept([f"{KAFKA_PREFIX}{name}" for name in HARMLESS])
+    default = Settings()
+    seconds = {
+        "connect_timeout_s": "socket.connection.setup.timeout.ms",
+        "request_timeout_s": "request.timeout.ms",
+        "patience_s": "default.api.timeout.ms",
+        "retry_first_s": "retry.backoff.ms",
+        "retry_max_s": "retry.backoff.max.ms",
+    }
+    values = {
+        field: options.parsed(f"{KAFKA_PREFIX}{name}", milliseconds_as_s, getattr(default, field))
+        for field, name in seconds.items()
+    }
+    client_id = options.text(f"{KAFKA_PREFIX}client.id") or default.client_id
+    return replace(default, client_id=client_id, **values)
+
+
+def milliseconds_as_s(text: str) -> float:
+    """A number of milliseconds above zero."""
+    return whole(text, 1) / 1000
+
+
+def whole(text: str, least: int = 0) -> int:
+    """A whole number, not below `least`. Raises ValueError."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no whole number") from None
+    if value < least:
+        raise ValueError(f"{value} is below {least}")
+    return value
+
+
+def positive(text: str) -> int:
+    """A whole number above zero. Raises ValueError."""
+    return whole(text, 1)
+
+
+def truth(text: str) -> bool:
+    """As Scala's toBoolean. Raises ValueError."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+_UNITS_S: Final = {
+    "us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
+}  # fmt: skip
+
+
+def duration_s(text: str) -> float:
+    """As Spark writes times: `15m`, `20s`, `500ms`; a number alone is milliseconds. Raises ValueError."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
+    if found is None or found[2] not in _UNITS_S:
+        raise ValueError(f"{text!r} is no time: a whole number and one of us, ms, s, m, min, h, d")
+    return int(found[1]) * _UNITS_S[found[2]]
