@@ -1,0 +1,181 @@
+"""Looks up, on the driver, which partitions there are and at which offsets they begin, end, or come to a time.
+
+As Spark's KafkaOffsetReaderAdmin: the end is the high watermark, with read_committed the last stable offset, and every
+lookup is tried as often as the options say. It refuses to decide what any of this means.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, TypeVar
+
+from spark_connectors.offsets import Offsets
+from spark_connectors.source.options import AtOffsets, AtTimestamp, AtTimestamps, Edge, Limit, Selection, SourceOptions
+from spark_connectors.wire import BrokerError, Cluster, ErrorCode, TopicPartition, WireError
+from spark_connectors.wire.clock import Clock, SystemClock
+from spark_connectors.wire.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from spark_connectors.wire.messages.metadata import MetadataTopic
+
+NOT_FOUND: Final = -1  # where ListOffsets knows no record that is so late
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class LimitRefused(ValueError):
+    """A place to start or end at that does not fit what there is."""
+
+
+class Places:
+    """What one query selects. Every method raises WireError when the cluster does not answer in time."""
+
+    def __init__(self, cluster: Cluster, options: SourceOptions, clock: Clock | None = None) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._clock = clock or SystemClock()
+
+    def latest(self, known: Offsets | None = None) -> Offsets:
+        """The ends of all partitions, and the topics' ids.
+
+        An end before one that is `known` is not believed at once: a leader that is new may not know better for a moment
+        (KAFKA-7703).
+        """
+
+        def look() -> Offsets:
+            ids, partitions = self._selected()
+            return Offsets(self.list_offsets(dict.fromkeys(partitions, Edge.LATEST)), ids)
+
+        found = self._persistently(look)
+        for _ in range(self._options.lookup_attempts - 1):
+            if known is None or all(found.positions.get(one, end) >= end for one, end in known.positions.items()):
+                break
+            self._clock.sleep(max(self._options.lookup_pause_s, 0.001))
+            found = self._persistently(look)
+        return found
+
+    def at(self, limit: Limit, *, is_starting: bool) -> Offsets:
+        """Where a limit is in each partition. Raises LimitRefused where it does not name exactly what there is."""
+
+        def look() -> Offsets:
+            ids, partitions = self._selected()
+            return Offsets(self._resolved(limit, partitions, is_starting=is_starting), ids)
+
+        return self._persistently(look)
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where these begin, of those that are still there."""
+
+        def look() -> dict[TopicPartition, int]:
+            _, there = self._selected()
+            return self.list_offsets({one: Edge.EARLIEST for one in partitions if one in there})
+
+        return self._persistently(look) if partitions else {}
+
+    def ids_of(self, topics: Collection[str]) -> dict[str, bytes]:
+        """Of those that are there."""
+        return {name: topic.topic_id for name, topic in self._cluster.topics(topics).items()}
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offsets at these times in ms, or at Edges; NOT_FOUND where no record is so late."""
+        isolation_level = int(self._options.is_committed_only)
+
+        def request(theirs: dict[TopicPartition, int]) -> ListOffsetsRequest:
+            topics: dict[str, list[ListOffsetsPartition]] = {}
+            for place, epoch in theirs.items():
+                row = ListOffsetsPartition(
+                    partition_index=place.partition, current_leader_epoch=epoch, timestamp=wanted[place]
+                )
+                topics.setdefault(place.topic, []).append(row)
+            rows = tuple(ListOffsetsTopic(name=name, partitions=tuple(of)) for name, of in topics.items())
+            return ListOffsetsRequest(isolation_level=isolation_level, topics=rows)
+
+        return self._cluster.at_leaders(LIST_OFFSETS, wanted, request, _outcomes)
+
+    def _selected(self) -> tuple[dict[str, bytes], set[TopicPartition]]:
+        """The ids of the topics, and their partitions."""
+        selection = self._options.selection
+        topics = self._topics_of(selection)
+        partitions = {
+            TopicPartition(name, row.partition_index) for name, topic in topics.items() for row in topic.partitions
+        }
+        if selection.partitions:
+            missing = [str(one) for one in selection.partitions if one not in partitions]
+            if missing:
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(missing))
+            partitions = set(selection.partitions)
+        return {name: topic.topic_id for name, topic in topics.items()}, partitions
+
+    def _topics_of(self, selection: Selection) -> dict[str, MetadataTopic]:
+        if selection.pattern is not None:
+            pattern = re.compile(selection.pattern)
+            every = self._cluster.topics(None)
+            return {name: one for name, one in every.items() if pattern.fullmatch(name) and not one.is_internal}
+        names = selection.topics or {one.topic for one in selection.partitions}
+        found = self._cluster.topics(names)
+        missing = sorted(set(names) - found.keys())
+        if missing:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {', '.join(missing)}")
+        return found
+
+    def _resolved(
+        self, limit: Limit, partitions: Collection[TopicPartition], *, is_starting: bool
+    ) -> dict[TopicPartition, int]:
+        if isinstance(limit, Edge):
+            return self.list_offsets(dict.fromkeys(partitions, limit))
+        if isinstance(limit, AtOffsets):
+            _check_names(limit.offsets, partitions)
+            found = dict(limit.offsets)
+        else:
+            found = self._at_times(limit, partitions, is_starting=is_starting)
+        edges = {place: Edge(offset) for place, offset in found.items() if offset < 0}
+        return {**found, **self.list_offsets(edges)}
+
+    def _at_times(
+        self, limit: AtTimestamps | AtTimestamp, partitions: Collection[TopicPartition], *, is_starting: bool
+    ) -> dict[TopicPartition, int]:
+        """With Edge.LATEST where no record is so late, if that is not an error."""
+        if isinstance(limit, AtTimestamps):
+            _check_names(limit.timestamps, partitions)
+            times = dict(limit.timestamps)
+        else:
+            times = dict.fromkeys(partitions, limit.timestamp_ms)
+        found = self.list_offsets(times)
+        late = [place for place, offset in found.items() if offset == NOT_FOUND]
+        if late and is_starting and not self._options.is_late_start_latest:
+            raise LimitRefused(
+                f"No offset matched from request of topic-partition {late[0]} and timestamp {times[late[0]]}: "
+                f"startingOffsetsByTimestampStrategy=latest would start at the end"
+            )
+        return {place: Edge.LATEST if place in late else offset for place, offset in found.items()}
+
+    def _persistently(self, look: Callable[[], _T]) -> _T:
+        for _ in range(self._options.lookup_attempts - 1):
+            try:
+                return look()
+            except WireError as error:
+                _log.warning("cannot look offsets up, trying again: %s", error)
+            self._clock.sleep(max(self._options.lookup_pause_s, 0.001))
+        return look()
+
+
+def _outcomes(reply: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, int]]:
+    for topic in reply.topics:
+        for row in topic.partitions:
+            yield TopicPartition(topic.name, row.partition_index), row.error_code, row.offset
+
+
+def _check_names(given: Collection[TopicPartition], partitions: Collection[TopicPartition]) -> None:
+    if set(given) != set(partitions):
+        raise LimitRefused(
+            f"starting and ending offsets and timestamps must name all partitions (-1 is the latest offset, -2 the "
+            f"earliest): named are {', '.join(map(str, sorted(given)))}, there are "
+            f"{', '.join(map(str, sorted(partitions)))}"
+        )
