@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spark_connectors.offsets import Offsets, TopicRecreated
 from spark_connectors.source.errors import DataLoss
 from spark_connectors.source.planner import StreamPlanner, batch_ranges
 from spark_connectors.source.ranges import OffsetRange
-from spark_connectors.source.tests.world import FIRST_MS, World
+from spark_connectors.source.tests.world import FIRST_MS, Log, World
 from spark_connectors.wire import BrokerError, TopicPartition
 
 ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -195,3 +197,30 @@ def test_a_topic_that_is_not_there() -> None:
     world = World()
     with pytest.raises(BrokerError, match="topic t: UNKNOWN_TOPIC_OR_PARTITION"):
         planner(world).initial()
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.none() | st.integers(1, 15)), max_size=15)
+
+
+@given(STEPS, st.none() | st.integers(1, 5), st.none() | st.integers(1, 10), st.booleans())
+def test_each_offset_is_planned_once(
+    steps: list[tuple[int, int, int | None]], least: int | None, most: int | None, restarts: bool
+) -> None:
+    """However a topic and its partitions grow, a query is limited, cut for tasks, and begun again."""
+    world = world_of(0)
+    options = {key: str(value) for key, value in (("minPartitions", least), ("maxRecordsPerPartition", most)) if value}
+    query = planner(world, **options)
+    start = query.initial()
+    read: dict[TopicPartition, list[int]] = {}
+    for partition, count, limit in (*steps, (0, 1, None)):
+        for number in range(partition + 1):
+            world.topics["t"].logs.setdefault(number, Log())
+        if count:
+            world.topics["t"].logs[partition].append(*[b"v"] * count)
+        query = planner(world, **options) if restarts else query
+        end = Offsets.from_json(json.loads(json.dumps(query.latest(start, limit, None).to_json())))
+        for one in query.ranges(start, end):
+            read.setdefault(one.place, []).extend(range(one.start, one.end))
+        start = end
+    for number, log in world.topics["t"].logs.items():
+        assert read.get(TopicPartition("t", number), []) == list(range(log.end))
