@@ -1,0 +1,153 @@
+"""The headers of record batches: where each one lies, what it says of itself, and that its bytes are what they were.
+
+One Python object a batch, none a record. Nothing of a header is believed that would let somebody allocate without
+bound, or read beyond the bytes that are there. Layout: Kafka's DefaultRecordBatch.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+from spark_connectors.records.codecs import Codec, decompress
+from spark_connectors.records.errors import MalformedBatch
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Bytes: TypeAlias = bytes | bytearray | memoryview
+
+HEADER_FORMAT: Final = ">qiibIhiqqqhii"  # for functions of struct: no object of it can be pickled to executors
+HEADER_SIZE_BYTES: Final = 61
+LENGTH_PREFIX_SIZE_BYTES: Final = 12  # base offset and length: what the length does not count
+ATTRIBUTES_POSITION: Final = 21  # from here on the CRC counts
+MAGIC: Final = 2
+MAGIC_POSITION: Final = 16
+RECORD_SIZE_MIN_BYTES: Final = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
+CODEC_MASK: Final = 0b111
+LOG_APPEND_TIME_BIT: Final = 1 << 3
+TRANSACTIONAL_BIT: Final = 1 << 4
+CONTROL_BIT: Final = 1 << 5
+DELETE_HORIZON_BIT: Final = 1 << 6
+
+_OFFSET_MAX: Final = 2**63 - 1
+_CONTROL_RECORD_MAX_BYTES: Final = 4096  # a marker has some thirty
+_CONTROL_KEY_BYTES: Final = 4
+_ABORT: Final = b"\x00\x00"  # the type in the key of a control record (ControlRecordType), behind the version
+
+
+class Batch(NamedTuple):
+    """Where a batch begins in its buffer, its header in the order of the bytes, and whether it aborts a transaction."""
+
+    position: int
+    base_offset: int
+    length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+    is_abort_marker: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return self.length + LENGTH_PREFIX_SIZE_BYTES
+
+    @property
+    def end(self) -> int:
+        """The position behind it."""
+        return self.position + self.length + LENGTH_PREFIX_SIZE_BYTES
+
+    @property
+    def next_offset(self) -> int:
+        """The first one that cannot be in it."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        return Codec(self.attributes & CODEC_MASK)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Then the base timestamp is that horizon; what records say is relative to it all the same (KIP-534)."""
+        return bool(self.attributes & DELETE_HORIZON_BIT)
+
+
+def batches_of(buffer: Bytes) -> list[Batch]:
+    """The complete batches of a buffer, in their order. What is cut at its end is left out, as a Fetch may cut it.
+
+    Raises MalformedBatch: another format than v2, a wrong CRC, a header that contradicts itself, offsets that go back.
+    """
+    view = memoryview(buffer)
+    found: list[Batch] = []
+    position = 0
+    next_offset = 0
+    while position + HEADER_SIZE_BYTES <= len(view):
+        batch = Batch(position, *struct.unpack_from(HEADER_FORMAT, view, position))
+        if batch.magic != MAGIC:
+            raise MalformedBatch(f"format v{batch.magic} at {position}: only v2 is read, which Kafka has since 0.11")
+        if batch.length < HEADER_SIZE_BYTES - LENGTH_PREFIX_SIZE_BYTES:
+            raise MalformedBatch(f"a batch of {batch.length} bytes at {position}")
+        if batch.end > len(view):
+            break
+        _check(batch, view, next_offset)
+        found.append(_with_marker(batch, view) if batch.is_control else batch)
+        position, next_offset = batch.end, batch.next_offset
+    return found
+
+
+def _check(batch: Batch, view: memoryview, offset_min: int) -> None:
+    if crc32c(view[batch.position + ATTRIBUTES_POSITION : batch.end]) != batch.crc:
+        raise MalformedBatch(f"the CRC of the batch at {batch.position} (offset {batch.base_offset}) is wrong")
+    if batch.base_offset < offset_min:
+        raise MalformedBatch(f"the batch at {batch.position} begins at {batch.base_offset}, below {offset_min}")
+    if not 0 <= batch.last_offset_delta < _OFFSET_MAX - batch.base_offset:
+        raise MalformedBatch(f"a batch from {batch.base_offset} to {batch.last_offset_delta} behind it")
+    if not 0 <= batch.records <= batch.last_offset_delta + 1:
+        raise MalformedBatch(f"{batch.records} records in {batch.last_offset_delta + 1} offsets at {batch.base_offset}")
+    if batch.attributes & CODEC_MASK > Codec.ZSTD:
+        raise MalformedBatch(f"no codec has the number {batch.attributes & CODEC_MASK}")
+
+
+def body_of(buffer: Bytes, batch: Batch) -> Bytes:
+    """Its records section, decompressed; where it is not compressed, a part of the buffer."""
+    return decompress(batch.attributes & CODEC_MASK, memoryview(buffer)[batch.position + HEADER_SIZE_BYTES : batch.end])
+
+
+def _with_marker(batch: Batch, view: memoryview) -> Batch:
+    """Its one record's key says what a control batch is: version and type. Compaction may have left none."""
+    if not batch.records:
+        return batch
+    body = body_of(view, batch)[:_CONTROL_RECORD_MAX_BYTES]
+    position = _behind_varint(body, 0) + 1  # the length, and attributes
+    position = _behind_varint(body, _behind_varint(body, position))  # two deltas
+    key = bytes(body[position + 1 : position + 1 + _CONTROL_KEY_BYTES])  # behind its length
+    if len(key) < _CONTROL_KEY_BYTES or body[position] < _CONTROL_KEY_BYTES * 2 or body[position] & 1:
+        raise MalformedBatch(f"a control batch at offset {batch.base_offset} does not say of what type")
+    return batch._replace(is_abort_marker=key[2:] == _ABORT)
+
+
+def _behind_varint(body: Bytes, position: int) -> int:
+    while position < len(body) and body[position] >= 0x80:
+        position += 1
+    return position + 1

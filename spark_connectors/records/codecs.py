@@ -1,0 +1,160 @@
+"""Records sections compressed and decompressed, by the codecs that pyarrow brings: no other package is needed.
+
+A size that is announced is a guess at most: memory grows with what was really decompressed, up to a limit, so that a
+small batch does not become a large allocation. Formats as Kafka's clients have them (Compression,
+KafkaLZ4BlockOutputStream): gzip, LZ4 frames of independent blocks, zstd frames, and snappy in the framing of xerial's
+snappy-java or as one raw block. pyarrow's codecs are made where they are used: none can be pickled to executors.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spark_connectors.records.errors import MalformedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNCOMPRESSED_MAX_BYTES = 256 << 20  # of one batch
+_GUESSED_RATIO = 4
+_READ_MIN_BYTES = 64 << 10
+
+_GZIP_LEVEL = 6  # zlib's default, which Kafka's -1 stands for
+_ZSTD_LEVEL = 3
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2  # its version, and the oldest that can read it
+_XERIAL_BLOCK_BYTES = 32 << 10
+_XERIAL_SIZE_BYTES = 4
+_SNAPPY_RATIO_MAX = 22  # an element of three bytes copies at most 64
+
+# Magic; version 1 of the descriptor, independent blocks, no checksums; blocks up to 64 KiB; the descriptor's hash.
+_LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_BLOCK_BYTES = 64 << 10
+_LZ4_NOT_COMPRESSED = 1 << 31
+_LZ4_END = bytes(4)
+
+
+class Codec(IntEnum):
+    """As the attributes of a batch have it."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def decompress(
+    codec: int, data: bytes | bytearray | memoryview, limit_bytes: int = UNCOMPRESSED_MAX_BYTES
+) -> bytes | bytearray | memoryview:
+    """What it was made of. MalformedBatch when it is not what the codec says, is cut, or grows beyond the limit."""
+    if codec == Codec.NONE:
+        return data
+    try:
+        if codec == Codec.SNAPPY:
+            return _unsnappy(memoryview(data), limit_bytes)
+        return _read_all(_STREAMS[Codec(codec)], data, limit_bytes)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, MalformedBatch):
+            raise
+        raise MalformedBatch(f"the records are not {Codec(codec).name.lower()}: {error}") from error
+
+
+_STREAMS = {Codec.GZIP: "gzip", Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
+
+
+def _read_all(name: str, data: bytes | bytearray | memoryview, limit_bytes: int) -> bytes:
+    """As much as was asked for at once is what is allocated at once."""
+    parts: list[bytes] = []
+    size_bytes = 0
+    with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
+        asked_bytes = max(_READ_MIN_BYTES, _GUESSED_RATIO * len(data))
+        while True:
+            asked_bytes = min(asked_bytes, limit_bytes + 1 - size_bytes)
+            parts.append(stream.read(asked_bytes))
+            size_bytes += len(parts[-1])
+            if size_bytes > limit_bytes:
+                raise MalformedBatch(f"the records grow beyond {limit_bytes} bytes when decompressed")
+            if len(parts[-1]) < asked_bytes:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            asked_bytes = size_bytes
+
+
+def _unsnappy(data: memoryview, limit_bytes: int) -> bytes | bytearray:
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _unsnappy_block(data, limit_bytes)
+    position = len(_XERIAL_HEADER)
+    output = bytearray()
+    while position < len(data):
+        begin = position + _XERIAL_SIZE_BYTES
+        position = begin + int.from_bytes(data[position:begin], "big")
+        if position > len(data) or begin > len(data):
+            raise MalformedBatch("the records end within a block of snappy")
+        output += _unsnappy_block(data[begin:position], limit_bytes - len(output))
+    return output
+
+
+def _unsnappy_block(data: memoryview, limit_bytes: int) -> bytes:
+    """It begins with the size that it was made of, as a varint."""
+    size_bytes = shift = 0
+    for byte in data[:5]:
+        size_bytes |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size_bytes > limit_bytes:
+        raise MalformedBatch(f"the records grow beyond {limit_bytes} bytes when decompressed")
+    if size_bytes > _SNAPPY_RATIO_MAX * len(data):
+        raise MalformedBatch(f"{len(data)} bytes of snappy cannot become {size_bytes}")
+    output: bytes = pa.Codec("snappy").decompress(data, decompressed_size=size_bytes, asbytes=True)
+    return output
+
+
+def compress(codec: Codec, data: bytes) -> bytes:
+    """In a form that every client of Kafka reads, at the level that Kafka's clients have by default."""
+    return data if codec == Codec.NONE else _COMPRESSORS[codec](data)
+
+
+def _gzip(data: bytes) -> bytes:
+    output: bytes = pa.Codec("gzip", compression_level=_GZIP_LEVEL).compress(data, asbytes=True)
+    return output
+
+
+def _snappy(data: bytes) -> bytes:
+    parts = [_XERIAL_HEADER]
+    codec = pa.Codec("snappy")
+    for position in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = codec.compress(data[position : position + _XERIAL_BLOCK_BYTES], asbytes=True)
+        parts += (len(block).to_bytes(_XERIAL_SIZE_BYTES, "big"), block)
+    return b"".join(parts)
+
+
+def _lz4(data: bytes) -> bytes:
+    """Put together here: pyarrow's own frames link their blocks, which Kafka's Java clients refuse to read."""
+    parts = [_LZ4_HEADER]
+    codec = pa.Codec("lz4_raw")
+    for position in range(0, len(data), _LZ4_BLOCK_BYTES):
+        plain = data[position : position + _LZ4_BLOCK_BYTES]
+        block = codec.compress(plain, asbytes=True)
+        if len(block) < len(plain):
+            parts += (len(block).to_bytes(4, "little"), block)
+        else:
+            parts += ((len(plain) | _LZ4_NOT_COMPRESSED).to_bytes(4, "little"), plain)
+    return b"".join([*parts, _LZ4_END])
+
+
+def _zstd(data: bytes) -> bytes:
+    output: bytes = pa.Codec("zstd", compression_level=_ZSTD_LEVEL).compress(data, asbytes=True)
+    return output
+
+
+_COMPRESSORS: dict[Codec, Callable[[bytes], bytes]] = {
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _zstd,
+}
