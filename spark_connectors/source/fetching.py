@@ -1,0 +1,230 @@
+"""The Fetch loop of a task: from the first offset of its range to the last, whatever the cluster does meanwhile.
+
+By topic id, so that a topic that was created again is never taken for the one that was planned. What is missing is
+judged as by Spark's KafkaDataConsumer: gaps between records are none of anybody's business, an offset out of the log's
+range is a loss, of which `failOnDataLoss` decides whether it ends the query; nothing is passed over otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from spark_connectors.offsets import Offsets
+from spark_connectors.records.batches import Batch, batches_of
+from spark_connectors.records.errors import MalformedBatch
+from spark_connectors.source.errors import Unread, report_loss
+from spark_connectors.source.options import Edge, SourceOptions
+from spark_connectors.source.places import Places
+from spark_connectors.source.ranges import OffsetRange
+from spark_connectors.wire import BrokerError, Cluster, ErrorCode, GaveUp, TopicPartition
+from spark_connectors.wire.clock import Clock, SystemClock
+from spark_connectors.wire.codes import RETRIABLE
+from spark_connectors.wire.messages.fetch import FETCH, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from spark_connectors.wire.messages.fetch import FetchTopic as TopicToFetch
+
+FIRST_GUESS_BYTES: Final = 1024  # of a record; afterwards what was seen tells
+MARGIN: Final = 1.25
+SIZE_MIN_BYTES: Final = 64 << 10
+PAUSE_FIRST_S: Final = 0.02
+
+# What a broker says of a topic id it does not know, and metadata of a topic that is not there.
+_TOPIC_UNKNOWN: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
+
+
+class Piece(NamedTuple):
+    """The batches of one reply in its bytes, and the transactions that were aborted in them: producer, first offset.
+
+    What they have before `start` is not asked for, or not there any more: a log may begin within a batch.
+    """
+
+    start: int
+    records: memoryview
+    batches: list[Batch]
+    aborted: list[tuple[int, int]]
+
+
+class RangeFetch:
+    """Of one task. `pieces` is iterated over once."""
+
+    def __init__(
+        self, cluster: Cluster, options: SourceOptions, wanted: OffsetRange, clock: Clock | None = None
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._wanted = wanted
+        self._clock = clock or SystemClock()
+        self._position = wanted.start
+        self._size_bytes = self._size_for(FIRST_GUESS_BYTES)
+        self._deadline_s = 0.0
+        self._pause_s = PAUSE_FIRST_S
+        self._answered_end: int | None = None  # of what may be read, by an answer since the last records
+        self._times_gone = 0
+
+    def pieces(self) -> Iterator[Piece]:
+        """All that is in the range, in order. The first batch may begin before it, the last end behind it.
+
+        Raises WireError, MalformedBatch, DataLoss, Unread, TopicRecreated.
+        """
+        self._move_to(self._position)
+        while self._position < self._wanted.end:
+            if self._clock.now_s() >= self._deadline_s:
+                self._out_of_time()
+                continue
+            row = self._fetched()
+            if row is None:
+                continue
+            records = memoryview(row.records or b"")
+            batches = self._batches(records)
+            if batches:
+                start = self._position
+                self._take(records, batches)
+                aborted = [(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
+                yield Piece(start, records, batches, aborted)
+            else:
+                self._nothing(row, is_cut=len(records) > 0)
+
+    def _fetched(self) -> FetchedPartition | None:
+        """What the leader has; None when something was wrong with it that was dealt with."""
+        place = self._wanted.place
+        try:
+            found = self._cluster.at_leaders(
+                FETCH,
+                [place],
+                self._request,
+                self._outcomes,
+                deadline_s=self._deadline_s,
+                retry_on=RETRIABLE - _TOPIC_UNKNOWN,
+            )
+        except BrokerError as error:
+            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._out_of_range()
+            elif error.code in _TOPIC_UNKNOWN:
+                self._topic_unknown()
+            else:
+                raise
+            return None
+        except GaveUp as error:  # within a pause between two answers without records, perhaps
+            self._out_of_time(error)
+            return None
+        row = found[place]
+        if row is None:  # the broker throttles, and says nothing else
+            return None
+        if row.log_start_offset > self._position and not self._starts_in(row):
+            self._out_of_range()
+            return None
+        return row
+
+    def _request(self, theirs: dict[TopicPartition, int]) -> FetchRequest:
+        (epoch,) = theirs.values()
+        sizes = self._options.fetch
+        row = FetchPartition(
+            partition=self._wanted.place.partition,
+            current_leader_epoch=epoch,
+            fetch_offset=self._position,
+            partition_max_bytes=self._size_bytes,
+        )
+        return FetchRequest(
+            max_wait_ms=sizes.max_wait_ms,
+            min_bytes=sizes.min_bytes,
+            max_bytes=max(sizes.max_bytes, self._size_bytes),
+            isolation_level=int(self._options.is_committed_only),
+            topics=(TopicToFetch(topic_id=self._wanted.topic_id, partitions=(row,)),),
+        )
+
+    def _outcomes(self, reply: FetchResponse) -> Iterable[tuple[TopicPartition, int, FetchedPartition | None]]:
+        """A broker that throttles answers without a partition (FetchContext.getThrottledResponse)."""
+        rows = [row for topic in reply.responses for row in topic.partitions]
+        if reply.error_code or (not rows and reply.throttle_time_ms > 0):
+            return [(self._wanted.place, reply.error_code, None)]
+        mine = [row for row in rows if row.partition_index == self._wanted.place.partition]
+        return [(self._wanted.place, row.error_code, row) for row in mine]
+
+    def _starts_in(self, row: FetchedPartition) -> bool:
+        batches = self._batches(memoryview(row.records or b""))
+        return bool(batches) and batches[0].base_offset <= self._position
+
+    def _batches(self, records: memoryview) -> list[Batch]:
+        try:
+            return batches_of(records)
+        except MalformedBatch as error:
+            raise MalformedBatch(f"{self._wanted.place} from offset {self._position} on: {error}") from error
+
+    def _take(self, records: memoryview, batches: list[Batch]) -> None:
+        end = batches[-1].next_offset
+        if end <= self._position:
+            raise MalformedBatch(f"{self._wanted.place}: asked for offset {self._position}, given up to {end}")
+        first = max(batches[0].base_offset, self._position)
+        self._move_to(end)
+        self._size_bytes = self._size_for(len(records) / (end - first))
+
+    def _size_for(self, offset_bytes: float) -> int:
+        """How much to ask for: what is left of the range, no more than the option says, but some batches at least."""
+        needed = int((self._wanted.end - self._position) * offset_bytes * MARGIN)
+        return min(max(needed, SIZE_MIN_BYTES), self._options.fetch.partition_max_bytes)
+
+    def _move_to(self, position: int) -> None:
+        self._position = position
+        self._deadline_s = self._clock.now_s() + self._options.poll_timeout_s
+        self._pause_s = PAUSE_FIRST_S
+        self._answered_end = None
+
+    def _nothing(self, row: FetchedPartition, *, is_cut: bool) -> None:
+        """No whole batch: it is larger than what was asked for, not to be read yet, or the broker takes its time."""
+        settings = self._cluster.settings
+        if is_cut and self._size_bytes < settings.reply_max_bytes // 2:
+            self._size_bytes = max(2 * self._size_bytes, SIZE_MIN_BYTES)
+            return
+        if is_cut:
+            raise MalformedBatch(f"{self._wanted.place}: no whole batch in {self._size_bytes} bytes")
+        self._answered_end = row.last_stable_offset if self._options.is_committed_only else row.high_watermark
+        self._pause()
+
+    def _out_of_time(self, error: GaveUp | None = None) -> None:
+        """Nothing came for too long: it is lost if the broker says that there is nothing, else an error."""
+        if self._answered_end is None and error is not None:
+            raise error
+        if self._answered_end is None or self._position < self._answered_end:
+            waited_s = self._options.poll_timeout_s
+            raise Unread(f"cannot fetch offset {self._position} of {self._wanted.place} in {waited_s:g} s")
+        self._lose(f"there is nothing from offset {self._position} on")
+
+    def _pause(self) -> None:
+        self._clock.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, self._cluster.settings.retry_max_s)
+
+    def _out_of_range(self) -> None:
+        place, wanted = self._wanted.place, self._wanted
+        places = Places(self._cluster, self._options, self._clock)
+        earliest = places.list_offsets({place: Edge.EARLIEST})[place]
+        latest = places.list_offsets({place: Edge.LATEST})[place]
+        if earliest <= self._position < latest:  # a moment later it is in range
+            self._pause()
+        elif self._position < earliest and wanted.is_earliest:
+            self._move_to(min(earliest, wanted.end))
+        else:
+            is_aged_out = self._position < earliest
+            self._lose(f"there are offsets {earliest} to {latest}", earliest if is_aged_out else wanted.end)
+
+    def _lose(self, why: str, position: int | None = None) -> None:
+        """What lies before `position`, or all that is left."""
+        wanted = self._wanted
+        report_loss(
+            f"cannot fetch offsets from {self._position} on, of {wanted}: {why}", fails=self._options.fails_on_data_loss
+        )
+        self._move_to(wanted.end if position is None else min(position, wanted.end))
+
+    def _topic_unknown(self) -> None:
+        topic = self._wanted.place.topic
+        found = self._cluster.topics([topic], self._deadline_s).get(topic)
+        if found is None:
+            self._times_gone += 1
+            if self._times_gone >= self._options.lookup_attempts:
+                self._lose(f"topic {topic} is gone")
+                return
+            self._clock.sleep(max(self._options.lookup_pause_s, PAUSE_FIRST_S))
+            return
+        Offsets({}, {topic: self._wanted.topic_id}).check_ids({topic: found.topic_id})
+        self._pause()

@@ -1,0 +1,63 @@
+"""What a task does: fetches its range, leaves out what its reader may not see, and gives Arrow batches out.
+
+A worker of Spark's goes from task to task, so the connections of the last one are kept for the next. What is kept stays
+in its process: it is pickled as nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from spark_connectors.records.decode import decode
+from spark_connectors.records.visible import visible
+from spark_connectors.source.fetching import RangeFetch
+from spark_connectors.source.options import SourceOptions
+from spark_connectors.source.ranges import OffsetRange
+from spark_connectors.wire import Cluster
+
+
+class KeptCluster:
+    """At most one."""
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._cluster: Cluster | None = None
+
+    def __reduce__(self) -> tuple[type[KeptCluster], tuple[()]]:
+        return KeptCluster, ()
+
+    def of(self, options: SourceOptions) -> Cluster:
+        """The one that was used last if it is of these servers and settings."""
+        key = (options.bootstrap, options.settings)
+        if self._cluster is None or self._key != key:
+            self.close()
+            self._key, self._cluster = key, Cluster(options.bootstrap, options.settings)
+        return self._cluster
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+        self._cluster = None
+
+
+_kept = KeptCluster()
+
+
+def read_range(
+    options: SourceOptions, wanted: OffsetRange, schema: pa.Schema, cluster: Cluster | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, in the order of their offsets. Raises as RangeFetch does."""
+    fetch = RangeFetch(cluster or _kept.of(options), options, wanted)
+    for piece in fetch.pieces():
+        yield from decode(
+            piece.records,
+            visible(piece.batches, piece.aborted, is_committed_only=options.is_committed_only),
+            topic=wanted.place.topic,
+            partition=wanted.place.partition,
+            start=piece.start,
+            end=wanted.end,
+            schema=schema,
+        )
