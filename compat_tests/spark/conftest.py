@@ -10,7 +10,8 @@ import pytest
 
 from compat_tests.harness.requirements import need_spark_jars
 from compat_tests.harness.target import target_broker
-from compat_tests.spark.queries import Output
+from compat_tests.spark.queries import OURS, STOCK, Connector, Output
+from spark_connectors import register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +44,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(params=[pytest.param(STOCK, id="stock"), pytest.param(OURS, id="kafkawire")])
+def connector(request: pytest.FixtureRequest, spark: SparkSession) -> Connector:
+    """Each test for both."""
+    return Connector(spark, request.param)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compat_tests.confluent.clients import flush, producer, wait_until
@@ -19,20 +20,28 @@ if TYPE_CHECKING:
 
 FIRST_MS = 1_700_000_000_000
 DONE_WITHIN_S = 60.0
+STOCK, OURS = "kafka", "kafkawire"
 
 # A source that fails, instead of waiting for minutes, when the broker does not answer.
 LIMITS = {"kafka.request.timeout.ms": "20000", "kafka.default.api.timeout.ms": "20000"}
 
 
-def reader(spark: SparkSession, broker: Broker, **options: str) -> DataFrameReader:
-    """In batches."""
-    return spark.read.format("kafka").options(**{"kafka.bootstrap.servers": broker.bootstrap, **LIMITS, **options})
+@dataclass(frozen=True)
+class Connector:
+    """One of the two sources that the same tests are for: Spark's own, and ours with the same options."""
 
+    spark: SparkSession
+    name: str
 
-def stream(spark: SparkSession, broker: Broker, **options: str) -> DataStreamReader:
-    """From the earliest offset on, if nothing else is said."""
-    defaults = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest", **LIMITS}
-    return spark.readStream.format("kafka").options(**{**defaults, **options})
+    def reader(self, broker: Broker, **options: str) -> DataFrameReader:
+        """In batches."""
+        defaults = {"kafka.bootstrap.servers": broker.bootstrap, **LIMITS}
+        return self.spark.read.format(self.name).options(**{**defaults, **options})
+
+    def stream(self, broker: Broker, **options: str) -> DataStreamReader:
+        """From the earliest offset on, if nothing else is said."""
+        defaults = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest", **LIMITS}
+        return self.spark.readStream.format(self.name).options(**{**defaults, **options})
 
 
 def write(frame: DataFrame, broker: Broker, topic: str | None) -> None:
@@ -59,11 +68,11 @@ class Output:
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self._spark = spark
         self._path = directory / "output"
-        self._checkpoint = str(directory / "checkpoint")
+        self.checkpoint = directory / "checkpoint"
 
     def writer(self, frame: DataFrame) -> DataStreamWriter:
         sink = frame.select("value").writeStream.format("parquet").option("path", str(self._path))
-        return sink.option("checkpointLocation", self._checkpoint)
+        return sink.option("checkpointLocation", str(self.checkpoint))
 
     def numbers(self) -> list[int]:
         """What is there so far."""

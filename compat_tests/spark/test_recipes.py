@@ -1,4 +1,7 @@
-"""The blocks of docs/spark.md, run as they are but for the broker's address and the directories."""
+"""The blocks of docs/spark.md, run as they are but for the broker's address and the directories.
+
+And once more with our source in the place of Spark's.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from compat_tests.harness.broker import Broker
+    from compat_tests.spark.queries import Connector
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+SOURCE = re.compile(r'(\.read(?:Stream)?\s*\.format\()"kafka"\)')
 
 
-def test_the_blocks_run(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    assert spark  # which the first block finds
+def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:
     blocks = BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))
     assert len(blocks) >= 6
     names: dict[str, Any] = {}
     for block in blocks:
-        code = block.replace("localhost:9092", broker.bootstrap).replace("/tmp/", f"{tmp_path}/")
+        code = SOURCE.sub(rf'\1"{connector.name}")', block)
+        code = code.replace("localhost:9092", broker.bootstrap).replace("/tmp/", f"{tmp_path}/")
+        code = re.sub(r'"(events|counts)"', rf'"{topic}-\1"', code)  # each run has topics of its own
         exec(compile(code, str(DOCUMENT), "exec"), names)

@@ -8,40 +8,32 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.confluent.clients import Admin, create_topic, flush, producer, wait_until
-from compat_tests.spark.queries import (
-    DONE_WITHIN_S,
-    Output,
-    await_end,
-    fill,
-    numbers,
-    reader,
-    running,
-    stream,
-)
+from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, fill, numbers, running
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from compat_tests.harness.broker import Broker
+    from compat_tests.spark.queries import Connector
 
 
-def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, broker: Broker, topic: str, output: Output) -> None:
+def test_a_stream_goes_on_from_its_checkpoint(connector: Connector, broker: Broker, topic: str, output: Output) -> None:
     """Stopped, more data, started again: exactly the new rows, also for a query that keeps running."""
     create_topic(broker, topic)
     total = 0
     for count in (100, 50, 1):
         fill(broker, topic, total, count)
         total += count
-        with running(output.writer(stream(spark, broker, subscribe=topic).load())) as query:
+        with running(output.writer(connector.stream(broker, subscribe=topic).load())) as query:
             output.wait_for(total, query)
             fill(broker, topic, total, 10)
             total += 10
             output.wait_for(total, query)
 
 
-def test_available_now_reads_in_steps(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_available_now_reads_in_steps(connector: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:
     """A rate limit splits what is there into several batches; each record comes once."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 95)
@@ -50,19 +42,19 @@ def test_available_now_reads_in_steps(spark: SparkSession, broker: Broker, topic
     def collect(frame: DataFrame, _: int) -> None:
         seen.append(numbers(frame))
 
-    source = stream(spark, broker, subscribe=topic, maxOffsetsPerTrigger="20").load()
+    source = connector.stream(broker, subscribe=topic, maxOffsetsPerTrigger="20").load()
     sink = source.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "checkpoint"))
     await_end(sink.trigger(availableNow=True).start())
     assert [number for batch in seen for number in batch] == list(range(95))
     assert len(seen) == 5
 
 
-def test_a_batch_waits_until_there_is_enough(spark: SparkSession, broker: Broker, topic: str, output: Output) -> None:
+def test_a_batch_waits_until_there_is_enough(connector: Connector, broker: Broker, topic: str, output: Output) -> None:
     """minOffsetsPerTrigger, but no longer than maxTriggerDelay; with a trigger by the clock."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 10)
     options = {"minOffsetsPerTrigger": "30", "maxTriggerDelay": "20s"}
-    source = stream(spark, broker, subscribe=topic, **options).load()
+    source = connector.stream(broker, subscribe=topic, **options).load()
     with running(output.writer(source).trigger(processingTime="200 milliseconds")) as query:
         output.wait_for(10, query)  # the first batch of a query waits for nothing
         begun_s = time.monotonic()
@@ -73,11 +65,13 @@ def test_a_batch_waits_until_there_is_enough(spark: SparkSession, broker: Broker
         output.wait_for(60, query)
 
 
-def test_topics_and_partitions_that_come_later(spark: SparkSession, broker: Broker, topic: str, output: Output) -> None:
+def test_topics_and_partitions_that_come_later(
+    connector: Connector, broker: Broker, topic: str, output: Output
+) -> None:
     create_topic(broker, f"{topic}.one")
     fill(broker, f"{topic}.one", 0, 10)
     options = {"subscribePattern": f"{topic}[.].*", "kafka.metadata.max.age.ms": "500"}
-    with running(output.writer(stream(spark, broker, **options).load())) as query:
+    with running(output.writer(connector.stream(broker, **options).load())) as query:
         output.wait_for(10, query)
         Admin(broker).grow(f"{topic}.one", 3)
         fill(broker, f"{topic}.one", 10, 10, partition=2)
@@ -88,11 +82,11 @@ def test_topics_and_partitions_that_come_later(spark: SparkSession, broker: Brok
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_records_deleted_before_they_were_read(
-    spark: SparkSession, broker: Broker, topic: str, output: Output, fails: bool
+    connector: Connector, broker: Broker, topic: str, output: Output, fails: bool
 ) -> None:
     create_topic(broker, topic)
     fill(broker, topic, 0, 10)
-    source = stream(spark, broker, subscribe=topic, failOnDataLoss=str(fails).lower()).load()
+    source = connector.stream(broker, subscribe=topic, failOnDataLoss=str(fails).lower()).load()
     await_end(output.writer(source).trigger(availableNow=True).start())
     fill(broker, topic, 10, 20)
     Admin(broker).delete_records(topic, 15)
@@ -105,18 +99,18 @@ def test_records_deleted_before_they_were_read(
         assert output.numbers() == [*range(10), *range(15, 30)]
 
 
-def test_from_topic_to_topic(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_from_topic_to_topic(connector: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:
     create_topic(broker, topic)
     create_topic(broker, f"{topic}.copy")
     fill(broker, topic, 0, 100)
-    source = stream(spark, broker, subscribe=topic, maxOffsetsPerTrigger="30").load().select("value")
+    source = connector.stream(broker, subscribe=topic, maxOffsetsPerTrigger="30").load().select("value")
     sink = source.writeStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
     sink = sink.option("topic", f"{topic}.copy").option("checkpointLocation", str(tmp_path / "checkpoint"))
     await_end(sink.trigger(availableNow=True).start())
-    assert numbers(reader(spark, broker, subscribe=f"{topic}.copy").load()) == list(range(100))
+    assert numbers(connector.reader(broker, subscribe=f"{topic}.copy").load()) == list(range(100))
 
 
-def test_a_compacted_topic_has_gaps(spark: SparkSession, own_broker: Broker, topic: str, output: Output) -> None:
+def test_a_compacted_topic_has_gaps(connector: Connector, own_broker: Broker, topic: str, output: Output) -> None:
     """They are no loss of data."""
     config = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
     create_topic(own_broker, topic, config=config)
@@ -128,7 +122,7 @@ def test_a_compacted_topic_has_gaps(spark: SparkSession, own_broker: Broker, top
     wait_until(
         lambda: sum(path.stat().st_size for path in logs.glob("*.log")) < 3 << 20, "it is not compacted", DONE_WITHIN_S
     )
-    source = stream(spark, own_broker, subscribe=topic, failOnDataLoss="true", maxOffsetsPerTrigger="500").load()
+    source = connector.stream(own_broker, subscribe=topic, failOnDataLoss="true", maxOffsetsPerTrigger="500").load()
     await_end(output.writer(source).trigger(availableNow=True).start())
     found = output.numbers()
     assert found[-50:] == list(range(3950, 4000))
@@ -136,17 +130,17 @@ def test_a_compacted_topic_has_gaps(spark: SparkSession, own_broker: Broker, top
 
 
 def test_the_broker_is_killed_in_the_middle_of_a_batch(
-    spark: SparkSession, own_broker: Broker, topic: str, output: Output
+    connector: Connector, own_broker: Broker, topic: str, output: Output
 ) -> None:
     """The query ends or waits; from its checkpoint on nothing is lost and nothing comes twice."""
     create_topic(own_broker, topic)
     fill(own_broker, topic, 0, 2000)
     slow = {"subscribe": topic, "maxOffsetsPerTrigger": "100", "kafka.max.poll.records": "5"}
-    with running(output.writer(stream(spark, own_broker, **slow).load())) as query:
+    with running(output.writer(connector.stream(own_broker, **slow).load())) as query:
         wait_until(lambda: len(query.recentProgress) >= 2, "no batch comes to its end", DONE_WITHIN_S)
         own_broker.kill()
         time.sleep(1.0)
         own_broker.start()
     fill(own_broker, topic, 2000, 10)
-    await_end(output.writer(stream(spark, own_broker, subscribe=topic).load()).trigger(availableNow=True).start())
+    await_end(output.writer(connector.stream(own_broker, subscribe=topic).load()).trigger(availableNow=True).start())
     assert output.numbers() == list(range(2010))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.spark.queries import await_end, reader, stream
+from compat_tests.spark.queries import await_end
 from compat_tests.tiering.brokers import tiered_target
 from compat_tests.tiering.traffic import SEED, THREADS, WITHIN_S, Record, Seen, Traffic
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from compat_tests.spark.queries import Connector
 
 CHOICE = random.Random(SEED)
 QUERIES, KILLS = 2, 2  # of each test, and during each query
@@ -75,11 +77,11 @@ def known(value: bytearray | None) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def test_a_batch(spark: SparkSession, traffic: Traffic) -> None:
+def test_a_batch(connector: Connector, traffic: Traffic) -> None:
     """Again and again, up to where the topic is stable when it begins. Before these are looked at, one in calm tells
     that nothing is lost: so what they lack they have passed over.
     """
-    source = reader(spark, traffic.broker, subscribe=traffic.topic, **OPTIONS)
+    source = connector.reader(traffic.broker, subscribe=traffic.topic, **OPTIONS)
     batches: list[tuple[list[int], Seen]] = []
     for _ in range(QUERIES):
         least = traffic.stable_ends()
@@ -91,12 +93,12 @@ def test_a_batch(spark: SparkSession, traffic: Traffic) -> None:
         seen.check(least)
 
 
-def test_available_now(spark: SparkSession, traffic: Traffic, tmp_path: Path) -> None:
+def test_available_now(spark: SparkSession, connector: Connector, traffic: Traffic, tmp_path: Path) -> None:
     """Again and again, each going on where the one before ended, in many small batches: in all each record once. What
     is not lost, as a batch in calm tells, the stream has passed over.
     """
     options = {**OPTIONS, "maxOffsetsPerTrigger": "5000"}
-    source = stream(spark, traffic.broker, subscribe=traffic.topic, **options).load()
+    source = connector.stream(traffic.broker, subscribe=traffic.topic, **options).load()
     output = str(tmp_path / "output")
     sink = source.writeStream.format("parquet").option("path", output)
     sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
@@ -105,5 +107,5 @@ def test_available_now(spark: SparkSession, traffic: Traffic, tmp_path: Path) ->
             await_end(sink.start(), WITHIN_S)
     traffic.complete()
     await_end(sink.start(), WITHIN_S)
-    seen_in(reader(spark, traffic.broker, subscribe=traffic.topic, **OPTIONS).load(), traffic).check()
+    seen_in(connector.reader(traffic.broker, subscribe=traffic.topic, **OPTIONS).load(), traffic).check()
     seen_in(spark.read.schema(source.schema).parquet(output), traffic).check()

@@ -13,16 +13,17 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from compat_tests.confluent.clients import TIMEOUT_S, Admin, create_topic, flush, producer, wait_until
-from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, numbers, reader, running, stream
+from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, numbers, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from confluent_kafka import Producer
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
     from compat_tests.harness.broker import Broker
+    from compat_tests.spark.queries import Connector
 
 # A task fails that gets nothing for so long, and with it the query; Spark itself would wait for two minutes.
 COMMITTED = {"kafka.isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": "10000"}
@@ -188,7 +189,7 @@ def assert_no_batch_waited(query: StreamingQuery) -> None:
 # --- batches
 
 
-def test_a_batch_has_what_was_committed(spark: SparkSession, broker: Broker, topic: str) -> None:
+def test_a_batch_has_what_was_committed(connector: Connector, broker: Broker, topic: str) -> None:
     """However the partitions are split over tasks, some of which find nothing but aborted records and markers."""
     create_topic(broker, topic, partitions=4)
     writer = Writer(broker, topic)
@@ -198,29 +199,29 @@ def test_a_batch_has_what_was_committed(spark: SparkSession, broker: Broker, top
     writer.commit(3, 1, 3)
     between = {"subscribe": topic, "startingOffsets": "earliest", "endingOffsets": "latest", **QUICK}
     for split in ({}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "2"}):
-        assert numbers(reader(spark, broker, **between, **split, **COMMITTED).load()) == list(range(writer.kept))
-    assert numbers(reader(spark, broker, **between).load()) == list(range(-writer.aborted, writer.kept))
+        assert numbers(connector.reader(broker, **between, **split, **COMMITTED).load()) == list(range(writer.kept))
+    assert numbers(connector.reader(broker, **between).load()) == list(range(-writer.aborted, writer.kept))
 
 
-def read_part(spark: SparkSession, broker: Broker, topic: str, first: int, end: int) -> DataFrame:
+def read_part(connector: Connector, broker: Broker, topic: str, first: int, end: int) -> DataFrame:
     between = {"startingOffsets": json.dumps({topic: {"0": first}}), "endingOffsets": json.dumps({topic: {"0": end}})}
-    frame = reader(spark, broker, subscribe=topic, **between, **QUICK, **COMMITTED).load()
+    frame = connector.reader(broker, subscribe=topic, **between, **QUICK, **COMMITTED).load()
     return frame.selectExpr(f"{first} first", f"{end} end", "offset", "cast(cast(value as string) as int) number")
 
 
-def test_a_part_begins_and_ends_anywhere(spark: SparkSession, broker: Broker, topic: str) -> None:
+def test_a_part_begins_and_ends_anywhere(connector: Connector, broker: Broker, topic: str) -> None:
     """At markers, within transactions, with nothing else between: offsets without a record are no loss of data."""
     create_topic(broker, topic)
     write_every_kind(broker, topic)
     parts = [(0, cut) for cut in range(END + 1)] + [(cut, END) for cut in range(1, END + 1)] + [(2, 5), (3, 4), (7, 11)]
-    frames = [read_part(spark, broker, topic, first, end) for first, end in parts]
+    frames = [read_part(connector, broker, topic, first, end) for first, end in parts]
     found = [tuple(row) for row in reduce(lambda one, other: one.union(other), frames).collect()]
     assert sorted(found) == sorted(
         (first, end, offset, number) for first, end in parts for offset, number in KEPT.items() if first <= offset < end
     )
 
 
-def test_a_batch_ends_where_a_transaction_is_open(spark: SparkSession, broker: Broker, topic: str) -> None:
+def test_a_batch_ends_where_a_transaction_is_open(connector: Connector, broker: Broker, topic: str) -> None:
     create_topic(broker, topic)
     writer = Writer(broker, topic)
     writer.plain(3, 0)
@@ -229,7 +230,7 @@ def test_a_batch_ends_where_a_transaction_is_open(spark: SparkSession, broker: B
     client.begin()
     client.send([1000])
     writer.plain(3, 0)
-    frame = reader(spark, broker, subscribe=topic, **COMMITTED)
+    frame = connector.reader(broker, subscribe=topic, **COMMITTED)
     assert numbers(frame.load()) == [0, 1, 2]
     client.commit()
     assert numbers(frame.load()) == [*range(6), 1000]
@@ -238,7 +239,7 @@ def test_a_batch_ends_where_a_transaction_is_open(spark: SparkSession, broker: B
 # --- streams
 
 
-def test_available_now_goes_on_behind_markers(spark: SparkSession, broker: Broker, topic: str, output: Output) -> None:
+def test_available_now_goes_on_behind_markers(connector: Connector, broker: Broker, topic: str, output: Output) -> None:
     """Each run ends, at the end of the log; also one that finds nothing but an aborted transaction, or nothing."""
     create_topic(broker, topic, partitions=2)
     writer = Writer(broker, topic)
@@ -249,7 +250,7 @@ def test_available_now_goes_on_behind_markers(spark: SparkSession, broker: Broke
         lambda: None,
         lambda: writer.commit(1, 1),
     )
-    source = stream(spark, broker, subscribe=topic, maxOffsetsPerTrigger="9", **COMMITTED).load()
+    source = connector.stream(broker, subscribe=topic, maxOffsetsPerTrigger="9", **COMMITTED).load()
     for step in steps:
         step()
         query = output.writer(source).trigger(availableNow=True).start()
@@ -258,12 +259,12 @@ def test_available_now_goes_on_behind_markers(spark: SparkSession, broker: Broke
         assert position(query, topic) == ends(broker, topic, 2)
 
 
-def test_batches_without_a_record(spark: SparkSession, broker: Broker, topic: str, output: Output) -> None:
+def test_batches_without_a_record(connector: Connector, broker: Broker, topic: str, output: Output) -> None:
     """Begun at an aborted record, in steps of which some have only such and markers."""
     create_topic(broker, topic)
     write_every_kind(broker, topic)
     options = {"startingOffsets": json.dumps({topic: {"0": 2}}), "maxOffsetsPerTrigger": "2"}
-    query = output.writer(stream(spark, broker, subscribe=topic, **options, **COMMITTED).load())
+    query = output.writer(connector.stream(broker, subscribe=topic, **options, **COMMITTED).load())
     ended = query.trigger(availableNow=True).start()
     await_end(ended)
     assert output.numbers() == [2, 3, 4]
@@ -271,10 +272,10 @@ def test_batches_without_a_record(spark: SparkSession, broker: Broker, topic: st
     assert_no_batch_waited(ended)
 
 
-def test_a_running_stream_keeps_up(spark: SparkSession, broker: Broker, topic: str, output: Output) -> None:
+def test_a_running_stream_keeps_up(connector: Connector, broker: Broker, topic: str, output: Output) -> None:
     create_topic(broker, topic, partitions=2)
     writer = Writer(broker, topic)
-    source = stream(spark, broker, subscribe=topic, **COMMITTED).load()
+    source = connector.stream(broker, subscribe=topic, **COMMITTED).load()
     with running(output.writer(source).trigger(processingTime="100 milliseconds")) as query:
         for number in range(30):
             writer.commit(1, number % 2)
@@ -290,13 +291,13 @@ def test_a_running_stream_keeps_up(spark: SparkSession, broker: Broker, topic: s
 
 @pytest.mark.parametrize("outcome", ["commit", "abort", "successor"])
 def test_an_open_transaction_hides_what_follows(
-    spark: SparkSession, broker: Broker, topic: str, output: Output, outcome: str
+    connector: Connector, broker: Broker, topic: str, output: Output, outcome: str
 ) -> None:
     """In its partition only; a successor is a producer of the same id, whose start aborts it."""
     create_topic(broker, topic, partitions=2)
     plain = producer(broker)
     client = Transactional(broker, topic, topic)
-    source = stream(spark, broker, subscribe=topic, **COMMITTED).load()
+    source = connector.stream(broker, subscribe=topic, **COMMITTED).load()
     send(plain, topic, [0])
     with running(output.writer(source).trigger(processingTime="100 milliseconds")) as query:
         output.wait_for(1, query)
@@ -357,12 +358,12 @@ def size_on_disk(broker: Broker, topic: str) -> int:
 
 
 def test_a_compacted_topic_has_the_newest_that_was_committed(
-    spark: SparkSession, own_broker: Broker, topic: str, output: Output
+    connector: Connector, own_broker: Broker, topic: str, output: Output
 ) -> None:
     """A stream that was away meanwhile goes on from an offset that is gone."""
     create_topic(own_broker, topic, config=COMPACT)
     client = Transactional(own_broker, topic, topic)
-    source = stream(spark, own_broker, subscribe=topic, maxOffsetsPerTrigger="500", **COMMITTED).load()
+    source = connector.stream(own_broker, subscribe=topic, maxOffsetsPerTrigger="500", **COMMITTED).load()
     before = range(1, ROUNDS // 2 + 1)
     write_versions(client, before)
     await_end(output.writer(source).trigger(availableNow=True).start())
@@ -373,7 +374,7 @@ def test_a_compacted_topic_has_the_newest_that_was_committed(
     write_aborted(client, ROUNDS + 1)
     left = {ROUNDS: len(KEYS), 0: 2}
     for split in ({}, {"minPartitions": "7"}):
-        assert Counter(numbers(reader(spark, own_broker, subscribe=topic, **split, **COMMITTED).load())) == left
+        assert Counter(numbers(connector.reader(own_broker, subscribe=topic, **split, **COMMITTED).load())) == left
     query = output.writer(source).trigger(availableNow=True).start()
     await_end(query)
     assert Counter(output.numbers()) == dict.fromkeys(before, len(KEYS)) | left
