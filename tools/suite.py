@@ -119,7 +119,7 @@ TEST = [
     pytest_stage("java tools", 480, *NEWEST, "compat_tests/java"),
     pytest_stage("connect, mirrors, streams, a registry", 480, *APPLICATIONS),
     pytest_stage("differential", 360, "compat_tests/differential"),
-    pytest_stage("spark", 540, "compat_tests/spark"),
+    pytest_stage("spark", 900, "compat_tests/spark"),
     pytest_stage("benchmarks at toy size", 360, "benchmarks"),
 ]
 LONG: list[Stage] = [
