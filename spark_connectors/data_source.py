@@ -23,12 +23,13 @@ from pyspark.sql.types import StructType
 
 from spark_connectors.offsets import Offsets
 from spark_connectors.options import OptionRefused
+from spark_connectors.records.columns import schema_of
 from spark_connectors.source.options import SourceOptions, source_options
 from spark_connectors.source.places import Places
 from spark_connectors.source.planner import StreamPlanner, batch_ranges
 from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.source.reading import read_range
-from spark_connectors.source.schema import arrow_schema, declared
+from spark_connectors.source.schema import declared
 from spark_connectors.wire import Cluster
 
 NAME = "kafkawire"
@@ -88,7 +89,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     """Where there is nothing to read Spark makes a partition of its own."""
     if not isinstance(partition, RangePartition):
         return iter(())
-    return read_range(options, partition.wanted, arrow_schema(options.columns))
+    return read_range(options, partition.wanted, schema_of(options.columns))
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]

@@ -1,12 +1,13 @@
-"""The headers of record batches: where each one lies, what it says of itself, and that its bytes are what they were.
+"""Headers of record batches: where each one lies, what it says of itself, and that its bytes are what it was made of.
 
-One Python object a batch, none a record. Nothing of a header is believed that would let somebody allocate without
-bound, or read beyond the bytes that are there. Layout: Kafka's DefaultRecordBatch.
+One Python object a batch, none a record. Nothing of a header is believed that would let somebody allocate without bound
+or read beyond the bytes that are there. Layout: Kafka's DefaultRecordBatch.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
@@ -15,11 +16,14 @@ from spark_connectors.records.codecs import Codec, decompress
 from spark_connectors.records.errors import MalformedBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
     Bytes: TypeAlias = bytes | bytearray | memoryview
 
-HEADER_FORMAT: Final = ">qiibIhiqqqhii"  # for functions of struct: no object of it can be pickled to executors
+HEADER_FORMAT: Final = (
+    ">qiibIhiqqqhii"  # by which functions of struct go: an object of it cannot be pickled to executors
+)
 HEADER_SIZE_BYTES: Final = 61
 LENGTH_PREFIX_SIZE_BYTES: Final = 12  # base offset and length: what the length does not count
 ATTRIBUTES_POSITION: Final = 21  # from here on the CRC counts
@@ -39,7 +43,7 @@ _ABORT: Final = b"\x00\x00"  # the type in the key of a control record (ControlR
 
 
 class Batch(NamedTuple):
-    """Where a batch begins in its buffer, its header in the order of the bytes, and whether it aborts a transaction."""
+    """Where a batch begins in its buffer, its header in file order, and whether it is the marker of an abort."""
 
     position: int
     base_offset: int
@@ -100,38 +104,44 @@ def batches_of(buffer: Bytes) -> list[Batch]:
     """
     view = memoryview(buffer)
     found: list[Batch] = []
-    position = 0
-    next_offset = 0
+    position = next_offset = 0
     while position + HEADER_SIZE_BYTES <= len(view):
-        batch = Batch(position, *struct.unpack_from(HEADER_FORMAT, view, position))
+        batch = _batch_of((position, *struct.unpack_from(HEADER_FORMAT, view, position), False))
         if batch.magic != MAGIC:
             raise MalformedBatch(f"format v{batch.magic} at {position}: only v2 is read, which Kafka has since 0.11")
-        if batch.length < HEADER_SIZE_BYTES - LENGTH_PREFIX_SIZE_BYTES:
+        end = batch.end
+        if end < position + HEADER_SIZE_BYTES:
             raise MalformedBatch(f"a batch of {batch.length} bytes at {position}")
-        if batch.end > len(view):
+        if end > len(view):
             break
-        _check(batch, view, next_offset)
-        found.append(_with_marker(batch, view) if batch.is_control else batch)
-        position, next_offset = batch.end, batch.next_offset
+        if crc32c(view[position + ATTRIBUTES_POSITION : end]) != batch.crc:
+            raise MalformedBatch(f"the CRC of the batch at {position} (offset {batch.base_offset}) is wrong")
+        _check(batch, next_offset)
+        found.append(_with_marker(batch, view) if batch.attributes & CONTROL_BIT else batch)
+        position, next_offset = end, batch.next_offset
     return found
 
 
-def _check(batch: Batch, view: memoryview, offset_min: int) -> None:
-    if crc32c(view[batch.position + ATTRIBUTES_POSITION : batch.end]) != batch.crc:
-        raise MalformedBatch(f"the CRC of the batch at {batch.position} (offset {batch.base_offset}) is wrong")
-    if batch.base_offset < offset_min:
-        raise MalformedBatch(f"the batch at {batch.position} begins at {batch.base_offset}, below {offset_min}")
-    if not 0 <= batch.last_offset_delta < _OFFSET_MAX - batch.base_offset:
-        raise MalformedBatch(f"a batch from {batch.base_offset} to {batch.last_offset_delta} behind it")
-    if not 0 <= batch.records <= batch.last_offset_delta + 1:
-        raise MalformedBatch(f"{batch.records} records in {batch.last_offset_delta + 1} offsets at {batch.base_offset}")
+def _check(batch: Batch, offset_min: int) -> None:
+    base_offset, last_delta = batch.base_offset, batch.last_offset_delta
+    if base_offset < offset_min:
+        raise MalformedBatch(f"the batch at {batch.position} begins at offset {base_offset}, below {offset_min}")
+    if not 0 <= last_delta < _OFFSET_MAX - base_offset:
+        raise MalformedBatch(f"a batch from offset {base_offset} to {last_delta} behind it")
+    if not 0 <= batch.records <= last_delta + 1:
+        raise MalformedBatch(f"{batch.records} records in {last_delta + 1} offsets from {base_offset} on")
     if batch.attributes & CODEC_MASK > Codec.ZSTD:
         raise MalformedBatch(f"no codec has the number {batch.attributes & CODEC_MASK}")
 
 
-def body_of(buffer: Bytes, batch: Batch) -> Bytes:
-    """Its records section, decompressed; where it is not compressed, a part of the buffer."""
-    return decompress(batch.attributes & CODEC_MASK, memoryview(buffer)[batch.position + HEADER_SIZE_BYTES : batch.end])
+_batch_of: Callable[[Sequence[int]], Batch] = partial(tuple.__new__, Batch)  # spares a call for each
+
+
+def body_of(view: memoryview, batch: Batch) -> Bytes:
+    """Its records section, decompressed; where it is not compressed, a part of the view."""
+    body = view[batch.position + HEADER_SIZE_BYTES : batch.end]
+    codec = batch.attributes & CODEC_MASK
+    return decompress(codec, body) if codec else body
 
 
 def _with_marker(batch: Batch, view: memoryview) -> Batch:

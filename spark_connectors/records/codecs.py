@@ -1,9 +1,8 @@
 """Records sections compressed and decompressed, by the codecs that pyarrow brings: no other package is needed.
 
 A size that is announced is a guess at most: memory grows with what was really decompressed, up to a limit, so that a
-small batch does not become a large allocation. Formats as Kafka's clients have them (Compression,
-KafkaLZ4BlockOutputStream): gzip, LZ4 frames of independent blocks, zstd frames, and snappy in the framing of xerial's
-snappy-java or as one raw block. pyarrow's codecs are made where they are used: none can be pickled to executors.
+small batch does not become a large allocation. Formats as Kafka has them (its package compress):
+gzip, LZ4 frames of independent blocks, zstd frames, snappy in the framing of xerial's snappy-java or as one raw block.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _XERIAL_BLOCK_BYTES = 32 << 10
 _XERIAL_SIZE_BYTES = 4
 _SNAPPY_RATIO_MAX = 22  # an element of three bytes copies at most 64
 
-# Magic; version 1 of the descriptor, independent blocks, no checksums; blocks up to 64 KiB; the descriptor's hash.
+# Magic; the descriptor: version 1, independent blocks, no checksums; blocks up to 64 KiB; a byte of its hash.
 _LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 64 << 10
 _LZ4_NOT_COMPRESSED = 1 << 31
@@ -54,14 +53,20 @@ def decompress(
     """What it was made of. MalformedBatch when it is not what the codec says, is cut, or grows beyond the limit."""
     if codec == Codec.NONE:
         return data
+    if not data:
+        raise MalformedBatch("the records are not there")
     try:
         if codec == Codec.SNAPPY:
             return _unsnappy(memoryview(data), limit_bytes)
         return _read_all(_STREAMS[Codec(codec)], data, limit_bytes)
+    except _TooLarge:
+        raise MalformedBatch(f"the records grow beyond {limit_bytes} bytes when decompressed") from None
     except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, MalformedBatch):
-            raise
         raise MalformedBatch(f"the records are not {Codec(codec).name.lower()}: {error}") from error
+
+
+class _TooLarge(Exception):
+    """The output would pass the limit."""
 
 
 _STREAMS = {Codec.GZIP: "gzip", Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
@@ -78,7 +83,7 @@ def _read_all(name: str, data: bytes | bytearray | memoryview, limit_bytes: int)
             parts.append(stream.read(asked_bytes))
             size_bytes += len(parts[-1])
             if size_bytes > limit_bytes:
-                raise MalformedBatch(f"the records grow beyond {limit_bytes} bytes when decompressed")
+                raise _TooLarge
             if len(parts[-1]) < asked_bytes:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             asked_bytes = size_bytes
@@ -87,13 +92,15 @@ def _read_all(name: str, data: bytes | bytearray | memoryview, limit_bytes: int)
 def _unsnappy(data: memoryview, limit_bytes: int) -> bytes | bytearray:
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _unsnappy_block(data, limit_bytes)
+    if len(data) < len(_XERIAL_HEADER):
+        raise ValueError("the header is cut")
     position = len(_XERIAL_HEADER)
     output = bytearray()
     while position < len(data):
         begin = position + _XERIAL_SIZE_BYTES
         position = begin + int.from_bytes(data[position:begin], "big")
         if position > len(data) or begin > len(data):
-            raise MalformedBatch("the records end within a block of snappy")
+            raise ValueError("a block is cut")
         output += _unsnappy_block(data[begin:position], limit_bytes - len(output))
     return output
 
@@ -107,9 +114,9 @@ def _unsnappy_block(data: memoryview, limit_bytes: int) -> bytes:
         if byte < 0x80:
             break
     if size_bytes > limit_bytes:
-        raise MalformedBatch(f"the records grow beyond {limit_bytes} bytes when decompressed")
+        raise _TooLarge
     if size_bytes > _SNAPPY_RATIO_MAX * len(data):
-        raise MalformedBatch(f"{len(data)} bytes of snappy cannot become {size_bytes}")
+        raise ValueError(f"{len(data)} bytes cannot become {size_bytes}")
     output: bytes = pa.Codec("snappy").decompress(data, decompressed_size=size_bytes, asbytes=True)
     return output
 
@@ -125,8 +132,7 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _snappy(data: bytes) -> bytes:
-    parts = [_XERIAL_HEADER]
-    codec = pa.Codec("snappy")
+    codec, parts = pa.Codec("snappy"), [_XERIAL_HEADER]
     for position in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = codec.compress(data[position : position + _XERIAL_BLOCK_BYTES], asbytes=True)
         parts += (len(block).to_bytes(_XERIAL_SIZE_BYTES, "big"), block)
@@ -135,8 +141,7 @@ def _snappy(data: bytes) -> bytes:
 
 def _lz4(data: bytes) -> bytes:
     """Put together here: pyarrow's own frames link their blocks, which Kafka's Java clients refuse to read."""
-    parts = [_LZ4_HEADER]
-    codec = pa.Codec("lz4_raw")
+    codec, parts = pa.Codec("lz4_raw"), [_LZ4_HEADER]
     for position in range(0, len(data), _LZ4_BLOCK_BYTES):
         plain = data[position : position + _LZ4_BLOCK_BYTES]
         block = codec.compress(plain, asbytes=True)

@@ -1,28 +1,34 @@
-"""Records as rows, one after the other: each is a length, and then what it says it is made of.
+"""Record batches to Arrow: the bytes of a partition in, RecordBatches of its rows out.
 
-Layout: Kafka's DefaultRecord. Timestamps are relative to the batch's base, unless the log's own count.
+Work is done in groups of batches, of some 8 MiB or 64 Ki records, and given away in slices of 1-2 MiB, which is what
+goes well through a pipe to the JVM. Splits are ranges of offsets: rows outside of them are decoded with their batch
+and left out, so that a border within a batch gives each row to one side alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
-from spark_connectors.records.batches import Batch, body_of
+from spark_connectors.records.columns import COLUMNS, ROWS_MAX, Columns, schema_of
 from spark_connectors.records.errors import MalformedBatch
+from spark_connectors.records.groups import groups_of
+from spark_connectors.records.rows import rows_of
 
-ROWS_MAX: Final = 16_384  # of a slice
-VARINT_BYTES_MAX: Final = 10
-MICROSECONDS: Final = 1000  # of a millisecond: Spark's timestamps
-TIMESTAMP_MAX_MS: Final = 2**63 // MICROSECONDS - 1
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spark_connectors.records.batches import Batch, Bytes
+    from spark_connectors.records.rows import Rows
+
+SLICE_BYTES: Final = 1 << 20  # of records; with the columns that are numbers, one is 1-2 MiB
 
 
 def decode(
-    buffer: memoryview,
-    batches: Sequence[Batch],
+    buffer: Bytes,
+    batches: Iterable[Batch],
     *,
     topic: str,
     partition: int,
@@ -30,78 +36,31 @@ def decode(
     end: int,
     schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the records from `start` to before `end`, with the columns of `schema`. Raises MalformedBatch."""
-    constant = {"topic": topic, "partition": partition}
-    rows = (row | constant for batch in batches for row in _rows(buffer, batch) if start <= row["offset"] < end)
-    while some := list(islice(rows, ROWS_MAX)):
-        yield pa.RecordBatch.from_pylist(some, schema=schema)
+    """Rows with `start <= offset < end` of these batches, in their order, with the columns of the schema.
+
+    `batches` are those of `batches_of(buffer)` that are visible; the buffer must stay as it is until all was taken.
+    Raises MalformedBatch, and ValueError for a schema that is not made of the kafka source's columns.
+    """
+    if not schema.equals(schema_of(name for name in schema.names if name in COLUMNS)):
+        raise ValueError(f"not columns of the kafka source: {schema}")
+    wanted = (batch for batch in batches if batch.base_offset < end and batch.next_offset > start)
+    columns = Columns(topic, partition, schema)
+    next_offset = 0
+    for group in groups_of(buffer, wanted):
+        rows = rows_of(group, with_headers="headers" in schema.names)
+        if rows.offsets[0] < next_offset:
+            raise MalformedBatch("offsets of records do not ascend")
+        next_offset = int(rows.offsets[-1]) + 1
+        data = pa.py_buffer(rows.raw)
+        first, behind = np.searchsorted(rows.offsets, [start, end]).tolist()
+        for begin, stop in _slices(rows, first, behind):
+            yield columns.batch(rows, data, begin, stop)
 
 
-def _rows(buffer: memoryview, batch: Batch) -> Iterator[dict[str, Any]]:
-    body = _Body(bytes(body_of(buffer, batch)))
-    for _ in range(batch.records):
-        size_bytes = body.varint()
-        end = body.position + size_bytes
-        body.take(1)  # attributes, of which there are none
-        timestamp_ms = batch.base_timestamp_ms + body.varint()
-        if batch.is_log_append_time:
-            timestamp_ms = batch.max_timestamp_ms
-        delta = body.varint()
-        row = {
-            "offset": batch.base_offset + delta,
-            "timestamp": timestamp_ms * MICROSECONDS,
-            "timestampType": int(batch.is_log_append_time),
-            "key": body.sized(),
-            "value": body.sized(),
-            "headers": body.headers() or None,
-        }
-        is_possible = abs(timestamp_ms) <= TIMESTAMP_MAX_MS and 0 <= delta <= batch.last_offset_delta
-        if body.position != end or not is_possible:
-            raise MalformedBatch(f"a record of the batch at offset {batch.base_offset} contradicts itself")
-        yield row
-
-
-class _Body:
-    """A place in a records section."""
-
-    def __init__(self, data: bytes) -> None:
-        self.position = 0
-        self._data = data
-
-    def take(self, size_bytes: int) -> bytes:
-        if not 0 <= size_bytes <= len(self._data) - self.position:
-            raise MalformedBatch(f"a record ends behind its batch: {size_bytes} bytes at {self.position}")
-        self.position += size_bytes
-        return self._data[self.position - size_bytes : self.position]
-
-    def varint(self) -> int:
-        value = 0
-        for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value >> 1 ^ -(value & 1)
-        raise MalformedBatch(f"a varint that does not end, at {self.position}")
-
-    def sized(self) -> bytes | None:
-        size_bytes = self.varint()
-        return None if size_bytes == -1 else self.take(size_bytes)
-
-    def headers(self) -> list[dict[str, Any]]:
-        return [self._header() for _ in range(self._count())]
-
-    def _count(self) -> int:
-        count = self.varint()
-        if not 0 <= count <= len(self._data) - self.position:
-            raise MalformedBatch(f"{count} headers at {self.position}")
-        return count
-
-    def _header(self) -> dict[str, Any]:
-        key = self.sized()
-        try:
-            name = (key or b"").decode()
-        except UnicodeDecodeError as error:
-            raise MalformedBatch(f"a header whose key is no UTF-8: {error}") from None
-        if key is None:
-            raise MalformedBatch("a header without a key")
-        return {"key": name, "value": self.sized()}
+def _slices(rows: Rows, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Of whole rows, at least one, up to SLICE_BYTES and ROWS_MAX."""
+    while begin < end:
+        reached = (rows.ends[begin - 1] if begin else 0) + SLICE_BYTES
+        stop = min(end, begin + ROWS_MAX, max(begin + 1, int(np.searchsorted(rows.ends, reached, "right"))))
+        yield begin, stop
+        begin = stop

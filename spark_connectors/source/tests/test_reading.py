@@ -7,10 +7,11 @@ import pickle
 import pytest
 
 from engine.api import Outcome
+from spark_connectors.records.columns import schema_of
 from spark_connectors.source.options import HEADERS
 from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.source.reading import KeptCluster, read_range
-from spark_connectors.source.schema import arrow_schema, declared
+from spark_connectors.source.schema import declared
 from spark_connectors.source.tests.world import FIRST_MS, World
 from spark_connectors.wire import TopicPartition
 
@@ -18,7 +19,7 @@ from spark_connectors.wire import TopicPartition
 def read(world: World, start: int, end: int, **options: str) -> list[tuple[object, ...]]:
     chosen = world.options(**options)
     wanted = OffsetRange(TopicPartition("t", 0), world.topics["t"].id, start, end)
-    batches = list(read_range(chosen, wanted, arrow_schema(chosen.columns), world.cluster(chosen)))
+    batches = list(read_range(chosen, wanted, schema_of(chosen.columns), world.cluster(chosen)))
     assert all(batch.num_rows for batch in batches)
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
@@ -65,4 +66,4 @@ def test_connections_stay_where_they_are() -> None:
 
 def test_columns_are_declared_as_arrow_has_them() -> None:
     assert declared(["offset", HEADERS]) == "`offset` bigint, `headers` array<struct<key: string, value: binary>>"
-    assert arrow_schema(["offset", HEADERS]).names == ["offset", "headers"]
+    assert schema_of(["offset", HEADERS]).names == ["offset", "headers"]

@@ -1,0 +1,80 @@
+"""Batches taken together, so many that numpy's cost of a step is spread over tens of thousands of records.
+
+Records that are not compressed stay where they are in the buffer. Others are decompressed one behind the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from spark_connectors.records.batches import CODEC_MASK, HEADER_SIZE_BYTES, body_of
+from spark_connectors.records.errors import MalformedBatch
+from spark_connectors.records.starts import bounds_in_parts, bounds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spark_connectors.records.batches import Batch, Bytes
+    from spark_connectors.records.starts import Bounds, Integers, Octets
+
+GROUP_BYTES: Final = 8 << 20
+GROUP_RECORDS: Final = 64 << 10
+_BYTES_MAX: Final = 2**31 - 1  # Arrow's offsets are of 32 bits
+
+
+class Group(NamedTuple):
+    """Bytes, with records of these batches in them: so many of each, which begin and end there."""
+
+    raw: Octets
+    batches: list[Batch]
+    counts: Integers
+    bounds: Bounds
+
+
+def groups_of(buffer: Bytes, batches: Iterable[Batch]) -> Iterator[Group]:
+    """All records of the batches, in order; one that has very many is several groups. Raises MalformedBatch."""
+    view = memoryview(buffer)
+    taken: list[Batch] = []
+    bodies: list[Bytes] = []
+    size_bytes = records = 0
+    for batch in batches:
+        if not batch.records:
+            continue  # compaction has left none
+        body = body_of(view, batch)
+        if taken and (records + batch.records > GROUP_RECORDS or size_bytes + len(body) > GROUP_BYTES):
+            yield from _groups(view, taken, bodies)
+            taken, bodies, size_bytes, records = [], [], 0, 0
+        taken.append(batch)
+        bodies.append(body)
+        size_bytes += len(body)
+        records += batch.records
+    if taken:
+        yield from _groups(view, taken, bodies)
+
+
+def _groups(view: memoryview, batches: list[Batch], bodies: list[Bytes]) -> Iterator[Group]:
+    raw, begins, ends = _laid_out(view, batches, bodies)
+    counts = np.array([batch.records for batch in batches], np.int64)
+    if len(batches) == 1 and batches[0].records > GROUP_RECORDS:
+        for bounds in bounds_in_parts(raw, int(begins[0]), int(ends[0]), batches[0].records, GROUP_RECORDS):
+            yield Group(raw, batches, np.array([len(bounds.starts)]), bounds)
+    else:
+        yield Group(raw, batches, counts, bounds_of(raw, begins, ends, counts))
+
+
+def _laid_out(view: memoryview, batches: list[Batch], bodies: list[Bytes]) -> tuple[Octets, Integers, Integers]:
+    """One array of bytes, and where in it the records of each batch begin and end."""
+    sizes = np.array([len(body) for body in bodies], np.int64)
+    if any(batch.attributes & CODEC_MASK for batch in batches):
+        raw = np.frombuffer(bodies[0] if len(bodies) == 1 else b"".join(bodies), np.uint8)
+        begins = np.cumsum(sizes) - sizes
+    else:
+        first = batches[0].position
+        raw = np.frombuffer(view[first : batches[-1].end], np.uint8)
+        begins = np.array([batch.position for batch in batches], np.int64) + (HEADER_SIZE_BYTES - first)
+    assert np.all(begins[1:] >= (begins + sizes)[:-1]), "batches are given in their order"
+    if len(raw) > _BYTES_MAX:
+        raise MalformedBatch(f"batches of {len(raw)} bytes, at most {_BYTES_MAX} are read together")
+    return raw, begins, begins + sizes

@@ -1,0 +1,87 @@
+"""Headers of records: pairs of key and value, as many as each record says.
+
+First headers of all records at once, then all second ones, as far as there are many; what few records have more than
+the others is found one by one, so that a record with a million headers does not cost a million steps of numpy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from spark_connectors.records.errors import MalformedBatch
+from spark_connectors.records.fields import Spans, spans, varints
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from spark_connectors.records.starts import Integers, Octets
+
+_TOGETHER_MIN: Final = 16  # records
+_HEADER_MIN_BYTES: Final = 2
+_LENGTH_MAX_BYTES: Final = 5
+
+
+class Headers(NamedTuple):
+    """Of all records, one behind the other; those of record i are the ones from `firsts[i]` to `firsts[i + 1]`."""
+
+    firsts: Integers
+    keys: Spans
+    values: Spans
+
+
+def headers_of(raw: Octets, at: Integers, ends: Integers) -> Headers:
+    """`at` is where each record says how many it has, up to its end. Raises MalformedBatch."""
+    counts, at = varints(raw, at)
+    if np.any((counts < 0) | (counts > (ends - at) // _HEADER_MIN_BYTES)):
+        raise MalformedBatch("a record has more headers than bytes, or fewer than none")
+    firsts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=firsts[1:])
+    found = np.empty((4, int(firsts[-1])), np.int32)  # where keys are, their lengths, the same of values
+    left, cursors = counts.copy(), firsts[:-1].copy()
+    active = np.flatnonzero(left)
+    while len(active) >= _TOGETHER_MIN:
+        at[active] = _one_each(raw, at[active], ends[active], found, cursors[active])
+        left[active] -= 1
+        cursors[active] += 1
+        active = active[left[active] > 0]
+    octets = raw.data
+    for record in active.tolist():
+        rest = found[:, cursors[record] : firsts[record + 1]]
+        at[record] = _one_by_one(octets[: ends[record]], int(at[record]), rest)
+    if not np.array_equal(at, ends):
+        raise MalformedBatch("a record is longer than its fields")
+    if np.any(found[1] < 0):
+        raise MalformedBatch("a header without a key")
+    return Headers(firsts, Spans(found[0], found[1]), Spans(found[2], found[3]))
+
+
+def _one_each(raw: Octets, at: Integers, ends: Integers, found: npt.NDArray[np.int32], cursors: Integers) -> Integers:
+    keys, at = spans(raw, at, ends)
+    values, at = spans(raw, at, ends)
+    found[0, cursors], found[1, cursors] = keys
+    found[2, cursors], found[3, cursors] = values
+    return at
+
+
+def _one_by_one(record: memoryview, position: int, found: npt.NDArray[np.int32]) -> int:
+    spans_found = []
+    for _ in range(2 * found.shape[1]):
+        length, position = _length(record, position)
+        spans_found.append((position, length))
+        position += max(length, 0)
+        if position > len(record):
+            raise MalformedBatch("a field reaches beyond its record")
+    found[:] = np.array(spans_found, np.int32).reshape(-1, 4).T
+    return position
+
+
+def _length(record: memoryview, position: int) -> tuple[int, int]:
+    """And what lies behind it."""
+    zigzag = 0
+    for index, byte in enumerate(record[position : position + _LENGTH_MAX_BYTES]):
+        zigzag |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return (zigzag >> 1) ^ -(zigzag & 1), position + index + 1
+    raise MalformedBatch("a record ends within a field")
