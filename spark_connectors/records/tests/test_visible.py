@@ -1,49 +1,125 @@
-"""What a reader may see of transactions."""
+"""What was committed is seen and nothing else, wherever a reader begins and however its batches come."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from engine.api import Marker, Outcome
-from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch, stamp
+from engine.batches.batch import Record, stamp
 from engine.batches.markers import build_marker
-from spark_connectors.records.batches import batches_of
-from spark_connectors.records.visible import visible
+from spark_connectors.records.batches import Batch, batches_of
+from spark_connectors.records.tests.written import CONTROL, NOW_MS, TRANSACTIONAL, batch
+from spark_connectors.records.visible import Aborted, Visibility, visible
 
 
-def log(*steps: tuple[str, int]) -> bytes:
-    """One record or marker for each: plain, sent in a transaction, commit or abort, of a producer."""
-    data = b""
-    for offset, (what, producer) in enumerate(steps):
-        if what in ("commit", "abort"):
-            batch = build_marker(Marker(producer, 0, 0, Outcome.COMMIT if what == "commit" else Outcome.ABORT), 0)
+@dataclass
+class History:
+    """A log of several producers, and what is true of it."""
+
+    log: bytes = b""
+    end: int = 0
+    open: dict[int, tuple[int, list[int]]] = field(default_factory=dict)  # producer: where it began, its batches
+    aborted: list[Aborted] = field(default_factory=list)
+    committed: set[int] = field(default_factory=set)  # base offsets
+
+    def write(self, producer: int | None, count: int = 1) -> None:
+        attributes, by = (0, (-1, -1, -1)) if producer is None else (TRANSACTIONAL, (producer, 0, 0))
+        self.log += batch(*[Record(b"k")] * count, base_offset=self.end, attributes=attributes, producer=by)
+        if producer is None:
+            self.committed.add(self.end)
         else:
-            attributes = TRANSACTIONAL_BIT if what == "send" else 0
-            batch = build_batch([Record(value=b"v")], attributes=attributes, producer=(producer, 0, 0))
-        stamp(memoryview(batch), offset, 0)
-        data += batch
-    return data
+            self.open.setdefault(producer, (self.end, []))[1].append(self.end)
+        self.end += count
+
+    def finish(self, producer: int, outcome: Outcome) -> None:
+        made = build_marker(Marker(producer, 0, 0, outcome), NOW_MS)
+        stamp(memoryview(made), self.end, 0)
+        self.log += made
+        first, batches = self.open.pop(producer, (self.end, []))
+        if outcome is Outcome.COMMIT:
+            self.committed |= {*batches}
+        elif batches:
+            self.aborted.append(Aborted(producer, first, self.end))
+        self.end += 1
+
+    def aborted_from(self, offset: int, *, with_ends: bool) -> list[tuple[int, int] | tuple[int, int, int]]:
+        """As a broker tells it to who fetches from there: what ended before is not told."""
+        return [
+            (each.producer_id, each.first_offset, each.last_offset or 0)
+            if with_ends
+            else (each.producer_id, each.first_offset)
+            for each in self.aborted
+            if each.last_offset is not None and each.last_offset >= offset
+        ]
 
 
-STEPS = log(
-    ("plain", -1), ("send", 7), ("send", 8), ("plain", 7), ("abort", 7), ("send", 7), ("commit", 8), ("commit", 7),
-)  # fmt: skip
+steps = st.tuples(
+    st.sampled_from(["write", "write", "commit", "abort"]), st.none() | st.integers(1, 3), st.integers(1, 3)
+)
 
 
-def seen(data: bytes, aborted: list[tuple[int, int]], *, is_committed_only: bool = True) -> list[int]:
-    return [one.base_offset for one in visible(batches_of(data), aborted, is_committed_only=is_committed_only)]
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    history = History()
+    for what, producer, count in draw(st.lists(steps, min_size=1, max_size=25)):
+        if what == "write":
+            history.write(producer, count)
+        elif producer is not None:
+            history.finish(producer, Outcome.COMMIT if what == "commit" else Outcome.ABORT)
+    history.write(None)
+    for producer in sorted(history.open):  # a reader gets no further than the last stable offset
+        history.finish(producer, draw(st.sampled_from(Outcome)))
+    return history
 
 
-def test_what_was_aborted_is_not_seen() -> None:
-    """But what the same producer does afterwards, or did without a transaction."""
-    assert seen(STEPS, [(7, 1)]) == [0, 2, 3, 5]
+@given(histories(), st.booleans(), st.data())
+def test_read_committed(history: History, with_ends: bool, data: st.DataObject) -> None:
+    batches = batches_of(history.log)
+    begin = data.draw(st.integers(0, len(batches) - 1))
+    fetched = batches[begin:]
+    offset = data.draw(st.integers(fetched[0].base_offset, fetched[0].next_offset - 1))
+    aborted = history.aborted_from(offset, with_ends=with_ends)
+    expected = [one for one in fetched if one.base_offset in history.committed]
+    assert visible(fetched, aborted, is_committed_only=True) == expected
+
+    visibility = Visibility(aborted, is_committed_only=True)
+    cut = data.draw(st.integers(0, len(fetched)))
+    assert visibility.visible(fetched[:cut]) + visibility.visible(fetched[cut:]) == expected
 
 
-def test_uncommitted_reads_see_all_but_markers() -> None:
-    assert seen(STEPS, [], is_committed_only=False) == [0, 1, 2, 3, 5]
+@given(histories())
+def test_read_uncommitted(history: History) -> None:
+    batches = batches_of(history.log)
+    assert visible(batches, [], is_committed_only=False) == [one for one in batches if not one.is_control]
 
 
-def test_a_transaction_that_began_before_what_was_fetched() -> None:
-    data = log(("send", 7), ("abort", 7), ("send", 7), ("abort", 7))
-    later = data[batches_of(data)[1].position :]
-    assert seen(data, [(7, 0), (7, 2)]) == []
-    assert seen(later, [(7, 0), (7, 2)]) == []
-    assert seen(later, [(7, 0)]) == [2]
+def told(history: History) -> list[Batch]:
+    return visible(batches_of(history.log), history.aborted_from(0, with_ends=False), is_committed_only=True)
+
+
+def test_a_producer_goes_on_behind_its_abort() -> None:
+    history = History()
+    history.write(1)
+    history.finish(1, Outcome.ABORT)
+    history.write(1)
+    history.finish(1, Outcome.COMMIT)
+    assert [one.base_offset for one in told(history)] == [2]
+
+
+def test_what_is_not_transactional_is_seen_whoever_wrote_it() -> None:
+    log = batch(Record(), base_offset=0, producer=(1, 0, 0))
+    assert len(visible(batches_of(log), [(1, 0)], is_committed_only=True)) == 1
+
+
+@pytest.mark.parametrize("last_offset", [0, None])
+def test_an_aborted_transaction_begun_in_an_earlier_segment(last_offset: int | None) -> None:
+    """Its first offset lies before anything that is read; a known end holds where compaction has taken the marker."""
+    log = batch(Record(), Record(), base_offset=10, attributes=TRANSACTIONAL, producer=(1, 0, 0))
+    log += batch(Record(), base_offset=12, attributes=TRANSACTIONAL | CONTROL, producer=(1, 0, -1), kept=[])
+    log += batch(Record(), base_offset=20, attributes=TRANSACTIONAL, producer=(1, 0, 5))
+    found = visible(batches_of(log), [(1, 3, None if last_offset is None else 12)], is_committed_only=True)
+    assert [one.base_offset for one in found] == ([] if last_offset is None else [20])
