@@ -37,6 +37,7 @@ CONTROL_BIT: Final = 1 << 5
 DELETE_HORIZON_BIT: Final = 1 << 6
 
 _OFFSET_MAX: Final = 2**63 - 1
+_CODEC_MAX: Final = int(Codec.ZSTD)
 _CONTROL_RECORD_MAX_BYTES: Final = 4096  # a marker has some thirty
 _CONTROL_KEY_BYTES: Final = 4
 _ABORT: Final = b"\x00\x00"  # the type in the key of a control record (ControlRecordType), behind the version
@@ -103,38 +104,45 @@ def batches_of(buffer: Bytes) -> list[Batch]:
     Raises MalformedBatch: another format than v2, a wrong CRC, a header that contradicts itself, offsets that go back.
     """
     view = memoryview(buffer)
+    unpack_header = struct.Struct(HEADER_FORMAT).unpack_from
     found: list[Batch] = []
     position = next_offset = 0
     while position + HEADER_SIZE_BYTES <= len(view):
-        batch = _batch_of((position, *struct.unpack_from(HEADER_FORMAT, view, position), False))
-        if batch.magic != MAGIC:
-            raise MalformedBatch(f"format v{batch.magic} at {position}: only v2 is read, which Kafka has since 0.11")
-        end = batch.end
-        if end < position + HEADER_SIZE_BYTES:
-            raise MalformedBatch(f"a batch of {batch.length} bytes at {position}")
+        header = unpack_header(view, position)
+        base_offset, length, _, magic, crc, attributes, last_delta, _, _, _, _, _, records = header
+        end = position + LENGTH_PREFIX_SIZE_BYTES + length
+        if magic != MAGIC:
+            raise MalformedBatch(f"format v{magic} at {position}: only v2 is read, which Kafka has since 0.11")
+        if length < HEADER_SIZE_BYTES - LENGTH_PREFIX_SIZE_BYTES:
+            raise MalformedBatch(f"a batch of {length} bytes at {position}")
         if end > len(view):
             break
-        if crc32c(view[position + ATTRIBUTES_POSITION : end]) != batch.crc:
-            raise MalformedBatch(f"the CRC of the batch at {position} (offset {batch.base_offset}) is wrong")
-        _check(batch, next_offset)
-        found.append(_with_marker(batch, view) if batch.attributes & CONTROL_BIT else batch)
-        position, next_offset = end, batch.next_offset
+        if crc32c(view[position + ATTRIBUTES_POSITION : end]) != crc:
+            raise MalformedBatch(f"the CRC of the batch at {position} (offset {base_offset}) is wrong")
+        batch = _batch_of((position, *header, False))
+        if not (
+            next_offset <= base_offset < _OFFSET_MAX - last_delta
+            and 0 <= records <= last_delta + 1
+            and last_delta >= 0
+            and attributes & CODEC_MASK <= _CODEC_MAX
+        ):
+            raise MalformedBatch(_what_is_wrong(batch, next_offset))
+        found.append(_with_marker(batch, view) if attributes & CONTROL_BIT else batch)
+        position, next_offset = end, base_offset + last_delta + 1
     return found
 
 
-def _check(batch: Batch, offset_min: int) -> None:
-    base_offset, last_delta = batch.base_offset, batch.last_offset_delta
-    if base_offset < offset_min:
-        raise MalformedBatch(f"the batch at {batch.position} begins at offset {base_offset}, below {offset_min}")
-    if not 0 <= last_delta < _OFFSET_MAX - base_offset:
-        raise MalformedBatch(f"a batch from offset {base_offset} to {last_delta} behind it")
-    if not 0 <= batch.records <= last_delta + 1:
-        raise MalformedBatch(f"{batch.records} records in {last_delta + 1} offsets from {base_offset} on")
-    if batch.attributes & CODEC_MASK > Codec.ZSTD:
-        raise MalformedBatch(f"no codec has the number {batch.attributes & CODEC_MASK}")
-
-
 _batch_of: Callable[[Sequence[int]], Batch] = partial(tuple.__new__, Batch)  # spares a call for each
+
+
+def _what_is_wrong(batch: Batch, offset_min: int) -> str:
+    if batch.base_offset < offset_min:
+        return f"the batch at {batch.position} begins at offset {batch.base_offset}, below {offset_min}"
+    if not 0 <= batch.last_offset_delta < _OFFSET_MAX - batch.base_offset:
+        return f"a batch from offset {batch.base_offset} to {batch.last_offset_delta} behind it"
+    if not 0 <= batch.records <= batch.last_offset_delta + 1:
+        return f"{batch.records} records in {batch.last_offset_delta + 1} offsets from {batch.base_offset} on"
+    return f"no codec has the number {batch.attributes & CODEC_MASK}"
 
 
 def body_of(view: memoryview, batch: Batch) -> Bytes:

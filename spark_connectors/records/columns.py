@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from spark_connectors.records.rows import Rows
     from spark_connectors.records.starts import Integers
 
-ROWS_MAX: Final = 16 << 10  # of one RecordBatch
-
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _HEADERS: Final = pa.list_(pa.field("element", _HEADER))
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -50,50 +48,44 @@ def schema_of(columns: Iterable[str]) -> pa.Schema:
     return pa.schema([(name, COLUMNS[name]) for name in columns])
 
 
-class Columns:
-    """Makes RecordBatches of rows of one partition, with the columns of a schema. Shared by all of them: constants."""
+def record_batch(rows: Rows, part: slice, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+    """A part of the rows of a partition, with the columns of the schema."""
+    data = pa.py_buffer(rows.raw)
+    count = part.stop - part.start
 
-    def __init__(self, topic: str, partition: int, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._constants = {
-            "topic": pa.repeat(pa.scalar(topic, pa.string()), ROWS_MAX),
-            "partition": pa.repeat(pa.scalar(partition, pa.int32()), ROWS_MAX),
-        }
-        self._no_headers = pa.nulls(ROWS_MAX, _HEADERS)
-
-    def batch(self, rows: Rows, data: pa.Buffer, begin: int, end: int) -> pa.RecordBatch:
-        """Rows from `begin` to `end`, at most ROWS_MAX; `data` are their raw bytes."""
-        arrays = [self._array(name, rows, data, slice(begin, end)) for name in self._schema.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _array(self, name: str, rows: Rows, data: pa.Buffer, part: slice) -> pa.Array:
+    def array(name: str) -> pa.Array:
         match name:
             case "key":
                 return _gathered(data, rows.keys, part)
             case "value":
                 return _gathered(data, rows.values, part)
+            case "topic":
+                return pa.repeat(pa.scalar(topic, pa.string()), count)
+            case "partition":
+                return pa.repeat(pa.scalar(partition, pa.int32()), count)
             case "offset":
                 return _numbers(pa.int64(), rows.offsets[part])
             case "timestamp":
                 return _timestamps(rows.timestamps_ms[part])
             case "timestampType":
                 return _numbers(pa.int32(), rows.timestamp_types[part])
-            case "headers":
-                assert rows.headers is not None
-                return self._headers(rows.headers, data, part)
-        return self._constants[name].slice(0, part.stop - part.start)
+        assert rows.headers is not None
+        return _headers(data, rows.headers, part)
 
-    def _headers(self, headers: Headers, data: pa.Buffer, part: slice) -> pa.Array:
-        firsts = headers.firsts[part.start : part.stop + 1]
-        begin, end = int(firsts[0]), int(firsts[-1])
-        if begin == end:
-            return self._no_headers.slice(0, len(firsts) - 1)
-        keys = _text(_gathered(data, headers.keys, slice(begin, end)))
-        values = _gathered(data, headers.values, slice(begin, end))
-        pairs = pa.Array.from_buffers(_HEADER, end - begin, [None], children=[keys, values])
-        offsets = pa.py_buffer((firsts - begin).astype(np.int32))
-        validity = _validity(firsts[1:] > firsts[:-1])
-        return pa.Array.from_buffers(_HEADERS, len(firsts) - 1, [validity, offsets], children=[pairs])
+    return pa.RecordBatch.from_arrays([array(name) for name in schema.names], schema=schema)
+
+
+def _headers(data: pa.Buffer, headers: Headers, part: slice) -> pa.Array:
+    firsts = headers.firsts[part.start : part.stop + 1]
+    begin, end = int(firsts[0]), int(firsts[-1])
+    if begin == end:
+        return pa.nulls(part.stop - part.start, _HEADERS)
+    keys = _text(_gathered(data, headers.keys, slice(begin, end)))
+    values = _gathered(data, headers.values, slice(begin, end))
+    pairs = pa.Array.from_buffers(_HEADER, end - begin, [None], children=[keys, values])
+    offsets = pa.py_buffer((firsts - begin).astype(np.int32))
+    validity = _validity(firsts[1:] > firsts[:-1])
+    return pa.Array.from_buffers(_HEADERS, len(firsts) - 1, [validity, offsets], children=[pairs])
 
 
 def _gathered(data: pa.Buffer, spans: Spans, part: slice) -> pa.Array:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 
-from spark_connectors.records.columns import COLUMNS, ROWS_MAX, Columns, schema_of
+from spark_connectors.records.columns import COLUMNS, record_batch, schema_of
 from spark_connectors.records.errors import MalformedBatch
 from spark_connectors.records.groups import groups_of
 from spark_connectors.records.rows import rows_of
@@ -20,9 +19,12 @@ from spark_connectors.records.rows import rows_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import pyarrow as pa
+
     from spark_connectors.records.batches import Batch, Bytes
     from spark_connectors.records.rows import Rows
 
+ROWS_MAX: Final = 16 << 10  # of a slice
 SLICE_BYTES: Final = 1 << 20  # of records; with the columns that are numbers, one is 1-2 MiB
 
 
@@ -44,23 +46,21 @@ def decode(
     if not schema.equals(schema_of(name for name in schema.names if name in COLUMNS)):
         raise ValueError(f"not columns of the kafka source: {schema}")
     wanted = (batch for batch in batches if batch.base_offset < end and batch.next_offset > start)
-    columns = Columns(topic, partition, schema)
     next_offset = 0
     for group in groups_of(buffer, wanted):
         rows = rows_of(group, with_headers="headers" in schema.names)
         if rows.offsets[0] < next_offset:
             raise MalformedBatch("offsets of records do not ascend")
         next_offset = int(rows.offsets[-1]) + 1
-        data = pa.py_buffer(rows.raw)
         first, behind = np.searchsorted(rows.offsets, [start, end]).tolist()
-        for begin, stop in _slices(rows, first, behind):
-            yield columns.batch(rows, data, begin, stop)
+        for part in _slices(rows, first, behind):
+            yield record_batch(rows, part, topic, partition, schema)
 
 
-def _slices(rows: Rows, begin: int, end: int) -> Iterator[tuple[int, int]]:
+def _slices(rows: Rows, begin: int, end: int) -> Iterator[slice]:
     """Of whole rows, at least one, up to SLICE_BYTES and ROWS_MAX."""
     while begin < end:
         reached = (rows.ends[begin - 1] if begin else 0) + SLICE_BYTES
         stop = min(end, begin + ROWS_MAX, max(begin + 1, int(np.searchsorted(rows.ends, reached, "right"))))
-        yield begin, stop
+        yield slice(begin, stop)
         begin = stop

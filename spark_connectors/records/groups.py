@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from spark_connectors.records.batches import CODEC_MASK, HEADER_SIZE_BYTES, body_of
+from spark_connectors.records.batches import CODEC_MASK, HEADER_SIZE_BYTES, LENGTH_PREFIX_SIZE_BYTES, body_of
 from spark_connectors.records.errors import MalformedBatch
 from spark_connectors.records.starts import bounds_in_parts, bounds_of
 
@@ -37,18 +37,22 @@ def groups_of(buffer: Bytes, batches: Iterable[Batch]) -> Iterator[Group]:
     """All records of the batches, in order; one that has very many is several groups. Raises MalformedBatch."""
     view = memoryview(buffer)
     taken: list[Batch] = []
-    bodies: list[Bytes] = []
+    bodies: list[Bytes] = []  # of batches that are compressed: a group has such or others
     size_bytes = records = 0
     for batch in batches:
         if not batch.records:
             continue  # compaction has left none
-        body = body_of(view, batch)
-        if taken and (records + batch.records > GROUP_RECORDS or size_bytes + len(body) > GROUP_BYTES):
+        is_compressed = batch.attributes & CODEC_MASK != 0
+        body = body_of(view, batch) if is_compressed else b""
+        added_bytes = len(body) or batch.length
+        is_full = records + batch.records > GROUP_RECORDS or size_bytes + added_bytes > GROUP_BYTES
+        if taken and (is_full or bool(bodies) != is_compressed):
             yield from _groups(view, taken, bodies)
             taken, bodies, size_bytes, records = [], [], 0, 0
         taken.append(batch)
-        bodies.append(body)
-        size_bytes += len(body)
+        if is_compressed:
+            bodies.append(body)
+        size_bytes += added_bytes
         records += batch.records
     if taken:
         yield from _groups(view, taken, bodies)
@@ -66,15 +70,17 @@ def _groups(view: memoryview, batches: list[Batch], bodies: list[Bytes]) -> Iter
 
 def _laid_out(view: memoryview, batches: list[Batch], bodies: list[Bytes]) -> tuple[Octets, Integers, Integers]:
     """One array of bytes, and where in it the records of each batch begin and end."""
-    sizes = np.array([len(body) for body in bodies], np.int64)
-    if any(batch.attributes & CODEC_MASK for batch in batches):
+    if bodies:
         raw = np.frombuffer(bodies[0] if len(bodies) == 1 else b"".join(bodies), np.uint8)
-        begins = np.cumsum(sizes) - sizes
+        ends = np.cumsum([len(body) for body in bodies])
+        begins = np.concatenate([[0], ends[:-1]])
     else:
-        first = batches[0].position
-        raw = np.frombuffer(view[first : batches[-1].end], np.uint8)
-        begins = np.array([batch.position for batch in batches], np.int64) + (HEADER_SIZE_BYTES - first)
-    assert np.all(begins[1:] >= (begins + sizes)[:-1]), "batches are given in their order"
+        first, last = batches[0], batches[-1]
+        raw = np.frombuffer(view[first.position : last.end], np.uint8)
+        positions = np.array([batch.position for batch in batches], np.int64) - first.position
+        begins = positions + HEADER_SIZE_BYTES
+        ends = positions + LENGTH_PREFIX_SIZE_BYTES + [batch.length for batch in batches]
+        assert np.all(begins[1:] > ends[:-1]), "batches are given in their order"
     if len(raw) > _BYTES_MAX:
         raise MalformedBatch(f"batches of {len(raw)} bytes, at most {_BYTES_MAX} are read together")
-    return raw, begins, begins + sizes
+    return raw, begins, ends

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Octets: TypeAlias = npt.NDArray[np.uint8]
     Integers: TypeAlias = npt.NDArray[np.int64]
 
-LOCKSTEP_BATCHES_MIN: Final = 48  # with fewer, a step of numpy costs more than the loop does
+LOCKSTEP_BATCHES_MIN: Final = 24  # with fewer, a step of numpy costs more than the loop does
 _LENGTH_MAX_BYTES: Final = 5  # of a varint
 
 

@@ -15,8 +15,8 @@ from engine.errors import CorruptMessage
 from spark_connectors.records import decode as decoding
 from spark_connectors.records import groups, starts
 from spark_connectors.records.batches import batches_of
-from spark_connectors.records.columns import COLUMNS, ROWS_MAX, schema_of
-from spark_connectors.records.decode import decode
+from spark_connectors.records.columns import COLUMNS, schema_of
+from spark_connectors.records.decode import ROWS_MAX, decode
 from spark_connectors.records.errors import MalformedBatch
 from spark_connectors.records.tests.written import (
     ALL,
