@@ -16,4 +16,6 @@ A record says of itself how long it is, so each one's beginning is known only af
 sequential. Everything else is done for tens of thousands of records at a time. The format: Kafka's DefaultRecordBatch
 and DefaultRecord; what a broker, or whoever wrote a log, may lie about is checked before it is used for anything, and a
 lie is `MalformedBatch`.
+
+And back: `partitioner` tells which partition a row goes to, and `encode` makes batches of rows, with `varints`.
 """
