@@ -43,6 +43,13 @@ _REFUSED: Final[Mapping[str, str]] = {
     "key.deserializer": "keys are bytes; cast them, or use functions of DataFrames",
     "value.deserializer": "values are bytes; cast them, or use functions of DataFrames",
     "config.providers": "classes of Java cannot be run here",
+    "key.serializer": "keys are bytes or text; cast them, or use functions of DataFrames",
+    "value.serializer": "values are bytes or text; cast them, or use functions of DataFrames",
+    "partitioner.class": "classes of Java cannot be run here; a column partition says where a row goes",
+    "transactional.id": "the sink has one of its own for each query",
+    "compression.gzip.level": "levels are those that Kafka's clients have by default",
+    "compression.lz4.level": "levels are those that Kafka's clients have by default",
+    "compression.zstd.level": "levels are those that Kafka's clients have by default",
 }
 _SECURITY: Final = re.compile(r"(ssl|sasl|security)\.")
 
@@ -122,19 +129,23 @@ def _address(text: str) -> Address:
     return Address(host, int(port))
 
 
-def settings_of(options: Options) -> Settings:
-    """How to speak to brokers: the settings of Kafka's clients that are obeyed. Raises OptionRefused."""
+def settings_of(
+    options: Options, harmless: Collection[str] = HARMLESS, patience: str = "default.api.timeout.ms"
+) -> Settings:
+    """How to speak to brokers: the settings of Kafka's clients that are obeyed; `patience` is the name of the one that
+    says when to give up, `harmless` are those that change nothing. Raises OptionRefused.
+    """
     protocol = options.text(f"{KAFKA_PREFIX}security.protocol")
     if protocol is not None and protocol.upper() != "PLAINTEXT":
         raise OptionRefused(
             f"option {KAFKA_PREFIX}security.protocol cannot be {protocol}: only PLAINTEXT is spoken, yet"
         )
-    options.accept([f"{KAFKA_PREFIX}{name}" for name in HARMLESS])
+    options.accept([f"{KAFKA_PREFIX}{name}" for name in harmless])
     default = Settings()
     seconds = {
         "connect_timeout_s": "socket.connection.setup.timeout.ms",
         "request_timeout_s": "request.timeout.ms",
-        "patience_s": "default.api.timeout.ms",
+        "patience_s": patience,
         "retry_first_s": "retry.backoff.ms",
         "retry_max_s": "retry.backoff.max.ms",
     }

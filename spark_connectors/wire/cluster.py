@@ -110,6 +110,20 @@ class Cluster:
 
         return self._patiently(attempt, deadline_s)
 
+    def count_partitions(self, topic: str, deadline_s: float | None = None) -> int:
+        """Of a topic that is to be written to: it is created where the cluster lets clients do so, and waited for.
+
+        Raises WireError, BrokerError for a topic that cannot be.
+        """
+
+        def attempt(deadline_s: float) -> int:
+            (found,) = self._metadata([topic], deadline_s, creates=True).topics
+            if found.error_code:
+                raise BrokerError(found.error_code, f"topic {topic}")
+            return len(found.partitions)
+
+        return self._patiently(attempt, deadline_s)
+
     def at_leaders(
         self,
         api: Api[RequestT, ResponseT],
@@ -228,9 +242,10 @@ class Cluster:
                 problems.append(str(error))
         raise ConnectionLost("; ".join(dict.fromkeys(problems)), was_sent=False)
 
-    def _metadata(self, names: Collection[str] | None, deadline_s: float) -> MetadataResponse:
+    def _metadata(self, names: Collection[str] | None, deadline_s: float, *, creates: bool = False) -> MetadataResponse:
         topics = None if names is None else tuple(MetadataRequestTopic(name=name) for name in sorted(names))
-        answer = self._ask_anybody(METADATA, MetadataRequest(topics=topics), deadline_s)
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=creates)
+        answer = self._ask_anybody(METADATA, request, deadline_s)
         self._brokers = {one.node_id: Address(one.host, one.port) for one in answer.brokers}
         for topic in answer.topics:
             for row in topic.partitions:

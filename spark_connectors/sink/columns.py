@@ -1,0 +1,108 @@
+"""Which columns a row's record is made of: those of Spark's kafka sink, by its names, types and messages.
+
+`value` has to be there, and `topic` where no option says it; `key`, `headers` and `partition` may be. Others do not
+count, so that what was read from one topic can be written to another as it is (KafkaWriter, KafkaRowWriter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_connectors.sink.errors import ColumnsRefused, RowRefused
+
+HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
+_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "topic": ("string",),
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": (HEADERS_TYPE,),
+    "partition": ("int",),
+}
+PIECE_BYTES: Final = 16 << 20  # of rows that become batches together
+
+
+class SinkRows(NamedTuple):
+    """Arrow arrays of the same length: text; binary, twice; lists of structs of text and binary; int32."""
+
+    topics: pa.Array
+    keys: pa.Array
+    values: pa.Array
+    headers: pa.Array
+    partitions: pa.Array
+
+
+def check_columns(types: Mapping[str, str], topic: str | None) -> None:
+    """`types` are Spark's simple strings by column, `topic` is what the option says. Raises ColumnsRefused."""
+    if topic is None and "topic" not in types:
+        raise ColumnsRefused(
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
+        )
+    if "value" not in types:
+        raise ColumnsRefused("Required attribute 'value' not found")
+    for name, allowed in _TYPES.items():
+        if name not in types or (name == "topic" and topic is not None):
+            continue
+        found = types[name]
+        if found.partition(" ")[0] not in allowed:  # behind a string's type may be its collation
+            raise ColumnsRefused(
+                f"{name} attribute unsupported type {found}. {name} must be a(n) {' or '.join(allowed)}"
+            )
+
+
+def rows_of(batch: pa.RecordBatch, topic: str | None) -> SinkRows:
+    """Raises RowRefused for a row without a topic."""
+    count = batch.num_rows
+    if topic is not None:
+        topics = pa.repeat(pa.scalar(topic, pa.string()), count)
+    else:
+        topics = batch.column("topic").cast(pa.string())
+        if topics.null_count:
+            raise RowRefused("null topic present in the data. Use the `topic` option for setting a topic.")
+    return SinkRows(
+        topics,
+        _column(batch, "key", pa.binary()),
+        _column(batch, "value", pa.binary()),
+        _column(batch, "headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        _column(batch, "partition", pa.int32()),
+    )
+
+
+def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    if name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, kind)
+    return batch.column(name).cast(kind)
+
+
+def in_pieces(batches: Iterator[pa.RecordBatch], piece_bytes: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:
+    """The same rows, by about so many bytes: many small batches as one, a large one as several."""
+    waiting: list[pa.RecordBatch] = []
+    waiting_bytes = 0
+    for batch in batches:
+        for part in _split(batch, piece_bytes):
+            waiting.append(part)
+            waiting_bytes += part.nbytes
+            if waiting_bytes >= piece_bytes:
+                yield pa.concat_batches(waiting)
+                waiting, waiting_bytes = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _split(batch: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows <= 1 or batch.nbytes <= piece_bytes:
+        if batch.num_rows:
+            yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _split(batch.slice(0, half), piece_bytes)
+    yield from _split(batch.slice(half), piece_bytes)
+
+
+def byte_sizes(rows: SinkRows) -> pa.Array:
+    """Of keys and values together; 0 for null."""
+    lengths = [pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in (rows.keys, rows.values)]
+    return pc.add(*lengths)

@@ -1,0 +1,209 @@
+"""The steps of `relay` as requests: what has no answer is asked again, which each of them bears.
+
+InitProducerId once more takes another epoch, the others are of one epoch: a batch that is there already is told by its
+sequence, adding is not adding twice, and EndTxn of what was committed says that it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from spark_connectors.sink.errors import Fenced
+from spark_connectors.sink.relay import (
+    AddPartitions,
+    AddRecord,
+    Append,
+    Begin,
+    Commit,
+    Producer,
+    ReadRecord,
+    Step,
+    WriteRecord,
+)
+from spark_connectors.wire import BrokerError, Cluster, Coordinated, ErrorCode, MalformedReply, TopicPartition
+from spark_connectors.wire.api import Api, RequestT, ResponseT
+from spark_connectors.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
+from spark_connectors.wire.messages.add_partitions_to_txn import (
+    ADD_PARTITIONS_TO_TXN,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from spark_connectors.wire.messages.end_txn import END_TXN, EndTxnRequest
+from spark_connectors.wire.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
+from spark_connectors.wire.messages.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchTopic
+from spark_connectors.wire.messages.produce import (
+    PRODUCE,
+    PartitionToProduce,
+    ProduceRequest,
+    ProduceResponse,
+    TopicToProduce,
+)
+from spark_connectors.wire.messages.txn_offset_commit import (
+    TXN_OFFSET_COMMIT,
+    TxnOffsetCommitPartition,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitTopic,
+)
+
+RECORD_PARTITION: Final = 0
+RECORD_SAYS: Final = "the next micro-batch of a query of Spark's to write"
+_NOTHING: Final = -1
+
+# What those are told who were fenced, or took too long: their coordinator by the first three, partitions by all.
+_FENCED: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
+_T = TypeVar("_T")
+
+
+def run(machine: Generator[Step, Any, _T], requests: Requests) -> _T:
+    """Performs what it yields until it returns. Raises as `Requests.perform` and as the machine."""
+    answer = None
+    while True:
+        try:
+            step = machine.send(answer)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        answer = requests.perform(step)
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Of one transactional id, whose group keeps its record under a partition of `record_topic`."""
+
+    cluster: Cluster
+    name: str
+    record_topic: str
+    transaction_timeout_ms: int
+
+    def perform(self, step: Step) -> Any:
+        """Raises Fenced, WireError."""
+        try:
+            return self._perform(step)
+        except BrokerError as error:
+            if error.code in _FENCED:
+                raise Fenced(
+                    f"this attempt to write for {self.name} is over ({error}): another one has begun, or it took "
+                    f"longer than {self.transaction_timeout_ms} ms (option kafka.transaction.timeout.ms)"
+                ) from error
+            if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+                hint = "a topic's max.message.bytes is below what kafka.batch.size lets a batch be"
+                raise BrokerError(error.code, error.subject, hint) from error
+            raise
+
+    def _perform(self, step: Step) -> Any:
+        match step:
+            case Begin():
+                return self._begin()
+            case ReadRecord():
+                return self._read_record()
+            case AddPartitions(producer, places):
+                return self._add_partitions(producer, places)
+            case Append():
+                return self._append(step)
+            case AddRecord(producer):
+                added = AddOffsetsToTxnRequest(group_id=self.name, **self._by(producer))
+                return self._ask(ADD_OFFSETS_TO_TXN, added, _code)
+            case WriteRecord(producer, next_batch_id):
+                return self._write_record(producer, next_batch_id)
+            case Commit(producer):
+                return self._ask(END_TXN, EndTxnRequest(committed=True, **self._by(producer)), _code)
+
+    def _begin(self) -> Producer:
+        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=self.transaction_timeout_ms)
+        reply = self._ask(INIT_PRODUCER_ID, request, _code)
+        return Producer(reply.producer_id, reply.producer_epoch)
+
+    def _read_record(self) -> int | None:
+        topic = OffsetFetchTopic(name=self.record_topic, partition_indexes=(RECORD_PARTITION,))
+        request = OffsetFetchRequest(group_id=self.name, topics=(topic,), require_stable=True)
+        reply = self.cluster.at_coordinator(
+            Coordinated.GROUP,
+            self.name,
+            OFFSET_FETCH,
+            request,
+            lambda reply: [reply.error_code, *(row.error_code for one in reply.topics for row in one.partitions)],
+        )
+        for one in reply.topics:
+            for row in one.partitions:
+                if (one.name, row.partition_index) == (self.record_topic, RECORD_PARTITION):
+                    return None if row.committed_offset == _NOTHING else row.committed_offset
+        raise MalformedReply(f"the answer to OffsetFetch of {self.name} says nothing of {self.record_topic}")
+
+    def _add_partitions(self, producer: Producer, places: Iterable[TopicPartition]) -> None:
+        topics = tuple(
+            AddPartitionsToTxnTopic(name=topic, partitions=tuple(place.partition for place in theirs))
+            for topic, theirs in _by_topic(places).items()
+        )
+        request = AddPartitionsToTxnRequest(topics=topics, **self._by(producer))
+        self._ask(
+            ADD_PARTITIONS_TO_TXN,
+            request,
+            lambda reply: [row.error_code for one in reply.topics for row in one.partitions],
+        )
+
+    def _append(self, step: Append) -> None:
+        def request_for(theirs: dict[TopicPartition, int]) -> ProduceRequest:
+            topics = tuple(
+                TopicToProduce(
+                    name=topic,
+                    partitions=tuple(
+                        PartitionToProduce(index=place.partition, records=memoryview(step.batches[place]))
+                        for place in places
+                    ),
+                )
+                for topic, places in _by_topic(theirs).items()
+            )
+            timeout_ms = int(self.cluster.settings.request_timeout_s * 1000)
+            return ProduceRequest(transactional_id=self.name, timeout_ms=timeout_ms, topics=topics)
+
+        self.cluster.at_leaders(PRODUCE, step.batches, request_for, _outcomes)
+
+    def _write_record(self, producer: Producer, next_batch_id: int) -> None:
+        row = TxnOffsetCommitPartition(
+            partition_index=RECORD_PARTITION, committed_offset=next_batch_id, committed_metadata=RECORD_SAYS
+        )
+        topic = TxnOffsetCommitTopic(name=self.record_topic, partitions=(row,))
+        request = TxnOffsetCommitRequest(group_id=self.name, topics=(topic,), **self._by(producer))
+        self.cluster.at_coordinator(
+            Coordinated.GROUP,
+            self.name,
+            TXN_OFFSET_COMMIT,
+            request,
+            lambda reply: [row.error_code for one in reply.topics for row in one.partitions],
+        )
+
+    def _ask(self, api: Api[RequestT, ResponseT], request: RequestT, codes_of: Any) -> ResponseT:
+        return self.cluster.at_coordinator(Coordinated.TRANSACTIONAL_ID, self.name, api, request, codes_of)
+
+    def _by(self, producer: Producer) -> dict[str, Any]:
+        return {"transactional_id": self.name, "producer_id": producer.id, "producer_epoch": producer.epoch}
+
+
+def _code(reply: Any) -> list[int]:
+    return [reply.error_code]
+
+
+def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {}
+    for place in places:
+        found.setdefault(place.topic, []).append(place)
+    return found
+
+
+def _outcomes(reply: ProduceResponse) -> Iterator[tuple[TopicPartition, int, None]]:
+    """A batch that was appended before, and so long ago that nobody knows where, was appended."""
+    for one in reply.responses:
+        for row in one.partitions:
+            is_there = row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            yield TopicPartition(one.name, row.index), ErrorCode.NONE if is_there else row.error_code, None

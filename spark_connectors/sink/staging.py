@@ -1,0 +1,231 @@
+"""Where tasks put batches until the driver relays them: in the message that a task ends with, or beside it in a file.
+
+A file is `<location>/kafkawire-spark/<query>/<batch>/<task>-<attempt>-<random>`: each attempt has its own, and only
+those whose messages Spark has accepted are read. It is written under another name and then renamed; its size and CRC
+are in the message, so that what is read is what was written. It need not survive a loss of power: then tasks run again.
+Files go when their micro-batch is recorded as written, and at an age at which nobody can want them any more.
+
+The bytes: a mark of four, then frames. A frame is the index of its place in the message, how many records its batch
+has, how many bytes, each as big-endian uint32, and the batch.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from crc32c import crc32c
+from pyarrow import fs
+
+from spark_connectors.sink.errors import StagingLost
+from spark_connectors.sink.relay import Frame
+from spark_connectors.wire import TopicPartition
+
+INLINE_MAX_BYTES: Final = 1 << 20
+MARK: Final = b"KWS1"
+_FRAME_FORMAT: Final = ">III"
+_FOLDER: Final = "kafkawire-spark"  # so that nothing of anybody else's is ever looked at
+_LOCAL: Final = re.compile(r"^file:(//)?/")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Whose work it is. `batch_id` is of a stream; without one it is a batch job, and `query` a name of its own."""
+
+    query: str
+    batch_id: int | None
+    task: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What an attempt of a task has staged: `data` itself, or `path` below `location`."""
+
+    by: Task
+    places: tuple[TopicPartition, ...]
+    rows: int
+    size_bytes: int
+    crc: int
+    data: bytes | None
+    location: str = ""
+    path: str = ""
+
+
+def resolved(location: str) -> str:
+    """The same place for processes with other working directories. Raises ValueError for one that cannot be used."""
+    location = _LOCAL.sub("/", location)  # as Hadoop reads them, to whom a blank is a character as any other
+    if not _SCHEME.match(location):
+        location = str(Path(location).absolute())
+    try:
+        fs.FileSystem.from_uri(location)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"files cannot be put at {location}: {error}") from None
+    return location
+
+
+class StagingWriter:
+    """Of one attempt. After `finish` or `discard` it is of no more use."""
+
+    def __init__(self, by: Task, location: str, inline_max_bytes: int = INLINE_MAX_BYTES) -> None:
+        self._by = by
+        self._location = location
+        self._inline_max_bytes = inline_max_bytes
+        self._waiting: list[bytes | bytearray] = [MARK]
+        self._file: Any = None
+        self._path = ""
+        self._places: dict[TopicPartition, int] = {}
+        self._rows = 0
+        self._size_bytes = len(MARK)
+        self._crc: int = crc32c(MARK)
+
+    def add(self, frame: Frame) -> None:
+        """Raises OSError."""
+        index = self._places.setdefault(frame.place, len(self._places))
+        for part in (struct.pack(_FRAME_FORMAT, index, frame.records, len(frame.batch)), frame.batch):
+            self._crc = crc32c(part, self._crc)
+            self._size_bytes += len(part)
+            self._waiting.append(part)
+        self._rows += frame.records
+        if self._file is None and self._size_bytes > self._inline_max_bytes:
+            self._open()
+        if self._file is not None:
+            self._write()
+
+    def finish(self) -> Staged:
+        """Raises OSError."""
+        data = None if self._file is not None else b"".join(self._waiting)
+        if self._file is not None:
+            self._file.close()
+            system, _ = fs.FileSystem.from_uri(self._location)
+            system.move(self._part, self._path)
+        places = tuple(self._places)
+        return Staged(self._by, places, self._rows, self._size_bytes, self._crc, data, self._location, self._path)
+
+    def discard(self) -> None:
+        """What is there of it; it was not finished."""
+        if self._file is None:
+            return
+        with suppress(OSError):
+            self._file.close()
+            system, _ = fs.FileSystem.from_uri(self._location)
+            system.delete_file(self._part)
+
+    @property
+    def _part(self) -> str:
+        return f"{self._path}.part"
+
+    def _open(self) -> None:
+        area = _Area(self._location)
+        folder = area.folder_of(self._by)
+        area.system.create_dir(folder, recursive=True)
+        self._path = f"{folder}/{self._by.task}-{self._by.attempt}-{uuid.uuid4().hex[:8]}"
+        self._file = area.system.open_output_stream(self._part)
+
+    def _write(self) -> None:
+        for part in self._waiting:
+            self._file.write(part)
+        self._waiting.clear()
+
+
+def frames_of(staged: Staged) -> Iterator[Frame]:
+    """What was added, in its order. Raises StagingLost, at the end for what can be told only there."""
+    by = staged.by
+    subject = f"what task {by.task} of {by.query} has staged{f' in {staged.path}' if staged.path else ''}"
+    try:
+        with _opened(staged) as source:
+            yield from _frames(source, staged, subject)
+    except OSError as error:
+        raise StagingLost(
+            f"{subject} cannot be read: {error}. The option stagingLocation must be a place that the driver and all "
+            f"executors share"
+        ) from error
+
+
+def _opened(staged: Staged) -> Any:
+    if staged.data is not None:
+        return pa.BufferReader(staged.data)
+    system, _ = fs.FileSystem.from_uri(staged.location)
+    return system.open_input_stream(staged.path)
+
+
+def _frames(source: Any, staged: Staged, subject: str) -> Iterator[Frame]:
+    left_bytes, crc, rows = staged.size_bytes, 0, 0
+
+    def read(size_bytes: int) -> bytes:
+        nonlocal left_bytes, crc
+        data: bytes = source.read(size_bytes) if size_bytes <= left_bytes else b""
+        if len(data) < size_bytes:
+            raise StagingLost(f"{subject} is not what it was: it ends too early")
+        left_bytes -= size_bytes
+        crc = crc32c(data, crc)
+        return data
+
+    if read(len(MARK)) != MARK:
+        raise StagingLost(f"{subject} is not of this version of the sink")
+    while left_bytes:
+        index, records, size_bytes = struct.unpack(_FRAME_FORMAT, read(struct.calcsize(_FRAME_FORMAT)))
+        batch = read(size_bytes)
+        if index >= len(staged.places):
+            break
+        rows += records
+        yield Frame(staged.places[index], batch, records)
+    if left_bytes or source.read(1) or crc != staged.crc or rows != staged.rows:
+        raise StagingLost(f"{subject} is not what it was: its CRC, its size or its rows are others")
+
+
+class _Area:
+    """Files of the sink below a location."""
+
+    def __init__(self, location: str) -> None:
+        self.system, root = fs.FileSystem.from_uri(location)
+        self.root = f"{root.rstrip('/')}/{_FOLDER}"
+
+    def query(self, query: str) -> str:
+        return f"{self.root}/{query}"
+
+    def folder_of(self, by: Task) -> str:
+        return f"{self.query(by.query)}/{0 if by.batch_id is None else by.batch_id}"
+
+    def found(self, path: str, *, deep: bool = False) -> Sequence[Any]:
+        every: Sequence[Any] = self.system.get_file_info(fs.FileSelector(path, recursive=deep, allow_not_found=True))
+        return every
+
+    def delete(self, path: str) -> None:
+        """Nothing if somebody else does."""
+        with suppress(OSError):
+            self.system.delete_dir(path)
+
+
+def delete_written(location: str, query: str, batch_id: int | None) -> None:
+    """Files of micro-batches up to this one, of which the record says that they are written; with None, all.
+
+    What an attempt that nobody waited for leaves behind later goes by its age.
+    """
+    area = _Area(location)
+    if batch_id is None:
+        area.delete(area.query(query))
+        return
+    for one in area.found(area.query(query)):
+        if one.base_name.isdecimal() and int(one.base_name) <= batch_id:
+            area.delete(one.path)
+
+
+def delete_aged(location: str, age_s: float, now_s: float) -> None:
+    """Queries of which nothing has been written for so long; `now_s` is since 1970."""
+    area = _Area(location)
+    newest_ns: dict[str, int] = {}
+    for one in area.found(area.root, deep=True):
+        query = one.path.removeprefix(f"{area.root}/").partition("/")[0]
+        newest_ns[query] = max(newest_ns.get(query, 0), one.mtime_ns or 0)
+    for query, time_ns in newest_ns.items():
+        if time_ns < (now_s - age_s) * 1e9:
+            area.delete(area.query(query))

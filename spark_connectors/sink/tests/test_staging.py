@@ -1,0 +1,174 @@
+"""What was staged is what is relayed, or an error says that it is not; and files go when nobody wants them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_connectors.sink.errors import StagingLost
+from spark_connectors.sink.relay import Frame
+from spark_connectors.sink.staging import (
+    INLINE_MAX_BYTES,
+    Staged,
+    StagingWriter,
+    Task,
+    delete_aged,
+    delete_written,
+    frames_of,
+    resolved,
+)
+from spark_connectors.wire import TopicPartition
+
+BY = Task("query", 7, 3, 42)
+DAY_S = 86_400.0
+FRAMES = st.lists(
+    st.builds(
+        Frame,
+        st.builds(TopicPartition, st.sampled_from(["t", "u"]), st.integers(0, 3)),
+        st.binary(max_size=100),
+        st.integers(0, 9),
+    ),
+    max_size=20,
+)
+
+
+def stage(frames: list[Frame], directory: Path, by: Task = BY, inline_max_bytes: int = 0) -> Staged:
+    writer = StagingWriter(by, str(directory), inline_max_bytes)
+    for frame in frames:
+        writer.add(frame)
+    return writer.finish()
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+
+
+SOME = [Frame(TopicPartition("t", number % 2), b"batch %d" % number, number) for number in range(5)]
+
+
+@given(FRAMES, st.sampled_from([0, 100, INLINE_MAX_BYTES]))
+def test_what_was_added_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, frames: list[Frame], inline_max_bytes: int
+) -> None:
+    staged = stage(frames, tmp_path_factory.mktemp("staging"), inline_max_bytes=inline_max_bytes)
+    assert list(frames_of(staged)) == frames
+    assert staged.rows == sum(frame.records for frame in frames)
+    assert set(staged.places) == {frame.place for frame in frames}
+
+
+def test_what_is_small_needs_no_file(tmp_path: Path) -> None:
+    assert stage(SOME, tmp_path, inline_max_bytes=INLINE_MAX_BYTES).data is not None
+    large = [*SOME, Frame(TopicPartition("t", 0), bytes(INLINE_MAX_BYTES), 1)]
+    assert not files(tmp_path)
+    staged = stage(large, tmp_path, inline_max_bytes=INLINE_MAX_BYTES)
+    assert staged.data is None
+    assert list(frames_of(staged)) == large
+
+
+def test_each_attempt_has_a_file_of_its_own(tmp_path: Path) -> None:
+    for _ in range(2):
+        stage(SOME, tmp_path)
+    names = files(tmp_path)
+    assert len(names) == 2
+    assert all(name.startswith("kafkawire-spark/query/7/3-42-") for name in names)
+
+
+def test_a_file_has_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
+    writer = StagingWriter(BY, str(tmp_path), 0)
+    writer.add(SOME[0])
+    (name,) = files(tmp_path)
+    assert name.endswith(".part")
+    writer.discard()
+    assert not files(tmp_path)
+    StagingWriter(BY, str(tmp_path)).discard()
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    staged = stage(SOME, tmp_path)
+    Path(staged.path).unlink()
+    with pytest.raises(StagingLost, match=r"what task 3 of query has staged in .* The option stagingLocation must be"):
+        list(frames_of(staged))
+
+
+@pytest.mark.parametrize("size_bytes", [0, 3, 10, 30, -1])
+def test_a_file_that_was_cut(tmp_path: Path, size_bytes: int) -> None:
+    staged = stage(SOME, tmp_path)
+    os.truncate(staged.path, size_bytes if size_bytes >= 0 else staged.size_bytes - 1)
+    with pytest.raises(StagingLost, match="it ends too early"):
+        list(frames_of(staged))
+
+
+def test_a_file_that_was_changed(tmp_path: Path) -> None:
+    """Whatever the byte: nothing but StagingLost comes of it, and no memory is taken for what it announces."""
+    staged = stage(SOME, tmp_path)
+    path = Path(staged.path)
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        with pytest.raises(StagingLost):
+            list(frames_of(staged))
+    path.write_bytes(content + b"x")
+    with pytest.raises(StagingLost, match="its CRC, its size or its rows are others"):
+        list(frames_of(staged))
+
+
+def test_a_message_of_other_rows(tmp_path: Path) -> None:
+    with pytest.raises(StagingLost, match="its rows are others"):
+        list(frames_of(replace(stage(SOME, tmp_path), rows=1)))
+
+
+# --- where
+
+
+def test_a_location_is_the_same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolved("staging") == str(tmp_path / "staging")
+    for location in (f"file:{tmp_path}/a b", f"file://{tmp_path}/a b"):
+        assert resolved(location) == f"{tmp_path}/a b"
+    for location in (f"file:{tmp_path}/a b%20", str(tmp_path / "ü"), "relative"):
+        assert list(frames_of(stage(SOME, Path(resolved(location))))) == SOME
+
+
+@pytest.mark.parametrize("location", ["dbfs:/staging", "s3a://bucket/staging"])
+def test_a_location_of_unknown_kind(location: str) -> None:
+    with pytest.raises(ValueError, match=f"files cannot be put at {location}"):
+        resolved(location)
+
+
+# --- what is not wanted any more
+
+
+def test_files_of_what_is_written_go(tmp_path: Path) -> None:
+    for query in ("query", "other"):
+        for batch_id in (6, 7, 8, 10):
+            stage(SOME, tmp_path, replace(BY, query=query, batch_id=batch_id))
+    stage(SOME, tmp_path, replace(BY, query="job", batch_id=None))
+    delete_written(str(tmp_path), "query", 8)
+    delete_written(str(tmp_path), "nobody's", 8)
+    found = [name.split("/")[1:3] for name in files(tmp_path)]
+    assert found == [["job", "0"], *(["other", number] for number in ("10", "6", "7", "8")), ["query", "10"]]
+    delete_written(str(tmp_path), "job", None)
+    assert not any("/job/" in name for name in files(tmp_path))
+
+
+def test_files_that_nobody_came_for_go_by_their_age(tmp_path: Path) -> None:
+    """By the newest of a query, and nothing beside our folder."""
+    now_s = 1_700_000_000.0
+    for query, ages_days in (("old", [8, 9]), ("mixed", [8, 1]), ("new", [1])):
+        for number, age_days in enumerate(ages_days):
+            staged = stage(SOME, tmp_path, replace(BY, query=query, batch_id=number))
+            made_s = now_s - age_days * DAY_S
+            for path in (Path(staged.path), *Path(staged.path).parents[:2]):
+                os.utime(path, (made_s, made_s))
+    mine = tmp_path / "mine"
+    mine.write_text("of somebody else")
+    os.utime(mine, (0, 0))
+    delete_aged(str(tmp_path), 7 * DAY_S, now_s)
+    assert {name.split("/")[1] for name in files(tmp_path) if name != "mine"} == {"mixed", "new"}
+    assert mine.exists()
+    delete_aged(str(tmp_path / "nowhere"), 7 * DAY_S, now_s)
