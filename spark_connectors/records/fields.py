@@ -84,6 +84,8 @@ def varints(raw: Octets, at: Integers, size_max_bytes: int = _INT32_MAX_BYTES) -
         wide[unfinished] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * index)
         unfinished = unfinished[byte >= 0x80]
         if not len(unfinished):
+            if size_max_bytes == _INT32_MAX_BYTES and np.any(wide >> 32):
+                raise MalformedBatch("a number of more than 32 bits")
             return (wide >> 1 ^ -(wide & 1)).view(np.int64), behind
     raise MalformedBatch(f"a varint of more than {size_max_bytes} bytes")
 

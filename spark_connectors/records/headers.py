@@ -83,5 +83,7 @@ def _length(record: memoryview, position: int) -> tuple[int, int]:
     for index, byte in enumerate(record[position : position + _LENGTH_MAX_BYTES]):
         zigzag |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
+            if zigzag >> 32:
+                break
             return (zigzag >> 1) ^ -(zigzag & 1), position + index + 1
-    raise MalformedBatch("a record ends within a field")
+    raise MalformedBatch("a record ends within a field, or has a length of more than 32 bits")
