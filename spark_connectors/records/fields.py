@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from spark_connectors.records.errors import MalformedBatch
+from spark_connectors.records.varints import INT32_MAX_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from spark_connectors.records.starts import Bounds, Integers, Octets
 
-_INT32_MAX_BYTES: Final = 5  # of a varint
-_INT64_MAX_BYTES: Final = 10
+_INT64_MAX_BYTES: Final = 10  # of a varint
 
 
 class Spans(NamedTuple):
@@ -61,7 +61,7 @@ def spans(raw: Octets, at: Integers, limits: Integers) -> tuple[Spans, Integers]
     return Spans(starts, lengths), starts + np.maximum(lengths, 0)
 
 
-def varints(raw: Octets, at: Integers, size_max_bytes: int = _INT32_MAX_BYTES) -> tuple[Integers, Integers]:
+def varints(raw: Octets, at: Integers, size_max_bytes: int = INT32_MAX_BYTES) -> tuple[Integers, Integers]:
     """Signed numbers that lie there, and where the next fields begin. Behind the end there are any bytes.
 
     Nearly all are of one or two bytes: those are done densely, the rest of the others for them alone.
@@ -84,7 +84,7 @@ def varints(raw: Octets, at: Integers, size_max_bytes: int = _INT32_MAX_BYTES) -
         wide[unfinished] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * index)
         unfinished = unfinished[byte >= 0x80]
         if not len(unfinished):
-            if size_max_bytes == _INT32_MAX_BYTES and np.any(wide >> 32):
+            if size_max_bytes == INT32_MAX_BYTES and np.any(wide >> 32):
                 raise MalformedBatch("a number of more than 32 bits")
             return (wide >> 1 ^ -(wide & 1)).view(np.int64), behind
     raise MalformedBatch(f"a varint of more than {size_max_bytes} bytes")

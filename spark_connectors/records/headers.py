@@ -12,6 +12,7 @@ import numpy as np
 
 from spark_connectors.records.errors import MalformedBatch
 from spark_connectors.records.fields import Spans, spans, varints
+from spark_connectors.records.varints import varint_at
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _TOGETHER_MIN: Final = 16  # records
 _HEADER_MIN_BYTES: Final = 2
-_LENGTH_MAX_BYTES: Final = 5
 
 
 class Headers(NamedTuple):
@@ -68,22 +68,13 @@ def _one_each(raw: Octets, at: Integers, ends: Integers, found: npt.NDArray[np.i
 def _one_by_one(record: memoryview, position: int, found: npt.NDArray[np.int32]) -> int:
     spans_found = []
     for _ in range(2 * found.shape[1]):
-        length, position = _length(record, position)
+        try:
+            length, position = varint_at(record, position, "the length of a header")
+        except IndexError:
+            raise MalformedBatch("a record ends within a field") from None
         spans_found.append((position, length))
         position += max(length, 0)
         if position > len(record):
             raise MalformedBatch("a field reaches beyond its record")
     found[:] = np.array(spans_found, np.int32).reshape(-1, 4).T
     return position
-
-
-def _length(record: memoryview, position: int) -> tuple[int, int]:
-    """And what lies behind it."""
-    zigzag = 0
-    for index, byte in enumerate(record[position : position + _LENGTH_MAX_BYTES]):
-        zigzag |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            if zigzag >> 32:
-                break
-            return (zigzag >> 1) ^ -(zigzag & 1), position + index + 1
-    raise MalformedBatch("a record ends within a field, or has a length of more than 32 bits")

@@ -13,6 +13,7 @@ import numpy as np
 
 from spark_connectors.records.batches import RECORD_SIZE_MIN_BYTES
 from spark_connectors.records.errors import MalformedBatch
+from spark_connectors.records.varints import varint_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     Integers: TypeAlias = npt.NDArray[np.int64]
 
 LOCKSTEP_BATCHES_MIN: Final = 24  # with fewer, a step of numpy costs more than the loop does
-_LENGTH_MAX_BYTES: Final = 5  # of a varint
 
 
 class Bounds(NamedTuple):
@@ -129,19 +129,12 @@ def _one_by_one(section: memoryview, position: int, count: int) -> tuple[list[in
             elif (second := section[position + 1]) < 0x80:
                 position += 2 + (second << 6 | (first & 0x7F) >> 1)
             else:
-                position += _long_advance(section, position)
+                length, position = varint_at(section, position, "the length of a record")
+                if length < 0:
+                    raise MalformedBatch("a record of less than no length")
+                position += length
     except IndexError:
         raise MalformedBatch("a record reaches beyond its batch") from None
     if position > len(section):
         raise MalformedBatch("a record reaches beyond its batch")
     return starts, position
-
-
-def _long_advance(section: memoryview, position: int) -> int:
-    zigzag = 0
-    for index in range(_LENGTH_MAX_BYTES):
-        byte = section[position + index]
-        zigzag |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return index + 1 + (zigzag >> 1)
-    raise MalformedBatch("the length of a record does not end")

@@ -1,11 +1,16 @@
-"""Varints as records have them, written for many at once: zigzag, then seven bits a byte, the last one below 0x80."""
+"""Varints as records have them: zigzag, then seven bits a byte, the last one below 0x80.
+
+Written for many at once, and read one by one where something is out of the ordinary (`fields` reads many at once).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+
+from spark_connectors.records.errors import MalformedBatch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -13,7 +18,22 @@ if TYPE_CHECKING:
     Integers = npt.NDArray[np.int64]
     Zigzags = npt.NDArray[np.uint64]
 
-_BITS = 7
+INT32_MAX_BYTES: Final = 5  # of a number of 32 bits
+_BITS: Final = 7
+
+
+def varint_at(octets: memoryview, position: int, what: str) -> tuple[int, int]:
+    """A number of 32 bits that lies there, and the position behind it.
+
+    Raises MalformedBatch, that names `what`, for one that has more; IndexError where the bytes end within it.
+    """
+    plain = 0
+    for index in range(INT32_MAX_BYTES):
+        byte = octets[position + index]
+        plain |= (byte & 0x7F) << _BITS * index
+        if byte < 0x80 and not plain >> 32:
+            return (plain >> 1) ^ -(plain & 1), position + index + 1
+    raise MalformedBatch(f"{what} does not end within 32 bits")
 
 
 def zigzag(values: Integers) -> Zigzags:
