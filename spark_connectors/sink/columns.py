@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_connectors.records.columns import COLUMNS
 from spark_connectors.sink.errors import ColumnsRefused, RowRefused
 
 HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
@@ -64,17 +65,15 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> SinkRows:
             raise RowRefused("null topic present in the data. Use the `topic` option for setting a topic.")
     return SinkRows(
         topics,
-        _column(batch, "key", pa.binary()),
-        _column(batch, "value", pa.binary()),
-        _column(batch, "headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        _column(batch, "partition", pa.int32()),
+        *(_column(batch, name) for name in ("key", "value", "headers", "partition")),
     )
 
 
-def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """In the type that it is read with."""
     if name not in batch.schema.names:
-        return pa.nulls(batch.num_rows, kind)
-    return batch.column(name).cast(kind)
+        return pa.nulls(batch.num_rows, COLUMNS[name])
+    return batch.column(name).cast(COLUMNS[name])
 
 
 def in_pieces(batches: Iterator[pa.RecordBatch], piece_bytes: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,7 @@ from spark_connectors.sink.relay import (
     Step,
     WriteRecord,
 )
-from spark_connectors.wire import BrokerError, Cluster, Coordinated, ErrorCode, MalformedReply, TopicPartition
+from spark_connectors.wire import BrokerError, Cluster, Coordinated, ErrorCode, MalformedReply, TopicPartition, by_topic
 from spark_connectors.wire.api import Api, RequestT, ResponseT
 from spark_connectors.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from spark_connectors.wire.messages.add_partitions_to_txn import (
@@ -143,7 +143,7 @@ class Requests:
     def _add_partitions(self, producer: Producer, places: Iterable[TopicPartition]) -> None:
         topics = tuple(
             AddPartitionsToTxnTopic(name=topic, partitions=tuple(place.partition for place in theirs))
-            for topic, theirs in _by_topic(places).items()
+            for topic, theirs in by_topic(places).items()
         )
         request = AddPartitionsToTxnRequest(topics=topics, **self._by(producer))
         self._ask(
@@ -162,7 +162,7 @@ class Requests:
                         for place in places
                     ),
                 )
-                for topic, places in _by_topic(theirs).items()
+                for topic, places in by_topic(theirs).items()
             )
             timeout_ms = int(self.cluster.settings.request_timeout_s * 1000)
             return ProduceRequest(transactional_id=self.name, timeout_ms=timeout_ms, topics=topics)
@@ -192,13 +192,6 @@ class Requests:
 
 def _code(reply: Any) -> list[int]:
     return [reply.error_code]
-
-
-def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    found: dict[str, list[TopicPartition]] = {}
-    for place in places:
-        found.setdefault(place.topic, []).append(place)
-    return found
 
 
 def _outcomes(reply: ProduceResponse) -> Iterator[tuple[TopicPartition, int, None]]:

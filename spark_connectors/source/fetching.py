@@ -20,8 +20,14 @@ from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.wire import BrokerError, Cluster, ErrorCode, GaveUp, TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
 from spark_connectors.wire.codes import RETRIABLE
-from spark_connectors.wire.messages.fetch import FETCH, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
-from spark_connectors.wire.messages.fetch import FetchTopic as TopicToFetch
+from spark_connectors.wire.messages.fetch import (
+    FETCH,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
 
 FIRST_GUESS_BYTES: Final = 1024  # of a record; afterwards what was seen tells
 MARGIN: Final = 1.25
@@ -78,7 +84,9 @@ class RangeFetch:
                 continue
             records = memoryview(row.records or b"")
             batches = self._batches(records)
-            if batches:
+            if row.log_start_offset > self._position and (not batches or batches[0].base_offset > self._position):
+                self._out_of_range()
+            elif batches:
                 start = self._position
                 self._take(records, batches)
                 aborted = [(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
@@ -87,7 +95,7 @@ class RangeFetch:
                 self._nothing(row, is_cut=len(records) > 0)
 
     def _fetched(self) -> FetchedPartition | None:
-        """What the leader has; None when something was wrong with it that was dealt with."""
+        """What the leader has; None where something wrong was dealt with, or where it only says that it throttles."""
         place = self._wanted.place
         try:
             found = self._cluster.at_leaders(
@@ -109,13 +117,7 @@ class RangeFetch:
         except GaveUp as error:  # within a pause between two answers without records, perhaps
             self._out_of_time(error)
             return None
-        row = found[place]
-        if row is None:  # the broker throttles, and says nothing else
-            return None
-        if row.log_start_offset > self._position and not self._starts_in(row):
-            self._out_of_range()
-            return None
-        return row
+        return found[place]
 
     def _request(self, theirs: dict[TopicPartition, int]) -> FetchRequest:
         (epoch,) = theirs.values()
@@ -131,7 +133,7 @@ class RangeFetch:
             min_bytes=sizes.min_bytes,
             max_bytes=max(sizes.max_bytes, self._size_bytes),
             isolation_level=int(self._options.is_committed_only),
-            topics=(TopicToFetch(topic_id=self._wanted.topic_id, partitions=(row,)),),
+            topics=(FetchTopic(topic_id=self._wanted.topic_id, partitions=(row,)),),
         )
 
     def _outcomes(self, reply: FetchResponse) -> Iterable[tuple[TopicPartition, int, FetchedPartition | None]]:
@@ -141,10 +143,6 @@ class RangeFetch:
             return [(self._wanted.place, reply.error_code, None)]
         mine = [row for row in rows if row.partition_index == self._wanted.place.partition]
         return [(self._wanted.place, row.error_code, row) for row in mine]
-
-    def _starts_in(self, row: FetchedPartition) -> bool:
-        batches = self._batches(memoryview(row.records or b""))
-        return bool(batches) and batches[0].base_offset <= self._position
 
     def _batches(self, records: memoryview) -> list[Batch]:
         try:

@@ -145,11 +145,7 @@ def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
 
 
 def _positive(options: Options, name: str) -> int | None:
-    return options.parsed(name, _some, None)
-
-
-def _some(text: str) -> int | None:
-    return positive(text)
+    return options.parsed(name, positive, None)
 
 
 def _selection(options: Options) -> Selection:

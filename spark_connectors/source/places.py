@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from spark_connectors.offsets import Offsets
 from spark_connectors.source.options import AtOffsets, AtTimestamp, AtTimestamps, Edge, Limit, Selection, SourceOptions
-from spark_connectors.wire import BrokerError, Cluster, ErrorCode, TopicPartition, WireError
+from spark_connectors.wire import BrokerError, Cluster, ErrorCode, TopicPartition, WireError, by_topic
 from spark_connectors.wire.clock import Clock, SystemClock
 from spark_connectors.wire.messages.list_offsets import (
     LIST_OFFSETS,
@@ -88,14 +88,16 @@ class Places:
         isolation_level = int(self._options.is_committed_only)
 
         def request(theirs: dict[TopicPartition, int]) -> ListOffsetsRequest:
-            topics: dict[str, list[ListOffsetsPartition]] = {}
-            for place, epoch in theirs.items():
-                row = ListOffsetsPartition(
-                    partition_index=place.partition, current_leader_epoch=epoch, timestamp=wanted[place]
+            def row(place: TopicPartition) -> ListOffsetsPartition:
+                return ListOffsetsPartition(
+                    partition_index=place.partition, current_leader_epoch=theirs[place], timestamp=wanted[place]
                 )
-                topics.setdefault(place.topic, []).append(row)
-            rows = tuple(ListOffsetsTopic(name=name, partitions=tuple(of)) for name, of in topics.items())
-            return ListOffsetsRequest(isolation_level=isolation_level, topics=rows)
+
+            topics = tuple(
+                ListOffsetsTopic(name=name, partitions=tuple(map(row, places)))
+                for name, places in by_topic(theirs).items()
+            )
+            return ListOffsetsRequest(isolation_level=isolation_level, topics=topics)
 
         return self._cluster.at_leaders(LIST_OFFSETS, wanted, request, _outcomes)
 

@@ -4,7 +4,7 @@ Executors have nothing but what is shipped to them, so this is small, blocks, an
 message looks like is said in `messages`, one API a module; `cluster` is what the rest of spark_connectors uses.
 """
 
-from spark_connectors.wire.cluster import Cluster, TopicPartition
+from spark_connectors.wire.cluster import Cluster, TopicPartition, by_topic
 from spark_connectors.wire.codes import ErrorCode
 from spark_connectors.wire.connection import Settings
 from spark_connectors.wire.errors import (
@@ -33,4 +33,5 @@ __all__ = [
     "TopicPartition",
     "Unsupported",
     "WireError",
+    "by_topic",
 ]

@@ -49,6 +49,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """As most requests want partitions."""
+    found: dict[str, list[TopicPartition]] = {}
+    for place in places:
+        found.setdefault(place.topic, []).append(place)
+    return found
+
+
 class Leader(NamedTuple):
     """Who leads a partition, in which epoch."""
 
