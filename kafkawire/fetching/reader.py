@@ -40,8 +40,8 @@ class FetchReader:
     """What has been read for one request; `unloaded` targets wait for a disk. Close it when done."""
 
     __slots__ = (
-        "_cold", "_context", "_failed", "_has_arrived", "_isolation", "_max_size_bytes", "_min_size_bytes",
-        "_planned_bytes", "_waiting", "outcomes", "size_bytes", "unloaded",
+        "_cold", "_cold_begun", "_context", "_failed", "_has_arrived", "_isolation", "_max_size_bytes",
+        "_min_size_bytes", "_planned_bytes", "_waiting", "outcomes", "size_bytes", "unloaded",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +52,8 @@ class FetchReader:
         self._max_size_bytes = max_size_bytes
         self._min_size_bytes = min_size_bytes
         self._failed = False
-        self._cold: dict[FetchTarget, ColdLoad | None] = {}  # from a tier, once for a request; None: looked at
+        self._cold: dict[FetchTarget, ColdLoad | None] = {}  # from a tier; None: no more for this request
+        self._cold_begun: dict[FetchTarget, int] = {}
         self._planned_bytes = 0  # what they may bring, at most
         self._has_arrived = False
         self._waiting: trio.CancelScope | None = None
@@ -109,6 +110,7 @@ class FetchReader:
             return _code_of(load)
         load.call_when_over(self._wake)
         self._cold[target] = load
+        self._cold_begun[target] = self._cold_begun.get(target, 0) + 1
         self._planned_bytes += size_bytes
         return None
 
@@ -127,6 +129,9 @@ class FetchReader:
             if code is not None:
                 self._settle(target, None, code)
             elif load.error is None:
+                if self._cold_begun[target] < LOADS_MAX:
+                    del self._cold[target]
+                    self._planned_bytes -= max(0, target.max_size_bytes)
                 self.read(target)
             load.was_read(self._wake)
 

@@ -241,6 +241,22 @@ async def test_many_readers_of_a_tiny_cache_make_progress(monkeypatch: pytest.Mo
         assert broker._tier.cache.statistics.evicted >= count - 1
 
 
+@pytest.mark.parametrize(("lost", "takes_s", "is_there"), [(2, 0.6, True), (10**6, 30, False)])
+async def test_what_is_dropped_before_it_is_read_is_loaded_again(
+    monkeypatch: pytest.MonkeyPatch, lost: int, takes_s: float, is_there: bool
+) -> None:
+    """By the kernel, say; whoever fetches does not wait for its time to be over, and no load goes on for ever."""
+    async with cold_broker() as cold:
+        cold.read_with(Fault(wait_s=0.2))
+        times = iter(range(10**9))
+        monkeypatch.setattr(chunks.Chunk, "is_cached", lambda _self, _start, _size_bytes: next(times) >= lost)
+        began_s, gets = trio.current_time(), cold.gets
+        found = await cold.fetch(FIRST, max_wait_ms=30_000)
+        assert trio.current_time() - began_s <= takes_s
+        assert has_records(found[FIRST]) is is_there
+        assert cold.gets - gets <= 3
+
+
 async def forget_chunks(broker: Any) -> None:
     cache = broker._tier.cache
     for key in {one.key for one in cache._chunks}:
