@@ -135,6 +135,9 @@ class ColdFile(File, Protocol):
     """A segment in a remote tier, with the positions its file had. What is here of it, by its own account, is given at
     once, by `read_cached` and to a socket, whatever happens to the tier."""
 
+    def here_until(self, position: int) -> int:
+        """Up to where what follows `position` is here now, as far as a reader who goes on should look at once."""
+
     def hold(self, position: int, end: int) -> object:
         """What lies between, which this job has read: it stays here for as long as the result lives."""
 

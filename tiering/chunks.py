@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tiering.object_store import ObjectStore, Workers
 
 CHUNK_BYTES = 1024 * 1024
+SEQUENTIAL_BYTES = 4 * CHUNK_BYTES  # of what somebody reads in order: at once, and ahead
 FLIGHTS_MAX = 20  # requests of a store at a time
 FLYING_MAX_BYTES = 32 * 1024 * 1024  # what they bring is in memory for a moment
 USED_WITHIN_S = 30.0  # to have a file of the store open any longer

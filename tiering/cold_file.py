@@ -12,7 +12,7 @@ from weakref import ref
 
 from engine.api import FileRange
 from engine.errors import NotLoaded
-from tiering.chunks import CHUNK_BYTES, Extent
+from tiering.chunks import CHUNK_BYTES, SEQUENTIAL_BYTES, Extent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,6 +68,14 @@ class ColdFile:
             found.append(chunk.read_at(start, stop - start))
             self._read[number] = ref(chunk)
         return found[0] if len(found) == 1 else b"".join(found)
+
+    def here_until(self, position: int) -> int:
+        """It may be gone a moment later: then whoever reads it waits for it, as for all that is not here."""
+        end = min(position + SEQUENTIAL_BYTES, self._size_bytes)
+        for number, start, _ in _parts(position, end):
+            if self._alive(number) is None and self._cache.find(self.key, number) is None:
+                return number * CHUNK_BYTES + start
+        return end
 
     def hold(self, position: int, end: int) -> object:
         """Raises Absent: what was read was wrong."""

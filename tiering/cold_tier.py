@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from engine.errors import CorruptMessage, StorageError, TierUnreachable
-from tiering.chunks import CHUNK_BYTES, Extent
+from tiering.chunks import CHUNK_BYTES, SEQUENTIAL_BYTES, Extent
 from tiering.cold_file import Absent, ColdFile
 from tiering.errors import TierError
 from tiering.object_store import ObjectMissing, StoreError, StoreRefused, StoreUnavailable
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SEEK_BYTES = CHUNK_BYTES + 128 * 1024  # fetched at least, where a job begins: a step of reading, and the way to it
-SEQUENTIAL_BYTES = 4 * CHUNK_BYTES  # when it goes on; and ahead of whoever reads on
 RUNS_MAX = 128  # of one job: it has read half a GiB of a segment then
 ABORTED_KEPT_MAX = 256
 PARTITIONS_KEPT_MAX = 256
@@ -249,4 +248,4 @@ def _note_chunk(key: str, chunk: Chunk) -> None:
 
 
 def _note_ahead(extent: Extent) -> None:
-    _current.get().ahead = extent._replace(end=extent.position + SEQUENTIAL_BYTES)
+    _current.get().ahead = extent._replace(end=max(extent.end, extent.position + SEQUENTIAL_BYTES))

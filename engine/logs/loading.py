@@ -22,10 +22,11 @@ from engine.batches.codecs import decompress
 from engine.errors import CorruptMessage
 from engine.files.filesystem import File
 from engine.logs.epochs import EpochHistory, EpochStart
-from engine.logs.segment import BatchAt, Located, Segment, find_batch, may_follow, walk_headers
+from engine.logs.segment import BatchAt, Segment, find_batch, may_follow, walk_headers
 from engine.logs.sparse_index import START, Entry
 
 READ_AHEAD_BYTES = 1024 * 1024  # at least so much is checked at once, and as much again announced to the kernel
+WINDOW_BYTES = 256 * 1024  # of a file in memory to be checked, if batches are not larger: processors keep that near
 
 
 class Part(NamedTuple):
@@ -75,11 +76,27 @@ def load(part: Part, offset: int, size_bytes: int) -> Loaded:
         walked = walk(file, part)
         found = find_batch(file.read_at, START, part.end, offset, part.compacted_to)
     size_bytes = max(size_bytes, READ_AHEAD_BYTES)
-    end, end_offset = check(file, found, part, size_bytes)
+    end, end_offset = check(file, found.position, part, size_bytes)
     is_cut_short = end < min(found.position + size_bytes, part.end)
     if end < part.end:
         file.read_ahead(end, READ_AHEAD_BYTES)
     return Loaded(file, found.position, end, end_offset, is_cut_short, walked, is_index_wrong)
+
+
+def go_on(loaded: Loaded, part: Part, end: int) -> Loaded:
+    """With the right ones of the batches behind it that end at `end` at the latest. A wrong one is for whoever comes
+    to it. FileNotFoundError as above."""
+    end = min(end, part.end)
+    if loaded.is_cut_short or end - loaded.end < HEADER_SIZE_BYTES:
+        return loaded
+    known, size_bytes = part._replace(end=end), end - loaded.end
+    try:
+        checked_end, end_offset = check(loaded.file, loaded.end, known, size_bytes, behind=loaded.end_offset)
+    except CorruptMessage:
+        return loaded
+    if checked_end < part.end:
+        loaded.file.read_ahead(checked_end, 2 * (checked_end - loaded.position))
+    return loaded._replace(end=checked_end, end_offset=end_offset)
 
 
 def walk(file: ReadableFile, part: Part) -> list[Entry]:
@@ -97,24 +114,27 @@ def walk(file: ReadableFile, part: Part) -> list[Entry]:
 
 def check(
     file: ReadableFile,
-    first: Located,
+    first: int,
     part: Part,
     size_bytes: int,
     note: Callable[[BatchHeader], None] = lambda _header: None,
+    *,
+    behind: int = -1,
 ) -> tuple[int, int]:
-    """(Position, offset) behind the last of the batches from `first` on, over `size_bytes` or more, that are all right.
+    """(Position, offset) behind the last of the batches from position `first` on, over `size_bytes` or more, that are
+    all right. `behind` is where the batch before ends, if that is known.
 
     The CRC does not cover all of a header: the rest has to fit to what is known. CorruptMessage when the first batch is
     not right. `note` is told of the others.
     """
-    position, end_offset, limit = first.position, -1, part.end
-    wanted_end = min(first.position + size_bytes, limit)
+    position, end_offset, limit = first, behind, part.end
+    wanted_end = min(first + size_bytes, limit)
     epochs = EpochHistory(part.epochs)
     window, window_start = memoryview(b""), position
-    while position < wanted_end:
+    while position < wanted_end and limit - position >= HEADER_SIZE_BYTES:
         at = position - window_start
         if at + HEADER_SIZE_BYTES > len(window):
-            count = min(READ_AHEAD_BYTES, max(wanted_end - position, HEADER_SIZE_BYTES))
+            count = min(WINDOW_BYTES, max(wanted_end - position, HEADER_SIZE_BYTES))
             window, window_start, at = memoryview(file.read_at(position, count)), position, 0
             if len(window) < HEADER_SIZE_BYTES:
                 break
@@ -123,7 +143,7 @@ def check(
         if not HEADER_SIZE_BYTES <= batch_size_bytes <= limit - position:
             break
         if at + batch_size_bytes > len(window):
-            count = max(batch_size_bytes, min(READ_AHEAD_BYTES, wanted_end - position))
+            count = max(batch_size_bytes, min(WINDOW_BYTES, wanted_end - position))
             window, window_start, at = memoryview(file.read_at(position, count)), position, 0
         batch = window[at : at + batch_size_bytes]
         if len(batch) < batch_size_bytes or not has_right_crc(batch, header):
@@ -135,7 +155,7 @@ def check(
         position += batch_size_bytes
         end_offset = header.next_offset
         note(header)
-    if end_offset == -1:
+    if position == first:
         raise CorruptMessage(f"the batch at position {position} is not what was written")
     return position, end_offset
 

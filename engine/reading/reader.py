@@ -32,7 +32,7 @@ from engine.logs.aborted import AbortedIndexDamaged, decode_aborted
 from engine.logs.aborted_files import aborted_of
 from engine.logs.aborted_indexes import overlapping
 from engine.logs.chunk import Chunk
-from engine.logs.loading import Loaded, Part, TimestampFound, greatest_timestamp, load, search_timestamp
+from engine.logs.loading import Loaded, Part, TimestampFound, go_on, greatest_timestamp, load, search_timestamp
 from engine.logs.log import Log
 from engine.logs.position import LogPosition
 from engine.logs.recently_used import SegmentCaches
@@ -350,7 +350,11 @@ def _start_for_timestamp(segment: Segment, timestamp_ms: int) -> tuple[int, int]
 def _load(part: Part, offset: int, max_size_bytes: int, *, is_cold: bool) -> tuple[Loaded, object]:
     """What was loaded; and what holds it, if a tier has it."""
     loaded = load(part, offset, max_size_bytes)
-    return loaded, cast("ColdFile", loaded.file).hold(loaded.position, loaded.end) if is_cold else None
+    if not is_cold:
+        return loaded, None
+    file = cast("ColdFile", loaded.file)
+    loaded = go_on(loaded, part, file.here_until(loaded.position))  # a reader who goes on comes here less often
+    return loaded, file.hold(loaded.position, loaded.end)
 
 
 def _cold_aborted(tier: SegmentTier, partition: TopicPartition, segment: Segment) -> Sequence[AbortedTransaction]:

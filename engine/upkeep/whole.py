@@ -10,7 +10,7 @@ from engine.files.filesystem import File, FileSystem
 from engine.log_dirs.log_dir import LogDir, Resident
 from engine.logs.footer import FooterDamaged, Tally
 from engine.logs.loading import Part, check
-from engine.logs.segment import Located, Segment, may_follow
+from engine.logs.segment import Segment, may_follow
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def _read_slice(file: File, position: int, part: Part, tally: Tally, watcher: Wa
         tally.add(header)
         watcher.batch(header)
 
-    end, _ = check(file, Located(position, 0), part, SLICE_BYTES, note)
+    end, _ = check(file, position, part, SLICE_BYTES, note)
     watcher.slice(file, position, end)
     return end
 

@@ -52,7 +52,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (chunks, cold_file, cold_tier):
         monkeypatch.setattr(module, "CHUNK_BYTES", CHUNK_BYTES)
     monkeypatch.setattr(cold_tier, "SEEK_BYTES", CHUNK_BYTES)
-    monkeypatch.setattr(cold_tier, "SEQUENTIAL_BYTES", 4 * CHUNK_BYTES)
+    for module in (cold_file, cold_tier):
+        monkeypatch.setattr(module, "SEQUENTIAL_BYTES", 4 * CHUNK_BYTES)
 
 
 class Manifests:
@@ -398,6 +399,23 @@ async def test_whoever_reads_on_does_not_wait() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert reading.gets == 2
         assert reading.cache.find(KEY, 5) is not None
+
+
+async def test_a_file_tells_up_to_where_it_is_here() -> None:
+    async with trio.open_nursery() as nursery:
+        reading = Reading(nursery)
+        await reading.tiered.store.put(KEY, Content.of(b"x" * 950))
+        file = ColdFile(reading.cache, KEY, 950, lambda _key, _chunk: None, lambda _extent: None)
+        assert file.here_until(120) == 120
+        await reading.cache.fetch(Extent(KEY, 0, 300, 950))
+        assert [file.here_until(position) for position in (0, 250, 300, 320)] == [300, 300, 300, 320]
+        await reading.cache.fetch(Extent(KEY, 300, 950, 950))
+        assert [file.here_until(position) for position in (0, 250, 600, 950)] == [400, 650, 950, 950]
+        file.read_at(0, 950)
+        reading.cache.find(KEY, 2).is_wrong = True  # type: ignore[union-attr]
+        assert file.here_until(0) == 400  # nobody gave it up yet: whoever reads it will find out, once
+        reading.cache.forget(KEY)
+        assert file.here_until(0) == 0
 
 
 async def test_a_store_that_fails_fails_everybody_who_waits() -> None:

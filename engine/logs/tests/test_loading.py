@@ -7,8 +7,7 @@ from engine.errors import CorruptMessage
 from engine.files.filesystem import File
 from engine.files.twin import MemoryFileSystem
 from engine.logs.epochs import EpochStart
-from engine.logs.loading import READ_AHEAD_BYTES, Part, check
-from engine.logs.segment import Located
+from engine.logs.loading import READ_AHEAD_BYTES, WINDOW_BYTES, Part, check, go_on, load
 from engine.tests.helpers import batch
 
 PATH = "/data/00000000000000000000.log"
@@ -43,17 +42,37 @@ def segment_of(count: int, value_size_bytes: int, *, wrong_epoch_at: int | None 
 
 
 @pytest.mark.parametrize("value_size_bytes", [2_000, 130_000, 700_000, 1_500_000])
-def test_no_more_than_a_batch_is_read_twice(value_size_bytes: int) -> None:
+def test_of_a_window_no_more_than_a_batch_is_read_twice(value_size_bytes: int) -> None:
     file, part = segment_of(3 * READ_AHEAD_BYTES // value_size_bytes, value_size_bytes)
-    end, end_offset = check(file, Located(0, 0), part, READ_AHEAD_BYTES)
+    end, end_offset = check(file, 0, part, READ_AHEAD_BYTES)
     assert READ_AHEAD_BYTES <= end < READ_AHEAD_BYTES + value_size_bytes + 100
     assert end_offset * value_size_bytes < end < end_offset * (value_size_bytes + 100)
-    assert file.read_bytes < end + value_size_bytes + 100
+    windows = -(-end // max(value_size_bytes, WINDOW_BYTES // 2))
+    assert file.read_bytes < end + windows * (value_size_bytes + 100)
 
 
 def test_a_batch_of_another_epoch_ends_what_is_right() -> None:
     file, part = segment_of(5, 1_000, wrong_epoch_at=3)
     size_bytes = part.end // 5
-    assert check(file, Located(0, 0), part, READ_AHEAD_BYTES) == (3 * size_bytes, 3)
+    assert check(file, 0, part, READ_AHEAD_BYTES) == (3 * size_bytes, 3)
     with pytest.raises(CorruptMessage):
-        check(file, Located(3 * size_bytes, 0), part, READ_AHEAD_BYTES)
+        check(file, 3 * size_bytes, part, READ_AHEAD_BYTES)
+
+
+def test_a_load_goes_on_over_whole_batches_that_are_here() -> None:
+    _, part = segment_of(5, 2 * READ_AHEAD_BYTES // 3)
+    size_bytes = part.end // 5
+    loaded = load(part, 0, 0)
+    assert (loaded.end, loaded.end_offset) == (2 * size_bytes, 2)
+    assert go_on(loaded, part, 2 * size_bytes + 70) == loaded
+    further = go_on(loaded, part, 4 * size_bytes + 60)  # less than a header of the fifth is here
+    assert (further.position, further.end, further.end_offset) == (0, 4 * size_bytes, 4)
+    assert go_on(loaded, part, 9 * size_bytes).end == part.end
+
+
+def test_what_is_wrong_behind_a_load_is_left_to_whoever_comes_to_it() -> None:
+    _, part = segment_of(5, 2 * READ_AHEAD_BYTES // 3, wrong_epoch_at=3)
+    size_bytes = part.end // 5
+    further = go_on(load(part, 0, 0), part, part.end)
+    assert (further.end, further.end_offset, further.is_cut_short) == (3 * size_bytes, 3, False)
+    assert go_on(further, part, part.end) == further
