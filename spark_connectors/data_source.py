@@ -1,4 +1,5 @@
-"""`format("kafkawire")` for PySpark 4.2 and 4.3: hands over from Spark's interfaces to `source`, and decides nothing.
+"""`format("kafkawire")` for PySpark 4.2 and 4.3: hands over from Spark's interfaces to `source` and `sink`, and
+decides nothing.
 
 Readers are pickled to workers, and made anew for planning, so each looks at its options by itself, and connects when it
 is asked something. What a planner cannot do when Spark asks where a query starts, it says when that matters: Spark asks
@@ -24,6 +25,8 @@ from pyspark.sql.types import StructType
 from spark_connectors.offsets import Offsets
 from spark_connectors.options import OptionRefused
 from spark_connectors.records.columns import schema_of
+from spark_connectors.sink.options import sink_options
+from spark_connectors.sink.writers import BatchWriter, StreamWriter, batch_writer, stream_writer
 from spark_connectors.source.options import SourceOptions, source_options
 from spark_connectors.source.places import Places
 from spark_connectors.source.planner import StreamPlanner, batch_ranges
@@ -68,6 +71,14 @@ class Kafkawire(DataSource):  # type: ignore[misc] # its types are not looked at
         options = source_options(self.options, is_stream=True)
         _check_schema(schema, options)
         return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Raises OptionRefused, ColumnsRefused."""
+        return batch_writer(schema, sink_options(self.options), is_overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Raises OptionRefused, ColumnsRefused."""
+        return stream_writer(schema, sink_options(self.options))
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:

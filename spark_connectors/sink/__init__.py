@@ -10,6 +10,7 @@ when all of them are done, in one transaction of Kafka's:
     relay     what to ask of brokers in which order: pure     on the driver
     requests  asking it
     commit    all of this once a task set is done
+    writers   what Spark calls: shells around `task` and `commit`
 
 That a micro-batch was written is recorded in the same transaction, as an offset that a consumer group has committed:
 KIP-447 without a consumer. Whoever commits a micro-batch first fences everybody who may still be at it, and looks at

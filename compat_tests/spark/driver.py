@@ -1,0 +1,29 @@
+"""A driver to be killed: its session, on whose tasks are tried again, copies a topic by the sink with a fault in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from compat_tests.spark.faulty import Faulty
+from spark_connectors import register
+
+
+def main(source: dict[str, str], sink: dict[str, str]) -> None:
+    """By these options, until the query ends."""
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+    register(spark)
+    spark.dataSource.register(Faulty)
+    frame = spark.readStream.format("kafkawire").options(**source).load()
+    query = frame.writeStream.format("faulty").options(**sink).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]), json.loads(sys.argv[2]))

@@ -1,0 +1,398 @@
+"""Our sink beside Spark's own: the same rows to the same partitions, but each micro-batch once, whoever dies when."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from compat_tests.confluent.clients import Admin, create_topic, wait_until
+from compat_tests.harness.target import target_broker
+from compat_tests.spark.faulty import Faulty, Trouble
+from compat_tests.spark.queries import LIMITS, OURS, STOCK, await_end, fill
+from spark_connectors.sink.commit import NAME_PREFIX, commit
+from spark_connectors.sink.errors import Fenced
+from spark_connectors.sink.options import SinkOptions, sink_options
+from spark_connectors.sink.relay import Outcome
+from spark_connectors.sink.staging import Staged, Task
+from spark_connectors.sink.task import stage
+from spark_connectors.wire import Cluster
+from spark_connectors.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
+from spark_connectors.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
+from spark_connectors.wire.messages.end_txn import END_TXN
+from spark_connectors.wire.messages.init_producer_id import INIT_PRODUCER_ID
+from spark_connectors.wire.messages.offset_fetch import OFFSET_FETCH
+from spark_connectors.wire.messages.produce import PRODUCE
+from spark_connectors.wire.messages.txn_offset_commit import TXN_OFFSET_COMMIT
+from spark_connectors.wire.transport import Connect, connect_tcp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from compat_tests.harness.broker import Broker
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = 40  # of a topic that is copied
+BY_STEPS = {"maxOffsetsPerTrigger": "20"}  # of those: two micro-batches
+HELD_WITHIN_S = 60.0
+
+# Keys, values and headers that are there, empty or null; some rows say their partition. Two values are so large that
+# they are staged in a file.
+ROWS = """
+    select if(id % 5 = 0, null, if(id % 5 = 1, '', 'key ' || id % 37)) key,
+           cast(if(id % 7 = 0, null, if(id % 7 = 1, '', id || repeat('.', if(id in (9, 17), 900000, 9))))
+                as binary) value,
+           if(id % 3 = 0, null, array(named_struct('key', 'a', 'value', cast('b' as binary)),
+                                      named_struct('key', '', 'value', null))) headers,
+           cast(if(id % 5 = 0, id % 3, null) as int) partition,
+           '{topic}' || id % 2 topic,
+           id as other
+    from range(0, 600, 1, 1)
+"""
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """To be killed; it makes no topic unasked."""
+    with target_broker(tmp_path_factory.mktemp("strict"), {"auto.create.topics.enable": "false"}) as running:
+        yield running
+
+
+def to(broker: Broker, topic: str | None = None, **more: str) -> dict[str, str]:
+    """A sink's options."""
+    where = {} if topic is None else {"topic": topic}
+    return {"kafka.bootstrap.servers": broker.bootstrap, **where, **more}
+
+
+def read(spark: SparkSession, broker: Broker, topic: str) -> DataFrame:
+    """What is committed, by Spark's own source."""
+    reader = spark.read.format(STOCK).options(**to(broker), **LIMITS)
+    return reader.options(subscribe=topic, includeHeaders="true", **{"kafka.isolation.level": "read_committed"}).load()
+
+
+def numbers(spark: SparkSession, broker: Broker, topic: str) -> list[int]:
+    return sorted(int(bytes(row.value)) for row in read(spark, broker, topic).select("value").collect())
+
+
+# --- jobs
+
+
+def test_the_same_rows_as_by_the_stock_sink(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
+    """Where those go that have neither key nor partition is anybody's turn; here there are none."""
+    found = []
+    for sink, options in ((STOCK, {}), (OURS, {"stagingLocation": str(tmp_path)})):
+        for parity in (0, 1):
+            create_topic(broker, f"{topic}-{sink}-{parity}", partitions=3)
+        rows = spark.sql(ROWS.format(topic=f"{topic}-{sink}-"))
+        rows.write.format(sink).options(**to(broker, **options)).mode("append").save()
+        frame = read(spark, broker, f"{topic}-{sink}-0,{topic}-{sink}-1")
+        records = frame.selectExpr("right(topic, 1)", "partition", "offset", "key", "value", "headers").collect()
+        in_order: dict[tuple[str, int], list[Any]] = {}
+        for parity, partition, _, *record in sorted(map(tuple, records), key=lambda row: row[:3]):
+            in_order.setdefault((parity, partition), []).append(record)
+        found.append(in_order)
+    assert sum(map(len, found[0].values())) == 600
+    assert len(found[0]) == 6
+    assert found[1] == found[0]
+    assert not list((tmp_path / "kafkawire-spark").iterdir())
+
+
+def test_rows_without_a_key_go_everywhere(spark: SparkSession, broker: Broker, topic: str) -> None:
+    """A batch to one partition, the next one to another one."""
+    create_topic(broker, topic, partitions=3)
+    frame = spark.range(20_000).selectExpr("cast(id as string) value")
+    frame.write.format(OURS).options(**to(broker, topic)).mode("append").save()
+    assert numbers(spark, broker, topic) == list(range(20_000))
+    assert {row.partition for row in read(spark, broker, topic).select("partition").collect()} == {0, 1, 2}
+
+
+def test_a_job_without_rows(spark: SparkSession, broker: Broker, topic: str) -> None:
+    frame = spark.createDataFrame([], "value string")
+    frame.write.format(OURS).options(**to(broker, topic)).mode("append").save()
+    assert topic not in Admin(broker).topics()
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("overwrite", "Save mode Overwrite not allowed"),
+        ("ignore", 'cannot be written in the "Ignore" mode'),
+        ("errorifexists", 'cannot be written in the "ErrorIfExists" mode'),
+    ],
+)
+def test_save_modes(spark: SparkSession, broker: Broker, topic: str, mode: str, message: str) -> None:
+    """The last one is Spark's default, which its own sink takes; sinks written in Python are not asked."""
+    frame = spark.range(1).selectExpr("cast(id as string) value")
+    with pytest.raises(Exception, match=message):
+        frame.write.format(OURS).options(**to(broker, topic)).mode(mode).save()
+
+
+def test_columns_that_are_refused(spark: SparkSession, broker: Broker, topic: str) -> None:
+    for columns, message in (("id", "Required attribute 'value' not found"), ("id value", "unsupported type bigint")):
+        with pytest.raises(Exception, match=message):
+            spark.range(1).selectExpr(columns).write.format(OURS).options(**to(broker, topic)).mode("append").save()
+
+
+def test_a_job_is_written_as_a_whole_or_not_at_all(spark: SparkSession, strict: Broker, topic: str) -> None:
+    """The last one of its rows is too large for its topic; or for any; or its topic is not there."""
+    create_topic(strict, topic, config={"max.message.bytes": "2000"})
+    frame = spark.range(0, 50, 1, 2).selectExpr("repeat('x', if(id = 49, 1100000, 100)) value")
+
+    def write(frame: DataFrame, **options: str) -> None:
+        frame.write.format(OURS).options(**options).mode("append").save()
+
+    with pytest.raises(Exception, match=r"1\d{6} bytes.*max.request.size"):
+        write(frame, **to(strict, topic))
+    with pytest.raises(Exception, match=r"max.message.bytes is below what kafka.batch.size lets a batch be"):
+        write(frame.selectExpr("left(value, 90000) value"), **to(strict, topic))
+    assert read(spark, strict, topic).count() == 0
+    with pytest.raises(Exception, match="topic nowhere: UNKNOWN_TOPIC_OR_PARTITION"):
+        write(frame, **to(strict, "nowhere", **{"kafka.delivery.timeout.ms": "1000"}))
+
+
+# --- streams
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A query from one topic, whose records are numbered, to another one."""
+
+    spark: SparkSession
+    broker: Broker
+    topic: str
+    directory: Path
+
+    @property
+    def source(self) -> str:
+        return f"{self.topic}.source"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.directory / "checkpoint"
+
+    def create(self) -> None:
+        create_topic(self.broker, self.source)
+        create_topic(self.broker, self.topic, partitions=3)
+        fill(self.broker, self.source, 0, RECORDS)
+
+    def source_options(self) -> dict[str, str]:
+        return to(self.broker, subscribe=self.source, startingOffsets="earliest", **BY_STEPS)
+
+    def sink_options(self, **more: str) -> dict[str, str]:
+        return to(self.broker, self.topic, checkpointLocation=str(self.checkpoint), **more)
+
+    def start(self, sink: str, **more: str) -> StreamingQuery:
+        """Copies what is there."""
+        frame = self.spark.readStream.format(OURS).options(**self.source_options()).load()
+        writer = frame.select("key", "value").writeStream.format(sink).options(**self.sink_options(**more))
+        return writer.trigger(availableNow=True).start()
+
+    def run(self, sink: str = OURS, **more: str) -> None:
+        await_end(self.start(sink, **more))
+
+    def commits(self) -> list[int]:
+        """Micro-batches that Spark has heard to be done."""
+        return sorted(int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdecimal())
+
+    def forget_the_last_commit(self) -> None:
+        last = self.commits()[-1]
+        for name in (f"{last}", f".{last}.crc"):
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
+    def numbers(self) -> list[int]:
+        return numbers(self.spark, self.broker, self.topic)
+
+
+@pytest.fixture
+def copy(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Copy:
+    made = Copy(spark, broker, topic, tmp_path)
+    made.create()
+    return made
+
+
+@pytest.fixture
+def trouble(spark: SparkSession, tmp_path: Path) -> Trouble:
+    """At EndTxn."""
+    spark.dataSource.register(Faulty)
+    (tmp_path / "trouble").mkdir()
+    return Trouble(str(tmp_path / "trouble"), END_TXN.key)
+
+
+def at(trouble: Trouble) -> dict[str, str]:
+    how = "cut" if trouble.is_cut else "held"
+    return {"fault": trouble.directory, "faultAt": str(trouble.api_key), "faultIs": how}
+
+
+def test_a_stream_goes_on_where_it_was(copy: Copy) -> None:
+    """As if the driver had died before it wrote down that a micro-batch is done."""
+    copy.run()
+    assert copy.numbers() == list(range(RECORDS))
+    assert len(copy.commits()) >= 2
+    copy.forget_the_last_commit()
+    fill(copy.broker, copy.source, RECORDS, 5)
+    copy.run()
+    assert copy.numbers() == list(range(RECORDS + 5))
+
+
+def test_output_modes(spark: SparkSession, copy: Copy) -> None:
+    """Complete is for Spark's kafka sink to append everything each time; update sinks written in Python cannot be."""
+    frame = spark.readStream.format(OURS).options(**{**copy.source_options(), "maxOffsetsPerTrigger": "1000"}).load()
+    counts = frame.groupBy().count().selectExpr("cast(count as string) value")
+    writer = counts.writeStream.format(OURS).options(**copy.sink_options()).trigger(availableNow=True)
+    with pytest.raises(Exception, match="does not support Update mode"):
+        await_end(writer.outputMode("update").start())
+    await_end(writer.outputMode("complete").start())
+    assert copy.numbers() == [RECORDS]
+
+
+def test_abort_after_unknown_commit_undoes_nothing(copy: Copy, trouble: Trouble) -> None:
+    """Trap: the transaction is committed, nobody hears of it, and Spark aborts and fails."""
+    trouble.is_cut = True
+    with pytest.raises(Exception, match="given up after"):
+        copy.run("faulty", **at(trouble), **{"kafka.delivery.timeout.ms": "1000"})
+    assert trouble.outcome == "GaveUp"
+    done = copy.numbers()
+    assert done
+    copy.run()
+    assert copy.numbers() == list(range(RECORDS))
+
+
+def test_a_broker_dies_while_a_micro_batch_is_committed(
+    spark: SparkSession, strict: Broker, topic: str, tmp_path: Path, trouble: Trouble
+) -> None:
+    copy = Copy(spark, strict, topic, tmp_path)
+    copy.create()
+    query = copy.start("faulty", **at(trouble))
+    wait_until(lambda: trouble.is_reached or not query.isActive, "nothing is committed", HELD_WITHIN_S)
+    strict.kill()
+    strict.start()
+    trouble.let_go()
+    await_end(query)
+    assert copy.numbers() == list(range(RECORDS))
+
+
+def test_a_task_fails_and_then_its_driver_dies_while_it_commits(copy: Copy, trouble: Trouble) -> None:
+    """Trap: what was staged twice is written once, and a process that commits outlives its driver."""
+    (trouble.path / "fail").touch()
+    command = [sys.executable, "-m", "compat_tests.spark.driver", json.dumps(copy.source_options())]
+    command.append(json.dumps(copy.sink_options(**at(trouble))))
+    with (copy.directory / "log").open("wb") as log:
+        driver = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: trouble.is_reached or driver.poll() is not None, "nothing is committed", HELD_WITHIN_S)
+        assert {path.name for path in trouble.path.glob("attempt *")} == {"attempt 0", "attempt 1"}
+    finally:
+        kill_with_its_jvm(driver)
+    assert copy.numbers() == []
+    copy.run()
+    assert copy.numbers() == list(range(RECORDS))
+    trouble.let_go()
+    wait_until(lambda: trouble.outcome is not None, "nothing is heard of the process that was held", HELD_WITHIN_S)
+    assert trouble.outcome == "Fenced"
+    assert copy.numbers() == list(range(RECORDS))
+
+
+def kill_with_its_jvm(driver: subprocess.Popen[bytes]) -> None:
+    """And Spark's daemon, which would end the processes that it has forked, and so none of those."""
+    for jvm in children_of(driver.pid):
+        for daemon in children_of(jvm):
+            os.kill(daemon, signal.SIGKILL)
+        os.kill(jvm, signal.SIGKILL)
+    driver.kill()
+    driver.wait(HELD_WITHIN_S)
+
+
+def children_of(pid: int) -> list[int]:
+    """Of all its threads."""
+    return [int(one) for path in Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()]
+
+
+def test_a_checkpoint_that_is_older_than_its_record(copy: Copy) -> None:
+    """What was put back may read other rows under the same numbers."""
+    copy.run()
+    older = copy.directory / "older"
+    shutil.copytree(copy.checkpoint, older)
+    for total in (RECORDS + 5, RECORDS + 10):
+        fill(copy.broker, copy.source, total - 5, 5)
+        copy.run()
+    shutil.rmtree(copy.checkpoint)
+    older.rename(copy.checkpoint)
+    with pytest.raises(Exception, match=r"micro-batch \d+ is to be written, .* The checkpoint is an older one"):
+        copy.run()
+    assert copy.numbers() == list(range(RECORDS + 10))
+
+
+def test_a_query_that_another_sink_has_written_before(copy: Copy) -> None:
+    copy.run(STOCK)
+    fill(copy.broker, copy.source, RECORDS, 5)
+    with pytest.raises(Exception, match=r"nothing tells whether micro-batch \d+ is written .* onMissingRecord=accept"):
+        copy.run()
+    copy.run(onMissingRecord="accept")
+    assert copy.numbers() == list(range(RECORDS + 5))
+
+
+# --- processes that commit, one held by the broker's door while another one passes
+
+
+def options_of(broker: Broker, topic: str, directory: Path) -> SinkOptions:
+    return sink_options(to(broker, topic, stagingLocation=str(directory)))
+
+
+def staged(options: SinkOptions, query: str, batch_id: int) -> list[Staged]:
+    rows = pa.RecordBatch.from_pydict({"value": [str(10 * batch_id + number) for number in range(10)]})
+    return [stage(iter([rows]), Task(query, batch_id, 0, 0), options, lambda _: 1, lambda: 0)]
+
+
+def committed(options: SinkOptions, query: str, batch_id: int, connect: Connect = connect_tcp) -> Outcome:
+    with Cluster(options.bootstrap, options.settings, connect=connect) as cluster:
+        return commit(staged(options, query, batch_id), options, cluster)
+
+
+@pytest.mark.parametrize(
+    "api",
+    [
+        INIT_PRODUCER_ID,
+        OFFSET_FETCH,
+        ADD_PARTITIONS_TO_TXN,
+        PRODUCE,
+        ADD_OFFSETS_TO_TXN,
+        TXN_OFFSET_COMMIT,
+        END_TXN,
+    ],
+    ids=lambda api: api.name,
+)
+def test_orphan_commit_process_is_fenced(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, api: Any
+) -> None:
+    """Trap, and the other one: the record is read after fencing, or who is held at the first request would not find
+    what was written meanwhile.
+    """
+    create_topic(broker, topic)
+    options = options_of(broker, topic, tmp_path)
+    assert committed(options, topic, 0) is Outcome.WRITTEN
+    trouble = Trouble(str(tmp_path), api.key)
+    with ThreadPoolExecutor(1) as pool:
+        orphan = pool.submit(committed, options, topic, 1, trouble)
+        wait_until(lambda: trouble.is_reached or orphan.done(), "it does not come so far")
+        assert committed(options, topic, 1) is Outcome.WRITTEN
+        trouble.let_go()
+        if api in (INIT_PRODUCER_ID, OFFSET_FETCH):
+            assert orphan.result() is Outcome.WRITTEN_BEFORE
+        else:
+            with pytest.raises(Fenced, match=f"this attempt to write for {NAME_PREFIX}{topic} is over"):
+                orphan.result()
+    assert committed(options, topic, 2) is Outcome.WRITTEN
+    assert numbers(spark, broker, topic) == list(range(30))
