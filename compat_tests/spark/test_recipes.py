@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from compat_tests.spark.queries import Connector
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"^ *```python\n(.*?)```", re.DOTALL | re.MULTILINE)
 SOURCE = re.compile(r'(\.read(?:Stream)?\s*\.format\()"kafka"\)')
 
 
@@ -23,7 +24,7 @@ def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_pa
     assert len(blocks) >= 6
     names: dict[str, Any] = {}
     for block in blocks:
-        code = SOURCE.sub(rf'\1"{connector.name}")', block)
+        code = SOURCE.sub(rf'\1"{connector.name}")', dedent(block))
         code = code.replace("localhost:9092", broker.bootstrap).replace("/tmp/", f"{tmp_path}/")
-        code = re.sub(r'"(events|counts)"', rf'"{topic}-\1"', code)  # each run has topics of its own
+        code = re.sub(r'"(events|counts|copies)"', rf'"{topic}-\1"', code)  # each run has topics of its own
         exec(compile(code, str(DOCUMENT), "exec"), names)
