@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -27,6 +27,7 @@ from spark_connectors.options import OptionRefused
 from spark_connectors.records.columns import schema_of
 from spark_connectors.sink.options import sink_options
 from spark_connectors.sink.writers import BatchWriter, StreamWriter, batch_writer, stream_writer
+from spark_connectors.source.filters import Filters, filters_of
 from spark_connectors.source.options import SourceOptions, source_options
 from spark_connectors.source.places import Places
 from spark_connectors.source.planner import StreamPlanner, batch_ranges
@@ -64,7 +65,7 @@ class Kafkawire(DataSource):  # type: ignore[misc] # its types are not looked at
         """Raises OptionRefused."""
         options = source_options(self.options, is_stream=False)
         _check_schema(schema, options)
-        return BatchReader(options)
+        return FilteringReader(options) if options.has_filters_pushed else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 # Spark's name
         """Raises OptionRefused."""
@@ -96,27 +97,40 @@ class RangePartition(InputPartition):  # type: ignore[misc]
         self.wanted = wanted
 
 
-def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(
+    options: SourceOptions, partition: InputPartition, filters: Filters | None = None
+) -> Iterator[pa.RecordBatch]:
     """Where there is nothing to read Spark makes a partition of its own."""
     if not isinstance(partition, RangePartition):
         return iter(())
-    return read_range(options, partition.wanted, schema_of(options.columns))
+    return read_range(options, partition.wanted, schema_of(options.columns), filters)
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
     """Of a batch query."""
 
     def __init__(self, options: SourceOptions) -> None:
+        self._filters = Filters()
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Raises WireError, LimitRefused."""
+        """Raises WireError, LimitRefused, TopicRecreated."""
         with Cluster(self._options.bootstrap, self._options.settings) as cluster:
-            return [RangePartition(one) for one in batch_ranges(self._options, Places(cluster, self._options))]
+            ranges = batch_ranges(self._options, Places(cluster, self._options), self._filters)
+            return [RangePartition(one) for one in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""
-        return _read(self._options, partition)
+        return _read(self._options, partition, self._filters)
+
+
+class FilteringReader(BatchReader):
+    """Of one that may leave out rows that it does not want, with which Spark lets no frame be used in two ways."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        """Called before anything else. Returns all: Spark applies them, too."""
+        self._filters = filters_of(filters)
+        return filters
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]

@@ -95,6 +95,7 @@ class SourceOptions:
     fetch: FetchSizes
     is_committed_only: bool
     fails_on_data_loss: bool
+    has_filters_pushed: bool  # a batch that leaves out rows which a query does not want
     is_late_start_latest: bool  # a starting time behind the last record means the end, and is no error
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -127,6 +128,7 @@ def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         fetch=_fetch_sizes(options),
         is_committed_only=options.parsed(f"{KAFKA_PREFIX}isolation.level", _isolation, False),
         fails_on_data_loss=options.parsed("failOnDataLoss", truth, True),
+        has_filters_pushed=options.parsed("pushDownPredicate", truth, False),
         is_late_start_latest=options.parsed("startingOffsetsByTimestampStrategy", _strategy, False),
         min_partitions=_positive(options, "minPartitions"),
         max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
@@ -137,6 +139,8 @@ def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         lookup_attempts=options.parsed("fetchOffset.numRetries", positive, 3),
         lookup_pause_s=options.parsed("fetchOffset.retryIntervalMs", whole, 1000) / 1000,
     )
+    if is_stream and found.has_filters_pushed:
+        raise OptionRefused("option pushDownPredicate is for batches: Spark tells no stream of its filters")
     least, most = found.min_offsets_per_trigger, found.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise OptionRefused(f"option minOffsetsPerTrigger is {least}, above maxOffsetsPerTrigger, {most}")

@@ -7,19 +7,22 @@ is an error, whatever `failOnDataLoss` says: with as many records as before noth
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from spark_connectors.offsets import Offsets
 from spark_connectors.source.admission import Delay, limited
 from spark_connectors.source.errors import report_loss
-from spark_connectors.source.options import AtOffsets, Edge, SourceOptions
+from spark_connectors.source.filters import Filters
+from spark_connectors.source.options import AtOffsets, AtTimestamp, Edge, SourceOptions
 from spark_connectors.source.places import LimitRefused, Places
 from spark_connectors.source.ranges import OffsetRange, divided
 from spark_connectors.wire import TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
 
 
-def batch_ranges(options: SourceOptions, places: Places) -> list[OffsetRange]:
-    """What the tasks of a batch query read. Raises WireError, LimitRefused, TopicRecreated."""
+def batch_ranges(options: SourceOptions, places: Places, filters: Filters | None = None) -> list[OffsetRange]:
+    """What the tasks of a batch query read, of what is wanted. Raises WireError, LimitRefused, TopicRecreated."""
+    filters = filters or Filters()
     starts = places.at(options.starting, is_starting=True)
     ends = places.at(options.ending, is_starting=False)
     starts.check_ids(ends.ids)
@@ -29,7 +32,30 @@ def batch_ranges(options: SourceOptions, places: Places) -> list[OffsetRange]:
         OffsetRange(place, ends.ids[place.topic], start, ends.positions[place], _is_earliest(options, place))
         for place, start in sorted(starts.positions.items())
     ]
+    ranges = [one for one in filters.planned(ranges) if one.size > 0]
+    if ranges and filters.since_ms is not None and filters.since_ms >= 0:
+        ranges = _since(filters.since_ms, ranges, places, ends)
     return divided(ranges, options.min_partitions, options.max_records_per_partition)
+
+
+def _since(timestamp_ms: int, ranges: list[OffsetRange], places: Places, known: Offsets) -> list[OffsetRange]:
+    """Each from its first record of this time or a later one on; below zero ListOffsets means other things by times.
+
+    What was lost of a range in the meantime might have been wanted, so that one stays whole, for its task to report it;
+    the log starts are asked for afterwards, when they tell of all that the times were looked up in.
+    """
+    firsts = places.at(AtTimestamp(timestamp_ms), is_starting=False)
+    if all(one.is_earliest for one in ranges):
+        log_starts = Offsets({}, firsts.ids)
+    else:
+        log_starts = places.at(Edge.EARLIEST, is_starting=True)
+    known.check_ids(log_starts.ids)
+    found = []
+    for one in ranges:
+        is_whole = one.is_earliest or log_starts.positions.get(one.place, one.start) <= one.start
+        first = firsts.positions.get(one.place, one.start) if is_whole else one.start
+        found.append(replace(one, start=max(one.start, first)))
+    return found
 
 
 def _is_earliest(options: SourceOptions, place: TopicPartition) -> bool:

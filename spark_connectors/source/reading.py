@@ -1,4 +1,4 @@
-"""What a task does: fetches its range, leaves out what its reader may not see, and gives Arrow batches out.
+"""What a task does: fetches its range, leaves out what its reader may not see, or does not want, and gives out Arrow.
 
 A worker of Spark's goes from task to task, so the connections of the last one are kept for the next. What is kept stays
 in its process: it is pickled as nothing.
@@ -14,6 +14,7 @@ import pyarrow as pa
 from spark_connectors.records.decode import decode
 from spark_connectors.records.visible import visible
 from spark_connectors.source.fetching import RangeFetch
+from spark_connectors.source.filters import Filters
 from spark_connectors.source.options import SourceOptions
 from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.wire import Cluster
@@ -47,12 +48,17 @@ _kept = KeptCluster()
 
 
 def read_range(
-    options: SourceOptions, wanted: OffsetRange, schema: pa.Schema, cluster: Cluster | None = None
+    options: SourceOptions,
+    wanted: OffsetRange,
+    schema: pa.Schema,
+    filters: Filters | None = None,
+    cluster: Cluster | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in the order of their offsets. Raises as RangeFetch does."""
+    """The rows of a range that are wanted, in the order of their offsets. Raises as RangeFetch does."""
+    filters = filters or Filters()
     fetch = RangeFetch(cluster or _kept.of(options), options, wanted)
     for piece in fetch.pieces():
-        yield from decode(
+        batches = decode(
             piece.records,
             visible(piece.batches, piece.aborted, is_committed_only=options.is_committed_only),
             topic=wanted.place.topic,
@@ -61,3 +67,4 @@ def read_range(
             end=wanted.end,
             schema=schema,
         )
+        yield from (batch for batch in map(filters.applied, batches) if batch.num_rows)

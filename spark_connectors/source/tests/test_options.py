@@ -46,6 +46,7 @@ def test_defaults() -> None:
         fetch=FetchSizes(),
         is_committed_only=False,
         fails_on_data_loss=True,
+        has_filters_pushed=False,
         is_late_start_latest=False,
         min_partitions=None,
         max_records_per_partition=None,
@@ -96,6 +97,7 @@ def test_all_that_can_be_said() -> None:
         fetch=FetchSizes(2, 3, 4, 5),
         is_committed_only=True,
         fails_on_data_loss=False,
+        has_filters_pushed=False,
         is_late_start_latest=True,
         min_partitions=3,
         max_records_per_partition=4,
@@ -194,6 +196,13 @@ def test_where_to_end(options: dict[str, str], ending: Any) -> None:
 def test_places_that_no_batch_can_have(options: dict[str, str], text: str) -> None:
     with pytest.raises(OptionRefused, match=text):
         batch(**options)
+
+
+def test_filters_are_for_batches() -> None:
+    assert batch(pushDownPredicate="true").has_filters_pushed
+    assert not stream(pushDownPredicate="false").has_filters_pushed
+    with pytest.raises(OptionRefused, match="option pushDownPredicate is for batches"):
+        stream(pushDownPredicate="true")
 
 
 def test_an_end_may_be_open() -> None:

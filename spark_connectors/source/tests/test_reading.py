@@ -19,7 +19,7 @@ from spark_connectors.wire import TopicPartition
 def read(world: World, start: int, end: int, **options: str) -> list[tuple[object, ...]]:
     chosen = world.options(**options)
     wanted = OffsetRange(TopicPartition("t", 0), world.topics["t"].id, start, end)
-    batches = list(read_range(chosen, wanted, schema_of(chosen.columns), world.cluster(chosen)))
+    batches = list(read_range(chosen, wanted, schema_of(chosen.columns), cluster=world.cluster(chosen)))
     assert all(batch.num_rows for batch in batches)
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 

@@ -59,6 +59,10 @@ class Log:
         producer = (producer_id, 0 if producer_id >= 0 else -1, 0 if producer_id >= 0 else -1)
         return self._put(build_batch(records, attributes=attributes, producer=producer), records)
 
+    def add(self, *records: Record) -> int:
+        """A batch of exactly these. Returns its base offset."""
+        return self._put(build_batch(records), records)
+
     def send(self, producer_id: int, *values: bytes) -> int:
         """In a transaction."""
         base = self.append(*values, producer_id=producer_id, attributes=TRANSACTIONAL_BIT)
