@@ -14,7 +14,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install
   curl docker-compose iproute2 kcat procps strace
 OLDEST_PYTHON := .cache/oldest-python
 
-.PHONY: help install install-test run compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars kaskade s3-server minio-server oldest-clients generate clean
+.PHONY: help install install-test run compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars kaskade s3-server minio-server oldest-clients spark-zip generate clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -49,6 +49,9 @@ $(COMPILED)/.done: $(VENV)/.base requirements/compile.txt tools/compile.py $(SOU
 
 run-compiled: compiled  ## run the broker from there
 	@PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/kafkawire serve
+
+spark-zip:  ## the PySpark connectors for --py-files, into dist
+	@$(PYTHON) tools/spark_zip.py dist
 
 check: install-test  ## format, lint, types, import contracts, generated files, unit tests (minutes)
 	$(BIN)/python tools/suite.py check
