@@ -20,12 +20,14 @@ from compat_tests.confluent.clients import wait_until
 from compat_tests.harness.broker import free_port, someone_listens
 from compat_tests.harness.requirements import ROOT
 from compat_tests.harness.tools import project_files, run
+from compat_tests.install.conftest import WITHIN_S, build_wheel
 from kafkawire.cli import COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PACKAGES = {"kafkawire", "engine", "coordinator", "tiering", "spark_connectors"}
+RENAMED = {"spark_connectors/default_source.py": "pyspark_kafkawire.py"}
 BESIDE_THEM = {
     "CHANGELOG.md",
     "LICENSE",
@@ -36,28 +38,6 @@ BESIDE_THEM = {
     "requirements",
     ".gitignore",
 }
-WITHIN_S = 300.0  # with packages to fetch
-
-
-@pytest.fixture(scope="session")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("dist")
-    run([sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(place)], directory=ROOT)
-    (found,) = place.glob("*.tar.gz")
-    return found
-
-
-@pytest.fixture(scope="session")
-def wheel(sdist: Path) -> Path:
-    """Built from the sdist, so that nothing a build needs may be missing there."""
-    return build_wheel(sdist, sdist.parent)
-
-
-def build_wheel(source: Path, place: Path) -> Path:
-    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    run([*pip, "--wheel-dir", str(place), str(source)], timeout_s=WITHIN_S)
-    (found,) = place.glob("*.whl")
-    return found
 
 
 @pytest.fixture(scope="session")
@@ -79,8 +59,9 @@ def tops(names: Iterable[str]) -> set[str]:
 
 
 def shipped_files() -> set[str]:
-    """Files of the packages, without the tests."""
-    return {name for name in project_files(*PACKAGES) if "tests" not in PurePosixPath(name).parts}
+    """Files of the packages, without the tests, by the names that they are given."""
+    names = (name for name in project_files(*PACKAGES) if "tests" not in PurePosixPath(name).parts)
+    return {RENAMED.get(name, name) for name in names}
 
 
 def files_of(wheel: Path) -> set[str]:
@@ -98,7 +79,7 @@ def test_the_sdist_has_the_packages_with_their_tests_and_documents(sdist: Path) 
 def test_the_wheel_has_the_packages_without_their_tests(wheel: Path) -> None:
     metadata = f"kafkawire-{kafkawire.__version__}.dist-info"
     names = files_of(wheel)
-    assert tops(names) == PACKAGES | {metadata}
+    assert tops(names) == {*PACKAGES, *RENAMED.values(), metadata}
     assert {name for name in names if not name.startswith(metadata)} == shipped_files()
     assert f"{metadata}/licenses/LICENSE" in names
 
