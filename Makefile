@@ -13,8 +13,9 @@ S3_SERVERS := .cache/s3
 APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
   curl docker-compose iproute2 kcat procps strace
 OLDEST_PYTHON := .cache/oldest-python
+NEWEST_SPARK := .cache/newest-spark
 
-.PHONY: help install install-test run compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars kaskade s3-server minio-server oldest-clients spark-zip generate clean
+.PHONY: help install install-test run compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -59,7 +60,7 @@ check: install-test  ## format, lint, types, import contracts, generated files, 
 test: $(VENV)/.spark jars kaskade s3-server compiled  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
 	$(BIN)/python tools/suite.py test
 
-long: $(VENV)/.spark jars kaskade s3-server minio-server compiled oldest-clients  ## what is too long for CI; appends to docs/ledger.md
+long: $(VENV)/.spark jars kaskade s3-server minio-server compiled oldest-clients newest-spark  ## what is too long for CI; appends to docs/ledger.md
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.spark kafka-jars kafka-tier-jars s3-server  ## the benchmarks against Apache Kafka, full size (hours)
@@ -113,6 +114,14 @@ oldest-clients: $(JARS)/oldest-kafka/.done $(OLDEST_PYTHON)/.done  ## the oldest
 $(OLDEST_PYTHON)/.done: requirements/oldest-clients.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip --quiet --disable-pip-version-check install --require-hashes -r $<
+	touch $@
+
+newest-spark: $(NEWEST_SPARK)/.done  ## the newest PySpark that the connectors are tried with, into .cache (460 MB)
+
+# What else it needs is in .venv.
+$(NEWEST_SPARK)/.done: $(VENV)/.spark requirements/newest-spark.txt
+	rm -rf $(@D)
+	$(PIP) --no-deps --target $(@D) -r requirements/newest-spark.txt
 	touch $@
 
 system-deps:  ## Debian packages the compatibility tests use (needs root)

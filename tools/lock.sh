@@ -10,5 +10,6 @@ lock -o requirements/test.txt -c requirements/base.txt --extra test pyproject.to
 lock --no-strip-extras -o requirements/kaskade.txt requirements/kaskade.in  # pip 23 wants the extras named
 lock -o requirements/compile.txt -c requirements/test.txt requirements/compile.in
 lock -o requirements/oldest-clients.txt requirements/oldest-clients.in
+lock -o requirements/newest-spark.txt requirements/newest-spark.in
 lock -o requirements/spark.txt -c requirements/base.txt --extra test --extra spark --extra pictures \
-  pyproject.toml requirements/build.in
+  pyproject.toml requirements/build.in requirements/spark.in

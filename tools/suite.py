@@ -184,6 +184,12 @@ LONG: list[Stage] = [
     pytest_stage("a million mutated frames", 3600, "-m", "fuzz", KAFKAWIRE_FUZZ_FRAMES="1000000"),
     pytest_stage("codec oracle, 40 seeds", 3600, "kafkawire/wire/tests/test_oracle.py", KAFKAWIRE_ORACLE_SEEDS="40"),
     pytest_stage("oldest clients", 1800, *OLDEST),
+    pytest_stage(
+        "connectors installed for the newest Spark",
+        600,
+        "compat_tests/install/test_spark.py",
+        KAFKAWIRE_PYSPARK="newest",
+    ),
     # What the black-box tests expect of us must hold for Apache Kafka too.
     pytest_stage(
         "clients against Apache Kafka",

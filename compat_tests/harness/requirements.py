@@ -21,6 +21,7 @@ KASKADE = ROOT / ".cache" / "kaskade"
 PROMTOOL = ROOT / ".cache" / "promtool" / "promtool"
 COMPILED = ROOT / ".cache" / "compiled"
 S3_SERVERS = ROOT / ".cache" / "s3"
+NEWEST_SPARK = ROOT / ".cache" / "newest-spark"
 OLDEST_PYTHON = ROOT / ".cache" / "oldest-python"
 
 
@@ -74,6 +75,22 @@ def need_spark_jars() -> Path:
         pytest.skip("needs pyspark: make .venv/.spark")
     need_file(SPARK_JARS / ".done", "the jars of Spark's kafka source", "make spark-jars")
     return SPARK_JARS
+
+
+def need_pyspark() -> Path:
+    """PySpark's directory, and a Java to run what is in it."""
+    need_java()
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs pyspark: make .venv/.spark")
+    return Path(spec.origin).parent
+
+
+def need_newest_spark() -> Path:
+    """What a directory of packages has of the newest PySpark, and a Java."""
+    need_java()
+    need_file(NEWEST_SPARK / ".done", "the newest PySpark", "make newest-spark")
+    return NEWEST_SPARK
 
 
 def need_registry_jars() -> Path:
