@@ -17,6 +17,7 @@ import trio
 
 from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError
 from engine.tier import CopyLag
+from tiering.copy_rate import CopyRate
 from tiering.errors import Fenced, TierError
 from tiering.manifest import NO_LEADERS_EPOCH, Fence, Manifest
 from tiering.manifest_log import Author, ManifestLog
@@ -41,7 +42,7 @@ TURN = 64  # partitions looked at before somebody else has a turn
 
 @dataclass(frozen=True, slots=True)
 class KeeperOptions:
-    """`copy_max_bytes_per_s`: of all copiers together, over a few segments; it may change at any time."""
+    """`copy_max_bytes_per_s`: of all copiers together; it may change at any time."""
 
     copiers: int = 2
     interval_ms: int = 30_000
@@ -121,6 +122,7 @@ class TierKeeper:
         self._identity = identity
         self._options = options
         self._world = world
+        self._rate = CopyRate(options.copy_max_bytes_per_s)
         self._work: dict[TopicPartition, _Work] = {}
         self._due: dict[TopicPartition, None] = {}
         self._failed: dict[TopicPartition, None] = {}
@@ -200,7 +202,7 @@ class TierKeeper:
 
     def _tier_of(self, log: TierableLog) -> PartitionTier:
         fence = Fence(self._identity.owner_generation, log.leader_epoch)
-        options = TierOptions(log.config.file_delete_delay_ms, self._options.late_put_ms)
+        options = TierOptions(log.config.file_delete_delay_ms, self._options.late_put_ms, self._rate)
         manifests = self._manifests(log.partition, fence)
         return PartitionTier(log, self._store, self.place_of(log.partition), manifests, options, self._world.now_ms)
 
@@ -264,7 +266,6 @@ class TierKeeper:
         if copied is not None:
             work.counted.copied_segments += 1
             work.counted.copied_bytes += copied.put_bytes
-            await self._keep_to_rate(copied.put_bytes)
         return bool(tier.log.to_copy())
 
     async def _delete(self, work: _Work) -> None:
@@ -283,9 +284,6 @@ class TierKeeper:
         elif now_s >= work.collect_at_s:
             work.collect_at_s = now_s + COLLECT_INTERVAL_S
             work.counted.collected += await work.tier.manifests.collect()
-
-    async def _keep_to_rate(self, put_bytes: int) -> None:
-        await trio.sleep(put_bytes * self._options.copiers / self._options.copy_max_bytes_per_s())
 
     def _note_failure(self, work: _Work, error: Exception) -> None:
         work.counted.copy_errors += 1

@@ -53,10 +53,12 @@ class ObjectInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an object is to hold: bytes, and parts of files that stay there until they are sent; with its CRC-32C."""
+    """What an object is to hold: bytes, and parts of files that stay there until they are sent; with its CRC-32C. A
+    store with threads of its own takes it in evenly over `spread_s`, if it can."""
 
     parts: tuple[bytes | FileRange, ...]
     crc32c: int
+    spread_s: float = 0.0
 
     @classmethod
     def of(cls, data: bytes) -> "Content":

@@ -8,13 +8,15 @@ is the caller's to wait before the next.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 from msgspec.structs import replace
 
 from engine.tier import SegmentFacts
+from tiering.copy_rate import CopyRate
 from tiering.errors import TierDamaged
 from tiering.manifest import (
     Doomed,
@@ -43,10 +45,11 @@ FORGOTTEN_TOGETHER_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class TierOptions:
-    """`late_put_ms`: how long a request may be under way and still take effect."""
+    """`late_put_ms`: how long a request may be under way and still take effect. `rate`: of all partitions."""
 
     delete_delay_ms: int = 60_000
     late_put_ms: int = 900_000
+    rate: CopyRate = field(default_factory=CopyRate)
 
 
 class Copied(NamedTuple):
@@ -125,7 +128,8 @@ class PartitionTier:
             await (self._compare(base, end) if base < manifest.end else self._begin_anew(base))
             return None
         copied = await self.log.copy(base)
-        made = make_object(copied)
+        made = await self._in_turn(make_object(copied))
+        manifest = await self._manifest()  # of whoever wrote meanwhile
 
         async def begin(one: Manifest) -> Change | None:
             if one.end not in (None, base):
@@ -150,6 +154,11 @@ class PartitionTier:
         await self.manifests.change(finish)
         self.log.note_tiered(end)
         return Copied(end, put_bytes)
+
+    async def _in_turn(self, made: SegmentObject) -> SegmentObject:
+        """When it may be put, by the rate of all partitions; with how long that may take."""
+        spread_s = await self._options.rate.turn(made.content.size_bytes)
+        return made._replace(content=with_fields(made.content, spread_s=spread_s))
 
     async def _put(self, entry: Entry, made: SegmentObject, *, may_be_there: bool) -> int:
         """Have the object, all of it and right; returns how many bytes were put for it."""

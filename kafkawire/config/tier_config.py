@@ -45,7 +45,7 @@ class TierConfig(CoordinatorConfig):
     tier_copiers: int = setting("tier.copiers", read.integer(1, 16), "2", "How many segments are copied at a time.")
     tier_copy_max_bytes_per_s: int = setting(
         "remote.log.manager.copy.max.bytes.per.second", read.long(1), str(LONG_MAX),
-        "How much is copied to the tier in a second, over a few segments.", Update.CLUSTER_WIDE,
+        "How much is copied to the tier in a second, over a few segments, and evenly within one.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     tier_fetch_max_wait_ms: int = setting(
         "remote.fetch.max.wait.ms", read.integer(1), "500",

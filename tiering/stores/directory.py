@@ -28,11 +28,13 @@ from tiering.object_store import (
     StoreUnavailable,
     Workers,
 )
+from tiering.stores.pacing import evenly
 
 T = TypeVar("T")
 
 INCOMING = ".incoming"
 LEFT_OVER_S = 86_400  # a put that takes longer has failed
+SYNC_BYTES = 4 * 1024 * 1024  # written together: whoever else waits for the disk waits for all of it
 MAKE_TRIES_MAX = 10  # of a directory that others remove as often because it is empty
 _NEEDS_SOMEBODY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 
@@ -114,10 +116,15 @@ def _put(root: str, key: str, content: Content, incoming: str, if_absent: bool) 
 def _write(incoming: str, content: Content) -> None:
     descriptor = os.open(incoming, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
     try:
-        for data in content.slices():
+        unsynced_bytes = 0
+        for data in evenly(content):
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
+            unsynced_bytes += len(data)
+            if unsynced_bytes >= SYNC_BYTES:
+                os.fdatasync(descriptor)
+                unsynced_bytes = 0
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

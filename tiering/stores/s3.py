@@ -36,6 +36,7 @@ from tiering.object_store import (
     StoreRefused,
     StoreUnavailable,
 )
+from tiering.stores.pacing import evenly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -163,7 +164,7 @@ class S3Store:
         url = f"{self.options.endpoint}{path}{'?' if asked else ''}{asked}"
         size_max_bytes = REPLY_MAX_BYTES if part is None else part.size_bytes or WHOLE_MAX_BYTES
         deadline = _Deadline(url, size_max_bytes if content is None else content.size_bytes)
-        body = None if content is None else deadline.keep(content.slices())
+        body = None if content is None else deadline.keep(evenly(content))
         try:
             signed = self._signed(method, url, headers or {})
             reply = self._pools.request(method, url, headers=signed, body=body, preload_content=False, redirect=False)
