@@ -6,7 +6,7 @@ sequence, adding is not adding twice, and EndTxn of what was committed says that
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -24,6 +24,7 @@ from spark_connectors.sink.relay import (
 )
 from spark_connectors.wire import BrokerError, Cluster, Coordinated, ErrorCode, MalformedReply, TopicPartition, by_topic
 from spark_connectors.wire.api import Api, RequestT, ResponseT
+from spark_connectors.wire.codes import RETRIABLE
 from spark_connectors.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
 from spark_connectors.wire.messages.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
@@ -62,6 +63,9 @@ _FENCED: Final = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
+# All partitions are added or none: where one of them is not known yet the others are not attempted.
+_NOT_YET_ADDED: Final = RETRIABLE | {ErrorCode.OPERATION_NOT_ATTEMPTED}
+
 _T = TypeVar("_T")
 
 
@@ -150,6 +154,7 @@ class Requests:
             ADD_PARTITIONS_TO_TXN,
             request,
             lambda reply: [row.error_code for one in reply.topics for row in one.partitions],
+            retry_on=_NOT_YET_ADDED,
         )
 
     def _append(self, step: Append) -> None:
@@ -183,8 +188,15 @@ class Requests:
             lambda reply: [row.error_code for one in reply.topics for row in one.partitions],
         )
 
-    def _ask(self, api: Api[RequestT, ResponseT], request: RequestT, codes_of: Any) -> ResponseT:
-        return self.cluster.at_coordinator(Coordinated.TRANSACTIONAL_ID, self.name, api, request, codes_of)
+    def _ask(
+        self,
+        api: Api[RequestT, ResponseT],
+        request: RequestT,
+        codes_of: Any,
+        retry_on: Collection[int] = RETRIABLE,
+    ) -> ResponseT:
+        kind = Coordinated.TRANSACTIONAL_ID
+        return self.cluster.at_coordinator(kind, self.name, api, request, codes_of, retry_on=retry_on)
 
     def _by(self, producer: Producer) -> dict[str, Any]:
         return {"transactional_id": self.name, "producer_id": producer.id, "producer_epoch": producer.epoch}

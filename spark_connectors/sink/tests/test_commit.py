@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from kafkawire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.produce import ProduceRequest
@@ -111,6 +118,31 @@ def test_who_is_overtaken_is_fenced(world: World, options: SinkOptions) -> None:
     with pytest.raises(Fenced, match="this attempt to write for kafkawire-spark-q is over"):
         commit(tasks(options, 0), options, world.cluster())
     assert world.values() == []
+
+
+def test_a_topic_that_its_coordinator_does_not_know_yet_is_waited_for(world: World, options: SinkOptions) -> None:
+    """The others of the request are not attempted then, which is no answer to anything."""
+    answer = world.broker.handlers[AddPartitionsToTxnRequest]
+
+    def unknown(request: AddPartitionsToTxnRequest) -> Message:
+        world.broker.handlers[AddPartitionsToTxnRequest] = answer
+        (topic,) = request.v3_and_below_topics
+        assert len(topic.partitions) > 1
+        rows = [
+            AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=code)
+            for number, code in zip_longest(
+                topic.partitions,
+                [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+                fillvalue=ErrorCode.OPERATION_NOT_ATTEMPTED,
+            )
+        ]
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=[AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=rows)]
+        )
+
+    world.broker.handlers[AddPartitionsToTxnRequest] = unknown
+    assert commit(tasks(options, 0), options, world.cluster()) is Outcome.WRITTEN
+    assert len(world.values()) == 2
 
 
 def test_a_batch_that_is_too_large_for_its_topic(world: World, options: SinkOptions) -> None:
