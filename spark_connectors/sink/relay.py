@@ -112,7 +112,7 @@ class Outcome(Enum):
 
 def relay(job: Job, frames: Iterable[Frame]) -> Generator[Step, Any, Outcome]:
     """Raises CommitRefused; what `frames` raises; and what is thrown in."""
-    if not job.places and job.batch_id != 0:  # the first one is recorded in any case: from then on there is a record
+    if not job.places and job.batch_id is None:  # a micro-batch is recorded, as its record ages while nothing is
         return Outcome.NOTHING_TO_WRITE
     producer: Producer = yield Begin()
     if job.batch_id is not None and _is_written(job, (yield ReadRecord())):
@@ -149,7 +149,7 @@ def windows(frames: Iterable[Frame], bytes_max: int = APPEND_MAX_BYTES) -> Itera
 def _is_written(job: Job, next_batch_id: int | None) -> bool:
     assert job.batch_id is not None
     if next_batch_id is None:
-        if job.batch_id == 0 or job.is_missing_accepted:
+        if job.batch_id == 0 or job.is_missing_accepted or not job.places:
             return False
         raise CommitRefused(
             f"nothing tells whether micro-batch {job.batch_id} is written already: group {job.name} has no record of "

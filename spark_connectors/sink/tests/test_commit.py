@@ -72,8 +72,8 @@ def test_a_job_has_no_record(world: World, options: SinkOptions) -> None:
     assert world.model.records == {}
 
 
-def test_without_rows_nobody_is_asked(world: World, options: SinkOptions) -> None:
-    nothing = [staged(options, Task("q", 5, 0, 0))]
+def test_for_a_job_without_rows_nobody_is_asked(world: World, options: SinkOptions) -> None:
+    nothing = [staged(options, Task("q", None, 0, 0))]
     assert commit(nothing, options, world.cluster()) is Outcome.NOTHING_TO_WRITE
     assert world.broker.requests == []
 
