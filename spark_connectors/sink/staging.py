@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import struct
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,10 +222,18 @@ def delete_written(location: str, query: str, batch_id: int | None) -> None:
 def delete_aged(location: str, age_s: float, now_s: float) -> None:
     """Queries of which nothing has been written for so long; `now_s` is since 1970."""
     area = _Area(location)
+    paths = {one.path.removeprefix(f"{area.root}/"): one.mtime_ns for one in area.found(area.root, deep=True)}
+    for query in aged(paths, int((now_s - age_s) * 1e9)):
+        area.delete(area.query(query))
+
+
+def aged(times_ns: Mapping[str, int | None], before_ns: int) -> list[str]:
+    """Queries, from the paths of what there is of them and when each was written. Folders of object stores have no
+    time: where nothing else is yet, somebody may be about to put something.
+    """
     newest_ns: dict[str, int] = {}
-    for one in area.found(area.root, deep=True):
-        query = one.path.removeprefix(f"{area.root}/").partition("/")[0]
-        newest_ns[query] = max(newest_ns.get(query, 0), one.mtime_ns or 0)
-    for query, time_ns in newest_ns.items():
-        if time_ns < (now_s - age_s) * 1e9:
-            area.delete(area.query(query))
+    for path, time_ns in times_ns.items():
+        if time_ns is not None:
+            query = path.partition("/")[0]
+            newest_ns[query] = max(newest_ns.get(query, 0), time_ns)
+    return [query for query, time_ns in newest_ns.items() if time_ns < before_ns]

@@ -17,6 +17,7 @@ from spark_connectors.sink.staging import (
     Staged,
     StagingWriter,
     Task,
+    aged,
     delete_aged,
     delete_written,
     frames_of,
@@ -172,3 +173,12 @@ def test_files_that_nobody_came_for_go_by_their_age(tmp_path: Path) -> None:
     assert {name.split("/")[1] for name in files(tmp_path) if name != "mine"} == {"mixed", "new"}
     assert mine.exists()
     delete_aged(str(tmp_path / "nowhere"), 7 * DAY_S, now_s)
+
+
+def test_folders_without_a_time_are_no_reason_to_delete() -> None:
+    """As in an object store, where a file is not to be seen before it is whole."""
+    old, new = 1, 9
+    begun: dict[str, int | None] = {"q": None, "q/7": None}
+    assert aged(begun, 5) == []
+    assert aged(begun | {"q/7/0-0": old}, 5) == ["q"]
+    assert aged(begun | {"q/7/0-0": old, "q/8/0-0": new}, 5) == []
