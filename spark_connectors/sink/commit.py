@@ -48,5 +48,5 @@ def _clean(options: SinkOptions, query: str, batch_id: int | None) -> None:
         delete_written(options.staging, query, batch_id)
         if batch_id is None or batch_id % _SWEEP_EVERY == 0:
             delete_aged(options.staging, options.staging_age_s, time.time())
-    except OSError as error:
-        _log.warning("old files at %s are not deleted: %s", options.staging, error)
+    except OSError as error:  # which says where; the location may have a password in it
+        _log.warning("files that were staged are not deleted: %s", error)
