@@ -247,6 +247,17 @@ def test_a_stream_goes_on_where_it_was(copy: Copy) -> None:
     assert copy.numbers() == list(range(RECORDS + 5))
 
 
+def test_micro_batches_without_rows(spark: SparkSession, copy: Copy) -> None:
+    """Among others: each of them is recorded, and so is the next one."""
+    frame = spark.readStream.format(OURS).options(**copy.source_options()).load()
+    wanted = frame.select("key", "value").where("cast(cast(value as string) as int) % 30 = 29")
+    for total in (RECORDS, RECORDS + 30):
+        await_end(wanted.writeStream.format(OURS).options(**copy.sink_options()).trigger(availableNow=True).start())
+        assert copy.numbers() == list(range(29, total, 30))
+        fill(copy.broker, copy.source, total, 30)
+    assert len(copy.commits()) > len(copy.numbers())
+
+
 def test_output_modes(spark: SparkSession, copy: Copy) -> None:
     """Complete is for Spark's kafka sink to append everything each time; update sinks written in Python cannot be."""
     frame = spark.readStream.format(OURS).options(**{**copy.source_options(), "maxOffsetsPerTrigger": "1000"}).load()
@@ -342,6 +353,11 @@ def test_a_query_that_another_sink_has_written_before(copy: Copy) -> None:
         copy.run()
     copy.run(onMissingRecord="accept")
     assert copy.numbers() == list(range(RECORDS + 5))
+    fill(copy.broker, copy.source, RECORDS + 5, 5)
+    copy.run(STOCK)
+    fill(copy.broker, copy.source, RECORDS + 10, 5)
+    with pytest.raises(Exception, match=r"nothing tells whether micro-batch \d+ is written .* onMissingRecord=accept"):
+        copy.run()
 
 
 # --- processes that commit, one held by the broker's door while another one passes

@@ -148,22 +148,21 @@ def windows(frames: Iterable[Frame], bytes_max: int = APPEND_MAX_BYTES) -> Itera
 
 def _is_written(job: Job, next_batch_id: int | None) -> bool:
     assert job.batch_id is not None
-    if next_batch_id is None:
-        if job.batch_id == 0 or job.is_missing_accepted or not job.places:
-            return False
-        raise CommitRefused(
-            f"nothing tells whether micro-batch {job.batch_id} is written already: group {job.name} has no record of "
-            f"this query, although it is not new. Another sink has written before, or the record was deleted, or aged "
-            f"out (offsets.retention.minutes). With the option onMissingRecord=accept it is written now; at worst its "
-            f"rows are there twice"
-        )
-    if next_batch_id > job.batch_id + 1:  # Spark tries the last one again, and none before it
+    recorded = next_batch_id or 0
+    if recorded > job.batch_id + 1:  # Spark tries the last one again, and none before it
         raise CommitRefused(
             f"micro-batch {job.batch_id} is to be written, and group {job.name} has it recorded that "
-            f"{next_batch_id - 1} was. The checkpoint is an older one, whose micro-batches may have had other rows: "
+            f"{recorded - 1} was. The checkpoint is an older one, whose micro-batches may have had other rows: "
             f"begin with a new checkpoint"
         )
-    return next_batch_id > job.batch_id
+    if recorded < job.batch_id and job.places and not job.is_missing_accepted:
+        raise CommitRefused(
+            f"nothing tells whether micro-batch {job.batch_id} is written already: group {job.name} has no record of "
+            f"the one before it, although there was one. Another sink has written it, or the record was deleted, or "
+            f"aged out (offsets.retention.minutes). With the option onMissingRecord=accept it is written now; at worst "
+            f"its rows are there twice"
+        )
+    return recorded > job.batch_id
 
 
 def _stamped(frame: Frame, producer: Producer, sequences: dict[TopicPartition, int]) -> bytearray:

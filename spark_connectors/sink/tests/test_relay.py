@@ -273,14 +273,21 @@ def test_a_micro_batch_is_recorded_without_rows_too(batch_id: int) -> None:
     assert model.records == {NAME: batch_id + 1}
 
 
-def test_a_record_that_is_missing() -> None:
-    """Nobody knows what that means, but who reads the message."""
+@pytest.mark.parametrize("record", [None, 1, 2])
+def test_a_record_that_is_missing(record: int | None) -> None:
+    """Or is of one before the last one, as where another sink has written meanwhile. Nobody knows what that means, but
+    who reads the message.
+    """
     job = Job(NAME, 3, PLACES)
     with pytest.raises(CommitRefused, match="whether micro-batch 3 is written already: group query has no record"):
-        asked(job, PRODUCER, None)
-    assert asked(replace(job, is_missing_accepted=True), PRODUCER, None)[-1] == AddPartitions(PRODUCER, PLACES)
-    assert asked(replace(job, batch_id=0), PRODUCER, None)[-1] == AddPartitions(PRODUCER, PLACES)
-    assert asked(replace(job, places=()), PRODUCER, None)[-1] == AddRecord(PRODUCER)  # no row can be there twice
+        asked(job, PRODUCER, record)
+    assert asked(replace(job, is_missing_accepted=True), PRODUCER, record)[-1] == AddPartitions(PRODUCER, PLACES)
+    assert asked(replace(job, places=()), PRODUCER, record)[-1] == AddRecord(PRODUCER)  # no row can be there twice
+
+
+def test_a_record_of_the_one_before() -> None:
+    for batch_id, record in ((0, None), (3, 3)):
+        assert asked(Job(NAME, batch_id, PLACES), PRODUCER, record)[-1] == AddPartitions(PRODUCER, PLACES)
 
 
 def test_a_record_from_the_future() -> None:
