@@ -17,6 +17,7 @@ from spark_connectors.wire import Address, Settings
 
 KAFKA_PREFIX: Final = "kafka."
 DEFAULT_PORT: Final = 9092
+INT32_MAX: Final = 2**31 - 1
 
 _T = TypeVar("_T")
 
@@ -159,18 +160,30 @@ def settings_of(
 
 def milliseconds_as_s(text: str) -> float:
     """A number of milliseconds above zero."""
-    return whole(text, 1) / 1000
+    return positive_int32(text) / 1000
 
 
-def whole(text: str, least: int = 0) -> int:
-    """A whole number, not below `least`. Raises ValueError."""
+def whole(text: str, least: int = 0, most: int | None = None) -> int:
+    """A whole number, neither below `least` nor above `most`. Raises ValueError."""
     try:
         value = int(text)
     except ValueError:
         raise ValueError(f"{text!r} is no whole number") from None
     if value < least:
         raise ValueError(f"{value} is below {least}")
+    if most is not None and value > most:
+        raise ValueError(f"{value} is above {most}")
     return value
+
+
+def int32(text: str) -> int:
+    """As most of Kafka's settings are; requests have no room for more. Raises ValueError."""
+    return whole(text, 0, INT32_MAX)
+
+
+def positive_int32(text: str) -> int:
+    """Likewise, above zero."""
+    return whole(text, 1, INT32_MAX)
 
 
 def positive(text: str) -> int:

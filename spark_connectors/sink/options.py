@@ -17,7 +17,7 @@ from spark_connectors.options import (
     Options,
     bootstrap_of,
     duration_s,
-    positive,
+    positive_int32,
     settings_of,
     truth,
 )
@@ -69,8 +69,8 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
     options.accept(["queryName", "includeHeaders"])  # the latter is the source's: headers are written if there are any
     for name in ("acks", "enable.idempotence"):
         options.parsed(f"{KAFKA_PREFIX}{name}", _SO_ANYWAY[name], None)
-    record_max_bytes = options.parsed(f"{KAFKA_PREFIX}max.request.size", positive, RECORD_MAX_BYTES)
-    batch_max_bytes = options.parsed(f"{KAFKA_PREFIX}batch.size", positive, BATCH_MAX_BYTES)
+    record_max_bytes = options.parsed(f"{KAFKA_PREFIX}max.request.size", positive_int32, RECORD_MAX_BYTES)
+    batch_max_bytes = options.parsed(f"{KAFKA_PREFIX}batch.size", positive_int32, BATCH_MAX_BYTES)
     found = SinkOptions(
         bootstrap=bootstrap_of(options),
         settings=settings_of(options, HARMLESS, "delivery.timeout.ms"),
@@ -80,7 +80,7 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         record_max_bytes=record_max_bytes,
         ignores_keys=options.parsed(f"{KAFKA_PREFIX}partitioner.ignore.keys", truth, False),
         transaction_timeout_ms=options.parsed(
-            f"{KAFKA_PREFIX}transaction.timeout.ms", positive, TRANSACTION_TIMEOUT_MS
+            f"{KAFKA_PREFIX}transaction.timeout.ms", positive_int32, TRANSACTION_TIMEOUT_MS
         ),
         staging=_staging(options),
         staging_age_s=options.parsed("stagingRetention", duration_s, STAGING_AGE_S),

@@ -19,6 +19,7 @@ from spark_connectors.options import (
     Options,
     bootstrap_of,
     duration_s,
+    int32,
     positive,
     settings_of,
     truth,
@@ -286,20 +287,13 @@ def _columns(options: Options) -> tuple[str, ...]:
 def _fetch_sizes(options: Options) -> FetchSizes:
     default = FetchSizes()
     return FetchSizes(
-        min_bytes=options.parsed(f"{KAFKA_PREFIX}fetch.min.bytes", _int32, default.min_bytes),
-        max_bytes=options.parsed(f"{KAFKA_PREFIX}fetch.max.bytes", _int32, default.max_bytes),
-        max_wait_ms=options.parsed(f"{KAFKA_PREFIX}fetch.max.wait.ms", _int32, default.max_wait_ms),
+        min_bytes=options.parsed(f"{KAFKA_PREFIX}fetch.min.bytes", int32, default.min_bytes),
+        max_bytes=options.parsed(f"{KAFKA_PREFIX}fetch.max.bytes", int32, default.max_bytes),
+        max_wait_ms=options.parsed(f"{KAFKA_PREFIX}fetch.max.wait.ms", int32, default.max_wait_ms),
         partition_max_bytes=options.parsed(
-            f"{KAFKA_PREFIX}max.partition.fetch.bytes", _int32, default.partition_max_bytes
+            f"{KAFKA_PREFIX}max.partition.fetch.bytes", int32, default.partition_max_bytes
         ),
     )
-
-
-def _int32(text: str) -> int:
-    value = whole(text)
-    if value >= 2**31:
-        raise ValueError(f"{value} is above {2**31 - 1}")
-    return value
 
 
 def _isolation(text: str) -> bool:
