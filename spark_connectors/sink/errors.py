@@ -22,5 +22,5 @@ class CommitRefused(Exception):
 class Fenced(Exception):
     """Somebody else has begun to commit for this query, or the transaction took longer than it may.
 
-    It was not committed by this one. Whether it was at all, the next try finds out.
+    Whether it was committed, perhaps by this one, who did not hear of it, the next try finds out.
     """

@@ -158,6 +158,13 @@ def test_a_record_that_is_missing(world: World, options: SinkOptions) -> None:
     assert commit(tasks(options, 3), accepting, world.cluster()) is Outcome.WRITTEN
 
 
+def test_a_copy_of_a_checkpoint_is_the_same_query(world: World, options: SinkOptions) -> None:
+    """Also where it is to write to another topic."""
+    assert commit(tasks(options, 0), options, world.cluster()) is Outcome.WRITTEN
+    elsewhere = replace(options, topic="u")
+    assert commit(tasks(elsewhere, 0), elsewhere, world.cluster()) is Outcome.WRITTEN_BEFORE
+
+
 def test_how_long_a_transaction_may_take(world: World, options: SinkOptions) -> None:
     commit(tasks(options, 0), replace(options, transaction_timeout_ms=1234), world.cluster())
     assert [one.transaction_timeout_ms for one in world.broker.asked(InitProducerIdRequest)] == [1234]
