@@ -9,7 +9,7 @@ import logging
 
 try:
     from spark_connectors.data_source import Kafkawire as DefaultSource
-except ImportError as error:
+except Exception as error:  # packages that do not fit each other raise whatever they like: a ValueError of numpy's, say
     logging.getLogger(__name__).warning('format("kafkawire") cannot be had here: %s', error)
 else:
     __all__ = ["DefaultSource"]
