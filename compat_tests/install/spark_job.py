@@ -1,4 +1,5 @@
-"""What a user submits to Spark: a batch and a stream with `format("kafkawire")`, however that was installed.
+"""What a user submits to Spark: batches and streams, read and written with `format("kafkawire")`, however that was
+installed.
 
 Runs where nothing else of this project is. Writes what it has found into a file of its directory.
 """
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 def main(bootstrap: str, topic: str, place: str, way: str) -> None:
     spark = SparkSession.builder.getOrCreate()
     found: dict[str, Any] = {"version": spark.version}
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
     filters: dict[str, str] = {}
     if way == "register":
         import spark_connectors
@@ -31,6 +32,12 @@ def main(bootstrap: str, topic: str, place: str, way: str) -> None:
     query = stream.select("value").writeStream.format("memory").queryName("rows").trigger(availableNow=True).start()
     query.awaitTermination()
     found["stream"] = len(spark.table("rows").collect())
+    sink = {"kafka.bootstrap.servers": bootstrap, "topic": f"{topic}.copies"}
+    batch.select("value").write.format("kafkawire").options(**sink).mode("append").save()
+    copy = stream.select("value", "headers").writeStream.format("kafkawire").options(**sink)
+    copy.option("checkpointLocation", f"{place}/checkpoint").trigger(availableNow=True).start().awaitTermination()
+    copies = spark.read.format("kafkawire").options(**options | {"subscribe": sink["topic"]}).load()
+    found["copies"] = sorted(int(bytes(row.value)) for row in copies.select("value").collect())
     Path(place, "found.json").write_text(json.dumps(found), encoding="utf-8")
 
 

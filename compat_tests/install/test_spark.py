@@ -100,6 +100,7 @@ def filled(broker: Broker, topic: str) -> str:
 def check(found: dict[str, Any]) -> None:
     assert found["version"].startswith("4.3." if IS_NEWEST else "4.2.")
     assert (found["batch"], found["stream"]) == (list(range(20)), 30)
+    assert found["copies"] == sorted([*range(20), *range(30)])
 
 
 def test_from_a_wheel(environment: Environment, wheel: Path, broker: Broker, filled: str) -> None:
