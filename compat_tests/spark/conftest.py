@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from compat_tests.harness.requirements import need_spark_jars
 from compat_tests.harness.target import target_broker
 from compat_tests.spark.queries import OURS, STOCK, Connector, Output
-from spark_connectors import register
+from compat_tests.spark.session import local_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,29 +22,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session with the four jars, no user interface, everything on 127.0.0.1."""
-    jars = need_spark_jars()
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.driver.extraClassPath": f"{jars}/*",
-        "spark.driver.memory": "1g",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.local.dir": str(tmp_path_factory.mktemp("spark")),
-    }
-    builder = SparkSession.builder.master("local[2]").appName("compat")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    register(session)
-    yield session
-    session.stop()
+    with local_session(need_spark_jars(), tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture(params=[pytest.param(STOCK, id="stock"), pytest.param(OURS, id="kafkawire")])

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from compat_tests.confluent.clients import Admin, create_topic, wait_until
+from compat_tests.harness.processes import children_of
 from compat_tests.harness.target import target_broker
 from compat_tests.spark.faulty import Faulty, Trouble
 from compat_tests.spark.queries import LIMITS, OURS, STOCK, await_end, fill
@@ -324,11 +325,6 @@ def kill_with_its_jvm(driver: subprocess.Popen[bytes]) -> None:
         os.kill(jvm, signal.SIGKILL)
     driver.kill()
     driver.wait(HELD_WITHIN_S)
-
-
-def children_of(pid: int) -> list[int]:
-    """Of all its threads."""
-    return [int(one) for path in Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()]
 
 
 def test_a_checkpoint_that_is_older_than_its_record(copy: Copy) -> None:
