@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from confluent_kafka.admin import NewTopic
 
@@ -60,6 +60,16 @@ class Contender:
     config: dict[str, str]
     fetches: bool = True  # durability makes no difference to a reader: one contender per broker is enough
     is_synced: bool = False  # an acknowledged record is on the disk
+
+
+class Named(Protocol):
+    """What is measured beside others."""
+
+    @property
+    def name(self) -> str: ...
+
+
+_Measured = TypeVar("_Measured", bound=Named)
 
 
 def ours(directory: Path, overrides: Mapping[str, str], *, with_compiled: bool) -> list[Kafkawire]:
@@ -190,8 +200,8 @@ def warm(field: Sequence[Contender], options: Options) -> None:
 def alternate(
     case: str,
     compared: str,
-    field: Sequence[Contender],
-    once: Callable[[Contender], report.Figures],
+    field: Sequence[_Measured],
+    once: Callable[[_Measured], report.Figures],
     options: Options,
     bound: str = "",
 ) -> report.Result:

@@ -11,6 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from compat_tests.harness.processes import children_of
 from compat_tests.harness.versions import client
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +40,16 @@ def facts() -> dict[str, str]:
 def cpu_s(pid: int) -> float:
     """User and system time of a process with all its threads, by the nanosecond."""
     return time.clock_gettime(~pid << 3 | CPU_CLOCK)
+
+
+def tree_cpu_s(pid: int) -> float:
+    """Of a process and all that it has started, by the hundredth; those that have ended count for their parents."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
+        return 0.0
+    ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    return ticks / os.sysconf("SC_CLK_TCK") + sum(map(tree_cpu_s, children_of(pid)))
 
 
 def first_thread_cpu_s(pid: int) -> float:

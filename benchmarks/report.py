@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-BASELINES = ("Kafka", "Kafka fsync", "floor")  # as shipped, as durable as kafkawire, and benchmarks.floor
+# Apache Kafka as shipped, and as durable as kafkawire; benchmarks.floor; Spark's own connector as shipped, and tuned.
+BASELINES = ("Kafka", "Kafka fsync", "floor", "stock", "stock tuned")
 
 Figures = Mapping[str, float]  # one contender once: by name, with the unit in the name
 

@@ -145,11 +145,11 @@ def measured(action: Callable[[], int], record_size_bytes: int) -> report.Figure
     }
 
 
-def store(port: int, topic: str, batches: Sequence[bytes]) -> None:
+def store(port: int, topic: str, batches: Sequence[bytes], *, partition: int = 0, times: int = 1) -> None:
     """Each batch as it is, but for its offset, which is the broker's to say."""
-    requests = [produce_requests(topic, [0], bytes(8) + batch[8:], 1) for batch in batches]
+    requests = [produce_requests(topic, [partition], bytes(8) + batch[8:], 1) for batch in batches]
     frames = [each.frames[0] for each in requests]
-    run_load(port, [Requests(frames, len(frames), requests[0].check)], in_flight=5)
+    run_load(port, [Requests(frames, times * len(frames), requests[0].check)], in_flight=5)
 
 
 def consume(contender: Contender, topic: str, count: int, record_size_bytes: int) -> report.Figures:

@@ -27,7 +27,9 @@ from benchmarks import (
     partitions,
     quickstart,
     request_cost,
+    spark,
     spark_decode,
+    spark_encode,
     start,
     stock_client,
     tiering,
@@ -35,7 +37,13 @@ from benchmarks import (
     truncation,
     wire_load,
 )
-from compat_tests.harness.requirements import need_command, need_java, need_kafka_jars, need_s3_server
+from compat_tests.harness.requirements import (
+    need_command,
+    need_java,
+    need_kafka_jars,
+    need_s3_server,
+    need_spark_jars,
+)
 from compat_tests.harness.s3_server import SERVER as S3_SERVER
 
 if TYPE_CHECKING:
@@ -51,6 +59,11 @@ def test_transactions() -> None:
     need_kafka_jars()
     need_command("javac", "install a JDK, 17 or newer")
     transactions.main(["--toy"])
+
+
+def test_spark() -> None:
+    need_spark_jars()
+    spark.main(["--toy"])
 
 
 def test_tiering() -> None:
@@ -109,6 +122,7 @@ NEEDS_X86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="its sy
     [
         pytest.param(codec.main, id="codec"),
         pytest.param(engine_append.main, id="engine append"),
+        pytest.param(spark_encode.main, id="spark encode"),
         pytest.param(truncation.main, id="truncation"),
         pytest.param(io_spike.main, id="I/O spike", marks=NEEDS_X86_64),
     ],
