@@ -112,6 +112,18 @@ def test_a_batch_of_a_stream_waits() -> None:
     assert query.latest(start, None, 30).positions == {ONE: 40}
 
 
+def test_a_batch_that_is_planned_again_has_the_same_borders() -> None:
+    """By a driver that was not there when its end was decided, and whatever has come since then."""
+    world = world_of(10, 5)
+    query = planner(world, minPartitions="5")
+    start = query.initial()
+    end = query.latest(start, None, None)
+    planned = query.ranges(start, end)
+    world.topics["t"].logs[0].append(*[b"v"] * 100)
+    world.topics["t"].logs[2] = Log()
+    assert planner(world, minPartitions="5").ranges(start, end) == planned
+
+
 def test_available_now_has_an_end() -> None:
     world = world_of(10)
     query = planner(world)
