@@ -40,6 +40,7 @@ class Examiner:
     repeat: str = "{}"
 
 
+FAILED_CASE = r"^FAILED (?P<command>\S+)(?P<words>.*)"
 NAMED_CASES = (
     "tiering/tests/test_cold_tier.py",
     "tiering/tests/test_manifest_log.py",
@@ -50,6 +51,13 @@ NAMED_CASES = (
     "engine/partitions/tests/test_joining.py",
     "coordinator/groups/tests/test_service.py",
     "coordinator/transactions/tests",
+)
+CONNECTORS = (
+    "spark_connectors/tests/test_offsets.py",
+    "spark_connectors/records/tests/test_visible.py",
+    "spark_connectors/source/tests/test_planner.py",
+    "spark_connectors/sink/tests/test_relay.py",
+    "spark_connectors/sink/tests/test_writers.py",
 )
 EXAMINERS = (
     Examiner(
@@ -65,9 +73,10 @@ EXAMINERS = (
     Examiner(  # what one broker alone cannot bring about, or seldom does
         "named cases",
         ("pytest", "-q", "-rf", *NAMED_CASES),
-        r"^FAILED (?P<command>\S+)(?P<words>.*)",
+        FAILED_CASE,
         "python -m pytest {}",
     ),
+    Examiner("cases of the connectors", ("pytest", "-q", "-rf", *CONNECTORS), FAILED_CASE, "python -m pytest {}"),
 )
 
 

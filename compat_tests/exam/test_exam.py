@@ -9,8 +9,8 @@ import pytest
 
 from compat_tests.exam.examination import EXAMINERS, bugs, examine, examiners_of, plant, run
 
-PLANTED = 54
-QUICK = ("ack-before-fsync", "sequence-check-skipped", "torn-tail-kept")
+PLANTED = 59
+QUICK = ("ack-before-fsync", "record-read-before-fencing", "sequence-check-skipped", "torn-tail-kept")
 
 
 def test_all_bugs_are_there() -> None:
