@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +18,7 @@ from compat_tests.confluent.clients import Admin, create_topic, wait_until
 from compat_tests.harness.processes import children_of
 from compat_tests.harness.target import target_broker
 from compat_tests.spark.faulty import Faulty, Trouble
+from compat_tests.spark.processes import children_of, kill
 from compat_tests.spark.queries import LIMITS, OURS, STOCK, await_end, fill
 from spark_connectors.sink.commit import NAME_PREFIX, commit
 from spark_connectors.sink.errors import Fenced
@@ -321,8 +320,8 @@ def kill_with_its_jvm(driver: subprocess.Popen[bytes]) -> None:
     """And Spark's daemon, which would end the processes that it has forked, and so none of those."""
     for jvm in children_of(driver.pid):
         for daemon in children_of(jvm):
-            os.kill(daemon, signal.SIGKILL)
-        os.kill(jvm, signal.SIGKILL)
+            kill(daemon)
+        kill(jvm)
     driver.kill()
     driver.wait(HELD_WITHIN_S)
 
