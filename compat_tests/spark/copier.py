@@ -1,0 +1,63 @@
+"""A driver that copies a topic with our source and our sink, to be killed; a query that fails it starts again.
+
+Either without an end, or what there is, in steps; each failure is a line of its output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass
+
+from pyspark.sql import SparkSession
+
+from spark_connectors import register
+
+FAILED = "COPY FAILED:"
+OURS = re.compile(r"spark_connectors\.[a-z_.]+\.([A-Z]\w+):")  # an exception
+
+
+@dataclass(frozen=True)
+class Task:
+    """For one driver."""
+
+    master: str
+    settings: dict[str, str]  # of Spark's
+    source: dict[str, str]
+    sink: dict[str, str]
+    has_end: bool
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "compat_tests.spark.copier", json.dumps(asdict(self))]
+
+
+def copy(spark: SparkSession, task: Task) -> None:
+    """Raises what the query fails with, or its start."""
+    frame = spark.readStream.format("kafkawire").options(**task.source).load().select("key", "value")
+    writer = frame.writeStream.format("kafkawire").options(**task.sink)
+    writer = writer.trigger(availableNow=True) if task.has_end else writer.trigger(processingTime="0 seconds")
+    writer.start().awaitTermination()
+
+
+def main(task: Task) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(task.master)
+    for key, value in task.settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    is_done = False
+    while not is_done:
+        try:
+            copy(spark, task)
+            is_done = True
+        except Exception as error:  # of Spark's or of Py4J's, as it was killed: who waits for progress judges
+            ours = OURS.findall(str(error))
+            print(f"\n{FAILED} {ours[-1] if ours else 'a process was gone'}\n{error}", flush=True)
+
+
+if __name__ == "__main__":
+    main(Task(**json.loads(sys.argv[1])))

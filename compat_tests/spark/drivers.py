@@ -1,0 +1,94 @@
+"""Drivers of Spark's that run `copier.py`, one after the other, and whom of a driver's processes one may kill."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from compat_tests.harness.requirements import ROOT, need_pyspark
+from compat_tests.spark.processes import children_of, command_of, descendants_of, kill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from compat_tests.spark.copier import Task
+
+# What command lines have. Daemons, of which most kinds of Python processes have one, fork what has the same one.
+EXECUTOR, DAEMON = "CoarseGrainedExecutorBackend", "-m pyspark.daemon"
+ROLES = ("pyspark.worker", "python_streaming_source_runner", "python_streaming_sink_runner")
+ENDS_WITHIN_S = 20.0
+TAIL_CHARACTERS = 4000
+
+
+class Driver:
+    """One at a time. What all of them say is in `log`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.home = directory / "spark"  # a cluster's workers make their directories in it
+        self.home.mkdir()
+        for one in need_pyspark().iterdir():
+            (self.home / one.name).symlink_to(one)
+        self.log = directory / "driver.log"
+        self.log.touch()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, task: Task) -> None:
+        environment = {
+            **os.environ, "SPARK_HOME": str(self.home), "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self.home.with_name("local")),
+        }  # fmt: skip
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(task.command(), cwd=ROOT, stdout=log, stderr=log, env=environment)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "no driver was started"
+        return self._process.pid
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def log_tail(self) -> str:
+        return self.log_text()[-TAIL_CHARACTERS:]
+
+    def executors(self) -> list[int]:
+        return [one for one in descendants_of(self.pid) if EXECUTOR in command_of(one)]
+
+    def workers(self) -> list[list[int]]:
+        """Python processes that run tasks, that plan, and that commit, as far as there are some."""
+        others = [one for one in descendants_of(self.pid) if DAEMON not in command_of(one)]
+        found = [[one for one in (*self.forked(), *others) if role in command_of(one)] for role in ROLES]
+        return [each for each in found if each]
+
+    def forked(self) -> list[int]:
+        """By Python's daemons."""
+        daemons = [one for one in descendants_of(self.pid) if DAEMON in command_of(one)]
+        return [child for one in daemons for child in children_of(one)]
+
+    def kill(self) -> None:
+        """With all that it has started; nothing if it has left."""
+        if self.is_running:
+            self._kill(descendants_of(self.pid))
+
+    def kill_alone(self) -> list[int]:
+        """Not what its daemons have forked: who commits goes on, and the others leave. Returns those that are left."""
+        below, left = descendants_of(self.pid), set(self.forked())
+        self._kill(one for one in below if one not in left)
+        return sorted(left)
+
+    def wait(self, timeout_s: float) -> int:
+        """Until it leaves by itself."""
+        assert self._process is not None, "no driver was started"
+        return self._process.wait(timeout_s)
+
+    def _kill(self, below: Iterable[int]) -> None:
+        """First those that would start, or end, others."""
+        for one in (self.pid, *below):
+            kill(one)
+        self.wait(ENDS_WITHIN_S)

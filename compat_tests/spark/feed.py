@@ -1,0 +1,94 @@
+"""Writes numbered records to a topic without an end, in transactions of which some are aborted, and outside of any.
+
+What is committed is read from the topic afterwards: a producer whose broker is killed does not always know.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException, Producer
+
+if TYPE_CHECKING:
+    from compat_tests.harness.broker import Broker
+
+KEYS = 16
+KEYLESS = 0.1  # share of records
+ABORTED = 0.25  # share of transactions
+IN_TRANSACTION, OUTSIDE = 12, 4  # records each turn
+PAUSE_S = 0.2  # between two turns
+TIMEOUT_S = 60.0
+
+
+class Feed:
+    """From `start` to `finish`, in a thread."""
+
+    def __init__(self, broker: Broker, topic: str, seed: int) -> None:
+        self._settings = {
+            "bootstrap.servers": broker.bootstrap,
+            "partitioner": "murmur2_random",  # as Kafka's own, and Spark's: a key has one partition
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "log_level": 0,
+        }
+        self._topic = topic
+        self._choice = random.Random(seed)
+        self._number = 0
+        self._plain = Producer(self._settings)
+        self._is_over = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="feed")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Nothing is open afterwards. Raises what it failed with."""
+        self._is_over.set()
+        self._thread.join(2 * TIMEOUT_S)
+        assert not self._thread.is_alive(), "the feed does not end"
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            transactional = self._transactional()
+            while not self._is_over.wait(PAUSE_S):
+                self._write(self._plain, OUTSIDE)
+                try:
+                    self._transaction(transactional)
+                except KafkaException:  # its outcome is unknown, perhaps: the next one of this name ends it
+                    transactional = self._transactional()
+            assert self._plain.flush(TIMEOUT_S) == 0, "records are still queued"
+        except BaseException as failure:  # it is raised where the feed is ended
+            self._failure = failure
+
+    def _transactional(self) -> Producer:
+        while True:
+            made = Producer({**self._settings, "transactional.id": "feed"})
+            try:
+                made.init_transactions(TIMEOUT_S)
+            except KafkaException:
+                if self._is_over.is_set():
+                    raise
+            else:
+                return made
+
+    def _transaction(self, producer: Producer) -> None:
+        """Raises KafkaException: then the producer is of no more use."""
+        producer.begin_transaction()
+        self._write(producer, IN_TRANSACTION)
+        producer.flush(TIMEOUT_S)
+        if self._choice.random() < ABORTED:
+            producer.abort_transaction(TIMEOUT_S)
+        else:
+            producer.commit_transaction(TIMEOUT_S)
+
+    def _write(self, producer: Producer, count: int) -> None:
+        for _ in range(count):
+            key = None if self._choice.random() < KEYLESS else str(self._choice.randrange(KEYS))
+            producer.produce(self._topic, str(self._number), key)
+            self._number += 1
+        producer.poll(0)

@@ -1,0 +1,227 @@
+"""A stream from topic to topic whose driver, executors, Python and broker are killed; then all of it is read back."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from compat_tests.chaos.copies import check_copies
+from compat_tests.chaos.fault_plan import Fault
+from compat_tests.chaos.faulty_proxy import FaultyProxy
+from compat_tests.confluent.clients import create_topic, wait_until
+from compat_tests.harness.apache_kafka import QUICK_JVM
+from compat_tests.spark.copier import FAILED, Task
+from compat_tests.spark.drivers import Driver
+from compat_tests.spark.feed import Feed
+from compat_tests.spark.kill_plan import COMMITTING, Life, Losses, Target, lives
+from compat_tests.spark.processes import is_running, kill
+from compat_tests.transactions.readers import messages_of, undecided
+from engine.tests.ledger import note_for_ledger
+from spark_connectors.wire.messages.init_producer_id import INIT_PRODUCER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compat_tests.harness.broker import Broker
+
+SOURCE, SINK = "source", "sink"
+PARTITIONS: Final = {SOURCE: 4, SINK: 3}
+BROKER_CONFIG: Final = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+PROGRESS_WITHIN_S = 90.0
+COMMITS_WITHIN_S = 5.0  # a kill that is to hit a commit does not wait for longer
+CALM_MAX_S = 0.3
+ENDS_WITHIN_S = 180.0
+EXECUTOR_MIB = 600
+MASTERS: Final = {False: "local[2,3]", True: f"local-cluster[2,1,{EXECUTOR_MIB}]"}  # by whether it is a cluster
+KEYLESS = -1  # in no order
+T = TypeVar("T")
+
+
+def run(broker: Broker, directory: Path, seed: int, kills: int) -> str:
+    """Returns what was done, in a line for the ledger; AssertionError names the seed and the anomalies."""
+    with FaultyProxy(losses := Losses(seed)) as proxy:
+        port = broker.listen_behind(proxy.port)
+        with broker:
+            proxy.serve(port)
+            for topic, partitions in PARTITIONS.items():
+                create_topic(broker, topic, partitions)
+            campaign = Campaign(broker, proxy, losses, directory, seed)
+            began_s = time.monotonic()
+            campaign.run(lives(seed, kills))
+            lasted_s = time.monotonic() - began_s
+            campaign.copy_the_rest()
+            summary, anomalies = campaign.outcome()
+    summary = f"seed {seed}, {summary}, {60 * kills / lasted_s:.1f} kills a minute, {len(anomalies)} anomalies"
+    print(summary)
+    note_for_ledger(summary)
+    assert not anomalies, f"seed {seed}: {anomalies}; see {directory}"
+    return summary
+
+
+class Campaign:
+    """All of it reaches the broker through the proxy, but the feed, and who reads back."""
+
+    def __init__(self, broker: Broker, proxy: FaultyProxy, losses: Losses, directory: Path, seed: int) -> None:
+        self._broker = broker
+        self._proxy = proxy
+        self._losses = losses
+        self._directory = directory
+        self._choice = random.Random(seed)
+        self._feed = Feed(broker, SOURCE, seed)
+        self._killed = Counter[Target]()
+        self._left: list[int] = []  # processes that have outlived their driver
+        self._driver = Driver(directory)
+
+    def run(self, planned: list[Life]) -> None:
+        """Each of them begins with a driver's start."""
+        self._feed.start()
+        try:
+            for life in planned:
+                self._driver.start(self._task(is_cluster=life.is_cluster))
+                for target in life.targets:
+                    self._wait_for_progress()
+                    self._strike(target)
+        finally:
+            self._driver.kill()
+            self._feed.finish()
+
+    def copy_the_rest(self) -> None:
+        """Without faults. Afterwards nothing runs that could still write."""
+        self._proxy.end_faults()
+        self._wait(lambda: not undecided(self._broker, SOURCE, PARTITIONS[SOURCE]), "the source stays open")
+        self._driver.start(self._task(has_end=True))
+        try:
+            assert self._driver.wait(ENDS_WITHIN_S) == 0, self._driver.log_tail()
+        finally:
+            self._driver.kill()
+        self._wait(lambda: not any(map(is_running, self._left)), "what has outlived its driver does not end")
+        self._wait(lambda: not undecided(self._broker, SINK, PARTITIONS[SINK]), "the sink stays open")
+
+    def outcome(self) -> tuple[str, list[str]]:
+        """What was done, and what is wrong."""
+        source, sink = (by_key(self._broker, topic) for topic in (SOURCE, SINK))
+        copied = sum(map(len, source.values()))
+        aborted = sum(map(len, by_key(self._broker, SOURCE, "read_uncommitted").values())) - copied
+        assert copied, "nothing was committed"
+        assert aborted, "nothing was aborted"
+        lost = Counter[str]()
+        for (key, fault), count in self._proxy.faults().items():
+            if fault is Fault.REPLY_LOST:
+                lost[NAMES.get(key, "of the source")] += count
+        killed = ", ".join(f"{count} x {target.value}" for target, count in sorted(self._killed.items(), key=_name))
+        replies = ", ".join(f"{name} {count}" for name, count in sorted(lost.items()))
+        failed = re.findall(rf"^{FAILED} (.*)$", self._driver.log_text(), re.MULTILINE)
+        failures = ", ".join(f"{why} {count}" for why, count in sorted(Counter(failed).items()))
+        summary = (
+            f"kill -9 of {killed}; replies lost: {replies}; queries failed and begun again: {failures or 'none'}; "
+            f"{self._done() + 1} micro-batches, {copied} records, {aborted} aborted ones"
+        )
+        return summary, check_copies(source, sink)
+
+    def _task(self, *, is_cluster: bool = False, has_end: bool = False) -> Task:
+        to = {"kafka.bootstrap.servers": self._proxy.bootstrap}
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": f"{EXECUTOR_MIB}m",
+            "spark.driver.extraJavaOptions": " ".join((f"-Dspark.test.home={self._driver.home}", *QUICK_JVM)),
+            "spark.executor.memory": f"{EXECUTOR_MIB}m",
+            "spark.executor.extraJavaOptions": " ".join(QUICK_JVM),
+            "spark.deploy.maxExecutorRetries": "-1",  # how often executors may die before the master gives up
+        }
+        source = {
+            **to, "subscribe": SOURCE, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed",
+            "maxOffsetsPerTrigger": "2000" if has_end else "200",
+        }  # fmt: skip
+        sink = {**to, "topic": SINK, "checkpointLocation": str(self._directory / "checkpoint")}
+        return Task(MASTERS[is_cluster], settings, source, sink, has_end)
+
+    def _strike(self, target: Target) -> None:
+        if target is Target.DRIVER_ALONE:
+            self._hold_a_commit()
+            self._left += self._driver.kill_alone()
+        else:
+            self._wait_for_a_moment()
+            self._kill(target)
+        self._killed[target] += 1
+
+    def _kill(self, target: Target) -> None:
+        match target:
+            case Target.BROKER:
+                assert self._broker.is_alive, f"the broker was gone before:\n{self._broker.log_tail()}"
+                self._broker.kill()
+                self._broker.start()
+            case Target.EXECUTOR:
+                kill(self._choice.choice(self._those(self._driver.executors)))
+            case Target.WORKER:
+                kill(self._choice.choice(self._choice.choice(self._those(self._driver.workers))))
+            case _:
+                self._driver.kill()
+
+    def _those(self, there: Callable[[], list[T]]) -> list[T]:
+        """Once there are some."""
+        found: list[T] = []
+
+        def is_somebody_there() -> bool:
+            found.extend(there())
+            return bool(found)
+
+        self._wait(is_somebody_there, "there is nobody to be killed")
+        return found
+
+    def _hold_a_commit(self) -> None:
+        """At one of its requests."""
+        self._losses.hold_next(self._choice.choice(COMMITTING).key)
+        self._wait(lambda: not self._losses.is_waiting, "nothing is committed")
+
+    def _wait_for_a_moment(self) -> None:
+        """Somewhere in a micro-batch, or soon after its commit has begun."""
+        if self._choice.random() < 0.5:
+            before = self._commits_begun()
+            deadline_s = time.monotonic() + COMMITS_WITHIN_S
+            while self._commits_begun() == before and time.monotonic() < deadline_s:
+                time.sleep(0.005)
+        time.sleep(self._choice.uniform(0, CALM_MAX_S))
+
+    def _commits_begun(self) -> int:
+        return sum(count for (key, _), count in self._proxy.requests().items() if key == INIT_PRODUCER_ID.key)
+
+    def _wait_for_progress(self) -> None:
+        before = self._done()
+        self._wait(lambda: self._done() > before or not self._driver.is_running, "no micro-batch is done")
+        assert self._driver.is_running, f"the driver has left:\n{self._driver.log_tail()}"
+
+    def _done(self) -> int:
+        """The last micro-batch that Spark has heard to be done, or -1."""
+        commits = self._directory / "checkpoint" / "commits"
+        return max((int(one) for one in os.listdir(commits) if one.isdecimal()), default=-1) if commits.exists() else -1
+
+    def _wait(self, condition: Callable[[], bool], complaint: str) -> None:
+        try:
+            wait_until(condition, complaint, PROGRESS_WITHIN_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._broker.log_tail()}\n{self._driver.log_tail()}") from None
+
+
+def by_key(broker: Broker, topic: str, isolation: str = "read_committed") -> dict[int, list[str]]:
+    """Values in their order: a key has one partition in each topic. Those without a key are sorted."""
+    found: dict[int, list[str]] = {}
+    for partition in range(PARTITIONS[topic]):
+        for message in messages_of(broker, topic, isolation, partition=partition):
+            key, value = message.key(), message.value()
+            assert isinstance(value, bytes)
+            found.setdefault(KEYLESS if key is None else int(key), []).append(value.decode())
+    found.get(KEYLESS, []).sort()
+    return found
+
+
+NAMES: Final = {api.key: api.name for api in COMMITTING}
+
+
+def _name(counted: tuple[Target, int]) -> str:
+    return counted[0].value

@@ -1,0 +1,96 @@
+"""Whom a campaign of kills strikes in which order, and which replies are lost: functions of a seed and nothing else."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from compat_tests.chaos.fault_plan import NO_FAULT, Decision, Fault
+from spark_connectors.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
+from spark_connectors.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
+from spark_connectors.wire.messages.end_txn import END_TXN
+from spark_connectors.wire.messages.fetch import FETCH
+from spark_connectors.wire.messages.init_producer_id import INIT_PRODUCER_ID
+from spark_connectors.wire.messages.list_offsets import LIST_OFFSETS
+from spark_connectors.wire.messages.offset_fetch import OFFSET_FETCH
+from spark_connectors.wire.messages.produce import PRODUCE
+from spark_connectors.wire.messages.txn_offset_commit import TXN_OFFSET_COMMIT
+
+KILLS_OF_LIFE: Final = (4, 10)  # a driver takes long to start, so much happens in the life of one
+CLUSTER_EVERY: Final = 3  # lives: one of so many has executors that are processes
+HELD_S: Final = 15.0  # until another driver has started, and has committed
+
+# What a micro-batch is committed by, in this order.
+COMMITTING: Final = (
+    INIT_PRODUCER_ID,
+    OFFSET_FETCH,
+    ADD_PARTITIONS_TO_TXN,
+    PRODUCE,
+    ADD_OFFSETS_TO_TXN,
+    TXN_OFFSET_COMMIT,
+    END_TXN,
+)
+# The share of replies that are lost, by API key.
+LOST: Final = {
+    **{api.key: 0.05 for api in COMMITTING},
+    END_TXN.key: 0.25,
+    FETCH.key: 0.02,
+    LIST_OFFSETS.key: 0.02,
+}
+
+
+class Target(Enum):
+    """Who is killed."""
+
+    BROKER = "broker"
+    WORKER = "Python process"  # that runs tasks, plans or commits
+    EXECUTOR = "executor"
+    DRIVER = "driver"  # with all it has started
+    DRIVER_ALONE = "driver in a commit that goes on"
+
+
+@dataclass(frozen=True)
+class Life:
+    """Of one driver: what is killed meanwhile, and at last how it dies itself."""
+
+    is_cluster: bool
+    targets: tuple[Target, ...]
+
+
+def lives(seed: int, kills: int) -> list[Life]:
+    """With so many kills in all."""
+    choice = random.Random(seed)
+    found: list[Life] = []
+    while kills > 0:
+        count = min(kills, choice.randint(*KILLS_OF_LIFE))
+        is_cluster = len(found) % CLUSTER_EVERY == 1
+        others = (Target.BROKER, Target.EXECUTOR if is_cluster else Target.WORKER)
+        last = choice.choice((Target.DRIVER, Target.DRIVER_ALONE)) if found else Target.DRIVER_ALONE
+        found.append(Life(is_cluster, (*choice.choices(others, k=count - 1), last)))
+        kills -= count
+    return found
+
+
+class Losses:
+    """A Planner for the proxy. From another thread it can be told to hold a request, once."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._to_hold: int | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """For the request that is to be held."""
+        return self._to_hold is not None
+
+    def hold_next(self, api_key: int) -> None:
+        self._to_hold = api_key
+
+    def decide(self, api_key: int, version: int, number: int) -> Decision:
+        if api_key == self._to_hold:
+            self._to_hold = None
+            return Decision(Fault.REQUEST_DELAYED, HELD_S)
+        choice = random.Random(f"{self._seed} {api_key} {version} {number}")
+        return Decision(Fault.REPLY_LOST) if choice.random() < LOST.get(api_key, 0) else NO_FAULT

@@ -1,0 +1,20 @@
+"""Whoever of a stream from topic to topic is killed: each committed record is copied once, in the order of its key."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from compat_tests.chaos.campaign import SEED
+from compat_tests.harness.target import target_broker
+from compat_tests.spark import kill_campaign
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KILLS = int(os.environ.get("KAFKAWIRE_CHAOS_SPARK_KILLS", "3"))
+
+
+def test_kills_leave_every_record_once_in_the_copy(tmp_path: Path) -> None:
+    print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
+    kill_campaign.run(target_broker(tmp_path / "broker", kill_campaign.BROKER_CONFIG), tmp_path, SEED, KILLS)
