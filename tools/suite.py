@@ -164,6 +164,19 @@ LONG: list[Stage] = [
         KAFKAWIRE_CHAOS_LATE_TRANSACTIONS="2000",
     ),
     pytest_stage(
+        "200 kills of a stream of Spark's",
+        3600,
+        "compat_tests/spark/test_kills.py",
+        KAFKAWIRE_CHAOS_SPARK_KILLS="200",
+    ),
+    pytest_stage(
+        "40 kills of a stream of Spark's on Apache Kafka",
+        2400,
+        "compat_tests/spark/test_kills.py",
+        KAFKAWIRE_CHAOS_SPARK_KILLS="40",
+        KAFKAWIRE_COMPAT_TARGET="kafka",
+    ),
+    pytest_stage(
         "300 kills at requests to the object store",
         3600,
         "compat_tests/tiering/test_store_kills.py",
