@@ -106,7 +106,7 @@ TEST = [
     Stage("flipped bits", bit_flips(1000, "--budget-s", "20"), 90),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
     pytest_stage("planted bugs that are caught soon", 240, "compat_tests/exam", "-k", "is_caught"),
-    pytest_stage("what users install", 480, "compat_tests/install"),
+    pytest_stage("what users install", 600, "compat_tests/install"),
     pytest_stage("the README", 480, "compat_tests/readme"),
     pytest_stage("data dirs of earlier versions", 120, "compat_tests/formats"),
     pytest_stage("compiled modules", 480, "compat_tests/compiled"),
@@ -119,8 +119,8 @@ TEST = [
     pytest_stage("java tools", 480, *NEWEST, "compat_tests/java"),
     pytest_stage("connect, mirrors, streams, a registry", 480, *APPLICATIONS),
     pytest_stage("differential", 360, "compat_tests/differential"),
-    pytest_stage("spark", 900, "compat_tests/spark"),
-    pytest_stage("benchmarks at toy size", 360, "benchmarks"),
+    pytest_stage("spark", 1200, "compat_tests/spark"),
+    pytest_stage("benchmarks at toy size", 480, "benchmarks"),
 ]
 LONG: list[Stage] = [
     Stage("crash images, six workloads at every operation", crash_images("0:6"), 3600),

@@ -1,10 +1,49 @@
-"""What processes have started."""
+"""Processes below others, as Spark has them: a driver, its JVM, executors, daemons and what those have forked."""
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
+
+NOT_RUNNING = "ZX"  # ended, but nobody has asked how
 
 
 def children_of(pid: int) -> list[int]:
-    """Of all its threads."""
-    return [int(one) for path in Path(f"/proc/{pid}/task").glob("*/children") for one in path.read_text().split()]
+    """Of all its threads; none of a process that is gone."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(one) for one in path.read_text().split()]
+    return found
+
+
+def descendants_of(pid: int) -> list[int]:
+    """The nearest first."""
+    found = [pid]
+    for one in found:
+        found += children_of(one)
+    return found[1:]
+
+
+def command_of(pid: int) -> str:
+    """Its command line; none of a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in NOT_RUNNING
+
+
+def kill(pid: int) -> None:
+    """SIGKILL; nothing if it has ended meanwhile."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

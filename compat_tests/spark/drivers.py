@@ -6,8 +6,8 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
+from compat_tests.harness.processes import children_of, command_of, descendants_of, kill
 from compat_tests.harness.requirements import ROOT, need_pyspark
-from compat_tests.spark.processes import children_of, command_of, descendants_of, kill
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

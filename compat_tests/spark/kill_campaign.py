@@ -15,11 +15,11 @@ from compat_tests.chaos.fault_plan import Fault
 from compat_tests.chaos.faulty_proxy import FaultyProxy
 from compat_tests.confluent.clients import create_topic, wait_until
 from compat_tests.harness.apache_kafka import QUICK_JVM
+from compat_tests.harness.processes import is_running, kill
 from compat_tests.spark.copier import FAILED, Task
 from compat_tests.spark.drivers import Driver
 from compat_tests.spark.feed import Feed
 from compat_tests.spark.kill_plan import COMMITTING, Life, Losses, Target, lives
-from compat_tests.spark.processes import is_running, kill
 from compat_tests.transactions.readers import messages_of, undecided
 from engine.tests.ledger import note_for_ledger
 from spark_connectors.wire.messages.init_producer_id import INIT_PRODUCER_ID
@@ -159,7 +159,8 @@ class Campaign:
             case Target.EXECUTOR:
                 kill(self._choice.choice(self._those(self._driver.executors)))
             case Target.WORKER:
-                kill(self._choice.choice(self._choice.choice(self._those(self._driver.workers))))
+                group: list[int] = self._choice.choice(self._those(self._driver.workers))
+                kill(self._choice.choice(group))
             case _:
                 self._driver.kill()
 

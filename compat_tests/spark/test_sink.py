@@ -15,10 +15,9 @@ import pyarrow as pa
 import pytest
 
 from compat_tests.confluent.clients import Admin, create_topic, wait_until
-from compat_tests.harness.processes import children_of
+from compat_tests.harness.processes import children_of, kill
 from compat_tests.harness.target import target_broker
 from compat_tests.spark.faulty import Faulty, Trouble
-from compat_tests.spark.processes import children_of, kill
 from compat_tests.spark.queries import LIMITS, OURS, STOCK, await_end, fill
 from spark_connectors.sink.commit import NAME_PREFIX, commit
 from spark_connectors.sink.errors import Fenced
