@@ -36,6 +36,7 @@ class TierPlan:
     weathers: tuple[Weather, ...] = (Weather.FINE,)
     fault_rate: float = 0.0  # of the requests, when it is flaky
     loses_indexes: float = 0.0  # how likely the next start finds no index
+    has_files: bool = False  # its objects are, and are read where they are
 
     @property
     def pace(self) -> int:
@@ -76,6 +77,7 @@ def plan_tier(seed: int, topics: Sequence[TopicPlan]) -> TierPlan:
         weathers=rng.choice(((Weather.FINE, Weather.FLAKY), (Weather.FLAKY,), tuple(Weather))),
         fault_rate=rng.choice((0.05, 0.2, 0.4)),
         loses_indexes=rng.choice((0.0, 0.2, 0.5)),
+        has_files=rng.random() < 0.5,
     )
 
 

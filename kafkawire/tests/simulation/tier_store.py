@@ -45,6 +45,7 @@ class TierStore:
     def __post_init__(self) -> None:
         self._rng = self.shared.rng("store")
         if self.plan.is_on:
+            self.store.has_files = self.plan.has_files
             self.store.fault = self._fault
             self.shared.history.store_healed = UNANSWERED
 
