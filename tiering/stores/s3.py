@@ -36,7 +36,7 @@ from tiering.object_store import (
     StoreRefused,
     StoreUnavailable,
 )
-from tiering.stores.pacing import evenly
+from tiering.stores import pacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 2.0
 IO_TIMEOUT_S = 10.0  # nothing was sent or received for so long
 CONNECTIONS_MAX = 32
-LEAST_BYTES_PER_S = 1_000_000  # a request that moves on, but slower, is given up
+LEAST_BYTES_PER_S = pacing.LEAST_BYTES_PER_S // 2  # a request that moves on, but slower, is given up
 REPLY_MAX_BYTES = 4 * 1024 * 1024  # of a listing, or of an error
 WHOLE_MAX_BYTES = 64 * 1024 * 1024  # of an object that is asked for without saying how much of it
 _READ_BYTES = 256 * 1024
@@ -164,7 +164,7 @@ class S3Store:
         url = f"{self.options.endpoint}{path}{'?' if asked else ''}{asked}"
         size_max_bytes = REPLY_MAX_BYTES if part is None else part.size_bytes or WHOLE_MAX_BYTES
         deadline = _Deadline(url, size_max_bytes if content is None else content.size_bytes)
-        body = None if content is None else deadline.keep(evenly(content))
+        body = None if content is None else deadline.keep(pacing.evenly(content))
         try:
             signed = self._signed(method, url, headers or {})
             reply = self._pools.request(method, url, headers=signed, body=body, preload_content=False, redirect=False)
