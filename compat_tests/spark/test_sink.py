@@ -18,6 +18,7 @@ from compat_tests.confluent.clients import Admin, create_topic, wait_until
 from compat_tests.harness.processes import children_of, kill
 from compat_tests.harness.target import target_broker
 from compat_tests.spark.faulty import Faulty, Trouble
+from compat_tests.spark.kill_plan import COMMITTING
 from compat_tests.spark.queries import LIMITS, OURS, STOCK, await_end, fill
 from spark_connectors.sink.commit import NAME_PREFIX, commit
 from spark_connectors.sink.errors import Fenced
@@ -26,13 +27,9 @@ from spark_connectors.sink.relay import Outcome
 from spark_connectors.sink.staging import Staged, Task
 from spark_connectors.sink.task import stage
 from spark_connectors.wire import Cluster
-from spark_connectors.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
-from spark_connectors.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from spark_connectors.wire.messages.end_txn import END_TXN
 from spark_connectors.wire.messages.init_producer_id import INIT_PRODUCER_ID
 from spark_connectors.wire.messages.offset_fetch import OFFSET_FETCH
-from spark_connectors.wire.messages.produce import PRODUCE
-from spark_connectors.wire.messages.txn_offset_commit import TXN_OFFSET_COMMIT
 from spark_connectors.wire.transport import Connect, connect_tcp
 
 if TYPE_CHECKING:
@@ -373,15 +370,7 @@ def committed(options: SinkOptions, query: str, batch_id: int, connect: Connect 
 
 @pytest.mark.parametrize(
     "api",
-    [
-        INIT_PRODUCER_ID,
-        OFFSET_FETCH,
-        ADD_PARTITIONS_TO_TXN,
-        PRODUCE,
-        ADD_OFFSETS_TO_TXN,
-        TXN_OFFSET_COMMIT,
-        END_TXN,
-    ],
+    COMMITTING,
     ids=lambda api: api.name,
 )
 def test_orphan_commit_process_is_fenced(
