@@ -27,7 +27,7 @@ from spark_connectors.options import OptionRefused
 from spark_connectors.records.columns import schema_of
 from spark_connectors.sink.options import sink_options
 from spark_connectors.sink.writers import BatchWriter, StreamWriter, batch_writer, stream_writer
-from spark_connectors.source.filters import Filters, filters_of
+from spark_connectors.source.filters import NO_FILTERS, Filters, filters_of
 from spark_connectors.source.options import SourceOptions, source_options
 from spark_connectors.source.places import Places
 from spark_connectors.source.planner import StreamPlanner, batch_ranges
@@ -97,9 +97,7 @@ class RangePartition(InputPartition):  # type: ignore[misc]
         self.wanted = wanted
 
 
-def _read(
-    options: SourceOptions, partition: InputPartition, filters: Filters | None = None
-) -> Iterator[pa.RecordBatch]:
+def _read(options: SourceOptions, partition: InputPartition, filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]:
     """Where there is nothing to read Spark makes a partition of its own."""
     if not isinstance(partition, RangePartition):
         return iter(())
@@ -110,7 +108,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     """Of a batch query."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._filters = Filters()
+        self._filters = NO_FILTERS
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:

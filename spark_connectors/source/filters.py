@@ -173,6 +173,8 @@ class Filters:
         return [one for one in self.conditions if one.column in columns]
 
 
+NO_FILTERS: Final = Filters()
+
 _PYTHON: Final = {
     pa.binary(): bytes,
     pa.string(): str,

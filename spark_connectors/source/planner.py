@@ -12,7 +12,7 @@ from dataclasses import replace
 from spark_connectors.offsets import Offsets
 from spark_connectors.source.admission import Delay, limited
 from spark_connectors.source.errors import report_loss
-from spark_connectors.source.filters import Filters
+from spark_connectors.source.filters import NO_FILTERS, Filters
 from spark_connectors.source.options import AtOffsets, AtTimestamp, Edge, SourceOptions
 from spark_connectors.source.places import LimitRefused, Places
 from spark_connectors.source.ranges import OffsetRange, divided
@@ -20,9 +20,8 @@ from spark_connectors.wire import TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
 
 
-def batch_ranges(options: SourceOptions, places: Places, filters: Filters | None = None) -> list[OffsetRange]:
+def batch_ranges(options: SourceOptions, places: Places, filters: Filters = NO_FILTERS) -> list[OffsetRange]:
     """What the tasks of a batch query read, of what is wanted. Raises WireError, LimitRefused, TopicRecreated."""
-    filters = filters or Filters()
     starts = places.at(options.starting, is_starting=True)
     ends = places.at(options.ending, is_starting=False)
     starts.check_ids(ends.ids)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from spark_connectors.records.decode import decode
 from spark_connectors.records.visible import visible
 from spark_connectors.source.fetching import RangeFetch
-from spark_connectors.source.filters import Filters
+from spark_connectors.source.filters import NO_FILTERS, Filters
 from spark_connectors.source.options import SourceOptions
 from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.wire import Cluster
@@ -51,11 +51,10 @@ def read_range(
     options: SourceOptions,
     wanted: OffsetRange,
     schema: pa.Schema,
-    filters: Filters | None = None,
+    filters: Filters = NO_FILTERS,
     cluster: Cluster | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range that are wanted, in the order of their offsets. Raises as RangeFetch does."""
-    filters = filters or Filters()
     fetch = RangeFetch(cluster or _kept.of(options), options, wanted)
     for piece in fetch.pieces():
         batches = decode(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from engine.batches.batch import Record
 from spark_connectors.offsets import Offsets, TopicRecreated
 from spark_connectors.records.columns import schema_of
-from spark_connectors.source.filters import Condition, Filters, Operator, condition_of, filters_of
+from spark_connectors.source.filters import NO_FILTERS, Condition, Filters, Operator, condition_of, filters_of
 from spark_connectors.source.options import AtTimestamp, Limit, SourceOptions
 from spark_connectors.source.places import Places
 from spark_connectors.source.planner import batch_ranges
@@ -35,7 +35,7 @@ def planned(world: World, *conditions: Condition, **options: str) -> list[tuple[
     return [(str(one.place), one.start, one.end) for one in ranges]
 
 
-def rows(world: World, chosen: SourceOptions, filters: Filters | None = None) -> list[Row]:
+def rows(world: World, chosen: SourceOptions, filters: Filters = NO_FILTERS) -> list[Row]:
     """What the tasks of a query give out, in order. Times are in µs."""
     schema = schema_of(chosen.columns)
     return [
