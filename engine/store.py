@@ -39,9 +39,12 @@ from engine.logs.recovery import LastKnown
 from engine.options import StoreOptions, StoreWorld
 from engine.partitions.partition import Partition
 from engine.partitions.waiters import Waiter
+from engine.sealed import SealedLog
 from engine.stats import LogDirStatistics, PartitionStatistics, StoreStats
 from engine.tier import TierableLog
+from engine.upkeep.producer_expiry import expire_producers
 from engine.upkeep.retention_keeper import RetentionKeeper
+from engine.upkeep.sealed_listing import SealedListing
 from engine.upkeep.sealing import Sealer
 from engine.upkeep.tierable import Tierable
 
@@ -112,7 +115,9 @@ class SegmentStore:
                     keepers = retention.watch_space, retention.serve, sealer.serve, sealer.scrub
                     for serve in (*keepers, *log_dir.services):
                         nursery.start_soon(serve)
-                nursery.start_soon(self._expire_producers)
+                interval_s = self._options.producer_id_expiration_check_interval_ms / 1000
+                patience_ms, now_ms = lambda: self.producer_id_expiration_ms, self._world.now_ms
+                nursery.start_soon(expire_producers, self._partitions.values, patience_ms, now_ms, interval_s)
                 nursery.start_soon(self.cleaner.run)
                 task_status.started()
 
@@ -129,15 +134,6 @@ class SegmentStore:
         for problem in prepared.journal.problems:
             self._world.on_problem(problem)
         await log_dir.index.open()
-
-    async def _expire_producers(self) -> None:
-        """As Kafka's ProducerStateManager.removeExpiredProducers, for all partitions."""
-        while True:
-            await trio.sleep(self._options.producer_id_expiration_check_interval_ms / 1000)
-            before_ms = self._world.now_ms() - self.producer_id_expiration_ms
-            for partition in list(self._partitions.values()):
-                partition.log.producers.expire(before_ms)
-                await trio.lowlevel.checkpoint()
 
     def _went_offline(self, number: int, error: OSError) -> None:
         log_dir = self._dirs[number]
@@ -175,6 +171,10 @@ class SegmentStore:
     def tierable(self) -> Iterator[TierableLog]:
         """The same, as a remote tier sees them."""
         return map(Tierable, list(self._partitions.values()))
+
+    def sealed(self, partition: TopicPartition) -> SealedLog:
+        """What may be read of it elsewhere. Raises as `get` does."""
+        return SealedListing(self.get(partition))
 
     async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
         """One of `open_partitions`; raises its error."""

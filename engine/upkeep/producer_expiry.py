@@ -1,0 +1,24 @@
+"""Idempotent producers that have not been heard of for long are forgotten, now and then, by all partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import trio
+
+from engine.partitions.partition import Partition
+
+
+async def expire_producers(
+    partitions: Callable[[], Iterable[Partition]],
+    expiration_ms: Callable[[], int],
+    now_ms: Callable[[], int],
+    interval_s: float,
+) -> None:
+    """As Kafka's ProducerStateManager.removeExpiredProducers, until cancelled."""
+    while True:
+        await trio.sleep(interval_s)
+        before_ms = now_ms() - expiration_ms()
+        for partition in list(partitions()):
+            partition.log.producers.expire(before_ms)
+            await trio.lowlevel.checkpoint()
