@@ -341,8 +341,8 @@ class Broker:
         from kafkawire.http.hosts import AllowedHosts
         from kafkawire.http.log_metrics import LogMetrics
         from kafkawire.http.metrics import BrokerCollector
-        from kafkawire.http.record_search import RecordSearch
         from kafkawire.http.tier_metrics import TierMetrics
+        from kafkawire.http.topic_routes import topic_routes
         from kafkawire.http.transaction_metrics import TransactionMetrics
 
         store, image, me = self.store, lambda: self.coordinator.image, self.config.node_id
@@ -352,13 +352,13 @@ class Broker:
         tier = TierMetrics(self._tier)
         ailments = {"transactions that hang": transactions.ailments, "partitions in the remote tier": tier.ailments}
         health = Health(lambda: self.is_live, image, store, store.statistics, me, ailments)
-        messages = RecordSearch(self.coordinator, store, self._authorizer)
+        topics = topic_routes(self.coordinator, store, self._authorizer, self.config.tier_store, self._tier)
         collector = BrokerCollector(self.metrics, self.stats, store.stats, watch, image, store.statistics, me)
         logs = LogMetrics(self.metrics.by_topic, of_partitions, image)
         groups = GroupMetrics(self.coordinators.groups, self._high_watermark)
         host, _ = self.config.http_listener or ("", 0)
         hosts = AllowedHosts(host, self.config.http_allowed_hosts)
-        routes = [*health.routes(), *messages.routes()]
+        routes = [*health.routes(), *topics]
         portions = [logs.portions, groups.portions, transactions.portions, tier.portions]
         return build_app(routes, collector, portions, hosts)
 

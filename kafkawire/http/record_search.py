@@ -11,23 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl
 
 import trio
-from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from coordinator.api import TopicInfo
-from engine.api import FoundRecord, PartitionLog, PartitionStore, RecordFilter
-from engine.errors import EngineError
-from kafkawire.requests.context import ANONYMOUS, Authorizer, Operation, ResourceType
-from kafkawire.requests.errors import ErrorCode
-from kafkawire.requests.topic_lookup import find_log
+from engine.api import FoundRecord, PartitionLog, RecordFilter
+from kafkawire.http.queries import BadRequest, ReadableTopics, answered, check_known, number, parameters
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.responses import Response
 
-    from coordinator.api import ClusterService
+    from coordinator.api import TopicInfo
 
 COUNT_DEFAULT: Final = 100
 COUNT_MAX: Final = 1_000
@@ -35,16 +30,6 @@ ANSWER_BYTES: Final = 8 * 1024 * 1024
 ANSWER_S: Final = 2.0
 SEARCHES_MAX: Final = 4  # at a time; others wait
 _PARAMETERS: Final = frozenset({"key", "key_base64", "from", "to", "offset", "partition", "limit", "after"})
-
-
-class BadRequest(Exception):
-    """What a client asks for makes no sense; the text says why."""
-
-
-class _Refused(Exception):
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +44,11 @@ class Query:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Query:
         """Raises BadRequest."""
-        unknown = sorted(set(given) - _PARAMETERS)
-        if unknown:
-            raise BadRequest(f"unknown parameter {unknown[0]}")
+        check_known(given, _PARAMETERS)
         by_content = {"key", "key_base64", "from", "to"} & set(given)
         if bool(by_content) is ("offset" in given) or {"key", "key_base64"} <= by_content:
             raise BadRequest("ask by key or key_base64, by from and to, or by offset")
-        partition = _number(given, "partition") if "partition" in given else None
+        partition = number(given, "partition") if "partition" in given else None
         if "offset" in given and partition is None:
             raise BadRequest("offset needs a partition")
         wanted = RecordFilter(
@@ -73,44 +56,30 @@ class Query:
             _time_ms(given["from"]) if "from" in given else RecordFilter().from_ms,
             _time_ms(given["to"]) if "to" in given else RecordFilter().to_ms,
         )
-        first = _position(given["after"]) if "after" in given else (partition or 0, _number(given, "offset", 0))
+        first = _position(given["after"]) if "after" in given else (partition or 0, number(given, "offset", 0))
         if partition not in (None, first[0]):
             raise BadRequest("after is of another partition")
-        return cls(wanted, partition, first, _number(given, "limit", COUNT_DEFAULT, 1, COUNT_MAX))
+        return cls(wanted, partition, first, number(given, "limit", COUNT_DEFAULT, 1, COUNT_MAX))
 
 
 class RecordSearch:
     """Answers queries from the logs of this broker."""
 
-    def __init__(self, cluster: ClusterService, store: PartitionStore, authorizer: Authorizer) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._authorizer = authorizer
+    def __init__(self, topics: ReadableTopics) -> None:
+        self._topics = topics
         self._turns = trio.CapacityLimiter(SEARCHES_MAX)
 
     def routes(self) -> list[Route]:
         return [Route("/v1/topics/{topic}/messages", self._respond)]
 
     async def _respond(self, request: Request) -> Response:
-        try:
-            query = Query.parse(_parameters(request.scope["query_string"]))
-            topic = self._find_topic(request.path_params["topic"], request.client.host if request.client else "")
+        async def ask() -> dict[str, Any]:
+            query = Query.parse(parameters(request))
+            topic = self._topics.topic(request)
             async with self._turns:
-                return JSONResponse(await self._search(topic, query))
-        except BadRequest as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
-        except _Refused as error:
-            return JSONResponse({"error": str(error)}, status_code=error.status)
-        except EngineError as error:
-            return JSONResponse({"error": str(error)}, status_code=503)
+                return await self._search(topic, query)
 
-    def _find_topic(self, name: str, host: str) -> TopicInfo:
-        if not self._authorizer(ANONYMOUS, host, Operation.READ, ResourceType.TOPIC, name):
-            raise _Refused(403, f"{name} may not be read")
-        topic = self._cluster.image.topics.get(name)
-        if topic is None:
-            raise _Refused(404, f"there is no topic {name}")
-        return topic
+        return await answered(ask)
 
     async def _search(self, topic: TopicInfo, query: Query) -> dict[str, Any]:
         found: list[dict[str, Any]] = []
@@ -131,11 +100,7 @@ class RecordSearch:
         return _answer(topic, found, None)
 
     def _log(self, topic: TopicInfo, partition: int, query: Query) -> PartitionLog:
-        log = find_log(self._store, topic, partition)
-        if log is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise _Refused(404, f"{topic.name} has no partition {partition}")
-        if isinstance(log, ErrorCode):
-            raise _Refused(503, f"{topic.name}-{partition}: {log.name}")
+        log = self._topics.log(topic, partition)
         if query.wanted.key is not None and not log.has_key_index:
             raise BadRequest(f"{topic.name} is not indexed by key: that takes the topic config index.keys=true")
         return log
@@ -167,14 +132,6 @@ def _text(data: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _parameters(query: bytes) -> dict[str, str]:
-    """Strictly: Starlette's are with U+FFFD for what is no UTF-8, and that may be the key of another record."""
-    try:
-        return dict(parse_qsl(query.decode(), keep_blank_values=True, errors="strict"))
-    except UnicodeDecodeError:
-        raise BadRequest("the query is not UTF-8; for a key that is not, there is key_base64") from None
-
-
 def _key(given: Mapping[str, str]) -> bytes | None:
     if "key" in given:
         return given["key"].encode()
@@ -184,13 +141,6 @@ def _key(given: Mapping[str, str]) -> bytes | None:
         return base64.b64decode(given["key_base64"], validate=True)
     except ValueError:  # binascii.Error is one; text beyond ASCII is another
         raise BadRequest("key_base64 is not base64") from None
-
-
-def _number(given: Mapping[str, str], name: str, default: int = 0, least: int = 0, most: int = 2**63 - 1) -> int:
-    text = given.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and least <= int(text) <= most):
-        raise BadRequest(f"{name} is not a number from {least} to {most}")
-    return int(text)
 
 
 def _time_ms(text: str) -> int:
@@ -206,4 +156,4 @@ def _time_ms(text: str) -> int:
 
 def _position(text: str) -> tuple[int, int]:
     partition, _, offset = text.partition(":")
-    return _number({"after": partition}, "after", most=2**31 - 1), _number({"after": offset}, "after")
+    return number({"after": partition}, "after", most=2**31 - 1), number({"after": offset}, "after")

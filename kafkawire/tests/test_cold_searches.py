@@ -9,6 +9,7 @@ import pytest
 import trio
 from starlette.applications import Starlette
 
+from kafkawire.http.queries import ReadableTopics
 from kafkawire.http.record_search import RecordSearch
 from kafkawire.http.tests.asgi import asked
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -146,7 +147,8 @@ async def test_records_are_found_by_key_and_by_time(query: dict[str, object], of
     async with cold_broker(1, 4, index_keys="true") as cold:
         assert (await offset_of(cold, EARLIEST_LOCAL))[0] == 4
         broker = cold.opened.broker
-        app = Starlette(routes=RecordSearch(broker.coordinator, broker.store, allow_all).routes())
+        topics = ReadableTopics(broker.coordinator, broker.store, allow_all)
+        app = Starlette(routes=RecordSearch(topics).routes())
         found: list[int] = []
         gets = cold.gets
         while True:

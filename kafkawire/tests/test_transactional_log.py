@@ -15,6 +15,7 @@ from kafkawire.client import consumer as client
 from kafkawire.client.offsets import LATEST, known_offsets
 from kafkawire.client.partitions import TopicPartition as ClientPartition
 from kafkawire.client.tests.test_against_broker import cluster_of
+from kafkawire.http.queries import ReadableTopics
 from kafkawire.http.record_search import RecordSearch
 from kafkawire.http.tests.asgi import asked
 from kafkawire.messages import describe_producers, list_offsets
@@ -133,7 +134,8 @@ async def test_a_search_finds_what_is_committed() -> None:
     async with open_broker() as opened:
         topic = await opened.broker.coordinator.create_topic("t", partition_count=1, configs={"index.keys": "true"})
         await fill(opened.broker.store.get(TopicPartition(topic.topic_id, "t", 0)))
-        app = Starlette(routes=RecordSearch(opened.broker.coordinator, opened.broker.store, allow_all).routes())
+        topics = ReadableTopics(opened.broker.coordinator, opened.broker.store, allow_all)
+        app = Starlette(routes=RecordSearch(topics).routes())
         for query in ({"key": "key"}, {"from": str(EPOCH_MS)}, {"offset": "0", "partition": "0"}):
             status, body = await asked(app, "/v1/topics/t/messages", **query)
             document = json.loads(body)

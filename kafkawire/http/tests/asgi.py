@@ -14,8 +14,10 @@ from starlette.applications import Starlette
 from kafkawire.http.hosts import AllowedHosts
 
 
-async def asked(app: Starlette, path: str, host: str | None = None, /, **query: object) -> tuple[int, str]:
-    """The status and the body of the answer to a GET."""
+async def asked(
+    app: Starlette, path: str, host: str | None = None, peer: str = "127.0.0.1", /, **query: object
+) -> tuple[int, str]:
+    """The status and the body of the answer to a GET of `peer`."""
     sent: list[dict[str, Any]] = []
     received: list[dict[str, Any]] = [{"type": "http.request", "body": b""}]
 
@@ -34,7 +36,7 @@ async def asked(app: Starlette, path: str, host: str | None = None, /, **query: 
         "headers": [] if host is None else [(b"host", host.encode())],
         "query_string": urlencode(query).encode(),
         "root_path": "",
-        "client": ("127.0.0.1", 50_000),
+        "client": (peer, 50_000),
     }
     await app(scope, receive, send)
     return sent[0]["status"], b"".join(one.get("body", b"") for one in sent).decode()

@@ -16,7 +16,8 @@ from engine.api import TopicPartition
 from engine.batches.batch import Record, RecordHeader, build_batch
 from engine.reading import search
 from kafkawire.http import record_search
-from kafkawire.http.record_search import BadRequest, Query, RecordSearch
+from kafkawire.http.queries import BadRequest, ReadableTopics
+from kafkawire.http.record_search import Query, RecordSearch
 from kafkawire.http.tests.asgi import asked
 from kafkawire.requests.context import allow_all
 from kafkawire.testing import EPOCH_MS, OpenBroker, open_broker
@@ -37,7 +38,8 @@ async def fill(opened: OpenBroker, count: int = 6) -> None:
 
 
 def app_of(opened: OpenBroker, authorizer: Any = allow_all) -> Starlette:
-    return Starlette(routes=RecordSearch(opened.broker.coordinator, opened.broker.store, authorizer).routes())
+    topics = ReadableTopics(opened.broker.coordinator, opened.broker.store, authorizer)
+    return Starlette(routes=RecordSearch(topics).routes())
 
 
 @asynccontextmanager

@@ -1,0 +1,102 @@
+"""What questions about topics over HTTP have in common: parameters, who may ask, and how an answer says no."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from starlette.responses import JSONResponse, Response
+
+from engine.errors import EngineError
+from kafkawire.requests.context import ANONYMOUS, Operation, ResourceType
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.topic_lookup import find_log
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from coordinator.api import ClusterService, TopicInfo
+    from engine.api import PartitionLog, PartitionStore
+    from kafkawire.requests.context import Authorizer
+
+
+class BadRequest(Exception):
+    """What a client asks for makes no sense; the text says why."""
+
+
+class Refused(Exception):
+    """It makes sense, and there is no answer."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+async def answered(ask: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
+    """What `ask` finds, or why it does not."""
+    try:
+        return JSONResponse(await ask())
+    except BadRequest as error:
+        return JSONResponse({"error": str(error)}, status_code=400)
+    except Refused as error:
+        return JSONResponse({"error": str(error)}, status_code=error.status)
+    except EngineError as error:
+        return JSONResponse({"error": str(error)}, status_code=503)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableTopics:
+    """The topics of this broker, for who may read them."""
+
+    cluster: ClusterService
+    store: PartitionStore
+    authorizer: Authorizer
+
+    def topic(self, request: Request) -> TopicInfo:
+        """The one that the path names. Raises Refused."""
+        name, host = request.path_params["topic"], peer_of(request)
+        if not self.authorizer(ANONYMOUS, host, Operation.READ, ResourceType.TOPIC, name):
+            raise Refused(403, f"{name} may not be read")
+        topic = self.cluster.image.topics.get(name)
+        if topic is None:
+            raise Refused(404, f"there is no topic {name}")
+        return topic
+
+    def log(self, topic: TopicInfo, partition: int) -> PartitionLog:
+        """Raises Refused."""
+        log = find_log(self.store, topic, partition)
+        if log is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Refused(404, f"{topic.name} has no partition {partition}")
+        if isinstance(log, ErrorCode):
+            raise Refused(503, f"{topic.name}-{partition}: {log.name}")
+        return log
+
+
+def peer_of(request: Request) -> str:
+    """The address of who asks."""
+    return request.client.host if request.client else ""
+
+
+def parameters(request: Request) -> dict[str, str]:
+    """Strictly: Starlette's are with U+FFFD for what is no UTF-8, and that may be the key of another record."""
+    try:
+        return dict(parse_qsl(request.scope["query_string"].decode(), keep_blank_values=True, errors="strict"))
+    except UnicodeDecodeError:
+        raise BadRequest("the query is not UTF-8; for a key that is not, there is key_base64") from None
+
+
+def check_known(given: Mapping[str, str], known: frozenset[str]) -> None:
+    """Raises BadRequest for a parameter of another name."""
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise BadRequest(f"unknown parameter {unknown[0]}")
+
+
+def number(given: Mapping[str, str], name: str, default: int = 0, least: int = 0, most: int = 2**63 - 1) -> int:
+    """Raises BadRequest."""
+    text = given.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and least <= int(text) <= most):
+        raise BadRequest(f"{name} is not a number from {least} to {most}")
+    return int(text)

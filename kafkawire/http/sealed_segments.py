@@ -1,0 +1,176 @@
+"""`GET /v1/topics/{topic}/segments`: what is sealed of a partition, and where, for who reads it without a broker.
+
+Metadata only (docs/formats/sealed-segments.md), and to nobody who may not read the topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from starlette.routing import Route
+
+from engine.api import PartitionStore, TopicPartition
+from kafkawire.http.queries import (
+    BadRequest,
+    ReadableTopics,
+    Refused,
+    answered,
+    check_known,
+    number,
+    parameters,
+    peer_of,
+)
+from tiering.errors import TierError
+from tiering.object_store import StoreError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from coordinator.api import TopicInfo
+    from engine.api import PartitionLog
+    from engine.sealed import Contents, SealedLog, SealedSegment
+    from tiering.manifest import Entry
+
+FORMAT: Final = 1
+COUNT_MAX: Final = 256
+EVERYTHING: Final = 2**63 - 1
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
+_PARAMETERS: Final = frozenset({"partition", "from", "to", "limit", "files"})
+
+
+class Catalogue(Protocol):
+    """What is in the remote tier, by its newest manifests."""
+
+    def key_of(self, partition: TopicPartition, entry: Entry) -> str: ...
+    async def entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
+        """By base offset. Raises what a store does, TierDamaged and OtherVersion."""
+
+
+class SealedStore(PartitionStore, Protocol):
+    """The partitions of this broker."""
+
+    def sealed(self, partition: TopicPartition) -> SealedLog:
+        """Raises EngineError."""
+
+
+class Tier(NamedTuple):
+    """Where it is, as in `tier.store`, and what is there."""
+
+    store: str
+    catalogue: Catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Of one partition, the segments with offsets from one up to another."""
+
+    partition: int
+    first: int
+    end: int
+    count_max: int
+    has_files: bool
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Query:
+        """Raises BadRequest."""
+        check_known(given, _PARAMETERS)
+        if "partition" not in given:
+            raise BadRequest("say of which partition")
+        if given.get("files", "false") not in ("true", "false"):
+            raise BadRequest("files is neither true nor false")
+        first, end = number(given, "from"), number(given, "to", EVERYTHING)
+        count_max = number(given, "limit", COUNT_MAX, 1, COUNT_MAX)
+        return cls(number(given, "partition"), first, end, count_max, given.get("files") == "true")
+
+
+class SealedSegments:
+    """Answers from the logs of this broker; `tier`: what it has of one."""
+
+    def __init__(self, topics: ReadableTopics, store: SealedStore, tier: Tier | None) -> None:
+        self._topics = topics
+        self._store = store
+        self._tier = tier
+
+    def routes(self) -> list[Route]:
+        return [Route("/v1/topics/{topic}/segments", self._respond)]
+
+    async def _respond(self, request: Request) -> Response:
+        async def ask() -> dict[str, Any]:
+            query = Query.parse(parameters(request))
+            topic = self._topics.topic(request)
+            if query.has_files and peer_of(request) not in LOOPBACK:
+                raise Refused(403, "where files are is told to who asks from this machine alone")
+            return await self._look_up(topic, query)
+
+        return await answered(ask)
+
+    async def _look_up(self, topic: TopicInfo, query: Query) -> dict[str, Any]:
+        log = self._topics.log(topic, query.partition)
+        sealed = self._store.sealed(log.partition)
+        sealed_end = sealed.sealed_end  # before they are listed: none of those below it is missing then
+        segments = await sealed.sealed_segments(query.first, min(query.end, sealed_end), query.count_max)
+        entries = await self._entries(log.partition) if segments else {}
+        found = [self._told(log.partition, one, entries, has_files=query.has_files) for one in segments]
+        document = {
+            "format": FORMAT,
+            "cluster_id": self._topics.cluster.image.cluster_id,
+            "topic": topic.name,
+            "topic_id": topic.topic_id.hex(),
+            "partition": query.partition,
+            **_offsets(log, sealed_end),
+            "tier": None if self._tier is None else self._tier.store,
+        }
+        is_all = not segments or segments[-1].end_offset >= min(query.end, sealed_end)
+        return {**document, "segments": found, "next": None if is_all else segments[-1].end_offset}
+
+    async def _entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
+        """Raises Refused: what the tier has cannot be told."""
+        if self._tier is None:
+            return {}
+        try:
+            return await self._tier.catalogue.entries(partition)
+        except (StoreError, TierError) as error:
+            raise Refused(503, f"the remote tier: {error}") from error
+
+    def _told(
+        self, partition: TopicPartition, one: SealedSegment, entries: Mapping[int, Entry], *, has_files: bool
+    ) -> dict[str, Any]:
+        entry, contents = entries.get(one.base_offset), one.contents
+        if contents is not None and entry is not None and entry.records_digest != contents.digest.hex():
+            entry = None  # of another log: whoever copies will find out
+        known = _of_footer(contents) if contents is not None else _of_tier(entry)
+        key = None if entry is None or self._tier is None else self._tier.catalogue.key_of(partition, entry)
+        return {
+            "base": one.base_offset,
+            "end": one.end_offset,
+            "size_bytes": one.size_bytes,
+            "max_timestamp_ms": one.max_timestamp_ms,
+            **known,
+            "positions": one.positions,
+            "object": key,
+            "file": one.path if has_files else None,
+        }
+
+
+def _offsets(log: PartitionLog, sealed_end: int) -> dict[str, int]:
+    return {
+        "leader_epoch": log.leader_epoch,
+        "log_start": log.log_start_offset,
+        "high_watermark": log.high_watermark,
+        "last_stable": log.last_stable_offset,
+        "sealed_end": sealed_end,
+    }
+
+
+def _of_footer(contents: Contents) -> dict[str, Any]:
+    return {"records": contents.records, "digest": contents.digest.hex(), "aborted": contents.aborted}
+
+
+def _of_tier(entry: Entry | None) -> dict[str, Any]:
+    """Raises Refused."""
+    if entry is None:
+        raise Refused(503, "the remote tier lacks a segment, or has got it a moment ago: ask again")
+    return {"records": entry.records, "digest": entry.records_digest, "aborted": None}

@@ -1,0 +1,32 @@
+"""What may be asked about topics, put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from kafkawire.http.queries import ReadableTopics
+from kafkawire.http.record_search import RecordSearch
+from kafkawire.http.sealed_segments import SealedSegments, Tier
+
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+    from coordinator.api import ClusterService
+    from kafkawire.http.sealed_segments import Catalogue, SealedStore
+    from kafkawire.requests.context import Authorizer
+
+
+class HasCatalogue(Protocol):
+    """A remote tier, as far as it is needed here."""
+
+    @property
+    def keeper(self) -> Catalogue: ...
+
+
+def topic_routes(
+    cluster: ClusterService, store: SealedStore, authorizer: Authorizer, tier_store: object, tier: HasCatalogue | None
+) -> list[Route]:
+    """`tier_store`: as it is configured."""
+    topics = ReadableTopics(cluster, store, authorizer)
+    known = None if tier is None else Tier(str(tier_store), tier.keeper)
+    return [*RecordSearch(topics).routes(), *SealedSegments(topics, store, known).routes()]
