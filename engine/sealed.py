@@ -14,10 +14,11 @@ APART_BYTES = 8 * 1024 * 1024  # positions of a segment, and the first from its 
 
 class Contents(NamedTuple):
     """What the footer of a segment says; `aborted`: producer id, first and last offset of each transaction that was
-    aborted and touches it."""
+    aborted and touches it. `min_timestamp_ms`: -1 unless a broker's clock has set the times of all."""
 
     records: int
     digest: bytes
+    min_timestamp_ms: int
     aborted: Sequence[tuple[int, int, int]]
 
 

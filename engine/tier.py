@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple, Protocol, TypeVar
 
-from engine.api import FileRange, TopicPartition
+from engine.api import NO_TIMESTAMP_MS, FileRange, TopicPartition
 from engine.errors import StorageError
 from engine.files.filesystem import File, FileSystem
 from engine.log_config import LogConfig
@@ -47,6 +47,7 @@ class SegmentFacts(NamedTuple):
     leader_epoch: int
     digest: bytes
     has_aborted: bool
+    min_timestamp_ms: int = NO_TIMESTAMP_MS  # of those that a broker's clock has set; -1: others are among them
 
 
 class CopiedSegment(NamedTuple):

@@ -38,9 +38,9 @@ class Intent(Struct, frozen=True):
     digest: str
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A segment that was copied. `records_digest` is that of its footer; until `late_put_until_ms` another request to
-    put it may be under way."""
+    put it may be under way. `min_timestamp_ms` is that of its footer, too: -1, which is not written, tells nothing."""
 
     base: int
     end: int
@@ -56,6 +56,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     leader_epoch: int
     has_aborted: bool
     late_put_until_ms: int
+    min_timestamp_ms: int = -1
 
     @property
     def intent(self) -> Intent:

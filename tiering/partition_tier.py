@@ -291,6 +291,7 @@ def _facts(entry: Entry) -> SegmentFacts:
         entry.leader_epoch,
         bytes.fromhex(entry.records_digest),
         entry.has_aborted,
+        entry.min_timestamp_ms,
     )
 
 
@@ -311,4 +312,5 @@ def _entry(copied: CopiedSegment, made: SegmentObject, generation: int, late_put
         leader_epoch=facts.leader_epoch,
         has_aborted=facts.has_aborted,
         late_put_until_ms=late_put_until_ms,
+        min_timestamp_ms=facts.min_timestamp_ms,
     )

@@ -42,6 +42,7 @@ class Examiner:
 
 FAILED_CASE = r"^FAILED (?P<command>\S+)(?P<words>.*)"
 NAMED_CASES = (
+    "engine/logs/tests/test_footer.py",
     "tiering/tests/test_cold_tier.py",
     "tiering/tests/test_manifest_log.py",
     "tiering/tests/test_partition_tier.py",
@@ -58,6 +59,9 @@ CONNECTORS = (
     "spark_connectors/source/tests/test_planner.py",
     "spark_connectors/sink/tests/test_relay.py",
     "spark_connectors/sink/tests/test_writers.py",
+    "spark_connectors/segments/tests/test_files.py",
+    "spark_connectors/segments/tests/test_plan.py",
+    "spark_connectors/segments/tests/test_reading.py",
 )
 EXAMINERS = (
     Examiner(

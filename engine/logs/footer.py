@@ -17,7 +17,10 @@ from engine.files.filesystem import FileSystem, Unreadable, read_small
 
 SUFFIX = ".footer"
 DIGEST_SIZE_BYTES = 32
-_VERSION_LINE = "version=1"
+_VERSION_LINE = "version=2"
+_OLDER_VERSION_LINE = "version=1"  # without the least timestamp
+_MIN_TIMESTAMP = "min.timestamp.ms"
+_LATEST_MS = 2**63 - 1
 _NONE = "-"
 _START = Struct(">qiibI")  # of a header: base offset, length, leader epoch, magic, CRC
 _INTEGERS = tuple(  # fields of a Footer, and what they are called in the file
@@ -49,6 +52,7 @@ class Tally:
         "first_timestamp_ms",
         "last_offset",
         "max_timestamp_ms",
+        "min_timestamp_ms",
         "records",
     )
 
@@ -56,6 +60,7 @@ class Tally:
         self.batches = self.records = 0
         self.first_offset = self.last_offset = NO_OFFSET
         self.first_timestamp_ms = self.max_timestamp_ms = NO_TIMESTAMP_MS
+        self.min_timestamp_ms = _LATEST_MS  # of brokers' times; a batch with others takes it to NO_TIMESTAMP_MS
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
 
     def add(self, header: BatchHeader) -> None:
@@ -67,6 +72,9 @@ class Tally:
         self.last_offset = header.base_offset + header.last_offset_delta
         if header.max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = header.max_timestamp_ms
+        least_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP_MS
+        if least_ms < self.min_timestamp_ms:
+            self.min_timestamp_ms = least_ms
         self._digest.update(_START.pack(*header[:5]))
 
     def footer(
@@ -76,8 +84,11 @@ class Tally:
         size_bytes: int,
         generation: int = 0,
         aborted: Sequence[tuple[int, int, int]] = (),
+        *,
+        tells_least: bool = True,
     ) -> "Footer":
         """For a segment of which these were all batches."""
+        least_ms = NO_TIMESTAMP_MS if self.min_timestamp_ms == _LATEST_MS else self.min_timestamp_ms
         return Footer(
             partition.topic_id,
             partition.partition,
@@ -92,12 +103,20 @@ class Tally:
             self.max_timestamp_ms,
             self._digest.digest(),
             tuple(aborted),
+            least_ms if tells_least else None,
         )
+
+    def is_of(self, footer: "Footer", partition: TopicPartition, base_offset: int, size_bytes: int) -> bool:
+        """Whether the batches are those of a segment that was sealed so; what does not follow from them is believed."""
+        beside = footer.generation, footer.aborted
+        tells_least = footer.min_timestamp_ms is not None
+        return self.footer(partition, base_offset, size_bytes, *beside, tells_least=tells_least) == footer
 
 
 class Footer(NamedTuple):
-    """The fields in the order of the file; `aborted`: producer id, first and last offset of each transaction that was
-    aborted and touches the segment, in the order of their ends."""
+    """`aborted`: producer id, first and last offset of each transaction that was aborted and touches the segment, in
+    the order of their ends. `min_timestamp_ms`: no record has an earlier one, where a broker's clock set them all; -1:
+    there are others, or none; None: this is of a version that did not tell."""
 
     topic_id: bytes
     partition: int
@@ -112,6 +131,7 @@ class Footer(NamedTuple):
     max_timestamp_ms: int
     digest: bytes
     aborted: tuple[tuple[int, int, int], ...] = ()
+    min_timestamp_ms: int | None = NO_TIMESTAMP_MS
 
 
 def footer_name(base_offset: int) -> str:
@@ -120,12 +140,14 @@ def footer_name(base_offset: int) -> str:
 
 
 def encode(footer: Footer) -> bytes:
+    least_ms = footer.min_timestamp_ms
     lines = [
-        _VERSION_LINE,
+        _OLDER_VERSION_LINE if least_ms is None else _VERSION_LINE,
         f"topic.id={footer.topic_id.hex()}",
         f"partition={footer.partition}",
         f"base.offset={footer.base_offset}",
         *(f"{name}={getattr(footer, field)}" for field, name in _INTEGERS),
+        *([] if least_ms is None else [f"{_MIN_TIMESTAMP}={least_ms}"]),
         f"digest={footer.digest.hex()}",
         "aborted=" + (",".join([":".join(map(str, one)) for one in footer.aborted]) or _NONE),
     ]
@@ -139,14 +161,15 @@ def decode(content: bytes, path: str) -> Footer:
     if not body or crc != b"%08x\n" % crc32(body):
         raise FooterDamaged(f"{path} fails its CRC")
     lines = body.decode().splitlines()
-    if lines[0] != _VERSION_LINE:
+    if lines[0] not in (_VERSION_LINE, _OLDER_VERSION_LINE):
         raise StorageError(f"{path} was written by another version")
     values = dict(line.split("=", 1) for line in lines)
     owner = bytes.fromhex(values["topic.id"]), int(values["partition"]), int(values["base.offset"])
     numbers = [int(values[name]) for _, name in _INTEGERS]
     listed = [] if values["aborted"] == _NONE else values["aborted"].split(",")
     aborted = [tuple(map(int, one.split(":"))) for one in listed]
-    return Footer._make([*owner, *numbers, bytes.fromhex(values["digest"]), tuple(aborted)])
+    least_ms = int(values[_MIN_TIMESTAMP]) if lines[0] == _VERSION_LINE else None
+    return Footer._make([*owner, *numbers, bytes.fromhex(values["digest"]), tuple(aborted), least_ms])
 
 
 def read_footer(filesystem: FileSystem, directory: str, base_offset: int) -> Footer:

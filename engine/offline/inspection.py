@@ -114,6 +114,12 @@ def batches(filesystem: FileSystem, directory: str, base_offset: int) -> Iterato
         yield FoundBatch(at, is_right, _marker(stored, at) if is_right else None)
 
 
+def is_what_was_sealed(partition: TopicPartition, segment: SegmentFile, tally: Tally) -> bool:
+    """Whether the batches are those that its footer is of; without one there is nothing to compare them with."""
+    footer = segment.footer
+    return footer is None or tally.is_of(footer, partition, segment.base_offset, segment.size_bytes)
+
+
 def _marker(stored: bytes, at: BatchAt) -> Marker | None:
     """Raises CorruptMessage."""
     return parse_marker(at.header, stored) if at.header.is_control else None
@@ -128,12 +134,10 @@ def verify(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFi
         is_torn = is_last and end_offset >= partition.checkpoint.recovery_point
         return examined._replace(is_torn=is_torn)
     end_offset = max(examined.tally.last_offset + 1, segment.base_offset)
-    beside = (0, ()) if segment.footer is None else (segment.footer.generation, segment.footer.aborted)
     if segment.next_base_offset is not None and end_offset != segment.next_base_offset:
         problem = f"it ends with offset {end_offset - 1}, the next segment begins with {segment.next_base_offset}"
         return examined._replace(problem=problem)
-    footer = examined.tally.footer(partition.identity, segment.base_offset, segment.size_bytes, *beside)
-    if segment.footer is not None and segment.footer != footer:
+    if not is_what_was_sealed(partition.identity, segment, examined.tally):
         return examined._replace(problem="it is not what was sealed")
     if segment.footer_problem is not None:
         return examined._replace(problem=segment.footer_problem)

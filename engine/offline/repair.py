@@ -25,6 +25,7 @@ from engine.offline.inspection import (
     PartitionFiles,
     SegmentFile,
     aborted_problem,
+    is_what_was_sealed,
     partitions,
     seal,
     segment_files,
@@ -123,14 +124,13 @@ class _Repair:
             return
         if aborted_problem(self._filesystem, self._partition, segment, verdict, transactions) is not None:
             self._index_aborted(segment, transactions)
-        beside = (0, ()) if segment.footer is None else (segment.footer.generation, segment.footer.aborted)
-        footer = verdict.tally.footer(self._partition.identity, segment.base_offset, segment.size_bytes, *beside)
+        is_right = is_what_was_sealed(self._partition.identity, segment, verdict.tally)
         name = f"{directory}/{footer_name(segment.base_offset)}"
-        if segment.footer not in (None, footer) and not self._accept_loss:
+        if not is_right and not self._accept_loss:
             self.left.append(f"{directory}/{segment_name(segment.base_offset)}: it is not what was sealed")
         elif segment.next_base_offset is None or not transactions.is_stable(segment.next_base_offset):
             return
-        elif segment.footer != footer:
+        elif segment.footer is None or not is_right:
             seal(self._filesystem, self._partition, segment, verdict, transactions)
             self.done.append(f"{name} was written" + (" anew" if segment.footer or segment.footer_problem else ""))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
 
+from engine.api import NO_TIMESTAMP_MS
 from engine.files.filesystem import FileSystem
 from engine.index.rows import partition_key
 from engine.logs.footer import Footer, FooterDamaged, read_footer
@@ -88,7 +89,8 @@ class SealedListing:
         path = contents = None
         if footer is not None:
             path = self._opened.log.path_of(segment.base_offset)
-            contents = Contents(footer.records, footer.digest, footer.aborted)
+            least_ms = NO_TIMESTAMP_MS if footer.min_timestamp_ms is None else footer.min_timestamp_ms
+            contents = Contents(footer.records, footer.digest, least_ms, footer.aborted)
         known = segment.base_offset, segment.end_offset, segment.size_bytes, segment.max_timestamp_ms
         return SealedSegment(*known, positions, path, contents)
 

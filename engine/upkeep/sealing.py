@@ -104,8 +104,7 @@ class Sealer:
         tally = await self._read(resident, segment)
         if tally is None:
             return
-        beside = footer.generation, footer.aborted  # what does not follow from the segment alone
-        if tally.footer(resident.partition, segment.base_offset, segment.size_bytes, *beside) != footer:
+        if not tally.is_of(footer, resident.partition, segment.base_offset, segment.size_bytes):
             segment.is_condemned = True
             self._damaged(resident, segment, "it is not what was sealed")
 

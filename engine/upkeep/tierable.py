@@ -9,7 +9,7 @@ from functools import partial
 import trio
 from crc32c import crc32c
 
-from engine.api import TopicPartition
+from engine.api import NO_TIMESTAMP_MS, TopicPartition
 from engine.batches.batch import BatchHeader
 from engine.errors import CorruptMessage, StorageError, UnreadableMessage
 from engine.files.filesystem import File, FileSystem
@@ -108,8 +108,7 @@ class Tierable:
         """All of it. Raises CorruptMessage, StorageError and Gone."""
         try:
             file, tally = await read_whole(self._log_dir, self._opened, segment, _in_between, watcher)
-            beside = footer.generation, footer.aborted
-            if tally.footer(self.partition, segment.base_offset, segment.size_bytes, *beside) != footer:
+            if not tally.is_of(footer, self.partition, segment.base_offset, segment.size_bytes):
                 raise CorruptMessage("it is not what was sealed")
         except CorruptMessage as error:
             self._found_damaged(segment, error)
@@ -198,6 +197,7 @@ class Tierable:
             epoch,
             footer.digest,
             has_aborted,
+            NO_TIMESTAMP_MS if footer.min_timestamp_ms is None else footer.min_timestamp_ms,
         )
 
     def _found_damaged(self, segment: Segment, error: CorruptMessage) -> None:

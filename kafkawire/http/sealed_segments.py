@@ -166,11 +166,21 @@ def _offsets(log: PartitionLog, sealed_end: int) -> dict[str, int]:
 
 
 def _of_footer(contents: Contents) -> dict[str, Any]:
-    return {"records": contents.records, "digest": contents.digest.hex(), "aborted": contents.aborted}
+    return {
+        "min_timestamp_ms": contents.min_timestamp_ms,
+        "records": contents.records,
+        "digest": contents.digest.hex(),
+        "aborted": contents.aborted,
+    }
 
 
 def _of_tier(entry: Entry | None) -> dict[str, Any]:
     """Raises Refused."""
     if entry is None:
         raise Refused(503, "the remote tier lacks a segment, or has got it a moment ago: ask again")
-    return {"records": entry.records, "digest": entry.records_digest, "aborted": None}
+    return {
+        "min_timestamp_ms": entry.min_timestamp_ms,
+        "records": entry.records,
+        "digest": entry.records_digest,
+        "aborted": None,
+    }

@@ -10,7 +10,13 @@ from engine.logs.footer import Footer, FooterDamaged, Tally, decode, encode, foo
 from engine.tests.helpers import NOW_MS, ORDERS, batch
 
 numbers = st.integers(-1, 2**63 - 1)
-footers = st.builds(Footer, st.binary(min_size=16, max_size=16), *[numbers] * 10, st.binary(min_size=32, max_size=32))
+footers = st.builds(
+    Footer,
+    st.binary(min_size=16, max_size=16),
+    *[numbers] * 10,
+    st.binary(min_size=32, max_size=32),
+    min_timestamp_ms=st.none() | numbers,
+)
 
 
 @given(footers)
@@ -35,9 +41,39 @@ def test_what_is_no_footer(content: bytes) -> None:
 def test_another_version_is_not_guessed_at() -> None:
     from binascii import crc32
 
-    body = b"version=2\n"
+    body = b"version=3\n"
     with pytest.raises(StorageError, match="here was written by another version"):
         decode(body + b"crc32=%08x\n" % crc32(body), "here")
+
+
+def least_of(*times: tuple[int, bool]) -> int | None:
+    """Of batches with these greatest times, which a broker's clock has set or has not."""
+    tally = Tally()
+    for time_ms, is_broker_s in times:
+        header = parse_header(batch(b"a", timestamps_ms=[time_ms]))
+        tally.add(header._replace(attributes=8 if is_broker_s else 0))
+    return tally.footer(ORDERS, 0, 0).min_timestamp_ms
+
+
+def test_the_least_time_is_known_where_a_broker_s_clock_has_set_all() -> None:
+    """Such a clock may be set back; what producers set within a batch no header tells."""
+    assert least_of((7, True), (5, True), (9, True)) == 5
+    assert least_of((7, True), (8, False), (9, True)) == -1
+    assert least_of((7, False)) == -1
+    assert least_of() == -1
+
+
+def test_a_footer_of_the_version_before_is_compared_without_the_least_time() -> None:
+    tally = Tally()
+    tally.add(parse_header(batch(b"a", timestamps_ms=[7]))._replace(attributes=8))
+    footer = tally.footer(ORDERS, 0, 100)
+    older = footer._replace(min_timestamp_ms=None)
+    assert encode(older).startswith(b"version=1\n")
+    assert decode(encode(older), "here") == older
+    assert footer.min_timestamp_ms == 7
+    for one, size_bytes, is_right in ((footer, 100, True), (older, 100, True), (older, 99, False)):
+        assert tally.is_of(one, ORDERS, 0, size_bytes) is is_right
+    assert not tally.is_of(footer._replace(min_timestamp_ms=6), ORDERS, 0, 100)
 
 
 def test_a_tally_counts_and_its_digest_depends_on_every_batch_and_their_order() -> None:
@@ -56,5 +92,5 @@ def test_a_tally_counts_and_its_digest_depends_on_every_batch_and_their_order() 
     for header in headers:
         tally.add(header)
     footer = tally.footer(ORDERS, 10, 150)
-    assert footer[:-2] == (ORDERS.topic_id, 0, 10, 0, 150, 2, 3, 10, 12, NOW_MS + 5, NOW_MS + 5)
+    assert footer[:-3] == (ORDERS.topic_id, 0, 10, 0, 150, 2, 3, 10, 12, NOW_MS + 5, NOW_MS + 5)
     assert footer_name(10) == "00000000000000000010.footer"

@@ -42,7 +42,7 @@ async def test_each_is_told_as_its_footer_has_it() -> None:
         ]
         for one in found:
             footer = read_footer(broker.filesystem, DIRECTORY, one.base_offset)
-            assert one.contents == (footer.records, footer.digest, ())
+            assert one.contents == (footer.records, footer.digest, -1, ())
             assert one.path == f"{DIRECTORY}/{segment_name(one.base_offset)}"
             assert (one.size_bytes, one.max_timestamp_ms) == (footer.size_bytes, footer.max_timestamp_ms)
 

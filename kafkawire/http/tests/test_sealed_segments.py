@@ -80,6 +80,7 @@ async def test_a_segment_that_is_here_is_told_as_its_footer_has_it() -> None:
             "end": 1,
             "size_bytes": footer.size_bytes,
             "max_timestamp_ms": footer.max_timestamp_ms,
+            "min_timestamp_ms": -1,
             "records": 1,
             "digest": footer.digest.hex(),
             "aborted": [],
