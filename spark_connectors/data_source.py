@@ -25,6 +25,8 @@ from pyspark.sql.types import StructType
 from spark_connectors.offsets import Offsets
 from spark_connectors.options import OptionRefused
 from spark_connectors.records.columns import schema_of
+from spark_connectors.segments.access import division_of, sealed_pieces
+from spark_connectors.segments.plan import SealedRange
 from spark_connectors.sink.options import sink_options
 from spark_connectors.sink.writers import BatchWriter, StreamWriter, batch_writer, stream_writer
 from spark_connectors.source.filters import NO_FILTERS, Filters, filters_of
@@ -32,7 +34,7 @@ from spark_connectors.source.options import SourceOptions, source_options
 from spark_connectors.source.places import Places
 from spark_connectors.source.planner import StreamPlanner, batch_ranges
 from spark_connectors.source.ranges import OffsetRange
-from spark_connectors.source.reading import read_range
+from spark_connectors.source.reading import fetched, rows_of
 from spark_connectors.source.schema import declared
 from spark_connectors.wire import Cluster
 
@@ -101,7 +103,9 @@ def _read(options: SourceOptions, partition: InputPartition, filters: Filters = 
     """Where there is nothing to read Spark makes a partition of its own."""
     if not isinstance(partition, RangePartition):
         return iter(())
-    return read_range(options, partition.wanted, schema_of(options.columns), filters)
+    wanted = partition.wanted
+    pieces = sealed_pieces(options, wanted) if isinstance(wanted, SealedRange) else fetched(options, wanted)
+    return rows_of(pieces, options, wanted, schema_of(options.columns), filters)
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
@@ -114,7 +118,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
         """Raises WireError, LimitRefused, TopicRecreated."""
         with Cluster(self._options.bootstrap, self._options.settings) as cluster:
-            ranges = batch_ranges(self._options, Places(cluster, self._options), self._filters)
+            places = Places(cluster, self._options)
+            ranges = batch_ranges(self._options, places, self._filters, division_of(self._options))
             return [RangePartition(one) for one in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -192,7 +197,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _plan(self) -> StreamPlanner:
         if self._planner is None:
             self._cluster = Cluster(self._options.bootstrap, self._options.settings)
-            self._planner = StreamPlanner(self._options, Places(self._cluster, self._options))
+            places = Places(self._cluster, self._options)
+            self._planner = StreamPlanner(self._options, places, division=division_of(self._options))
         return self._planner
 
     def _offsets(self, data: Mapping[str, Any]) -> Offsets:

@@ -7,7 +7,7 @@ range is a loss, of which `failOnDataLoss` decides whether it ends the query; no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from spark_connectors.offsets import Offsets
@@ -41,7 +41,8 @@ _TOPIC_UNKNOWN: Final = frozenset(
 
 
 class Piece(NamedTuple):
-    """The batches of one reply in its bytes, and the transactions that were aborted in them: producer, first offset.
+    """Batches in their bytes, and the transactions that were aborted in them: producer, first offset, and if it is
+    known the last one.
 
     What they have before `start` is not asked for, or not there any more: a log may begin within a batch.
     """
@@ -49,7 +50,7 @@ class Piece(NamedTuple):
     start: int
     records: memoryview
     batches: list[Batch]
-    aborted: list[tuple[int, int]]
+    aborted: Sequence[tuple[int, int] | tuple[int, int, int | None]]
 
 
 class RangeFetch:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_connectors.records.columns import COLUMNS
-from spark_connectors.source.ranges import OffsetRange
+from spark_connectors.source.ranges import OffsetRange, Times
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -155,6 +155,13 @@ class Filters:
         """All records that are wanted are of this time or a later one, in ms, in which times of records are counted."""
         firsts_us = [condition.interval().first for condition in self._on("timestamp")]
         return max((-(-first_us // 1000) for first_us in firsts_us if first_us is not None), default=None)
+
+    @property
+    def times(self) -> Times:
+        """Of all records that are wanted."""
+        lasts_us = [condition.interval().last for condition in self._on("timestamp")]
+        before_ms = min((last_us // 1000 + 1 for last_us in lasts_us if last_us is not None), default=None)
+        return Times(self.since_ms, before_ms)
 
     def applied(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of one range that are wanted; the batch itself if all are."""

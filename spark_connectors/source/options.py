@@ -25,6 +25,7 @@ from spark_connectors.options import (
     truth,
     whole,
 )
+from spark_connectors.source.segment_options import SegmentOptions, segment_options
 from spark_connectors.wire import Address, Settings, TopicPartition
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -106,6 +107,7 @@ class SourceOptions:
     poll_timeout_s: float
     lookup_attempts: int
     lookup_pause_s: float
+    segments: SegmentOptions | None
 
 
 def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
@@ -139,6 +141,7 @@ def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         poll_timeout_s=options.parsed("kafkaConsumer.pollTimeoutMs", positive, int(POLL_TIMEOUT_S * 1000)) / 1000,
         lookup_attempts=options.parsed("fetchOffset.numRetries", positive, 3),
         lookup_pause_s=options.parsed("fetchOffset.retryIntervalMs", whole, 1000) / 1000,
+        segments=segment_options(options),
     )
     if is_stream and found.has_filters_pushed:
         raise OptionRefused("option pushDownPredicate is for batches: Spark tells no stream of its filters")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from spark_connectors.offsets import Offsets
 from spark_connectors.source.admission import Delay, limited
@@ -15,12 +16,16 @@ from spark_connectors.source.errors import report_loss
 from spark_connectors.source.filters import NO_FILTERS, Filters
 from spark_connectors.source.options import AtOffsets, AtTimestamp, Edge, SourceOptions
 from spark_connectors.source.places import LimitRefused, Places
-from spark_connectors.source.ranges import OffsetRange, divided
+from spark_connectors.source.ranges import ByOffsets, Division, OffsetRange
 from spark_connectors.wire import TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
 
+BY_OFFSETS: Final = ByOffsets()
 
-def batch_ranges(options: SourceOptions, places: Places, filters: Filters = NO_FILTERS) -> list[OffsetRange]:
+
+def batch_ranges(
+    options: SourceOptions, places: Places, filters: Filters = NO_FILTERS, division: Division = BY_OFFSETS
+) -> list[OffsetRange]:
     """What the tasks of a batch query read, of what is wanted. Raises WireError, LimitRefused, TopicRecreated."""
     starts = places.at(options.starting, is_starting=True)
     ends = places.at(options.ending, is_starting=False)
@@ -34,7 +39,7 @@ def batch_ranges(options: SourceOptions, places: Places, filters: Filters = NO_F
     ranges = [one for one in filters.planned(ranges) if one.size > 0]
     if ranges and filters.since_ms is not None and filters.since_ms >= 0:
         ranges = _since(filters.since_ms, ranges, places, ends)
-    return divided(ranges, options.min_partitions, options.max_records_per_partition)
+    return division.divided(ranges, options.min_partitions, options.max_records_per_partition, filters.times)
 
 
 def _since(timestamp_ms: int, ranges: list[OffsetRange], places: Places, known: Offsets) -> list[OffsetRange]:
@@ -66,11 +71,18 @@ def _is_earliest(options: SourceOptions, place: TopicPartition) -> bool:
 class StreamPlanner:
     """Of one run of a streaming query."""
 
-    def __init__(self, options: SourceOptions, places: Places, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        places: Places,
+        clock: Clock | None = None,
+        division: Division = BY_OFFSETS,
+    ) -> None:
         self.reported: Offsets | None = None  # the newest offsets there are, for progress reports
         self._options = options
         self._places = places
         self._clock = clock or SystemClock()
+        self._division = division
         self._delay = Delay(options.max_trigger_delay_s)
         self._has_target = False
         self._target: Offsets | None = None
@@ -117,7 +129,8 @@ class StreamPlanner:
         for one in ranges:
             if one.size < 0:
                 self._report(f"the offset of {one.place} went back from {one.start} to {one.end}")
-        return divided(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        options = self._options
+        return self._division.divided(ranges, options.min_partitions, options.max_records_per_partition)
 
     def _newest(self, start: Offsets) -> Offsets:
         if not self._has_target:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from spark_connectors.wire import TopicPartition
+
+Range = TypeVar("Range", bound="OffsetRange")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,44 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"offsets {self.start} to {self.end} of {self.place}"
+
+
+class Times(NamedTuple):
+    """In ms: from one on, and up to another, which does not belong to it; None: any."""
+
+    since_ms: int | None = None
+    before_ms: int | None = None
+
+
+ANY_TIME: Final = Times()
+
+
+class Division(Protocol):
+    """Divides what a query reads among its tasks."""
+
+    def divided(
+        self,
+        ranges: Iterable[OffsetRange],
+        min_partitions: int | None,
+        max_records_per_partition: int | None,
+        times: Times = ANY_TIME,
+    ) -> list[OffsetRange]:
+        """A range a task: none empty, none longer than the maximum, and about as many as the minimum. Records of other
+        times are not wanted."""
+
+
+class ByOffsets:
+    """Divides by their number alone."""
+
+    def divided(
+        self,
+        ranges: Iterable[OffsetRange],
+        min_partitions: int | None,
+        max_records_per_partition: int | None,
+        times: Times = ANY_TIME,
+    ) -> list[OffsetRange]:
+        """See Division."""
+        return divided(ranges, min_partitions, max_records_per_partition)
 
 
 def divided(
@@ -64,7 +105,7 @@ def _share(size: int, total: int, count: int) -> int:
     return max(math.floor(size / total * count + 0.5), 1)
 
 
-def parts_of(whole: OffsetRange, count: int) -> list[OffsetRange]:
+def parts_of(whole: Range, count: int) -> list[Range]:
     """So many of about the same size, none empty, that follow one another."""
     parts = []
     start = whole.start

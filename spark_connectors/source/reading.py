@@ -1,4 +1,4 @@
-"""What a task does: fetches its range, leaves out what its reader may not see, or does not want, and gives out Arrow.
+"""What a task does: gets its range, leaves out what its reader may not see, or does not want, and gives out Arrow.
 
 A worker of Spark's goes from task to task, so the connections of the last one are kept for the next. What is kept stays
 in its process: it is pickled as nothing.
@@ -6,14 +6,14 @@ in its process: it is pickled as nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from spark_connectors.records.decode import decode
 from spark_connectors.records.visible import visible
-from spark_connectors.source.fetching import RangeFetch
+from spark_connectors.source.fetching import Piece, RangeFetch
 from spark_connectors.source.filters import NO_FILTERS, Filters
 from spark_connectors.source.options import SourceOptions
 from spark_connectors.source.ranges import OffsetRange
@@ -47,16 +47,20 @@ class KeptCluster:
 _kept = KeptCluster()
 
 
-def read_range(
+def fetched(options: SourceOptions, wanted: OffsetRange, cluster: Cluster | None = None) -> Iterator[Piece]:
+    """A range as brokers have it. Raises as RangeFetch does."""
+    return RangeFetch(cluster or _kept.of(options), options, wanted).pieces()
+
+
+def rows_of(
+    pieces: Iterable[Piece],
     options: SourceOptions,
     wanted: OffsetRange,
     schema: pa.Schema,
     filters: Filters = NO_FILTERS,
-    cluster: Cluster | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range that are wanted, in the order of their offsets. Raises as RangeFetch does."""
-    fetch = RangeFetch(cluster or _kept.of(options), options, wanted)
-    for piece in fetch.pieces():
+    """The rows of a range that are wanted, in the order of their offsets. Raises what `pieces` does, MalformedBatch."""
+    for piece in pieces:
         batches = decode(
             piece.records,
             visible(piece.batches, piece.aborted, is_committed_only=options.is_committed_only),
@@ -67,3 +71,14 @@ def read_range(
             schema=schema,
         )
         yield from (batch for batch in map(filters.applied, batches) if batch.num_rows)
+
+
+def read_range(
+    options: SourceOptions,
+    wanted: OffsetRange,
+    schema: pa.Schema,
+    filters: Filters = NO_FILTERS,
+    cluster: Cluster | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, as brokers have it. Raises as `fetched` does."""
+    return rows_of(fetched(options, wanted, cluster), options, wanted, schema, filters)

@@ -183,6 +183,24 @@ def test_where_times_begin(condition: Condition, start: int) -> None:
     assert planned(world_of(10), condition) == [("t-0", start, 10)]
 
 
+@pytest.mark.parametrize(
+    ("conditions", "times"),
+    [
+        ([], (None, None)),
+        ([(Operator.ABOVE, 5_000)], (6, None)),
+        ([(Operator.AT_LEAST, 5_000), (Operator.BELOW, 9_000)], (5, 9)),
+        ([(Operator.AT_MOST, 9_000), (Operator.AT_MOST, 7_001)], (None, 8)),
+        ([(Operator.BELOW, 7_001)], (None, 8)),
+        ([(Operator.EQUAL, 7_000)], (7, 8)),
+    ],
+)
+def test_between_which_times_all_is_that_is_wanted(
+    conditions: list[tuple[Operator, int]], times: tuple[int | None, int | None]
+) -> None:
+    filters = Filters(tuple(Condition("timestamp", operator, value) for operator, value in conditions))
+    assert filters.times == times
+
+
 def test_times_that_are_not_there() -> None:
     assert planned(world_of(10, 3), Condition("timestamp", Operator.AT_LEAST, 1000 * FIRST_MS + 30_000)) == [
         ("t-0", 3, 10)

@@ -56,6 +56,7 @@ def test_defaults() -> None:
         poll_timeout_s=120,
         lookup_attempts=3,
         lookup_pause_s=1,
+        segments=None,
     )
     assert stream().starting is Edge.LATEST
 
@@ -107,6 +108,7 @@ def test_all_that_can_be_said() -> None:
         poll_timeout_s=0.8,
         lookup_attempts=6,
         lookup_pause_s=0.07,
+        segments=None,
     )
 
 

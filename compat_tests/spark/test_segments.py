@@ -1,0 +1,155 @@
+"""Sealed segments, read where they lie: the same rows as by Spark's own source, and nothing of it asked of the broker.
+
+While segments are sealed, copied, compacted, deleted and restarted under it: compat_tests/spark/test_tiered.py.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat_tests.confluent.clients import create_topic, flush, producer, wait_until
+from compat_tests.harness.kafkawire_broker import Kafkawire
+from compat_tests.spark.queries import FIRST_MS, OURS, STOCK, Connector, Output, await_end
+from compat_tests.spark.test_kafkawire_source import CODECS, rows_in_order
+from compat_tests.spark.test_transactions import COMMITTED, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+SMALL = {"segment.bytes": str(1 << 20)}
+FETCH = re.compile(rb'^kafkawire_requests_total\{.*api="Fetch".*\} (\S+)$', re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafkawire]:
+    overrides = {"transaction.state.log.num.partitions": "1", "log.cleaner.backoff.ms": "200"}
+    with Kafkawire(tmp_path_factory.mktemp("segments"), overrides) as running:
+        yield running
+
+
+@pytest.fixture
+def stock(spark: SparkSession) -> Connector:
+    return Connector(spark, STOCK)
+
+
+@pytest.fixture
+def ours(spark: SparkSession) -> Connector:
+    return Connector(spark, OURS)
+
+
+def url(broker: Kafkawire) -> str:
+    return f"http://127.0.0.1:{broker.http_port}"
+
+
+def past_the_broker(broker: Kafkawire, **options: str) -> dict[str, str]:
+    return {"segments": url(broker), "segments.files": "true", **options}
+
+
+def fetches(broker: Kafkawire) -> float:
+    with urllib.request.urlopen(f"{url(broker)}/metrics") as answer:
+        return sum(float(one) for one in FETCH.findall(answer.read()))
+
+
+def fill(broker: Kafkawire, topic: str, partitions: int, megabytes: int) -> None:
+    """In every codec, batches of any size; values that compress little."""
+    choice = random.Random(11)
+    for codec in CODECS:
+        client = producer(broker, compression_type=codec, batch_num_messages=choice.choice([1, 50, 5000]))
+        for number in range(megabytes * 1000 // len(CODECS)):
+            key = b"k%d" % (number % 50)
+            headers = [("h", b"%d" % number)] if number % 3 == 0 else None
+            time_ms = FIRST_MS + choice.randrange(1000)
+            client.produce(
+                topic, choice.randbytes(1000), key, partition=number % partitions, headers=headers, timestamp=time_ms
+            )
+        flush(client)
+
+
+def test_the_same_rows_without_a_fetch(stock: Connector, ours: Connector, broker: Kafkawire, topic: str) -> None:
+    create_topic(broker, topic, partitions=2, config=SMALL)
+    fill(broker, topic, 2, 10)
+    options = {"subscribe": topic, "includeHeaders": "true"}
+    expected = rows_in_order(stock.reader(broker, **options).load())
+    assert rows_in_order(ours.reader(broker, **options, **past_the_broker(broker)).load()) == expected
+    split = past_the_broker(broker, **{"segments.splitBytes": str(600_000)})
+    frame = ours.reader(broker, **options, **split).load()
+    assert frame.rdd.getNumPartitions() > 8
+    assert rows_in_order(frame) == expected
+    sealed = {str(number): len(rows) // 2 for number, rows in enumerate(expected.values())}
+    ends = str({topic: sealed}).replace("'", '"')
+    before = fetches(broker)
+    half = rows_in_order(ours.reader(broker, **options, **past_the_broker(broker), endingOffsets=ends).load())
+    assert {place: len(rows) for place, rows in half.items()} == {
+        (topic, int(number)): count for number, count in sealed.items()
+    }
+    assert all(rows == expected[place][: len(rows)] for place, rows in half.items())
+    assert fetches(broker) == before
+
+
+@pytest.mark.parametrize("isolation", [{}, COMMITTED], ids=["uncommitted", "committed"])
+def test_the_same_rows_of_transactions(
+    stock: Connector, ours: Connector, broker: Kafkawire, topic: str, isolation: dict[str, str]
+) -> None:
+    create_topic(broker, topic, partitions=2, config={"segment.ms": "100", "segment.bytes": str(1 << 20)})
+    writer = Writer(broker, topic)
+    for number in range(4):
+        writer.interleave(5, number % 2, aborts_last=number > 1)
+        writer.abort(3, 0, 1)
+        writer.plain(2, 1)
+        writer.commit(4, 0, 1)
+    options = {"subscribe": topic, **isolation}
+    expected = rows_in_order(stock.reader(broker, **options, includeHeaders="true").load())
+    found = ours.reader(broker, **options, includeHeaders="true", **past_the_broker(broker)).load()
+    assert rows_in_order(found) == expected
+
+
+def test_a_stream_catches_up_from_files_and_goes_on_by_fetch(
+    ours: Connector, broker: Kafkawire, topic: str, output: Output
+) -> None:
+    create_topic(broker, topic, config=SMALL)
+    client = producer(broker)
+    count = 5000
+
+    def send(first: int) -> None:
+        for number in range(first, first + count):
+            client.produce(topic, b"%d" % number, headers=[("pad", bytes(1000))], timestamp=FIRST_MS)
+        flush(client)
+
+    send(0)
+    options = past_the_broker(broker, subscribe=topic, maxOffsetsPerTrigger="1700")
+    stream = ours.stream(broker, **options).load()
+    await_end(output.writer(stream).trigger(availableNow=True).start())
+    assert output.numbers() == list(range(count))
+    send(count)
+    await_end(output.writer(stream).trigger(availableNow=True).start())
+    assert output.numbers() == list(range(2 * count))
+
+
+def test_compacted_meanwhile(stock: Connector, ours: Connector, broker: Kafkawire, topic: str) -> None:
+    """What is planned is gone when it is read, now and then: it is the newest of each key that has to be there."""
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", **SMALL}
+    create_topic(broker, topic, config=config)
+    for _ in range(3):
+        fill(broker, topic, 1, 3)
+        rows = rows_in_order(
+            ours.reader(broker, subscribe=topic, includeHeaders="true", **past_the_broker(broker)).load()
+        )
+        [found] = rows.values()
+        offsets = [row[4] for row in found]
+        assert offsets == sorted(set(offsets))  # type: ignore[type-var]
+
+    def is_compacted() -> bool:
+        [rows] = rows_in_order(stock.reader(broker, subscribe=topic, includeHeaders="true").load()).values()
+        return len(rows) < 3000
+
+    wait_until(is_compacted, "it is not compacted", 60)
+    options = {"subscribe": topic, "includeHeaders": "true"}
+    expected = rows_in_order(stock.reader(broker, **options).load())
+    assert rows_in_order(ours.reader(broker, **options, **past_the_broker(broker)).load()) == expected

@@ -1,0 +1,116 @@
+"""What is sealed, told by a broker over HTTP: docs/formats/sealed-segments.md."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed, Segment
+from spark_connectors.wire import TopicPartition
+
+FORMAT: Final = 1
+TIMEOUT_S: Final = 30.0
+ANSWER_MAX_BYTES: Final = 64 << 20
+REASON_MAX_BYTES: Final = 200
+
+Ask = Callable[[str, str, Mapping[str, object]], Mapping[str, Any] | None]  # whom, of which topic, and what
+
+
+class BrokerCatalogue:
+    """Implements `spark_connectors.segments.sealed.Catalogue`. `urls`: of HTTP listeners, any of which may know;
+    `has_files`: where files are is asked for, too."""
+
+    def __init__(self, urls: Sequence[str], ask: Ask | None = None, *, has_files: bool) -> None:
+        self._urls = tuple(urls)
+        self._ask = ask or asked
+        self._has_files = has_files
+
+    def sealed(self, place: TopicPartition, topic_id: bytes, start: int, end: int) -> Sealed | None:
+        """See the Protocol. Whoever does not lead the partition says so, and the next one is asked."""
+        reasons = []
+        for url in self._urls:
+            try:
+                return self._told(url, place, topic_id, start, end)
+            except CatalogueUnavailable as error:
+                reasons.append(f"{url}: {error}")
+        raise CatalogueUnavailable("; ".join(reasons))
+
+    def _told(self, url: str, place: TopicPartition, topic_id: bytes, start: int, end: int) -> Sealed | None:
+        segments: list[Segment] = []
+        following: int | None = start
+        document: Mapping[str, Any] = {}
+        while following is not None and following < end:
+            query = {"partition": place.partition, "from": following, "to": end}
+            answer = self._ask(url, place.topic, {**query, "files": "true"} if self._has_files else query)
+            if answer is None:
+                return None
+            document = answer
+            try:
+                if document["format"] != FORMAT or document["topic_id"] != topic_id.hex():
+                    return None
+                segments += _segments(document["segments"])
+                behind = document["next"]
+                if behind is not None and not following < behind:
+                    raise ValueError(f"after {following} comes {behind}")
+            except (KeyError, TypeError, ValueError) as error:
+                raise CatalogueUnavailable(f"an answer that makes no sense: {error!r}") from error
+            following = behind
+        return _whole(place, topic_id, document, segments) if document else None
+
+
+def asked(url: str, topic: str, query: Mapping[str, object]) -> Mapping[str, Any] | None:
+    """An answer; None: there is no such topic or partition. Raises CatalogueUnavailable."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", f"/v1/topics/{quote(topic, safe='')}/segments?{urlencode(query)}")
+        response = connection.getresponse()
+        status, body = response.status, response.read(ANSWER_MAX_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        raise CatalogueUnavailable(f"{type(error).__name__}: {error}") from error
+    finally:
+        connection.close()
+    document = _document(body)
+    if status == http.client.OK and document is not None:
+        return document
+    if status == http.client.NOT_FOUND and document is not None:
+        return None
+    raise CatalogueUnavailable(f"{status} {(document or {}).get('error', body[:REASON_MAX_BYTES])}")
+
+
+def _document(body: bytes) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _segments(rows: Sequence[Mapping[str, Any]]) -> Iterator[Segment]:
+    """Raises KeyError, TypeError, ValueError."""
+    for row in rows:
+        base, end, size_bytes, newest_ms = (
+            int(row[name]) for name in ("base", "end", "size_bytes", "max_timestamp_ms")
+        )
+        least_ms = int(row["min_timestamp_ms"])
+        told = row["aborted"]
+        aborted = None if told is None else tuple((int(one), int(first), int(last)) for one, first, last in told)
+        positions = tuple((int(offset), int(position)) for offset, position in row["positions"])
+        where = row["object"], row["file"]
+        yield Segment(base, end, size_bytes, newest_ms, str(row["digest"]), aborted, positions, *where, least_ms)
+
+
+def _whole(place: TopicPartition, topic_id: bytes, document: Mapping[str, Any], segments: Sequence[Segment]) -> Sealed:
+    """Raises CatalogueUnavailable unless they follow each other up to where they should."""
+    if any(one.end != following.base for one, following in pairwise(segments)):
+        raise CatalogueUnavailable("segments that do not follow each other")
+    try:
+        log_start, end = int(document["log_start"]), int(document["sealed_end"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CatalogueUnavailable(f"an answer that makes no sense: {error!r}") from error
+    reached = segments[-1].end if segments else log_start
+    return Sealed(place, topic_id, log_start, min(end, reached), tuple(segments), document.get("tier"))

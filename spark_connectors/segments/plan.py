@@ -1,0 +1,133 @@
+"""Which task reads which bytes of sealed segments: pure.
+
+A range of offsets is cut where the log is sealed up to; what is not sealed is fetched. What is sealed is cut at places
+where a batch is said to begin, so that each task has about as many bytes, and a border is never within a batch. Offsets
+decide what a task gives out, positions only where it looks: were one wrong, no row would be lost, or be there twice.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from spark_connectors.segments.sealed import Sealed, Segment
+from spark_connectors.source.ranges import ANY_TIME, OffsetRange, Times
+
+
+class Part(NamedTuple):
+    """What is read of a segment: from `position`, where the batch is said to begin that has `offset`, up to `end`."""
+
+    segment: Segment
+    offset: int
+    position: int
+    end: int
+
+
+@dataclass(frozen=True)
+class SealedRange(OffsetRange):
+    """A range whose records are in these parts, ascending, of segments in `store`: all that are wanted."""
+
+    parts: tuple[Part, ...] = ()
+    store: str | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.end - part.position for part in self.parts)
+
+
+class _Place(NamedTuple):
+    """A batch begins at this offset behind so many bytes of the segments."""
+
+    offset: int
+    behind_bytes: int
+
+
+def cut(whole: OffsetRange, sealed: Sealed, times: Times = ANY_TIME) -> list[OffsetRange]:
+    """In order: what lies below the sealed segments, what is in them, and what lies behind.
+
+    Segments without a record of these times are left out, as far as that is known.
+    """
+    start, end = max(whole.start, sealed.log_start), min(whole.end, sealed.end)
+    if sealed.topic_id != whole.topic_id or start >= end:
+        return [whole]
+    middle = replace(whole, start=start, end=end)
+    parts = [part for part in _parts(middle, sealed.segments) if _may_have(part.segment, times)]
+    found = [replace(whole, end=start)] if whole.start < start else []
+    if parts:
+        found.append(sealed_range(middle, parts, sealed.store))
+    if end < whole.end:
+        found.append(replace(whole, start=end))
+    return found
+
+
+def sealed_range(one: OffsetRange, parts: Sequence[Part], store: str | None) -> SealedRange:
+    """The same offsets, to be read there."""
+    return SealedRange(one.place, one.topic_id, one.start, one.end, one.is_earliest, tuple(parts), store)
+
+
+def _may_have(segment: Segment, times: Times) -> bool:
+    """Times that producers set are in no order: where the least is not known, what is early may be anywhere."""
+    if times.since_ms is not None and segment.max_timestamp_ms < times.since_ms:
+        return False
+    return times.before_ms is None or segment.min_timestamp_ms < times.before_ms
+
+
+def _parts(wanted: OffsetRange, segments: Sequence[Segment]) -> Iterator[Part]:
+    for segment in segments:
+        if segment.base < wanted.end and segment.end > wanted.start:
+            places = [(segment.base, 0), *segment.positions]
+            first = bisect_right(places, wanted.start, key=_offset) - 1
+            behind = bisect_left(places, wanted.end, key=_offset)
+            end = places[behind][1] if behind < len(places) else segment.size_bytes
+            yield Part(segment, *places[max(first, 0)], end)
+
+
+def _offset(place: tuple[int, int]) -> int:
+    return place[0]
+
+
+def narrowed(wide: SealedRange, start: int, end: int) -> SealedRange:
+    """Of it the offsets in [start, end)."""
+    narrow = replace(wide, start=start, end=end, parts=())
+    return replace(narrow, parts=tuple(_parts(narrow, [part.segment for part in wide.parts])))
+
+
+def split(wide: SealedRange, count: int) -> list[SealedRange]:
+    """About so many of about the same size, none empty, that follow one another; fewer where batches do not begin at
+    enough known places."""
+    places = [one for one in _places(wide.parts) if wide.start < one.offset < wide.end]
+    borders = [wide.start, *_chosen(places, wide.size_bytes, count), wide.end]
+    return [narrowed(wide, start, end) for start, end in pairwise(borders)]
+
+
+def _places(parts: Sequence[Part]) -> Iterator[_Place]:
+    """Where it may be cut, and how much is before."""
+    behind_bytes = 0
+    for part in parts:
+        yield _Place(part.segment.base, behind_bytes)
+        for offset, position in part.segment.positions:
+            if part.position < position < part.end:
+                yield _Place(offset, behind_bytes + position - part.position)
+        behind_bytes += part.end - part.position
+
+
+def _chosen(places: Sequence[_Place], size_bytes: int, count: int) -> Iterator[int]:
+    """The offsets that come nearest to where it should be cut."""
+    last = -1
+    for number in range(1, count):
+        target = size_bytes * number / count
+        nearest = min(range(len(places)), key=lambda one: abs(places[one].behind_bytes - target), default=-1)
+        if nearest > last:
+            last = nearest
+            yield places[nearest].offset
+
+
+def counts(sizes_bytes: Sequence[int], split_bytes: int, count_min: int) -> list[int]:
+    """How many tasks each of these is for: none reads more than `split_bytes`, and about so many there are at least."""
+    total = sum(sizes_bytes)
+    most = min(split_bytes, total / count_min) if count_min else split_bytes
+    return [max(1, math.ceil(size / most)) if most else 1 for size in sizes_bytes]

@@ -1,0 +1,106 @@
+"""How much a task reads of sealed segments, and of whom it is asked what is sealed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from spark_connectors.segments.division import LOOK_AGAIN_S, BySegments
+from spark_connectors.segments.plan import SealedRange
+from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed, Segment
+from spark_connectors.source.ranges import OffsetRange, Times
+from spark_connectors.wire import TopicPartition
+from spark_connectors.wire.tests.fakes import FakeClock
+
+ID = bytes(16)
+
+
+@dataclass
+class Told:
+    """Implements Catalogue: of each partition so many segments, of ten offsets and a hundred bytes, four batches in
+    each."""
+
+    segments: dict[int, int]
+    asked: list[tuple[int, int, int]] = field(default_factory=list)
+    is_away: bool = False
+
+    def sealed(self, place: TopicPartition, topic_id: bytes, start: int, end: int) -> Sealed | None:
+        self.asked.append((place.partition, start, end))
+        if self.is_away:
+            raise CatalogueUnavailable("away")
+        if place.partition not in self.segments:
+            return None
+        bases = range(0, 10 * self.segments[place.partition], 10)
+        found = tuple(
+            Segment(base, base + 10, 100, base, "", (), ((base + 2, 25), (base + 5, 50), (base + 7, 75)), f"{base}")
+            for base in bases
+        )
+        return Sealed(place, topic_id, 0, 10 * len(found), found, "s3://bucket")
+
+
+def one(partition: int, start: int, end: int) -> OffsetRange:
+    return OffsetRange(TopicPartition("t", partition), ID, start, end)
+
+
+def told(ranges: list[OffsetRange]) -> list[tuple[int, int, int, int]]:
+    """Partition, start, end, bytes of segments."""
+    sizes = [each.size_bytes if isinstance(each, SealedRange) else 0 for each in ranges]
+    return [(each.place.partition, each.start, each.end, size) for each, size in zip(ranges, sizes, strict=True)]
+
+
+def test_no_task_reads_more_of_segments_than_it_should() -> None:
+    division = BySegments(Told({0: 3, 1: 1}), 100)
+    found = division.divided([one(0, 0, 35), one(1, 0, 10), one(2, 0, 5), one(3, 4, 4)], None, None)
+    assert told(found) == [
+        (0, 0, 10, 100),
+        (0, 10, 20, 100),
+        (0, 20, 30, 100),
+        (1, 0, 10, 100),
+        (0, 30, 35, 0),
+        (2, 0, 5, 0),
+    ]
+
+
+def test_there_are_about_as_many_tasks_as_asked_for() -> None:
+    division = BySegments(Told({0: 2}), 1 << 20)
+    assert told(division.divided([one(0, 0, 20)], None, None)) == [(0, 0, 20, 200)]
+    assert len(division.divided([one(0, 0, 20)], 8, None)) == 8
+    assert told(division.divided([one(0, 0, 40)], 4, None)) == [
+        (0, 0, 10, 100),
+        (0, 10, 20, 100),
+        (0, 20, 30, 0),
+        (0, 30, 40, 0),
+    ]
+
+
+def test_no_task_has_more_offsets_than_it_should() -> None:
+    found = BySegments(Told({0: 1}), 1 << 20).divided([one(0, 0, 12)], None, 4)
+    assert told(found) == [(0, 0, 3, 50), (0, 3, 6, 50), (0, 6, 10, 50), (0, 10, 12, 0)]
+
+
+def test_what_is_too_early_is_not_read() -> None:
+    found = BySegments(Told({0: 3}), 1 << 20).divided([one(0, 0, 30)], None, None, Times(20))
+    assert told(found) == [(0, 0, 30, 100)]
+
+
+def test_what_nobody_can_tell_of_is_fetched() -> None:
+    catalogue = Told({0: 3}, is_away=True)
+    assert told(BySegments(catalogue, 100).divided([one(0, 0, 30)], None, None)) == [(0, 0, 30, 0)]
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_stream_at_the_end_asks_now_and_then(partition: int) -> None:
+    catalogue, clock = Told({0: 3}), FakeClock()
+    division = BySegments(catalogue, 1 << 20, clock)
+
+    def plan(start: int, end: int) -> int:
+        before = len(catalogue.asked)
+        division.divided([one(partition, start, end)], None, None)
+        return len(catalogue.asked) - before
+
+    behind = 0 if partition else 1  # of a partition of which nothing is known there is nothing to catch up with
+    assert [plan(0, 10), plan(10, 20), plan(20, 35)] == [1, behind, behind]
+    assert [plan(35, 40), plan(40, 41)] == [0, 0]
+    clock.moment_s += LOOK_AGAIN_S
+    assert [plan(41, 42), plan(42, 43)] == [1, 0]
