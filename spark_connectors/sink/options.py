@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from spark_connectors.locations import resolved
 from spark_connectors.options import (
     KAFKA_PREFIX,
     OptionRefused,
@@ -23,7 +24,6 @@ from spark_connectors.options import (
 )
 from spark_connectors.records.codecs import Codec
 from spark_connectors.records.encode import BATCH_MAX_BYTES, RECORD_MAX_BYTES
-from spark_connectors.sink.staging import resolved
 from spark_connectors.wire import Address, Settings
 
 TRANSACTION_TIMEOUT_MS: Final = 60_000  # transaction.timeout.ms of Kafka's producer

@@ -11,19 +11,18 @@ has, how many bytes, each as big-endian uint32, and the batch.
 
 from __future__ import annotations
 
-import re
 import struct
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from crc32c import crc32c
 from pyarrow import fs
 
+from spark_connectors.locations import opened
 from spark_connectors.sink.errors import StagingLost
 from spark_connectors.sink.relay import Frame
 from spark_connectors.wire import TopicPartition
@@ -32,8 +31,6 @@ INLINE_MAX_BYTES: Final = 1 << 20
 MARK: Final = b"KWS1"
 _FRAME_FORMAT: Final = ">III"
 _FOLDER: Final = "kafkawire-spark"  # so that nothing of anybody else's is ever looked at
-_LOCAL: Final = re.compile(r"^file:(//)?/")
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @dataclass(frozen=True)
@@ -58,18 +55,6 @@ class Staged:
     data: bytes | None
     location: str = ""
     path: str = ""
-
-
-def resolved(location: str) -> str:
-    """The same place for processes with other working directories. Raises ValueError for one that cannot be used."""
-    location = _LOCAL.sub("/", location)  # as Hadoop reads them, to whom a blank is a character as any other
-    if not _SCHEME.match(location):
-        location = str(Path(location).absolute())
-    try:
-        fs.FileSystem.from_uri(location)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise ValueError(f"files cannot be put at {location}: {error}") from None
-    return location
 
 
 class StagingWriter:
@@ -105,7 +90,7 @@ class StagingWriter:
         data = None if self._file is not None else b"".join(self._waiting)
         if self._file is not None:
             self._file.close()
-            system, _ = fs.FileSystem.from_uri(self._location)
+            system, _ = opened(self._location)
             system.move(self._part, self._path)
         places = tuple(self._places)
         return Staged(self._by, places, self._rows, self._size_bytes, self._crc, data, self._location, self._path)
@@ -116,7 +101,7 @@ class StagingWriter:
             return
         with suppress(OSError):
             self._file.close()
-            system, _ = fs.FileSystem.from_uri(self._location)
+            system, _ = opened(self._location)
             system.delete_file(self._part)
 
     @property
@@ -153,7 +138,7 @@ def frames_of(staged: Staged) -> Iterator[Frame]:
 def _opened(staged: Staged) -> Any:
     if staged.data is not None:
         return pa.BufferReader(staged.data)
-    system, _ = fs.FileSystem.from_uri(staged.location)
+    system, _ = opened(staged.location)
     return system.open_input_stream(staged.path)
 
 
@@ -186,7 +171,7 @@ class _Area:
     """Files of the sink below a location."""
 
     def __init__(self, location: str) -> None:
-        self.system, root = fs.FileSystem.from_uri(location)
+        self.system, root = opened(location)
         self.root = f"{root.rstrip('/')}/{_FOLDER}"
 
     def query(self, query: str) -> str:

@@ -76,7 +76,7 @@ def test_a_batch_is_not_larger_than_a_request(record: int, batch: int, expected:
         ("kafka.group.id", "g", "option kafka.group.id is not known"),
         ("topic", "", "option topic: it names no topic"),
         ("onMissingRecord", "guess", "'guess' is neither fail nor accept"),
-        ("stagingLocation", "dbfs:/x", "option stagingLocation: files cannot be put at dbfs:/x"),
+        ("stagingLocation", "dbfs:/x", "option stagingLocation: dbfs:/x is no place for files: "),
         ("startingOffsets", "earliest", "option startingoffsets is not known"),
     ],
 )
@@ -90,7 +90,8 @@ def test_files_lie_beside_the_checkpoint(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     assert options().staging == str(tmp_path / "temporary")
     with pytest.raises(
-        OptionRefused, match="option stagingLocation is required, as beside the checkpoint files cannot"
+        OptionRefused,
+        match="option stagingLocation is required, as beside the checkpoint s3a://bucket/checkpoint is no",
     ):
         options(checkpointLocation="s3a://bucket/checkpoint")
     assert options(checkpointLocation="s3a://bucket/checkpoint", stagingLocation=str(tmp_path)).staging == str(tmp_path)
