@@ -10,15 +10,18 @@ from typing import Any, NamedTuple, TypeVar, cast
 import trio
 from crc32c import crc32c
 
-from engine.api import TopicPartition
+from engine import api
 from engine.files.filesystem import PosixFileSystem
 from engine.logs.footer import Tally, encode
 from engine.tier import INDEX_ROW, CopiedSegment, File, SegmentFacts
+from spark_connectors.segments.bucket import BucketCatalogue
+from spark_connectors.segments.sealed import Sealed
+from spark_connectors.wire import TopicPartition
 from tiering.cluster_objects import ClusterObjects, TopicCopy
 from tiering.manifest import Entry, Fence, Manifest, begin_copy, end_copy, shed
 from tiering.manifest_log import Author, Change, ManifestLog
 from tiering.names import Place
-from tiering.object_store import ObjectStore
+from tiering.object_store import Content, ObjectStore
 from tiering.ownership import confirm_owner
 from tiering.segment_object import make_object
 from tiering.stores.directory import DirectoryStore
@@ -27,6 +30,9 @@ from tiering.stores.tests.conformance import Bytes
 T = TypeVar("T")
 
 TOPIC_ID = bytes(range(16))
+OTHER_ID = bytes(reversed(TOPIC_ID))
+PLACE = TopicPartition("topic", 0)
+EVERYTHING = 2**63 - 1
 CLUSTER = "cluster"
 _numbers = itertools.count(1)
 
@@ -124,6 +130,16 @@ class Bucket(Tier):
         return self.directory / key
 
 
+def everything(catalogue: BucketCatalogue, partition: int = 0, topic_id: bytes = TOPIC_ID) -> Sealed:
+    found = catalogue.sealed(TopicPartition("topic", partition), topic_id, 0, EVERYTHING)
+    assert found is not None
+    return found
+
+
+def put(bucket: Bucket, key: str, data: bytes) -> None:
+    trio.run(bucket.store.put, key, Content.of(data))
+
+
 def segment_of(
     place: Place,
     base: int,
@@ -137,7 +153,7 @@ def segment_of(
     """No batch of it is one; all that is told of them is right."""
     tally = Tally()
     tally.max_timestamp_ms = end
-    partition = TopicPartition(place.topic_id, "topic", place.partition)
+    partition = api.TopicPartition(place.topic_id, "topic", place.partition)
     footer = tally.footer(partition, base, len(records), aborted=aborted)
     footer = footer._replace(digest=(base.to_bytes(8, "big") + end.to_bytes(8, "big")) * 2)
     facts = SegmentFacts(base, end, len(records), end - base, -1, end, 0, footer.digest, has_aborted=bool(aborted))

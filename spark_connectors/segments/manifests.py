@@ -1,0 +1,217 @@
+"""What a tier says of partitions and topics, as bytes: docs/formats/tier.md, as far as a reader needs it. Pure.
+
+Each is one line of JSON, and a line with its CRC-32C. All that is decoded here raises CatalogueUnavailable, naming the
+key, for what was not written so, or by another version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, TypeVar
+
+from crc32c import crc32c
+
+from spark_connectors.segments.sealed import CatalogueUnavailable
+
+VERSIONS_PER_BLOCK: Final = 64
+_FORMAT: Final = 1
+_CRC_LINE: Final = b"crc32c=%08x\n"
+_NUMBER_MAX: Final = 2**63 - 1
+_DIGEST: Final = re.compile(r"[0-9a-f]{32}")
+_RECORDS_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_VERSION_NAME: Final = re.compile(r"[0-9]{20}")
+
+T = TypeVar("T")
+
+
+class Entry(NamedTuple):
+    """A segment that was copied; `size_bytes` of its records, and `records_digest` of these."""
+
+    base: int
+    end: int
+    generation: int
+    digest: str
+    records_digest: str
+    size_bytes: int
+    max_timestamp_ms: int
+
+    @property
+    def name(self) -> str:
+        """Behind the prefix of the partition it is the key."""
+        return _name(self.base, self.end, self.generation, self.digest)
+
+
+class Page(NamedTuple):
+    """Entries that lie in an object of their own, with offsets from `base` up to `end`."""
+
+    base: int
+    end: int
+    generation: int
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """As that of an entry."""
+        return f"page/{_name(self.base, self.end, self.generation, self.digest)}"
+
+
+class Manifest(NamedTuple):
+    """One version; the pages have the oldest entries."""
+
+    version: int
+    log_start: int
+    pages: tuple[Page, ...]
+    entries: tuple[Entry, ...]
+    is_deleted: bool
+
+    @property
+    def first_offset(self) -> int | None:
+        """Of what was copied."""
+        return next((one.base for one in (*self.pages, *self.entries)), None)
+
+    @property
+    def end(self) -> int | None:
+        """Of the same."""
+        return next((one.end for one in reversed((*self.pages, *self.entries))), None)
+
+
+class TopicCopy(NamedTuple):
+    """What a topic is."""
+
+    topic_id: bytes
+    topic: str
+    partition_count: int
+
+
+def manifest_name(version: int) -> str:
+    """Behind the prefix of the partition it is the key."""
+    return f"manifest/{version:020d}"
+
+
+def version_of(key: str) -> int:
+    """Of a manifest. Raises CatalogueUnavailable: somebody else has put something there."""
+    name = key.rpartition("/")[2]
+    if not _VERSION_NAME.fullmatch(name):
+        raise CatalogueUnavailable(f"{key} is no manifest")
+    return int(name)
+
+
+def collected_name(version: int) -> str:
+    """Of what says that this version, and those of its block, were deleted because they were old."""
+    return f"collected/{version // VERSIONS_PER_BLOCK:010d}"
+
+
+def _name(base: int, end: int, generation: int, digest: str) -> str:
+    return f"{base:020d}-{end:020d}-{generation:010d}-{digest}"
+
+
+def decode_manifest(data: bytes, key: str) -> Manifest:
+    def decoded(found: _Fields) -> Manifest:
+        manifest = Manifest(
+            found.number("version"),
+            found.number("log_start"),
+            tuple(map(_page, found.several("pages"))),
+            tuple(map(_entry, found.several("entries"))),
+            found.truth("is_deleted"),
+        )
+        _check_order((*manifest.pages, *manifest.entries))
+        if manifest.version != version_of(key):
+            raise ValueError("it is another version")
+        return manifest
+
+    return _checked(data, key, decoded)
+
+
+def decode_page(data: bytes, page: Page, key: str) -> tuple[Entry, ...]:
+    def decoded(found: _Fields) -> tuple[Entry, ...]:
+        entries = tuple(map(_entry, found.several("entries")))
+        _check_order(entries)
+        return entries
+
+    if blake2b(data, digest_size=len(page.digest) // 2).hexdigest() != page.digest:
+        raise CatalogueUnavailable(f"{key} is not the page that was written")
+    return _checked(data, key, decoded)
+
+
+def decode_topic(data: bytes, key: str) -> TopicCopy:
+    def decoded(found: _Fields) -> TopicCopy:
+        topic_id = bytes.fromhex(found.text("topic_id", _DIGEST))
+        return TopicCopy(topic_id, found.text("topic"), found.number("partition_count"))
+
+    return _checked(data, key, decoded)
+
+
+class _Fields:
+    """Of a JSON object. Raises KeyError for a field that is not there, ValueError for one that cannot be."""
+
+    def __init__(self, found: Any) -> None:
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
+        self._found: Mapping[str, Any] = found
+
+    def number(self, name: str, least: int = 0) -> int:
+        value = self._found[name]
+        if type(value) is not int or not least <= value <= _NUMBER_MAX:
+            raise ValueError(f"{name} is no number that can be")
+        return value
+
+    def text(self, name: str, pattern: re.Pattern[str] | None = None) -> str:
+        value = self._found[name]
+        if not isinstance(value, str) or (pattern is not None and not pattern.fullmatch(value)):
+            raise ValueError(f"{name} is no text that can be")
+        return value
+
+    def truth(self, name: str) -> bool:
+        value = self._found[name]
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is neither true nor false")
+        return value
+
+    def several(self, name: str) -> list[_Fields]:
+        value = self._found[name]
+        if not isinstance(value, list):
+            raise ValueError(f"{name} is no list")
+        return [_Fields(one) for one in value]
+
+
+def _checked(data: bytes, key: str, decoded: Callable[[_Fields], T]) -> T:
+    line, _, checksum = data.rpartition(b"crc32c=")
+    if not line or b"crc32c=" + checksum != _CRC_LINE % crc32c(line):
+        raise CatalogueUnavailable(f"{key} fails its CRC")
+    try:
+        found = _Fields(json.loads(line))
+        version = found.number("v")
+        if version == _FORMAT:
+            return decoded(found)
+    except (KeyError, ValueError, RecursionError) as error:
+        raise CatalogueUnavailable(f"{key} makes no sense: {error}") from error
+    raise CatalogueUnavailable(f"{key} has format {version}: it was written by another version of Kafkawire")
+
+
+def _page(found: _Fields) -> Page:
+    digest = found.text("digest", _DIGEST)
+    return Page(found.number("first"), found.number("end"), found.number("generation"), digest)
+
+
+def _entry(found: _Fields) -> Entry:
+    return Entry(
+        found.number("base"),
+        found.number("end"),
+        found.number("generation"),
+        found.text("digest", _DIGEST),
+        found.text("records_digest", _RECORDS_DIGEST),
+        found.number("size_bytes"),
+        found.number("max_timestamp_ms", -1),
+    )
+
+
+def _check_order(bounds: Sequence[Page | Entry]) -> None:
+    """Raises ValueError unless one thing follows the other."""
+    if any(one.end <= one.base for one in bounds):
+        raise ValueError("a segment ends where it begins, or before")
+    if any(before.end != behind.base for before, behind in pairwise(bounds)):
+        raise ValueError("segments do not follow each other")
