@@ -35,7 +35,7 @@ class Fault(Enum):
 
 
 class Decision(NamedTuple):
-    """`delay_s`: how long it is held, or how much later it comes."""
+    """`delay_s`: how long it is held, or how much later it comes; a request may be held `UNTIL_LET_GO_S`, too."""
 
     fault: Fault
     delay_s: float = 0.0
@@ -47,8 +47,10 @@ class Planner(Protocol):
 
 
 NO_FAULT = Decision(Fault.NONE)
+UNTIL_LET_GO_S: Final = math.inf
 FAULTS = tuple(fault for fault in Fault if fault is not Fault.NONE)
 COMES_LATER = frozenset({Fault.LATE, Fault.DUPLICATED})
+OF_REPLIES = frozenset({Fault.REPLY_DELAYED, Fault.REPLY_LOST})
 DELAYED_S = (0.005, 0.3)
 LATER_S = (0.02, 3.0)  # behind its retry, behind the end of its transaction, in one of the next
 # The version from which on a request says which transaction it is of (KIP-890). An older one that comes when the next

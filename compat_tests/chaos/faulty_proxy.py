@@ -3,7 +3,8 @@ and brings them late, or twice.
 
 The broker has to advertise the proxy's port to those who come this way. Frames are never changed, and replies find
 their request by its correlation id. What comes late comes over a connection of its own, as out of a switch's buffer
-after the client has long been talking over another one; what the broker answers it is only remembered.
+after the client has long been talking over another one; what the broker answers it is only remembered. So is what it
+answers to a request that was held until it was let go, and to those behind that one on its connection.
 
 All of it runs on trio in one thread; whoever asks from another thread is answered by that one.
 """
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import trio
 
-from compat_tests.chaos.fault_plan import COMES_LATER, NO_FAULT, Decision, Fault
+from compat_tests.chaos.fault_plan import COMES_LATER, NO_FAULT, OF_REPLIES, UNTIL_LET_GO_S, Decision, Fault
 from compat_tests.harness.other_thread import ask
 
 if TYPE_CHECKING:
@@ -43,13 +44,23 @@ T = TypeVar("T")
 
 
 class Landed(NamedTuple):
-    """A request that came late or once more, and the broker's reply; None when it closed the connection."""
+    """A request that came late or once more, or was held until it was let go, or came behind that one; and the broker's
+    reply, None when it closed the connection.
+    """
 
     at_s: float  # when it was sent, by the clock that batches are stamped with
     fault: Fault
     delay_s: float
     frame: bytes
     reply: bytes | None
+
+
+class _Sent(NamedTuple):
+    """A request whose reply is not just handed on."""
+
+    at_s: float
+    frame: bytes
+    decision: Decision
 
 
 class FaultyProxy:
@@ -66,6 +77,7 @@ class FaultyProxy:
         self._landed: deque[Landed] = deque(maxlen=LANDED_MAX)
         self._connections = 0
         self._held = 0
+        self._is_let_go = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
         self._is_serving = threading.Event()
         self._scope = trio.CancelScope()
@@ -97,6 +109,14 @@ class FaultyProxy:
     def end_faults(self) -> None:
         """Requests go through as they are from now on. What is held still comes, in its time."""
         self._ask(lambda: setattr(self, "_is_calm", True))
+
+    def let_go(self) -> None:
+        """What is held until then goes on."""
+        self._ask(self._let_go)
+
+    def _let_go(self) -> None:
+        self._is_let_go.set()
+        self._is_let_go = trio.Event()
 
     @property
     def held(self) -> int:
@@ -162,6 +182,15 @@ class FaultyProxy:
     def count(self, api_key: int, fault: Fault) -> None:
         self._faults[api_key, fault] += 1
 
+    async def delay(self, delay_s: float) -> None:
+        if delay_s == UNTIL_LET_GO_S:
+            await self._is_let_go.wait()
+        else:
+            await trio.sleep(delay_s)
+
+    def remember(self, landed: Landed) -> None:
+        self._landed.append(landed)
+
     def hold(self, frame: bytes, decision: Decision) -> None:
         """And send it later, over a connection of its own."""
         self._held += 1
@@ -175,7 +204,7 @@ class FaultyProxy:
                     at_s = time.time()
                     await broker.send_all(_SIZE.pack(len(frame)) + frame)
                     reply = await Frames(broker).receive()
-                    self._landed.append(Landed(at_s, decision.fault, decision.delay_s, frame, reply))
+                    self.remember(Landed(at_s, decision.fault, decision.delay_s, frame, reply))
         finally:
             self._held -= 1
 
@@ -187,7 +216,8 @@ class _Connection:
         self._proxy = proxy
         self._client = client
         self._broker = broker
-        self._unanswered: dict[int, tuple[int, Decision]] = {}  # by correlation id: API and what becomes of the reply
+        self._unanswered: dict[int, _Sent] = {}  # by correlation id
+        self._is_remembered = False  # what is answered from now on
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -210,29 +240,37 @@ class _Connection:
         """Whether the connection lives on."""
         api_key, version, correlation_id = _START.unpack_from(frame)
         decision = self._proxy.decide(api_key, version)
-        if decision.fault in (Fault.REPLY_DELAYED, Fault.REPLY_LOST):
-            self._unanswered[correlation_id] = (api_key, decision)
-        elif decision.fault is not Fault.NONE:
+        if decision.fault is not Fault.NONE and decision.fault not in OF_REPLIES:
             self._proxy.count(api_key, decision.fault)
         if decision.fault in COMES_LATER:
             self._proxy.hold(frame, decision)
         if decision.fault is Fault.REQUEST_DELAYED:
-            await trio.sleep(decision.delay_s)
+            self._is_remembered |= decision.delay_s == UNTIL_LET_GO_S
+            await self._proxy.delay(decision.delay_s)
         if decision.fault in (Fault.REQUEST_LOST, Fault.LATE):
             return False
+        if self._is_remembered or decision.fault in OF_REPLIES:
+            self._unanswered[correlation_id] = _Sent(time.time(), frame, decision)
         await self._broker.send_all(_SIZE.pack(len(frame)) + frame)
         return True
 
     async def _hand_on_replies(self) -> None:
         frames = Frames(self._broker)
         while (reply := await frames.receive()) is not None:
-            api_key, decision = self._unanswered.pop(_correlation_id(reply), (0, NO_FAULT))
-            if decision.fault is not Fault.NONE:
-                self._proxy.count(api_key, decision.fault)
-            if decision.fault is Fault.REPLY_LOST:
+            sent = self._unanswered.pop(_correlation_id(reply), None)
+            if sent is not None and not await self._lets_through(sent, reply):
                 return
-            await trio.sleep(decision.delay_s)
             await self._client.send_all(_SIZE.pack(len(reply)) + reply)
+
+    async def _lets_through(self, sent: _Sent, reply: bytes) -> bool:
+        """When it is time for it."""
+        fault, delay_s = sent.decision
+        if self._is_remembered:
+            self._proxy.remember(Landed(sent.at_s, fault, delay_s, sent.frame, reply))
+        if fault in OF_REPLIES:
+            self._proxy.count(_START.unpack_from(sent.frame)[0], fault)
+            await trio.sleep(delay_s)
+        return fault is not Fault.REPLY_LOST
 
 
 def _correlation_id(reply: bytes) -> int:

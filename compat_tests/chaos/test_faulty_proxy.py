@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from compat_tests.chaos.fault_plan import NO_FAULT, Api, Decision, Fault
+from compat_tests.chaos.fault_plan import NO_FAULT, UNTIL_LET_GO_S, Api, Decision, Fault
 from compat_tests.chaos.faulty_proxy import FaultyProxy
 from compat_tests.confluent.clients import wait_until
 from compat_tests.harness.wire import WireConnection, request_frame
@@ -122,6 +122,22 @@ def test_a_request_is_delayed_and_all_behind_it() -> None:
         assert [receive(client), receive(client)] == [2, 3]
         assert time.monotonic() - started >= LATER
         assert broker.came == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_a_request_is_held_until_it_is_let_go_and_what_comes_of_its_connection_is_remembered() -> None:
+    with scene(Fault.REQUEST_DELAYED, UNTIL_LET_GO_S) as (broker, proxy, client):
+        send(client, 1, api=PLAIN)
+        assert receive(client) == 1
+        send(client, 2)
+        send(client, 3, api=OTHER)
+        with WireConnection(proxy.port) as another:
+            send(another, 4)
+            assert receive(another) == 4
+        assert [number for _, number in broker.came] == [1, 4]
+        proxy.let_go()
+        assert [receive(client), receive(client)] == [2, 3]
+        assert [landed.frame for landed in proxy.landed()] == [frame(Api.END_TXN, 2), frame(OTHER, 3)]
+        assert all(landed.reply is not None and landed.reply.endswith(landed.frame) for landed in proxy.landed())
 
 
 def test_a_reply_is_delayed_and_all_behind_it() -> None:
