@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from compat_tests.chaos.copies import check_copies
 from compat_tests.chaos.fault_plan import Fault
@@ -20,14 +20,17 @@ from compat_tests.spark.copier import FAILED, Task
 from compat_tests.spark.drivers import Driver
 from compat_tests.spark.feed import Feed
 from compat_tests.spark.kill_plan import COMMITTING, Life, Losses, Target, lives
+from compat_tests.spark.orphans import Orphan, Orphans
 from compat_tests.transactions.readers import messages_of, undecided
 from engine.tests.ledger import note_for_ledger
 from spark_connectors.wire.messages.init_producer_id import INIT_PRODUCER_ID
+from spark_connectors.wire.messages.offset_fetch import OFFSET_FETCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from compat_tests.harness.broker import Broker
+    from spark_connectors.wire.api import Api
 
 SOURCE, SINK = "source", "sink"
 PARTITIONS: Final = {SOURCE: 4, SINK: 3}
@@ -36,6 +39,7 @@ PROGRESS_WITHIN_S = 90.0
 COMMITS_WITHIN_S = 5.0  # a kill that is to hit a commit does not wait for longer
 CALM_MAX_S = 0.3
 ENDS_WITHIN_S = 180.0
+HELD_MAX_MS = 2 * int(1000 * PROGRESS_WITHIN_S)  # until the next driver has begun to commit
 EXECUTOR_MIB = 600
 MASTERS: Final = {False: "local[2,3]", True: f"local-cluster[2,1,{EXECUTOR_MIB}]"}  # by whether it is a cluster
 KEYLESS = -1  # in no order
@@ -74,18 +78,20 @@ class Campaign:
         self._choice = random.Random(seed)
         self._feed = Feed(broker, SOURCE, seed)
         self._killed = Counter[Target]()
-        self._left: list[int] = []  # processes that have outlived their driver
+        self._orphan: Orphan | None = None  # that is held
+        self._orphans = Orphans()
         self._driver = Driver(directory)
 
     def run(self, planned: list[Life]) -> None:
-        """Each of them begins with a driver's start."""
+        """Each of them begins with a driver's start, and what is left of the one before then goes on."""
         self._feed.start()
         try:
             for life in planned:
                 self._driver.start(self._task(is_cluster=life.is_cluster))
+                self._let_the_orphan_go()
                 for target in life.targets:
                     self._wait_for_progress()
-                    self._strike(target)
+                    self._strike(target, life.held_at)
         finally:
             self._driver.kill()
             self._feed.finish()
@@ -96,10 +102,10 @@ class Campaign:
         self._wait(lambda: not undecided(self._broker, SOURCE, PARTITIONS[SOURCE]), "the source stays open")
         self._driver.start(self._task(has_end=True))
         try:
+            self._let_the_orphan_go()
             assert self._driver.wait(ENDS_WITHIN_S) == 0, self._driver.log_tail()
         finally:
             self._driver.kill()
-        self._wait(lambda: not any(map(is_running, self._left)), "what has outlived its driver does not end")
         self._wait(lambda: not undecided(self._broker, SINK, PARTITIONS[SINK]), "the sink stays open")
 
     def outcome(self) -> tuple[str, list[str]]:
@@ -109,8 +115,10 @@ class Campaign:
         aborted = sum(map(len, by_key(self._broker, SOURCE, "read_uncommitted").values())) - copied
         assert copied, "nothing was committed"
         assert aborted, "nothing was aborted"
+        assert self._orphans.fenced, "nobody was fenced"
+        faults = self._proxy.faults().items()
         lost = Counter[str]()
-        for (key, fault), count in self._proxy.faults().items():
+        for (key, fault), count in faults:
             if fault is Fault.REPLY_LOST:
                 lost[NAMES.get(key, "of the source")] += count
         killed = ", ".join(f"{count} x {target.value}" for target, count in sorted(self._killed.items(), key=_name))
@@ -118,10 +126,11 @@ class Campaign:
         failed = re.findall(rf"^{FAILED} (.*)$", self._driver.log_text(), re.MULTILINE)
         failures = ", ".join(f"{why} {count}" for why, count in sorted(Counter(failed).items()))
         summary = (
-            f"kill -9 of {killed}; replies lost: {replies}; queries failed and begun again: {failures or 'none'}; "
+            f"kill -9 of {killed}; fenced of commits that went on: {self._orphans}; "
+            f"replies lost: {replies}; queries failed and begun again: {failures or 'none'}; "
             f"{self._done() + 1} micro-batches, {copied} records, {aborted} aborted ones"
         )
-        return summary, check_copies(source, sink)
+        return summary, [*check_copies(source, sink), *self._orphans.anomalies]
 
     def _task(self, *, is_cluster: bool = False, has_end: bool = False) -> Task:
         to = {"kafka.bootstrap.servers": self._proxy.bootstrap}
@@ -138,13 +147,15 @@ class Campaign:
             **to, "subscribe": SOURCE, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed",
             "maxOffsetsPerTrigger": "2000" if has_end else "200",
         }  # fmt: skip
-        sink = {**to, "topic": SINK, "checkpointLocation": str(self._directory / "checkpoint")}
+        sink = {
+            **to, "topic": SINK, "checkpointLocation": str(self._directory / "checkpoint"),
+            "kafka.request.timeout.ms": str(HELD_MAX_MS), "kafka.delivery.timeout.ms": str(HELD_MAX_MS),
+        }  # fmt: skip
         return Task(MASTERS[is_cluster], settings, source, sink, has_end)
 
-    def _strike(self, target: Target) -> None:
+    def _strike(self, target: Target, held_at: Api[Any, Any]) -> None:
         if target is Target.DRIVER_ALONE:
-            self._hold_a_commit()
-            self._left += self._driver.kill_alone()
+            self._leave_an_orphan(held_at)
         else:
             self._wait_for_a_moment()
             self._kill(target)
@@ -175,22 +186,34 @@ class Campaign:
         self._wait(is_somebody_there, "there is nobody to be killed")
         return found
 
-    def _hold_a_commit(self) -> None:
-        """At one of its requests."""
-        self._losses.hold_next(self._choice.choice(COMMITTING).key)
+    def _leave_an_orphan(self, held_at: Api[Any, Any]) -> None:
+        self._losses.hold_next(held_at.key)
         self._wait(lambda: not self._losses.is_waiting, "nothing is committed")
+        self._orphan = Orphan(held_at, self._driver.kill_alone(), self._asked(OFFSET_FETCH), len(self._proxy.landed()))
+
+    def _let_the_orphan_go(self) -> None:
+        """If there is one: soon after InitProducerId of the next driver was answered; its end is waited for."""
+        if self._orphan is None:
+            return
+        orphan, self._orphan = self._orphan, None
+        self._wait(lambda: self._asked(OFFSET_FETCH) > orphan.reads, "the next driver commits nothing")
+        time.sleep(self._choice.uniform(0, CALM_MAX_S))
+        self._proxy.let_go()
+        self._wait(lambda: not any(map(is_running, orphan.processes)), "what has outlived its driver does not end")
+        self._orphans.judge(orphan.held_at, self._proxy.landed()[orphan.answers :])
 
     def _wait_for_a_moment(self) -> None:
         """Somewhere in a micro-batch, or soon after its commit has begun."""
         if self._choice.random() < 0.5:
-            before = self._commits_begun()
+            before = self._asked(INIT_PRODUCER_ID)
             deadline_s = time.monotonic() + COMMITS_WITHIN_S
-            while self._commits_begun() == before and time.monotonic() < deadline_s:
+            while self._asked(INIT_PRODUCER_ID) == before and time.monotonic() < deadline_s:
                 time.sleep(0.005)
         time.sleep(self._choice.uniform(0, CALM_MAX_S))
 
-    def _commits_begun(self) -> int:
-        return sum(count for (key, _), count in self._proxy.requests().items() if key == INIT_PRODUCER_ID.key)
+    def _asked(self, api: Api[Any, Any]) -> int:
+        """How often."""
+        return self._proxy.requests()[api.key, api.version]
 
     def _wait_for_progress(self) -> None:
         before = self._done()

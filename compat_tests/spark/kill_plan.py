@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
-from compat_tests.chaos.fault_plan import NO_FAULT, Decision, Fault
+from compat_tests.chaos.fault_plan import NO_FAULT, UNTIL_LET_GO_S, Decision, Fault
+from spark_connectors.wire.api import Api
 from spark_connectors.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
 from spark_connectors.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from spark_connectors.wire.messages.end_txn import END_TXN
@@ -20,7 +21,6 @@ from spark_connectors.wire.messages.txn_offset_commit import TXN_OFFSET_COMMIT
 
 KILLS_OF_LIFE: Final = (4, 10)  # a driver takes long to start, so much happens in the life of one
 CLUSTER_EVERY: Final = 3  # lives: one of so many has executors that are processes
-HELD_S: Final = 15.0  # until another driver has started, and has committed
 
 # What a micro-batch is committed by, in this order.
 COMMITTING: Final = (
@@ -32,6 +32,9 @@ COMMITTING: Final = (
     TXN_OFFSET_COMMIT,
     END_TXN,
 )
+# Of those, what is refused once another process has begun. The others are answered: who asks begins then itself, or
+# is told that the micro-batch is written, or is refused next.
+FENCED_AT: Final = COMMITTING[2:]
 # The share of replies that are lost, by API key.
 LOST: Final = {
     **{api.key: 0.05 for api in COMMITTING},
@@ -53,14 +56,15 @@ class Target(Enum):
 
 @dataclass(frozen=True)
 class Life:
-    """Of one driver: what is killed meanwhile, and at last how it dies itself."""
+    """Of one driver: what is killed meanwhile, and at last how it dies itself; if its commit goes on, where that is."""
 
     is_cluster: bool
     targets: tuple[Target, ...]
+    held_at: Api[Any, Any]
 
 
 def lives(seed: int, kills: int) -> list[Life]:
-    """With so many kills in all."""
+    """With so many kills in all. What outlives the first driver is fenced."""
     choice = random.Random(seed)
     found: list[Life] = []
     while kills > 0:
@@ -68,13 +72,14 @@ def lives(seed: int, kills: int) -> list[Life]:
         is_cluster = len(found) % CLUSTER_EVERY == 1
         others = (Target.BROKER, Target.EXECUTOR if is_cluster else Target.WORKER)
         last = choice.choice((Target.DRIVER, Target.DRIVER_ALONE)) if found else Target.DRIVER_ALONE
-        found.append(Life(is_cluster, (*choice.choices(others, k=count - 1), last)))
+        held_at = choice.choice(COMMITTING if found else FENCED_AT)
+        found.append(Life(is_cluster, (*choice.choices(others, k=count - 1), last), held_at))
         kills -= count
     return found
 
 
 class Losses:
-    """A Planner for the proxy. From another thread it can be told to hold a request, once."""
+    """A Planner for the proxy. From another thread it can be told to let a request be held, once."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -91,6 +96,6 @@ class Losses:
     def decide(self, api_key: int, version: int, number: int) -> Decision:
         if api_key == self._to_hold:
             self._to_hold = None
-            return Decision(Fault.REQUEST_DELAYED, HELD_S)
+            return Decision(Fault.REQUEST_DELAYED, UNTIL_LET_GO_S)
         choice = random.Random(f"{self._seed} {api_key} {version} {number}")
         return Decision(Fault.REPLY_LOST) if choice.random() < LOST.get(api_key, 0) else NO_FAULT

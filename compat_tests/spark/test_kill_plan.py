@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from compat_tests.chaos.fault_plan import NO_FAULT, Fault
-from compat_tests.spark.kill_plan import COMMITTING, HELD_S, Losses, Target, lives
+from compat_tests.chaos.fault_plan import NO_FAULT, UNTIL_LET_GO_S, Fault
+from compat_tests.spark.kill_plan import COMMITTING, FENCED_AT, Losses, Target, lives
 from spark_connectors.wire.messages.end_txn import END_TXN
 
 DRIVERS = {Target.DRIVER, Target.DRIVER_ALONE}
@@ -37,6 +37,14 @@ def test_each_is_killed_often() -> None:
     assert all(killed[target] >= 5 for target in Target)
 
 
+def test_commits_that_go_on_are_held_everywhere_and_at_first_where_one_is_fenced() -> None:
+    for seed in range(20):
+        first, *others = lives(seed, 300)
+        assert first.targets[-1] is Target.DRIVER_ALONE
+        assert first.held_at in FENCED_AT
+        assert {life.held_at for life in others} == set(COMMITTING)
+
+
 def test_replies_of_all_that_commits_are_lost_and_most_are_not() -> None:
     losses = Losses(7)
     for api in COMMITTING:
@@ -50,6 +58,6 @@ def test_a_request_is_held_once() -> None:
     losses.hold_next(END_TXN.key)
     assert losses.decide(-1, 0, 0) == NO_FAULT
     was_waiting = losses.is_waiting
-    assert losses.decide(END_TXN.key, 3, 0) == (Fault.REQUEST_DELAYED, HELD_S)
+    assert losses.decide(END_TXN.key, 3, 0) == (Fault.REQUEST_DELAYED, UNTIL_LET_GO_S)
     assert (was_waiting, losses.is_waiting) == (True, False)
     assert losses.decide(END_TXN.key, 3, 1).fault is not Fault.REQUEST_DELAYED

@@ -1,0 +1,58 @@
+"""Processes that commit and outlive their driver: each is held at a request until the next driver has begun to commit.
+
+Then nobody may believe it any more: what it asks behind that is answered with an error that says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from compat_tests.chaos.landed import code
+from compat_tests.spark.kill_plan import FENCED_AT
+from spark_connectors.wire.codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compat_tests.chaos.faulty_proxy import Landed
+    from spark_connectors.wire.api import Api
+
+FENCED: Final = {str(int(one)) for one in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)}
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """One that is held, with what else is left of its driver, and what was counted when that died."""
+
+    held_at: Api[Any, Any]
+    processes: Sequence[int]
+    reads: int  # of records, which is what follows InitProducerId
+    answers: int  # that were remembered
+
+
+class Orphans:
+    """What became of those that were let go."""
+
+    def __init__(self) -> None:
+        self._held = Counter[str]()
+        self._fenced = Counter[str]()
+        self.anomalies: list[str] = []
+
+    def judge(self, held_at: Api[Any, Any], answers: Sequence[Landed]) -> None:
+        """By what the broker has answered since it was let go."""
+        codes = list(map(code, answers))
+        is_fenced = bool(FENCED & set(codes))
+        self._held[held_at.name] += 1
+        self._fenced[held_at.name] += is_fenced
+        if held_at in FENCED_AT and not is_fenced:
+            self.anomalies.append(f"who was held at {held_at.name} was not fenced but answered {codes}")
+
+    @property
+    def fenced(self) -> int:
+        return self._fenced.total()
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{self._fenced[name]} of {held} at {name}" for name, held in sorted(self._held.items()))
+        return f"{self.fenced} of {self._held.total()} ({where})"
