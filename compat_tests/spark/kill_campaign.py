@@ -19,7 +19,7 @@ from compat_tests.harness.processes import is_running, kill
 from compat_tests.spark.copier import FAILED, Task
 from compat_tests.spark.drivers import Driver
 from compat_tests.spark.feed import Feed
-from compat_tests.spark.kill_plan import COMMITTING, Life, Losses, Target, lives
+from compat_tests.spark.kill_plan import NAMES, Life, Losses, Target, lives
 from compat_tests.spark.orphans import Orphan, Orphans
 from compat_tests.transactions.readers import messages_of, undecided
 from engine.tests.ledger import note_for_ledger
@@ -27,7 +27,7 @@ from spark_connectors.wire.messages.init_producer_id import INIT_PRODUCER_ID
 from spark_connectors.wire.messages.offset_fetch import OFFSET_FETCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from compat_tests.harness.broker import Broker
     from spark_connectors.wire.api import Api
@@ -117,18 +117,13 @@ class Campaign:
         assert aborted, "nothing was aborted"
         assert self._orphans.fenced, "nobody was fenced"
         faults = self._proxy.faults().items()
-        lost = Counter[str]()
-        for (key, fault), count in faults:
-            if fault is Fault.REPLY_LOST:
-                lost[NAMES.get(key, "of the source")] += count
-        killed = ", ".join(f"{count} x {target.value}" for target, count in sorted(self._killed.items(), key=_name))
-        replies = ", ".join(f"{name} {count}" for name, count in sorted(lost.items()))
-        failed = re.findall(rf"^{FAILED} (.*)$", self._driver.log_text(), re.MULTILINE)
-        failures = ", ".join(f"{why} {count}" for why, count in sorted(Counter(failed).items()))
+        lost = {NAMES[key]: count for (key, fault), count in faults if fault is Fault.REPLY_LOST}
+        killed = {target.value: count for target, count in self._killed.items()}
+        failed = Counter(re.findall(rf"^{FAILED} (.*)$", self._driver.log_text(), re.MULTILINE))
         summary = (
-            f"kill -9 of {killed}; fenced of commits that went on: {self._orphans}; "
-            f"replies lost: {replies}; queries failed and begun again: {failures or 'none'}; "
-            f"{self._done() + 1} micro-batches, {copied} records, {aborted} aborted ones"
+            f"kill -9 of {counted(killed)}; fenced of commits that went on: {self._orphans}; "
+            f"lost replies: {counted(lost)}; failed queries: {counted(failed)}; "
+            f"{self._done() + 1} micro-batches, {copied} records, {aborted} others aborted"
         )
         return summary, [*check_copies(source, sink), *self._orphans.anomalies]
 
@@ -244,8 +239,5 @@ def by_key(broker: Broker, topic: str, isolation: str = "read_committed") -> dic
     return found
 
 
-NAMES: Final = {api.key: api.name for api in COMMITTING}
-
-
-def _name(counted: tuple[Target, int]) -> str:
-    return counted[0].value
+def counted(what: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} x {name}" for name, count in sorted(what.items())) or "none"

@@ -35,13 +35,15 @@ COMMITTING: Final = (
 # Of those, what is refused once another process has begun. The others are answered: who asks begins then itself, or
 # is told that the micro-batch is written, or is refused next.
 FENCED_AT: Final = COMMITTING[2:]
-# The share of replies that are lost, by API key.
-LOST: Final = {
-    **{api.key: 0.05 for api in COMMITTING},
-    END_TXN.key: 0.25,
-    FETCH.key: 0.02,
-    LIST_OFFSETS.key: 0.02,
+# The share of replies that are lost.
+LOST: Final[dict[Api[Any, Any], float]] = {
+    **dict.fromkeys(COMMITTING, 0.05),
+    END_TXN: 0.25,
+    FETCH: 0.02,
+    LIST_OFFSETS: 0.02,
 }
+NAMES: Final = {api.key: api.name for api in LOST}
+_LOST_BY_KEY: Final = {api.key: share for api, share in LOST.items()}
 
 
 class Target(Enum):
@@ -98,4 +100,4 @@ class Losses:
             self._to_hold = None
             return Decision(Fault.REQUEST_DELAYED, UNTIL_LET_GO_S)
         choice = random.Random(f"{self._seed} {api_key} {version} {number}")
-        return Decision(Fault.REPLY_LOST) if choice.random() < LOST.get(api_key, 0) else NO_FAULT
+        return Decision(Fault.REPLY_LOST) if choice.random() < _LOST_BY_KEY.get(api_key, 0) else NO_FAULT
