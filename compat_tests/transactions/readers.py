@@ -32,6 +32,7 @@ def messages_of(broker: Broker, topic: str, isolation: str = "read_committed", *
             "group.id": "nobody",
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # what the end is known by is a fetch that finds nothing
             "enable.auto.commit": False,
         }
     )
