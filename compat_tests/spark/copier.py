@@ -1,5 +1,6 @@
 """A driver that copies a topic with our source and our sink, to be killed; a query that fails it starts again.
 
+It begins when it is told so by a line, and leaves when there is nobody any more who could.
 Either without an end, or what there is, in steps; each failure is a line of its output.
 """
 
@@ -49,7 +50,7 @@ def main(task: Task) -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
-    is_done = False
+    is_done = not sys.stdin.readline()
     while not is_done:
         try:
             copy(spark, task)

@@ -1,10 +1,13 @@
-"""Drivers of Spark's that run `copier.py`, one after the other, and whom of a driver's processes one may kill."""
+"""Drivers of Spark's that run `copier.py`, one after the other, and whom of a driver's processes one may kill.
+
+The start of Spark takes longer than all else, so the next one is started meanwhile and waits to be told.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from compat_tests.harness.processes import children_of, command_of, descendants_of, kill
 from compat_tests.harness.requirements import ROOT, need_pyspark
@@ -23,7 +26,7 @@ TAIL_CHARACTERS = 4000
 
 
 class Driver:
-    """One at a time. What all of them say is in `log`."""
+    """One at a time, and one that waits. What all of them say is in `log`. `with` kills what is left."""
 
     def __init__(self, directory: Path) -> None:
         self.home = directory / "spark"  # a cluster's workers make their directories in it
@@ -33,14 +36,35 @@ class Driver:
         self.log = directory / "driver.log"
         self.log.touch()
         self._process: subprocess.Popen[bytes] | None = None
+        self._waiting: subprocess.Popen[bytes] | None = None
 
-    def start(self, task: Task) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+        self._process, self._waiting = self._waiting, None
+        self.kill()
+
+    def prepare(self, task: Task) -> None:
+        """The one that is started next."""
+        assert self._waiting is None, "one is waiting already"
         environment = {
             **os.environ, "SPARK_HOME": str(self.home), "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.home.with_name("local")),
         }  # fmt: skip
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(task.command(), cwd=ROOT, stdout=log, stderr=log, env=environment)
+            self._waiting = subprocess.Popen(
+                task.command(), cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
+            )
+
+    def start(self) -> None:
+        """The one that was prepared."""
+        assert self._waiting is not None, "no driver was prepared"
+        self._process, self._waiting = self._waiting, None
+        assert self._process.stdin is not None
+        with self._process.stdin as told:
+            told.write(b"\n")
 
     @property
     def is_running(self) -> bool:

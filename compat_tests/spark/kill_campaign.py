@@ -48,13 +48,13 @@ T = TypeVar("T")
 
 def run(broker: Broker, directory: Path, seed: int, kills: int) -> str:
     """Returns what was done, in a line for the ledger; AssertionError names the seed and the anomalies."""
-    with FaultyProxy(losses := Losses(seed)) as proxy:
+    with FaultyProxy(losses := Losses(seed)) as proxy, Driver(directory) as driver:
         port = broker.listen_behind(proxy.port)
         with broker:
             proxy.serve(port)
             for topic, partitions in PARTITIONS.items():
                 create_topic(broker, topic, partitions)
-            campaign = Campaign(broker, proxy, losses, directory, seed)
+            campaign = Campaign(broker, proxy, losses, driver, directory, seed)
             began_s = time.monotonic()
             campaign.run(lives(seed, kills))
             lasted_s = time.monotonic() - began_s
@@ -70,42 +70,38 @@ def run(broker: Broker, directory: Path, seed: int, kills: int) -> str:
 class Campaign:
     """All of it reaches the broker through the proxy, but the feed, and who reads back."""
 
-    def __init__(self, broker: Broker, proxy: FaultyProxy, losses: Losses, directory: Path, seed: int) -> None:
+    def __init__(
+        self, broker: Broker, proxy: FaultyProxy, losses: Losses, driver: Driver, directory: Path, seed: int
+    ) -> None:
         self._broker = broker
         self._proxy = proxy
         self._losses = losses
+        self._driver = driver
         self._directory = directory
         self._choice = random.Random(seed)
         self._feed = Feed(broker, SOURCE, seed)
         self._killed = Counter[Target]()
         self._orphan: Orphan | None = None  # that is held
         self._orphans = Orphans()
-        self._driver = Driver(directory)
 
     def run(self, planned: list[Life]) -> None:
         """Each of them begins with a driver's start, and what is left of the one before then goes on."""
+        first, *others = (self._task(is_cluster=life.is_cluster) for life in planned)
+        self._driver.prepare(first)
         self._feed.start()
         try:
-            for life in planned:
-                self._driver.start(self._task(is_cluster=life.is_cluster))
-                self._let_the_orphan_go()
-                for target in life.targets:
-                    self._wait_for_progress()
-                    self._strike(target, life.held_at)
+            for life, following in zip(planned, [*others, self._task(has_end=True)], strict=True):
+                self._live(life, following)
         finally:
-            self._driver.kill()
             self._feed.finish()
 
     def copy_the_rest(self) -> None:
         """Without faults. Afterwards nothing runs that could still write."""
         self._proxy.end_faults()
         self._wait(lambda: not undecided(self._broker, SOURCE, PARTITIONS[SOURCE]), "the source stays open")
-        self._driver.start(self._task(has_end=True))
-        try:
-            self._let_the_orphan_go()
-            assert self._driver.wait(ENDS_WITHIN_S) == 0, self._driver.log_tail()
-        finally:
-            self._driver.kill()
+        self._driver.start()
+        self._let_the_orphan_go()
+        assert self._driver.wait(ENDS_WITHIN_S) == 0, self._driver.log_tail()
         self._wait(lambda: not undecided(self._broker, SINK, PARTITIONS[SINK]), "the sink stays open")
 
     def outcome(self) -> tuple[str, list[str]]:
@@ -147,6 +143,15 @@ class Campaign:
             "kafka.request.timeout.ms": str(HELD_MAX_MS), "kafka.delivery.timeout.ms": str(HELD_MAX_MS),
         }  # fmt: skip
         return Task(MASTERS[is_cluster], settings, source, sink, has_end)
+
+    def _live(self, life: Life, following: Task) -> None:
+        self._driver.start()
+        self._let_the_orphan_go()
+        self._wait_for_progress()
+        self._driver.prepare(following)
+        for target in life.targets:
+            self._wait_for_progress()
+            self._strike(target, life.held_at)
 
     def _strike(self, target: Target, held_at: Api[Any, Any]) -> None:
         if target is Target.DRIVER_ALONE:
