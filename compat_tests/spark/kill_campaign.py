@@ -38,6 +38,7 @@ BROKER_CONFIG: Final = {"transaction.abort.timed.out.transaction.cleanup.interva
 PROGRESS_WITHIN_S = 90.0
 COMMITS_WITHIN_S = 5.0  # a kill that is to hit a commit does not wait for longer
 CALM_MAX_S = 0.3
+COMMIT_S = 0.1  # what one takes, more or less
 ENDS_WITHIN_S = 180.0
 HELD_MAX_MS = 2 * int(1000 * PROGRESS_WITHIN_S)  # until the next driver has begun to commit
 EXECUTOR_MIB = 600
@@ -197,7 +198,7 @@ class Campaign:
             return
         orphan, self._orphan = self._orphan, None
         self._wait(lambda: self._asked(OFFSET_FETCH) > orphan.reads, "the next driver commits nothing")
-        time.sleep(self._choice.uniform(0, CALM_MAX_S))
+        time.sleep(self._choice.uniform(0, COMMIT_S))
         self._proxy.let_go()
         self._wait(lambda: not any(map(is_running, orphan.processes)), "what has outlived its driver does not end")
         self._orphans.judge(orphan.held_at, self._proxy.landed()[orphan.answers :])
