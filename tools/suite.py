@@ -213,9 +213,9 @@ LONG: list[Stage] = [
         "compat_tests/transactions",
         "compat_tests/java",
         *APPLICATIONS,
-        "compat_tests/spark",
         KAFKAWIRE_COMPAT_TARGET="kafka",
     ),
+    pytest_stage("spark against Apache Kafka", 2400, "compat_tests/spark", KAFKAWIRE_COMPAT_TARGET="kafka"),
 ]
 SUITES = {"check": CHECK, "test": TEST, "long": LONG}
 
