@@ -203,6 +203,12 @@ LONG: list[Stage] = [
         "compat_tests/install/test_spark.py",
         KAFKAWIRE_PYSPARK="newest",
     ),
+    pytest_stage(
+        "connectors' sources with the newest Spark",
+        1800,
+        *folders("spark/test_kafkawire_source.py", "spark/test_filters.py"),
+        KAFKAWIRE_PYSPARK="newest",
+    ),
     # What the black-box tests expect of us must hold for Apache Kafka too.
     pytest_stage(
         "clients against Apache Kafka",

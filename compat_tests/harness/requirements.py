@@ -6,6 +6,7 @@ Every reason begins with `needs `: tools/suite.py counts such a skip as a failur
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 
@@ -23,6 +24,7 @@ COMPILED = ROOT / ".cache" / "compiled"
 S3_SERVERS = ROOT / ".cache" / "s3"
 NEWEST_SPARK = ROOT / ".cache" / "newest-spark"
 OLDEST_PYTHON = ROOT / ".cache" / "oldest-python"
+IS_NEWEST_SPARK = os.environ.get("KAFKAWIRE_PYSPARK") == "newest"
 
 
 def need_command(name: str, remedy: str) -> str:
@@ -70,9 +72,7 @@ def need_kafka_tier_jars() -> Path:
 
 def need_spark_jars() -> Path:
     """The four jars of Spark's kafka source, PySpark, and a Java to run them."""
-    need_java()
-    if importlib.util.find_spec("pyspark") is None:
-        pytest.skip("needs pyspark: make .venv/.spark")
+    need_pyspark()
     need_file(SPARK_JARS / ".done", "the jars of Spark's kafka source", "make spark-jars")
     return SPARK_JARS
 
@@ -80,6 +80,8 @@ def need_spark_jars() -> Path:
 def need_pyspark() -> Path:
     """PySpark's directory, and a Java to run what is in it."""
     need_java()
+    if IS_NEWEST_SPARK:
+        need_newest_spark()
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         pytest.skip("needs pyspark: make .venv/.spark")

@@ -19,7 +19,7 @@ import pytest
 
 from compat_tests.confluent.clients import create_topic
 from compat_tests.harness.apache_kafka import QUICK_JVM
-from compat_tests.harness.requirements import need_java, need_newest_spark, need_pyspark
+from compat_tests.harness.requirements import IS_NEWEST_SPARK, need_java, need_newest_spark, need_pyspark
 from compat_tests.harness.tools import run
 from compat_tests.install.conftest import WITHIN_S
 from compat_tests.spark.queries import fill
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 JOB = Path(__file__).with_name("spark_job.py")
-IS_NEWEST = os.environ.get("KAFKAWIRE_PYSPARK") == "newest"
 EXECUTOR_MIB = 600
 NEEDED = ("pyspark", "py4j", "pyarrow", "numpy", "crc32c")
 MASTER = f"local-cluster[2,1,{EXECUTOR_MIB}]"  # as many executors, with a core each
@@ -47,7 +46,7 @@ class Environment:
             run([str(self._python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip()
         )
         for name in NEEDED:
-            is_newest = IS_NEWEST and (need_newest_spark() / name).exists()
+            is_newest = IS_NEWEST_SPARK and (need_newest_spark() / name).exists()
             place = need_newest_spark() if is_newest else Path(sysconfig.get_path("purelib"))
             for one in (place / name, *place.glob(f"{name}.libs"), *place.glob(f"{name}-*.dist-info")):
                 (self.site / one.name).symlink_to(one)
@@ -64,7 +63,7 @@ class Environment:
         """What the job has found. Workers make their directories in Spark's home, so it has one of its own."""
         home = self._directory / "spark"
         home.mkdir()
-        for one in (need_newest_spark() / "pyspark" if IS_NEWEST else need_pyspark()).iterdir():
+        for one in (need_newest_spark() / "pyspark" if IS_NEWEST_SPARK else need_pyspark()).iterdir():
             (home / one.name).symlink_to(one)
         settings = ["--master", MASTER, "--conf", f"spark.executor.memory={EXECUTOR_MIB}m"]
         settings += ["--driver-java-options", " ".join([f"-Dspark.test.home={home}", *QUICK_JVM])]
@@ -98,7 +97,7 @@ def filled(broker: Broker, topic: str) -> str:
 
 
 def check(found: dict[str, Any]) -> None:
-    assert found["version"].startswith("4.3." if IS_NEWEST else "4.2.")
+    assert found["version"].startswith("4.3." if IS_NEWEST_SPARK else "4.2.")
     assert (found["batch"], found["stream"]) == (list(range(20)), 30)
     assert found["copies"] == sorted([*range(20), *range(30)])
 
