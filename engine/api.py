@@ -318,11 +318,12 @@ class PartitionLog(Protocol):
     async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> object:
         """Bring what `read` needs here, checked; from a tier for as long as the result lives. Raises as `read` does."""
 
+    def offset_of(self, spec: int, isolation: Isolation) -> OffsetAtTimestamp:
+        """That of an OffsetSpec, of any but MAX_TIMESTAMP: that one has to be looked for."""
+
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         """First record with a timestamp >= `timestamp_ms`, exact to the record; negative values are OffsetSpec.
-
-        Records above the high watermark (LSO for READ_COMMITTED) are not found. Runs on a worker.
-        """
+        Records above the high watermark (LSO for READ_COMMITTED) are not found. Runs on a worker."""
 
     def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
         """For a reader that read up to `offset` in `last_epoch`: None, or no records and where its log parts from ours.

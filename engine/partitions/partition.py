@@ -55,20 +55,9 @@ class Partition(Watched):
     """Implements `engine.api.PartitionLog` for callers and `engine.commit.appends.Owner` for its group committer."""
 
     __slots__ = (
-        "_closed",
-        "_intake",
-        "_is_being_cut",
-        "_now_ms",
-        "_pending",
-        "_reader",
-        "_reads",
-        "_role",
-        "config",
-        "log",
-        "log_dir",
-        "partition",
-        "progress",
-    )
+        "_closed", "_intake", "_is_being_cut", "_now_ms", "_pending", "_reader", "_reads", "_role",
+        "config", "log", "log_dir", "partition", "progress",
+    )  # fmt: skip
 
     def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
         super().__init__()
@@ -278,6 +267,10 @@ class Partition(Watched):
     async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> object:
         self.check_open()
         return await self._reads.load(offset, max_size_bytes, isolation)
+
+    def offset_of(self, spec: int, isolation: Isolation) -> OffsetAtTimestamp:
+        self.check_open()
+        return self._reads.offset_of(spec, isolation, has_tier=self.config.remote_storage)
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         self.check_open()

@@ -4,6 +4,7 @@ from functools import partial
 from typing import cast
 
 from engine.api import (
+    NO_TIMESTAMP_MS,
     AbortedTransaction,
     EpochEnd,
     FileRange,
@@ -104,19 +105,35 @@ class Reads:
             await self._reader.aborted_between(segment, offset, min(segment.end_offset, limit.offset))
         return held
 
+    def offset_of(self, spec: int, isolation: Isolation, *, has_tier: bool) -> OffsetAtTimestamp:
+        """Where the log or a part of it begins or ends, or the tier does. There may be no tier, or nothing behind it
+        yet; where nothing is to be uploaded, nothing is pending (UnifiedLog.fetchEarliestPendingUploadOffset)."""
+        log, limit = self._log, self._limit(isolation).offset
+        if spec == OffsetSpec.LATEST:
+            return OffsetAtTimestamp(max(limit, log.start_offset), NO_TIMESTAMP_MS, log.epochs.latest)
+        tiered_to = max(log.tiered_to or 0, log.start_offset)
+        if spec == OffsetSpec.EARLIEST:
+            offset = log.start_offset
+        elif spec == OffsetSpec.EARLIEST_LOCAL:
+            offset = log.local_start_offset
+        elif spec == OffsetSpec.LATEST_TIERED and tiered_to > log.start_offset:
+            offset = tiered_to - 1
+        elif spec == OffsetSpec.EARLIEST_PENDING_UPLOAD and has_tier and tiered_to < limit:
+            offset = tiered_to
+        else:
+            return NOT_FOUND
+        return OffsetAtTimestamp(offset, NO_TIMESTAMP_MS, log.epochs.epoch_of(offset))
+
     async def offset_for_timestamp(
         self, timestamp_ms: int, isolation: Isolation, *, has_tier: bool
     ) -> OffsetAtTimestamp:
-        """As Kafka has it, the latest of all records is looked for, and not told if it is not stable; and where nothing
-        is to be uploaded, nothing is pending (UnifiedLog.fetchEarliestPendingUploadOffset)."""
-        if timestamp_ms == OffsetSpec.EARLIEST_PENDING_UPLOAD and not has_tier:
-            return NOT_FOUND
+        """As Kafka has it, the latest of all records is looked for, and not told if it is not stable."""
         limit = self._limit(isolation)
-        if timestamp_ms == OffsetSpec.LATEST:
-            limit = limit._replace(offset=max(limit.offset, self._log.start_offset))
-        if timestamp_ms != OffsetSpec.MAX_TIMESTAMP:
+        if timestamp_ms >= 0:
             return await self._reader.offset_for_timestamp(timestamp_ms, limit)
-        found = await self._reader.offset_for_timestamp(timestamp_ms, self._progress.high_watermark)
+        if timestamp_ms != OffsetSpec.MAX_TIMESTAMP:
+            return self.offset_of(timestamp_ms, isolation, has_tier=has_tier)
+        found = await self._reader.offset_of_greatest_timestamp(self._progress.high_watermark)
         return found if found.offset < limit.offset else NOT_FOUND
 
     def read_behind(self, end: EpochEnd, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:

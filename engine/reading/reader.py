@@ -13,15 +13,7 @@ from typing import TypeVar, cast
 
 import trio
 
-from engine.api import (
-    NO_EPOCH,
-    NO_OFFSET,
-    NO_TIMESTAMP_MS,
-    AbortedTransaction,
-    OffsetAtTimestamp,
-    OffsetSpec,
-    TopicPartition,
-)
+from engine.api import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, AbortedTransaction, OffsetAtTimestamp, TopicPartition
 from engine.commit.commit_log import CommitLog
 from engine.errors import CorruptMessage, EngineError, NotLoaded, StorageError, UnreadableMessage
 from engine.files.disk import Disk
@@ -41,10 +33,6 @@ from engine.logs.sparse_index import Entry, SparseIndex
 from engine.tier import INDEX_ROW, ColdFile, SegmentTier
 
 NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
-_BOUNDARIES = (
-    OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST_TIERED, OffsetSpec.EARLIEST_PENDING_UPLOAD
-)  # fmt: skip
-
 T = TypeVar("T")
 
 
@@ -198,33 +186,14 @@ class LogReader:
         return await self.run(segment, job) or ()  # none: the segment is no more, and whoever looks will look again
 
     async def offset_for_timestamp(self, timestamp_ms: int, limit: LogPosition) -> OffsetAtTimestamp:
-        """See `engine.api.PartitionLog`; CorruptMessage as below."""
-        if timestamp_ms == OffsetSpec.LATEST:
-            return OffsetAtTimestamp(limit.offset, NO_TIMESTAMP_MS, self.log.epochs.latest)
-        if timestamp_ms in _BOUNDARIES:
-            return self._boundary(timestamp_ms, limit)
-        if timestamp_ms == OffsetSpec.MAX_TIMESTAMP:
-            timestamp_ms = await self.undisturbed(partial(self._greatest_timestamp, limit))
-        if timestamp_ms < 0:
-            return NOT_FOUND
+        """Of a time, none of OffsetSpec; CorruptMessage as below."""
         found = await self.undisturbed(partial(self._find_timestamp, timestamp_ms, limit))
         return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
 
-    def _boundary(self, spec: int, limit: LogPosition) -> OffsetAtTimestamp:
-        """Where a part of the log begins, or the tier's ends; there may be no tier, or nothing behind it yet."""
-        log = self.log
-        tiered_to = log.tiered_to or 0
-        if spec == OffsetSpec.LATEST_TIERED:
-            if tiered_to <= log.start_offset:
-                return NOT_FOUND
-            offset = tiered_to - 1
-        elif spec == OffsetSpec.EARLIEST_PENDING_UPLOAD:
-            offset = max(tiered_to, log.start_offset)
-            if offset >= limit.offset:
-                return NOT_FOUND
-        else:
-            offset = log.start_offset if spec == OffsetSpec.EARLIEST else log.local_start_offset
-        return OffsetAtTimestamp(offset, NO_TIMESTAMP_MS, log.epochs.epoch_of(offset))
+    async def offset_of_greatest_timestamp(self, limit: LogPosition) -> OffsetAtTimestamp:
+        """Of the first record that is as late as any; CorruptMessage as below."""
+        timestamp_ms = await self.undisturbed(partial(self._greatest_timestamp, limit))
+        return NOT_FOUND if timestamp_ms < 0 else await self.offset_for_timestamp(timestamp_ms, limit)
 
     async def _find_timestamp(self, timestamp_ms: int, limit: LogPosition) -> TimestampFound | None:
         """First record below `limit` that is as late. CorruptMessage: what would have to be searched is damaged."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from engine.api import Isolation, OffsetAtTimestamp, OffsetSpec
 from engine.errors import EngineError
@@ -34,10 +34,11 @@ from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import find_log
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 
     from engine.api import PartitionLog
 
+Key = tuple[str, int]  # topic and partition
 Outcome = OffsetAtTimestamp | ErrorCode
 
 _FIRST_VERSION_BY_TIMESTAMP: Final[dict[int, int]] = {
@@ -50,16 +51,22 @@ _FIRST_VERSION_BY_TIMESTAMP: Final[dict[int, int]] = {
 }
 
 
-async def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Answers partition by partition, in the order of the request."""
-    found = await _find_all(context, request)
-    response = ListOffsetsResponse(topics=[])
-    for topic in request.topics:
-        asked = {one.partition_index: one for one in topic.partitions}
-        if asked:  # else Kafka leaves it out of the reply
-            rows = [_row(one, found[topic.name, number]) for number, one in asked.items()]
-            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
-    return response
+class _Search(NamedTuple):
+    """Of one partition; `is_cold`: perhaps in what only a remote tier has."""
+
+    key: Key
+    is_cold: bool
+    find: Callable[[], Awaitable[Outcome]]
+
+
+def handle(
+    context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    """Answers partition by partition, in the order of the request; at once if no records have to be looked at."""
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    allowed = {name for name in names if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)}
+    found, searches = look(context, request, allowed)
+    return _search(context, request, found, searches) if searches else respond(request, found)
 
 
 def refuse(context: RequestContext, request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
@@ -72,15 +79,26 @@ def refuse(context: RequestContext, request: ListOffsetsRequest, code: ErrorCode
     )
 
 
-async def _find_all(context: RequestContext, request: ListOffsetsRequest) -> dict[tuple[str, int], Outcome]:
-    """By topic and partition: first what is known here, then, all at once, what the tier has to be asked for."""
+def respond(request: ListOffsetsRequest, found: Mapping[Key, Outcome]) -> ListOffsetsResponse:
+    """With all that was found."""
+    response = ListOffsetsResponse(topics=[])
+    for topic in request.topics:
+        asked = {one.partition_index: one for one in topic.partitions}
+        if asked:  # else Kafka leaves it out of the reply
+            rows = [_row(one, found[topic.name, number]) for number, one in asked.items()]
+            response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+    return response
+
+
+def look(
+    context: RequestContext, request: ListOffsetsRequest, allowed: Container[str]
+) -> tuple[dict[Key, Outcome], list[_Search]]:
+    """What is known here, for who may know these topics; and what has to be searched."""
     asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
     named = Counter((topic, one.partition_index) for topic, one in asked)
-    names = {topic for topic, _ in asked}
-    allowed = {one for one in names if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, one)}
-    isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
-    found: dict[tuple[str, int], Outcome] = {}
-    cold: dict[tuple[str, int], Callable[[], Awaitable[Outcome]]] = {}
+    isolation = isolation_of(request)
+    found: dict[Key, Outcome] = {}
+    searches: list[_Search] = []
     for topic, one in asked:
         key = topic, one.partition_index
         if topic not in allowed:
@@ -89,14 +107,30 @@ async def _find_all(context: RequestContext, request: ListOffsetsRequest) -> dic
             found[key] = ErrorCode.INVALID_REQUEST
         elif isinstance(log := _log_of(context, topic, one), ErrorCode):
             found[key] = log
-        elif log.has_cold and _is_searched(one.timestamp):
-            cold[key] = partial(_find, log, one.timestamp, isolation)
+        elif _is_searched(one.timestamp):
+            searches.append(_Search(key, log.has_cold, partial(_find, log, one.timestamp, isolation)))
         else:
-            found[key] = await _find(log, one.timestamp, isolation)
-    searched = await context.broker.cold_searches.perform(cold.values(), request.timeout_ms)
-    for key, outcome in zip(cold, searched, strict=True):
-        found[key] = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
-    return found
+            found[key] = log.offset_of(one.timestamp, isolation)
+    return found, searches
+
+
+def isolation_of(request: ListOffsetsRequest) -> Isolation:
+    """As far as who asks may see; whatever else it says, as one that reads what is uncommitted."""
+    return Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+
+
+async def _search(
+    context: RequestContext, request: ListOffsetsRequest, found: dict[Key, Outcome], searches: Sequence[_Search]
+) -> ListOffsetsResponse:
+    """First in the logs here, then, all at once, in the tier."""
+    cold = [one for one in searches if one.is_cold]
+    for one in searches:
+        if not one.is_cold:
+            found[one.key] = await one.find()
+    searched = await context.broker.cold_searches.perform([one.find for one in cold], request.timeout_ms)
+    for one, outcome in zip(cold, searched, strict=True):
+        found[one.key] = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
+    return respond(request, found)
 
 
 def _log_of(context: RequestContext, topic: str, asked: ListOffsetsPartition) -> PartitionLog | ErrorCode:
