@@ -1,7 +1,8 @@
 """How much CPU does the broker spend on a small request, and how much has any server in this interpreter to spend?
 
 The second is told by benchmarks.floor, which takes the same bytes in the same run. Where records are synced, `floor` is
-its journal, and `floor, files` is without one.
+its journal, and `floor, files` is without one. What reads nothing but where a partition begins and ends, as Spark's own
+source does at each poll, the floor does not know.
 
 A server's CPU is that of the process. The broker leaves its syncs to workers of the kernel, which no process is charged
 for, the floor to a thread: so the CPU of the first thread, which is that of the event loop in both, is shown beside it.
@@ -18,11 +19,11 @@ from benchmarks import bench, machine, report
 from benchmarks.bench import KIB, Contender
 from benchmarks.floor_process import Floor
 from benchmarks.load import run_load
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.wire_requests import batch_of, end_requests, produce_requests
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.bench import Options
@@ -57,6 +58,7 @@ CASES = (
     Case("1 KiB synced, 50 connections x 1", KIB, 50, 1, 20_000, is_synced=True),
     Case("1 KiB synced, 50 connections over 1,000 partitions", KIB, 50, 1, 20_000, is_synced=True, partitions_each=20),
 )
+LOOKUPS = 40_000
 
 
 @contextmanager
@@ -79,18 +81,20 @@ def servers(directory: Path) -> Iterator[tuple[list[Contender], list[Contender]]
         )
 
 
-def requests_of(case: Case, topic: str, count: int) -> list[Requests]:
+def requests_of(case: Case, count: int, topic: str) -> list[Requests]:
     """As many to each of the partitions; each connection has partitions of its own."""
     batch, each = batch_of(case.request_size_bytes), case.partitions_each
     firsts = range(0, case.connections * each, each)
     return [produce_requests(topic, range(first, first + each), batch, count * each) for first in firsts]
 
 
-def once(case: Case, count: int, topics: Mapping[str, str], contender: Contender) -> report.Figures:
+def once(
+    in_flight: int, make: Callable[[str], list[Requests]], topics: Mapping[str, str], contender: Contender
+) -> report.Figures:
     pid = contender.broker.pid
-    requests = requests_of(case, topics[contender.name], count)
+    requests = make(topics[contender.name])
     before_s = machine.first_thread_cpu_s(pid)
-    measured = bench.measure(contender, requests, case.in_flight)
+    measured = bench.measure(contender, requests, in_flight)
     loop_s = machine.first_thread_cpu_s(pid) - before_s
     us_each = 1e6 / sum(each.count for each in requests)
     return {
@@ -109,10 +113,23 @@ def run_case(case: Case, field: Sequence[Contender], options: Options) -> report
     topics = {contender.name: made.get(contender.name, made[field[0].name]) for contender in field}
     count = max(1, options.count(case.requests, partitions) // partitions)
     for contender in field:
-        run_load(contender.broker.port, requests_of(case, topics[contender.name], WARM_REQUESTS), case.in_flight)
-    result = bench.alternate(case.name, COMPARED, field, partial(once, case, count, topics), options, case.bound)
+        run_load(contender.broker.port, requests_of(case, WARM_REQUESTS, topics[contender.name]), case.in_flight)
+    action = partial(once, case.in_flight, partial(requests_of, case, count), topics)
+    result = bench.alternate(case.name, COMPARED, field, action, options, case.bound)
     for contender in brokers:
         bench.delete_topic(contender, made[contender.name])
+    return result
+
+
+def run_lookups(field: Sequence[Contender], options: Options) -> report.Result:
+    """One connection, one at a time: a consumer waits for each."""
+    brokers = [contender for contender in field if isinstance(contender.broker, Kafkawire)]
+    topics = {contender.name: bench.new_topic(contender, 1) for contender in brokers}
+    count = options.count(LOOKUPS, 20)
+    action = partial(once, 1, lambda topic: [end_requests(topic, count)], topics)
+    result = bench.alternate("ListOffsets of ends, 1 connection x 1", COMPARED, brokers, action, options)
+    for contender in brokers:
+        bench.delete_topic(contender, topics[contender.name])
     return result
 
 
@@ -120,6 +137,7 @@ def compare(directory: Path, options: Options) -> report.Report:
     machine.raise_descriptor_limit()
     with servers(directory) as (unsynced, synced):
         results = [run_case(case, synced if case.is_synced else unsynced, options) for case in CASES]
+        results.append(run_lookups(unsynced, options))
         return report.Report(machine.facts(), results, bench.rss_peaks(unsynced[:1]))
 
 

@@ -1,6 +1,7 @@
 """Encodes the requests of the wire load: Produce 9 and Fetch 12, the last versions that name topics.
 
-Later versions carry topic ids, which differ between two brokers; with names both get the same bytes. Encoded by hand,
+Later versions carry topic ids, which differ between two brokers; with names both get the same bytes. ListOffsets 9 is
+as Java's consumer sends it. Encoded by hand,
 so that what is measured does not depend on what measures it.
 """
 
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS = 0, 1, 2, 19
-PRODUCE_VERSION, FETCH_VERSION = 9, 12
+PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 9, 12, 9
 RECORD_SIZE_BYTES = 1024
 RECORD_OVERHEAD_BYTES = 12
 CLIENT_ID = b"wire-load"
-LATEST = -1
+LATEST, EARLIEST = -1, -2
 
 
 def batch_of(request_size_bytes: int, record_size_bytes: int = RECORD_SIZE_BYTES) -> bytes:
@@ -59,6 +60,18 @@ def fetch_requests(
     # correlation id, header tags, throttle, error, session, one topic, one partition, its index
     check = checker(4 + 1 + 4 + 2 + 4 + 1 + len(name) + 1 + 4)
     return Requests([frame], count, check, offset_position, offsets)
+
+
+def end_requests(topic: str, count: int) -> Requests:
+    """Where partition 0 begins and where it ends, in turn, as a reader asks that seeks to both."""
+    name = _compact(topic.encode())
+    head = struct.pack(">ib", -1, 0) + b"\x02" + name + b"\x02" + struct.pack(">ii", 0, 0)  # partition, leader epoch
+    frames = [
+        _frame(LIST_OFFSETS, LIST_OFFSETS_VERSION, head + struct.pack(">q", end) + b"\x00\x00\x00")
+        for end in (EARLIEST, LATEST)
+    ]
+    # correlation id, header tags, throttle, one topic, one partition, its index
+    return Requests(frames, count, checker(4 + 1 + 4 + 1 + len(name) + 1 + 4))
 
 
 def list_offsets_frame(topic: str, partitions: Sequence[int], timestamp_ms: int) -> bytes:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from kafkawire.express.fetch import FetchLane
 from kafkawire.express.heartbeat import HeartbeatLane
+from kafkawire.express.list_offsets import ListOffsetsLane
 from kafkawire.express.offset_commit import CommitLane
 from kafkawire.express.produce import ProduceLane
 from kafkawire.messages.fetch import API_KEY as FETCH
 from kafkawire.messages.heartbeat import API_KEY as HEARTBEAT
+from kafkawire.messages.list_offsets import API_KEY as LIST_OFFSETS
 from kafkawire.messages.offset_commit import API_KEY as OFFSET_COMMIT
 from kafkawire.messages.produce import API_KEY as PRODUCE
 
@@ -31,6 +33,7 @@ def lanes(broker: BrokerInterfaces, table: Iterable[Api]) -> Mapping[int, Lane]:
     return {
         PRODUCE: ProduceLane(broker, by_key[PRODUCE]),
         FETCH: FetchLane(broker, by_key[FETCH]),
+        LIST_OFFSETS: ListOffsetsLane(broker, by_key[LIST_OFFSETS]),
         OFFSET_COMMIT: CommitLane(broker, by_key[OFFSET_COMMIT]),
         HEARTBEAT: HeartbeatLane(broker, by_key[HEARTBEAT]),
     }

@@ -1,0 +1,127 @@
+"""ListOffsets that asks for ends of partitions only, by version, and the reply to it, which is known but for numbers.
+
+Such a request is the same from one to the next of a client. It is learned once, as a whole, from the decoder, and so is
+its reply, from the encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from engine.api import Isolation, OffsetAtTimestamp, OffsetSpec
+from kafkawire.express.learned import SIZE_MAX_BYTES, learn
+from kafkawire.handlers.list_offsets import isolation_of
+from kafkawire.messages.list_offsets import (
+    API_KEY,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kafkawire.requests.dispatch import INLINE_ELEMENTS_MAX
+from kafkawire.requests.headers import CLIENT_ID_AT, decode_request_header, response_header
+from kafkawire.wire.primitives import DecodeError
+
+_ENDS: Final = (OffsetSpec.LATEST, OffsetSpec.EARLIEST)
+_PACKED_ENDS: Final = frozenset(Struct(">q").pack(each) for each in _ENDS)
+_FIRST_VERSION_WITH_EPOCHS: Final = 4
+_FIRST_VERSION_WITH_TIMEOUT: Final = 10
+
+_OFFSET: Final = Struct(">q")
+_OFFSET_AND_EPOCH: Final = Struct(">qi")
+_SAMPLE: Final = b"\xfe" * 8  # an offset that is nowhere else in a reply: no text has such a byte, no index is as long
+
+
+class AskedPartition(NamedTuple):
+    """Of a request, and where in the reply its offset goes."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    spec: int
+    reply_at: int
+
+
+class Asked(NamedTuple):
+    """All that a request says."""
+
+    topics: Sequence[str]
+    partitions: Sequence[AskedPartition]
+    isolation: Isolation
+    has_epochs: bool  # the reply
+    sample: bytes  # of the reply
+
+    def reply(self, correlation_id: bytes | bytearray, found: Iterable[OffsetAtTimestamp]) -> bytearray:
+        """With what was found of each partition, without its size."""
+        reply = bytearray(self.sample)
+        reply[: len(correlation_id)] = correlation_id
+        for asked, one in zip(self.partitions, found, strict=True):
+            if self.has_epochs:
+                _OFFSET_AND_EPOCH.pack_into(reply, asked.reply_at, one.offset, one.leader_epoch)
+            else:
+                _OFFSET.pack_into(reply, asked.reply_at, one.offset)
+        return reply
+
+
+class RequestShape:
+    """Of one version."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._learned: dict[bytes, Asked] = {}
+        no_tags = 3 if version >= ListOffsetsRequest.FLEXIBLE_FROM else 0  # of the partition, the topic, the request
+        behind = no_tags + (4 if version >= _FIRST_VERSION_WITH_TIMEOUT else 0)
+        self._last_spec = slice(-8 - behind, -behind or None)
+
+    def read(self, frame: bytearray) -> Asked | None:
+        """None: it asks for something else. Mostly that is seen by the last that it asks for."""
+        if bytes(frame[self._last_spec]) not in _PACKED_ENDS or len(frame) > CLIENT_ID_AT + SIZE_MAX_BYTES:
+            return None
+        said = bytes(frame[CLIENT_ID_AT:])
+        return self._learned.get(said) or self._learn(frame, said)
+
+    def _learn(self, frame: bytearray, said: bytes) -> Asked | None:
+        try:
+            _, body_start = decode_request_header(frame)
+            request = ListOffsetsRequest.decode(frame, self._version, body_start, cap=INLINE_ELEMENTS_MAX)
+        except DecodeError:
+            return None
+        asked = _asked(request, self._version)
+        if asked is not None:
+            learn(self._learned, said, asked)
+        return asked
+
+
+def _asked(request: ListOffsetsRequest, version: int) -> Asked | None:
+    """None: it asks for something else, for nothing, or for a partition twice, which is refused."""
+    asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
+    is_twice = len({(topic, one.partition_index) for topic, one in asked}) < len(asked)
+    if not asked or is_twice or any(one.timestamp not in _ENDS for _, one in asked):
+        return None
+    sample, at = _sample_reply(request, version), 0
+    partitions: list[AskedPartition] = []
+    for topic, one in asked:
+        at = sample.index(_SAMPLE, at)
+        partitions.append(AskedPartition(topic, one.partition_index, one.current_leader_epoch, one.timestamp, at))
+        at += len(_SAMPLE)
+    topics = list(dict.fromkeys(topic.name for topic in request.topics))
+    return Asked(topics, partitions, isolation_of(request), version >= _FIRST_VERSION_WITH_EPOCHS, sample)
+
+
+def _sample_reply(request: ListOffsetsRequest, version: int) -> bytes:
+    """With a sample in the place of each offset."""
+    (offset,) = _OFFSET.unpack(_SAMPLE)
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name,
+            partitions=[
+                ListOffsetsPartitionResponse(partition_index=one.partition_index, offset=offset)
+                for one in topic.partitions
+            ],
+        )
+        for topic in request.topics
+        if topic.partitions
+    ]
+    return b"".join([response_header(API_KEY, version, 0), *ListOffsetsResponse(topics=topics).encode(version)])
