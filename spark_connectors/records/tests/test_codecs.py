@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import sys
 
 import cramjam
 import lz4.frame
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from engine.batches import batch
 from engine.batches import codecs as engine_codecs
+from spark_connectors.records import codecs
 from spark_connectors.records.codecs import Codec, compress, decompress
 from spark_connectors.records.errors import MalformedBatch
 
@@ -73,6 +75,63 @@ def test_truncated_data_is_malformed(codec: Codec, data: bytes) -> None:
     for cut in (0, 1, 8, len(whole) // 2, len(whole) - 3, len(whole) - 1):
         with pytest.raises(MalformedBatch):
             decompress(codec, whole[:cut])
+
+
+def outcome(found: codecs._Zstandard, packed: bytes, limit_bytes: int) -> bytes | str:
+    """What becomes of it with that in the place of the package; or the error."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codecs, "_zstandard", found)
+        try:
+            return bytes(decompress(Codec.ZSTD, memoryview(packed), limit_bytes))
+        except MalformedBatch as error:
+            return str(error)
+
+
+def missing() -> codecs._Zstandard:
+    """As where it is not installed."""
+    found = codecs._Zstandard()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "zstandard", None)
+        assert found.decompress(compress(Codec.ZSTD, b"data")) is None
+    assert found.decompress(compress(Codec.ZSTD, b"data")) is None, "it is looked for once"
+    return found
+
+
+WITH, WITHOUT = codecs._Zstandard(), missing()
+WRITERS = [
+    zstandard.ZstdCompressor(),
+    zstandard.ZstdCompressor(write_content_size=False),  # Kafka's Java clients
+    zstandard.ZstdCompressor(write_content_size=False, write_checksum=True),
+]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(WRITERS), datas), min_size=1, max_size=2),
+    st.integers(0, 1000) | st.integers(0, 300_000),
+    st.data(),
+)
+def test_zstd_frames_come_to_the_same_with_the_package_and_without(
+    frames: list[tuple[zstandard.ZstdCompressor, bytes]], limit_bytes: int, data: st.DataObject
+) -> None:
+    packed = bytearray(b"".join(writer.compress(plain) for writer, plain in frames))
+    harm = data.draw(st.sampled_from(["none", "cut", "flip", "more"]))
+    if harm == "cut":
+        del packed[data.draw(st.integers(1, len(packed))) :]
+    elif harm == "flip":
+        packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
+    elif harm == "more":
+        packed += data.draw(st.binary(max_size=20))
+    found = outcome(WITH, bytes(packed), limit_bytes)
+    assert found == outcome(WITHOUT, bytes(packed), limit_bytes)
+    plain = b"".join(plain for _, plain in frames)
+    if harm == "none" and len(plain) <= limit_bytes:
+        assert found == plain
+
+
+def test_the_package_reads_small_frames_only() -> None:
+    for writer in WRITERS:
+        assert WITH.decompress(writer.compress(bytes(1000))) == bytes(1000)
+        assert WITH.decompress(writer.compress(NOISE)) is None
 
 
 @given(st.sampled_from(COMPRESSED), st.binary(max_size=100), st.data())

@@ -35,10 +35,11 @@ def test_by_value() -> None:
         found = decode(log, seen, topic="t", partition=0, start=0, end=1, schema=schema_of(columns))
         return [row for one in found for row in one.to_pylist()]
 
+    expected = repr(task())  # what this process has made for it stays here
     cloudpickle.register_pickle_by_value(spark_connectors)
     try:
         pickled = cloudpickle.dumps(task)
     finally:
         cloudpickle.unregister_pickle_by_value(spark_connectors)
     done = subprocess.run([sys.executable, "-c", RUN], input=pickled, capture_output=True, check=False)
-    assert done.stdout.decode().strip() == repr(task()), done.stderr.decode()
+    assert done.stdout.decode().strip() == expected, done.stderr.decode()
