@@ -106,6 +106,6 @@ class Committer:
                 line = self._groups.failed(wanted, trouble, self._clock.now_s())
             else:
                 line = self._groups.done(wanted, outcome)
+            if line is not None:
+                _log.warning("%s", line)  # said before those go on who wait for the commit
             self._changed.notify_all()
-        if line is not None:
-            _log.warning("%s", line)
