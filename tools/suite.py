@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 SUMMARY = "KAFKAWIRE_LEDGER_SUMMARY"  # the file in which a stage may leave a line for the ledger
 MISSING_TOOL = "needs "  # how every skip for a missing tool begins
+JOBS = str(os.cpu_count() or 1)  # of what computes alone
 LEAVE_TIMEOUT_S = 60  # for fixtures to stop their brokers
 TIMED_OUT = 124  # as `timeout` exits
 
@@ -66,19 +67,19 @@ def pytest_stage(name: str, timeout_s: int, *arguments: str, **environment: str)
 def simulation(seeds: str, *arguments: str) -> list[str]:
     """The whole broker with crashes, on all cores; stops at the first seed that fails."""
     command = [sys.executable, "-m", "kafkawire.tests.simulation", "--seeds", seeds]
-    return [*command, "--jobs", str(os.cpu_count() or 1), *arguments]
+    return [*command, "--jobs", JOBS, *arguments]
 
 
 def crash_images(workloads: str, *arguments: str) -> list[str]:
     """What a disk may hold after a crash, reopened."""
     command = [sys.executable, "-m", "engine.tests.crash_states", "--workloads", workloads]
-    return [*command, "--jobs", str(os.cpu_count() or 1), *arguments]
+    return [*command, "--jobs", JOBS, *arguments]
 
 
 def bit_flips(count: int, *arguments: str) -> list[str]:
     """Data directories with one bit wrong, opened."""
     command = [sys.executable, "-m", "engine.tests.bit_flips", "--flips", str(count)]
-    return [*command, "--jobs", str(os.cpu_count() or 1), *arguments]
+    return [*command, "--jobs", JOBS, *arguments]
 
 
 def folders(*names: str) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ CHECK = [
     Stage("lint", tool("ruff", "check", "."), 60),
     Stage("types", tool("mypy"), 240),
     Stage("import contracts", tool("lint-imports"), 60),
-    pytest_stage("unit tests", 720, "-m", "not fuzz"),
+    pytest_stage("unit tests", 720, "-n", JOBS, "-m", "not fuzz"),
     pytest_stage("planted bugs, as patches", 120, "compat_tests/exam", "-k", "not is_caught"),
 ]
 CLIENTS = folders("kcat", "confluent", "kafka_python", "aiokafka", "consoles", "cli", "restart", "compaction")
