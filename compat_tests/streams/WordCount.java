@@ -23,6 +23,8 @@ public class WordCount {
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
         settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
         settings.put("auto.offset.reset", "earliest");
+        // It does not leave its group when it ends: for so long the next one waits.
+        settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 10_000);
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(arguments[3] + "-sentences", Consumed.with(Serdes.String(), Serdes.String()))
             .flatMapValues(sentence -> Arrays.asList(sentence.split(" ")))
