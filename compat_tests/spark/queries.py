@@ -80,14 +80,24 @@ class Output:
             return []
         return numbers(self._spark.read.schema("value binary").parquet(str(self._path)))
 
+    def _batches(self) -> int:
+        """How many have been written."""
+        return sum(1 for _ in (self._path / "_spark_metadata").glob("[0-9]*"))
+
     def wait_for(self, count: int, query: StreamingQuery) -> None:
-        """Until the numbers below `count` are there, each once; raises what the query failed with."""
+        """Until the numbers below `count` are there, each once; raises what the query failed with.
+
+        Who looks runs a query, too, which takes the time of the other: only once after each micro-batch.
+        """
+        batches = -1
 
         def is_done() -> bool:
+            nonlocal batches
             failure = query.exception()
             if failure is not None:
                 raise failure
-            return self.numbers() == list(range(count))
+            before, batches = batches, self._batches()
+            return batches != before and self.numbers() == list(range(count))
 
         wait_until(is_done, f"the first {count} records are not there", DONE_WITHIN_S)
 
