@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from compat_tests.harness.apache_kafka import QUICK_JVM
 from compat_tests.harness.requirements import need_spark_jars
 from compat_tests.harness.target import target_broker
 from compat_tests.spark.queries import OURS, STOCK, Connector, Output
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with local_session(need_spark_jars(), tmp_path_factory.mktemp("spark")) as session:
+    with local_session(need_spark_jars(), tmp_path_factory.mktemp("spark"), jvm=QUICK_JVM) as session:
         yield session
 
 

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 from spark_connectors import register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 
 @contextmanager
-def local_session(jars: Path, scratch: Path, memory: str = "1g") -> Iterator[SparkSession]:
-    """With the four jars, no user interface and no progress shown, everything on 127.0.0.1; `memory` is the JVM's."""
+def local_session(jars: Path, scratch: Path, memory: str = "1g", *, jvm: Sequence[str] = ()) -> Iterator[SparkSession]:
+    """With the four jars, no user interface and no progress shown, everything on 127.0.0.1; `memory` is the JVM's, and
+    `jvm` more of its options.
+    """
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
@@ -26,6 +28,7 @@ def local_session(jars: Path, scratch: Path, memory: str = "1g") -> Iterator[Spa
     settings = {
         "spark.driver.extraClassPath": f"{jars}/*",
         "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": " ".join(jvm),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
