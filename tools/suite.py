@@ -1,9 +1,10 @@
 """Runs the test suite in stages, cheap to dear, and stops at the first red one.
 
-`suite.py check` is the quick part, `test` is everything CI runs, `long` is what CI has no time for. Each stage has a
-time-out, after which nothing that it started is left, and prints its seconds; the last line is `N passed, N failed,
-N skipped`. With CI=true a test that was skipped because a tool is missing counts as failed: on a user's machine it is
-a skip with its reason printed.
+`suite.py check` is the quick part, `test` is everything CI runs, `long` is what CI has no time for. Stages that wait
+more than they compute run side by side, and each is heard when it ends; the others run alone. Each has a time-out,
+after which nothing that it started is left, and prints its seconds; the last line is `N passed, N failed, N skipped`.
+With CI=true a test that was skipped because a tool is missing counts as failed: on a user's machine it is a skip with
+its reason printed.
 """
 
 from __future__ import annotations
@@ -15,17 +16,23 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections import deque
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 SUMMARY = "KAFKAWIRE_LEDGER_SUMMARY"  # the file in which a stage may leave a line for the ledger
 MISSING_TOOL = "needs "  # how every skip for a missing tool begins
 JOBS = str(os.cpu_count() or 1)  # of what computes alone
+LANES = 3  # as many stages run side by side: two of them often wait
+LOOK_EVERY_S = 0.1  # whether one of them is over
 LEAVE_TIMEOUT_S = 60  # for fixtures to stop their brokers
-TIMED_OUT = 124  # as `timeout` exits
 
 
 @dataclass
@@ -50,6 +57,7 @@ class Stage:
     timeout_s: int
     pytest: bool = False
     environment: dict[str, str] = field(default_factory=dict)
+    has_company: bool = False  # it waits more than it computes: another may run beside it
 
 
 def tool(name: str, *arguments: str) -> list[str]:
@@ -62,6 +70,11 @@ def script(path: str, *arguments: str) -> list[str]:
 
 def pytest_stage(name: str, timeout_s: int, *arguments: str, **environment: str) -> Stage:
     return Stage(name, tool("pytest", "-q", *arguments), timeout_s, pytest=True, environment=environment)
+
+
+def beside(name: str, timeout_s: int, *arguments: str) -> Stage:
+    """As `pytest_stage`, for one that may have company."""
+    return replace(pytest_stage(name, timeout_s, *arguments), has_company=True)
 
 
 def simulation(seeds: str, *arguments: str) -> list[str]:
@@ -106,21 +119,22 @@ TEST = [
     Stage("crash images", crash_images("0:1000", "--share", "0.02", "--budget-s", "25"), 90),
     Stage("flipped bits", bit_flips(1000, "--budget-s", "20"), 90),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
-    pytest_stage("planted bugs that are caught soon", 240, "compat_tests/exam", "-k", "is_caught"),
-    pytest_stage("what users install", 600, "compat_tests/install"),
-    pytest_stage("the README", 480, "compat_tests/readme"),
-    pytest_stage("data dirs of earlier versions", 120, "compat_tests/formats"),
-    pytest_stage("compiled modules", 480, "compat_tests/compiled"),
-    pytest_stage("clients", 480, *NEWEST, "compat_tests/serve", *CLIENTS),
-    pytest_stage("object stores and topics in the tier", 720, *folders("object_stores", "tiering")),
-    pytest_stage("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
-    pytest_stage("groups of stock clients", 480, "compat_tests/groups"),
-    pytest_stage("transactions of stock clients", 480, "compat_tests/transactions"),
-    pytest_stage("kills, power cuts, failing disks", 480, "compat_tests/chaos"),
-    pytest_stage("java tools", 480, *NEWEST, "compat_tests/java"),
-    pytest_stage("connect, mirrors, streams, a registry", 480, *APPLICATIONS),
-    pytest_stage("differential", 360, "compat_tests/differential"),
-    pytest_stage("spark", 1200, "compat_tests/spark"),
+    # The longest of those begins early: nothing shall be left that waits for it.
+    beside("data dirs of earlier versions", 120, "compat_tests/formats"),
+    beside("the README", 480, "compat_tests/readme"),
+    beside("planted bugs that are caught soon", 480, "compat_tests/exam", "-k", "is_caught"),
+    beside("clients", 720, *NEWEST, "compat_tests/serve", *CLIENTS),
+    beside("spark", 1500, "compat_tests/spark"),
+    beside("what users install", 600, "compat_tests/install"),
+    beside("object stores and topics in the tier", 720, *folders("object_stores", "tiering")),
+    beside("kills, power cuts, failing disks", 720, "compat_tests/chaos"),
+    beside("connect, mirrors, streams, a registry", 720, *APPLICATIONS),
+    beside("groups of stock clients", 600, "compat_tests/groups"),
+    beside("transactions of stock clients", 480, "compat_tests/transactions"),
+    beside("java tools", 600, *NEWEST, "compat_tests/java"),
+    beside("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
+    beside("compiled modules", 480, "compat_tests/compiled"),
+    beside("differential", 360, "compat_tests/differential"),
     pytest_stage("benchmarks at toy size", 480, "benchmarks"),
 ]
 LONG: list[Stage] = [
@@ -253,56 +267,93 @@ def count(report: Path, in_ci: bool) -> Tally:
     return tally
 
 
-def exit_code(stage: Stage, command: list[str], environment: dict[str, str]) -> int:
-    """Of a stage in a session of its own, so that all it started can be ended when it has to be."""
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
-    try:
-        return process.wait(stage.timeout_s)
-    except subprocess.TimeoutExpired:
-        print(f"{stage.name}: not done after {stage.timeout_s} s", flush=True)
-        end(process)
-        return TIMED_OUT
-    except BaseException:  # Ctrl-C: the terminal does not tell another session
-        end(process)
-        raise
+class Run:
+    """A stage that runs, in a session of its own, so that all it started can be ended when it has to be."""
 
+    def __init__(self, stage: Stage, scratch: Path) -> None:
+        self.stage = stage
+        self._report = scratch / "report.xml"
+        self._summary = scratch / SUMMARY
+        self._said = scratch / "said"
+        self._is_late = False
+        self._started_s = time.monotonic()
+        print(f"=== {stage.name}", flush=True)
+        command = [*stage.command, f"--junitxml={self._report}"] if stage.pytest else stage.command
+        environment = {**os.environ, **stage.environment, SUMMARY: str(self._summary)}
+        with self._said.open("wb") as said:
+            output = said if stage.has_company else None  # what runs alone is heard at once
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
+            )
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """An interrupt first: pytest says which test it was in, and its fixtures stop what they started."""
-    try:
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(LEAVE_TIMEOUT_S)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    def is_over(self) -> bool:
+        """Whether it has ended; after its time-out it is made to."""
+        if self._process.poll() is None and time.monotonic() - self._started_s > self.stage.timeout_s:
+            self._is_late = True
+            self.end()
+        return self._process.poll() is not None
 
+    def end(self) -> None:
+        """An interrupt first: pytest says which test it was in, and its fixtures stop what they started."""
+        if self._process.poll() is not None:
+            return
+        try:
+            self._process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(LEAVE_TIMEOUT_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
-def leave(number: int, _: object) -> None:
-    """As an exception, which ends the stage."""
-    raise SystemExit(128 + number)
-
-
-def run(stage: Stage, in_ci: bool) -> Tally:
-    """Runs one stage and prints how long it took; a time-out is a failure."""
-    print(f"=== {stage.name}", flush=True)
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        report = Path(scratch) / "report.xml"
-        summary = Path(scratch) / SUMMARY
-        command = [*stage.command, f"--junitxml={report}"] if stage.pytest else stage.command
-        code = exit_code(stage, command, {**os.environ, **stage.environment, SUMMARY: str(summary)})
-        if stage.pytest and report.exists():
-            tally = count(report, in_ci)
-            if code != 0 and tally.failed == 0:
-                tally.failed = 1
+    def tally(self, in_ci: bool) -> Tally:
+        """Of one that is over: prints what it said and how long it took; a time-out is a failure."""
+        print(self._said.read_text(encoding="utf-8", errors="replace"), end="")
+        if self._is_late:
+            print(f"{self.stage.name}: not done after {self.stage.timeout_s} s")
+        has_failed = self._is_late or self._process.returncode != 0
+        if self.stage.pytest and self._report.exists():
+            tally = count(self._report, in_ci)
+            tally.failed = tally.failed or int(has_failed)
         else:
-            tally = Tally(passed=int(code == 0), failed=int(code != 0))
-        if summary.exists():
-            tally.summary = summary.read_text(encoding="utf-8")
-    print(f"=== {stage.name}: {'ok' if not tally.failed else 'FAILED'}, {time.monotonic() - started:.1f} s", flush=True)
-    return tally
+            tally = Tally(passed=int(not has_failed), failed=int(has_failed))
+        if self._summary.exists():
+            tally.summary = self._summary.read_text(encoding="utf-8")
+        seconds = time.monotonic() - self._started_s
+        print(f"=== {self.stage.name}: {'FAILED' if tally.failed else 'ok'}, {seconds:.1f} s", flush=True)
+        return tally
+
+
+def has_room(stage: Stage, running: list[Run]) -> bool:
+    """Whether it may start beside those."""
+    everyone = [stage, *(run.stage for run in running)]
+    return len(everyone) == 1 or (len(everyone) <= LANES and all(one.has_company for one in everyone))
+
+
+def untold(_stage: Stage, _tally: Tally) -> None:
+    """The ledger hears of what is long, not of the rest."""
+
+
+def run_all(stages: list[Stage], in_ci: bool, on_end: Callable[[Stage, Tally], None] = untold) -> Tally:
+    """In their order; after one that is red no other is started, and those beside it come to their end."""
+    total = Tally()
+    waiting = deque(stages)
+    running: list[Run] = []
+    with ExitStack() as whatever_happens:
+        scratch = whatever_happens.enter_context(tempfile.TemporaryDirectory())
+        while waiting or running:
+            while waiting and has_room(waiting[0], running):
+                running.append(Run(waiting.popleft(), Path(tempfile.mkdtemp(dir=scratch))))
+                whatever_happens.callback(running[-1].end)
+            for run in [each for each in running if each.is_over()]:
+                running.remove(run)
+                tally = run.tally(in_ci)
+                total.add(tally)
+                on_end(run.stage, tally)
+                if tally.failed:
+                    waiting.clear()
+            time.sleep(LOOK_EVERY_S if running else 0)
+    return total
 
 
 def git(*arguments: str) -> str:
@@ -321,20 +372,19 @@ def write_ledger(stage: Stage, tally: Tally) -> None:
         ledger.write(f"| {today} | {commit} | {stage.name} | {settings} | {tally.passed} | {tally.failed} |\n")
 
 
+def leave(number: int, _: object) -> None:
+    """As an exception, which ends what runs."""
+    raise SystemExit(128 + number)
+
+
 def main() -> int:
     """Runs the suite named on the command line."""
-    in_ci = os.environ.get("CI") == "true"
+    suite = sys.argv[1]
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in its background ignores it
-    total = Tally()
-    for stage in SUITES[sys.argv[1]]:
-        tally = run(stage, in_ci)
-        total.add(tally)
-        if sys.argv[1] == "long":
-            write_ledger(stage, tally)
-        if total.failed:
-            break
+    in_ci = os.environ.get("CI") == "true"
+    total = run_all(SUITES[suite], in_ci, write_ledger if suite == "long" else untold)
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 1 if total.failed else 0
 

@@ -45,16 +45,22 @@ def all_of(pipe: IO[str]) -> str:
     return pipe.read()
 
 
-def hanging(pipe: Path, timeout_s: int, then: str = ":") -> suite.Stage:
+def shell(name: str, script: str, *, timeout_s: int = 60, has_company: bool = True) -> suite.Stage:
+    return suite.Stage(name, ["/bin/sh", "-c", script], timeout_s, has_company=has_company)
+
+
+def hanging(pipe: Path, timeout_s: int, then: str = ":", *, has_company: bool = False) -> suite.Stage:
     """It waits for a program that it started."""
     script = f"(echo started; {then}; exec sleep 60) > {pipe} & wait"
-    return suite.Stage("hangs", ["/bin/sh", "-c", script], timeout_s)
+    return shell("hangs", script, timeout_s=timeout_s, has_company=has_company)
 
 
+@pytest.mark.parametrize("has_company", [False, True])
 def test_a_stage_that_hangs_fails_and_leaves_nothing(
-    tmp_path: Path, pipe: IO[str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, pipe: IO[str], capsys: pytest.CaptureFixture[str], has_company: bool
 ) -> None:
-    assert suite.run(hanging(tmp_path / "pipe", 1), in_ci=False) == suite.Tally(failed=1)
+    stage = hanging(tmp_path / "pipe", 1, has_company=has_company)
+    assert suite.run_all([stage], in_ci=False) == suite.Tally(failed=1)
     assert "not done after 1 s" in capsys.readouterr().out
     assert all_of(pipe) == "started\n"
 
@@ -68,8 +74,39 @@ def _interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_interruptible")
-def test_an_interrupt_of_the_runner_alone_ends_the_stage(tmp_path: Path, pipe: IO[str]) -> None:
-    interrupt = f"sleep 0.5; kill -INT {os.getpid()}"  # not while the stage is being started: nobody could end it
+@pytest.mark.parametrize("has_company", [False, True])
+def test_an_interrupt_of_the_runner_alone_ends_what_runs(tmp_path: Path, pipe: IO[str], has_company: bool) -> None:
+    quiet = hanging(tmp_path / "pipe", 60, has_company=has_company)
+    interrupt = f"sleep 0.5; kill -INT {os.getpid()}"  # not while a stage is being started: nobody could end it
+    loud = hanging(tmp_path / "pipe", 60, then=interrupt, has_company=has_company)
     with pytest.raises(KeyboardInterrupt):
-        suite.run(hanging(tmp_path / "pipe", 60, then=interrupt), in_ci=False)
-    assert all_of(pipe) == "started\n"
+        suite.run_all([quiet, loud] if has_company else [loud], in_ci=False)
+    assert all_of(pipe) == "started\n" * (1 + has_company)
+
+
+def test_stages_that_may_run_side_by_side_and_each_is_heard_in_one_piece(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("there", "back"):
+        os.mkfifo(tmp_path / name)
+    there, back = tmp_path / "there", tmp_path / "back"  # opened by one, they wait for the other
+    first = shell("first", f"echo one; echo > {there}; cat {back}; echo two")
+    second = shell("second", f"echo three; cat {there}; echo four; echo > {back}")
+    assert suite.run_all([first, second], in_ci=False) == suite.Tally(passed=2)
+    said = [line for line in capfd.readouterr().out.splitlines() if line]
+    assert said[:2] == ["=== first", "=== second"]
+    pieces = [said[2:5], said[5:]]
+    assert sorted(piece[:2] for piece in pieces) == [["one", "two"], ["three", "four"]]
+
+
+def test_a_stage_without_company_waits_for_the_others_and_they_for_it(capfd: pytest.CaptureFixture[str]) -> None:
+    stages = [shell(name, "sleep 0.1", has_company=name != "alone") for name in ("before", "alone", "after")]
+    suite.run_all(stages, in_ci=False)
+    names = [line.removeprefix("=== ").partition(":")[0] for line in capfd.readouterr().out.splitlines()]
+    assert names == ["before", "before", "alone", "alone", "after", "after"]
+
+
+def test_after_a_red_stage_none_is_started_and_the_one_beside_it_comes_to_its_end() -> None:
+    red, green = shell("red", "exit 1"), shell("green", "sleep 0.3")
+    assert suite.run_all([green, red, green], in_ci=False) == suite.Tally(passed=1, failed=1)
+    assert suite.run_all([red, green, green], in_ci=False) == suite.Tally(passed=1, failed=1)
