@@ -1,12 +1,17 @@
 """Every async test runs on trio with a mock clock that jumps: no test sleeps, whatever it waits for."""
 
 import pytest
+import structlog
 import trio.testing
 from hypothesis import HealthCheck, settings
 
 # How fast a machine is that does other things as well says nothing about the code.
 settings.register_profile("patient", settings(), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("patient")
+
+# Where rich happens to be installed, a traceback would show all variables, which takes seconds.
+renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 @pytest.fixture
