@@ -26,5 +26,5 @@ def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_pa
     for block in blocks:
         code = SOURCE.sub(rf'\1"{connector.name}")', dedent(block))
         code = code.replace("localhost:9092", broker.bootstrap).replace("/tmp/", f"{tmp_path}/")
-        code = re.sub(r'"(events|counts|copies)"', rf'"{topic}-\1"', code)  # each run has topics of its own
+        code = re.sub(r'"(events|clicks|counts|copies)"', rf'"{topic}-\1"', code)  # each run has topics of its own
         exec(compile(code, str(DOCUMENT), "exec"), names)
