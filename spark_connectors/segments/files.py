@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from spark_connectors.segments.footers import FooterDamaged, decode
 from spark_connectors.segments.reading import SegmentGone
 from spark_connectors.segments.sealed import Segment
 
@@ -50,8 +51,6 @@ def _digest_beside(path: str) -> str | None:
         return None
     try:
         with Path(path.removesuffix(_LOG) + _FOOTER).open("rb") as file:
-            lines = file.read(FOOTER_MAX_BYTES).decode().splitlines()
-    except (FileNotFoundError, UnicodeDecodeError):
+            return decode(file.read(FOOTER_MAX_BYTES)).digest
+    except (FileNotFoundError, FooterDamaged):
         return None
-    found = [line.removeprefix("digest=") for line in lines if line.startswith("digest=")]
-    return found[0] if found else None

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from spark_connectors.segments.sealed import Aborted
 
-_VERSION: Final = "1"
+_VERSIONS: Final = ("1", "2")  # what the second one tells besides is not needed here
 _NONE: Final = "-"
 _START: Final = b"version="
 _CRC: Final = b"\ncrc32="  # and eight digits, and a line feed
@@ -37,7 +37,7 @@ def decode(data: bytes) -> Footer:
     try:
         values = dict(line.split("=", 1) for line in body.decode().splitlines())
         version = values["version"]
-        if version != _VERSION:
+        if version not in _VERSIONS:
             raise FooterDamaged(f"the footer has version {version}: it was written by another version of Kafkawire")
         listed = [] if values["aborted"] == _NONE else values["aborted"].split(",")
         aborted = tuple(_transaction(one) for one in listed)

@@ -38,6 +38,7 @@ class Entry(NamedTuple):
     records_digest: str
     size_bytes: int
     max_timestamp_ms: int
+    min_timestamp_ms: int = -1
 
     @property
     def name(self) -> str:
@@ -71,12 +72,17 @@ class Manifest(NamedTuple):
     @property
     def first_offset(self) -> int | None:
         """Of what was copied."""
-        return next((one.base for one in (*self.pages, *self.entries)), None)
+        return self.bounds[0].base if self.bounds else None
 
     @property
     def end(self) -> int | None:
         """Of the same."""
-        return next((one.end for one in reversed((*self.pages, *self.entries))), None)
+        return self.bounds[-1].end if self.bounds else None
+
+    @property
+    def bounds(self) -> tuple[Page | Entry, ...]:
+        """What has them, ascending."""
+        return (*self.pages, *self.entries)
 
 
 class TopicCopy(NamedTuple):
@@ -118,7 +124,7 @@ def decode_manifest(data: bytes, key: str) -> Manifest:
             tuple(map(_entry, found.several("entries"))),
             found.truth("is_deleted"),
         )
-        _check_order((*manifest.pages, *manifest.entries))
+        _check_order(manifest.bounds)
         if manifest.version != version_of(key):
             raise ValueError("it is another version")
         return manifest
@@ -153,8 +159,8 @@ class _Fields:
             raise ValueError("it is no object")
         self._found: Mapping[str, Any] = found
 
-    def number(self, name: str, least: int = 0) -> int:
-        value = self._found[name]
+    def number(self, name: str, least: int = 0, default: int | None = None) -> int:
+        value = self._found[name] if default is None else self._found.get(name, default)
         if type(value) is not int or not least <= value <= _NUMBER_MAX:
             raise ValueError(f"{name} is no number that can be")
         return value
@@ -206,6 +212,7 @@ def _entry(found: _Fields) -> Entry:
         found.text("records_digest", _RECORDS_DIGEST),
         found.number("size_bytes"),
         found.number("max_timestamp_ms", -1),
+        found.number("min_timestamp_ms", -1, -1),
     )
 
 

@@ -54,6 +54,7 @@ def entries_between(draw: st.DrawFn, bounds: list[int]) -> tuple[Entry, ...]:
             leader_epoch=draw(GENERATIONS),
             has_aborted=draw(st.booleans()),
             late_put_until_ms=draw(NUMBERS),
+            min_timestamp_ms=draw(st.integers(-1, 2**63 - 1)),
         )
         for base, end in itertools.pairwise(bounds)
     )
@@ -88,7 +89,9 @@ def fields(found: Any, *names: str) -> tuple[Any, ...]:
     return tuple(getattr(found, name) for name in names)
 
 
-ENTRY_FIELDS = "base", "end", "generation", "digest", "records_digest", "size_bytes", "max_timestamp_ms"
+ENTRY_FIELDS = (
+    "base", "end", "generation", "digest", "records_digest", "size_bytes", "max_timestamp_ms", "min_timestamp_ms",
+)  # fmt: skip
 
 
 @given(any_manifest())
@@ -160,6 +163,7 @@ def test_every_flipped_bit_is_found() -> None:
 def test_every_field_of_a_manifest_is_needed(name: str) -> None:
     with pytest.raises(CatalogueUnavailable, match=f"{KEY} makes no sense"):
         decode_manifest(lines({key: value for key, value in MANIFEST.items() if key != name}), KEY)
+    value: Any
     for value in (None, "1", -2, 1.5, 2**63, [3], [[]], {}, "nothing"):
         with pytest.raises(CatalogueUnavailable, match=KEY):
             decode_manifest(lines({**MANIFEST, name: value}), KEY)

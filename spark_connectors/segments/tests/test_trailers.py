@@ -77,7 +77,7 @@ def sealed_text(text: bytes) -> bytes:
     [
         (b"", "fails its CRC"),
         (b"version=1\n", "fails its CRC"),
-        (sealed_text(b"version=2\n"), "has version 2"),
+        (sealed_text(b"version=3\n"), "has version 3"),
         (sealed_text(b"version=1\n"), "makes no sense"),
         (sealed_text(b"version\n"), "makes no sense"),
         (sealed_text(b"version=1\naborted=1:2\n"), "makes no sense"),
