@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from spark_connectors.offsets import Offsets
 from spark_connectors.options import OptionRefused
 from spark_connectors.records.columns import schema_of
-from spark_connectors.segments.access import division_of, sealed_pieces
+from spark_connectors.segments.access import division_of, sealed_pieces, sealed_places
 from spark_connectors.segments.plan import SealedRange
 from spark_connectors.sink.options import sink_options
 from spark_connectors.sink.writers import BatchWriter, StreamWriter, batch_writer, stream_writer
@@ -108,6 +108,10 @@ def _read(options: SourceOptions, partition: InputPartition, filters: Filters = 
     return rows_of(pieces, options, wanted, schema_of(options.columns), filters)
 
 
+def _tasks(ranges: Sequence[OffsetRange]) -> list[InputPartition]:
+    return [RangePartition(one) for one in ranges]
+
+
 class BatchReader(DataSourceReader):  # type: ignore[misc]
     """Of a batch query."""
 
@@ -116,11 +120,13 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Raises WireError, LimitRefused, TopicRecreated."""
-        with Cluster(self._options.bootstrap, self._options.settings) as cluster:
-            places = Places(cluster, self._options)
-            ranges = batch_ranges(self._options, places, self._filters, division_of(self._options))
-            return [RangePartition(one) for one in ranges]
+        """Raises WireError, LimitRefused, TopicRecreated, CatalogueUnavailable."""
+        options, division = self._options, division_of(self._options)
+        if not options.bootstrap:
+            places = sealed_places(options)
+            return _tasks(batch_ranges(options, places, self._filters, division))
+        with Cluster(options.bootstrap, options.settings) as cluster:
+            return _tasks(batch_ranges(options, Places(cluster, options), self._filters, division))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""
@@ -180,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Raises WireError, DataLoss, TopicRecreated."""
-        return [RangePartition(one) for one in self._plan().ranges(self._offsets(start), self._offsets(end))]
+        return _tasks(self._plan().ranges(self._offsets(start), self._offsets(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""

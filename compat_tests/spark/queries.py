@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compat_tests.confluent.clients import flush, producer, wait_until
+from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,20 +29,29 @@ LIMITS = {"kafka.request.timeout.ms": "20000", "kafka.default.api.timeout.ms": "
 
 @dataclass(frozen=True)
 class Connector:
-    """One of the two sources that the same tests are for: Spark's own, and ours with the same options."""
+    """One of the sources that the same tests are for: Spark's own, and ours with the same options, which may have
+    sealed segments read where they lie."""
 
     spark: SparkSession
     name: str
+    goes_past_brokers: bool = False
 
     def reader(self, broker: Broker, **options: str) -> DataFrameReader:
         """In batches."""
-        defaults = {"kafka.bootstrap.servers": broker.bootstrap, **LIMITS}
+        defaults = {"kafka.bootstrap.servers": broker.bootstrap, **self._segments(broker), **LIMITS}
         return self.spark.read.format(self.name).options(**{**defaults, **options})
 
     def stream(self, broker: Broker, **options: str) -> DataStreamReader:
         """From the earliest offset on, if nothing else is said."""
-        defaults = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest", **LIMITS}
+        where = {"kafka.bootstrap.servers": broker.bootstrap, **self._segments(broker)}
+        defaults = {**where, "startingOffsets": "earliest", **LIMITS}
         return self.spark.readStream.format(self.name).options(**{**defaults, **options})
+
+    def _segments(self, broker: Broker) -> dict[str, str]:
+        if not self.goes_past_brokers:
+            return {}
+        assert isinstance(broker, Kafkawire), "no other broker tells what is sealed"
+        return {"segments": f"http://127.0.0.1:{broker.http_port}", "segments.files": "true"}
 
 
 def write(frame: DataFrame, broker: Broker, topic: str | None) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
+from compat_tests.harness.broker import free_port
+from compat_tests.harness.kafkawire_broker import Kafkawire
+
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
     from compat_tests.spark.queries import Connector
@@ -19,6 +22,12 @@ BLOCK = re.compile(r"^ *```python\n(.*?)```", re.DOTALL | re.MULTILINE)
 SOURCE = re.compile(r'(\.read(?:Stream)?\s*\.format\()"kafka"\)')
 
 
+def http_url(broker: Broker) -> str:
+    """Of Apache Kafka nobody: then what is sealed is fetched as well."""
+    port = broker.http_port if isinstance(broker, Kafkawire) else free_port()
+    return f"http://127.0.0.1:{port}"
+
+
 def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:
     blocks = BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))
     assert len(blocks) >= 6
@@ -26,5 +35,6 @@ def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_pa
     for block in blocks:
         code = SOURCE.sub(rf'\1"{connector.name}")', dedent(block))
         code = code.replace("localhost:9092", broker.bootstrap).replace("/tmp/", f"{tmp_path}/")
+        code = code.replace("http://localhost:9644", http_url(broker))
         code = re.sub(r'"(events|clicks|counts|copies)"', rf'"{topic}-\1"', code)  # each run has topics of its own
         exec(compile(code, str(DOCUMENT), "exec"), names)

@@ -17,9 +17,11 @@ from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.spark.queries import FIRST_MS, OURS, STOCK, Connector, Output, await_end
 from compat_tests.spark.test_kafkawire_source import CODECS, rows_in_order
 from compat_tests.spark.test_transactions import COMMITTED, Writer
+from compat_tests.tiering.brokers import TieredKafkawire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -41,15 +43,11 @@ def stock(spark: SparkSession) -> Connector:
 
 @pytest.fixture
 def ours(spark: SparkSession) -> Connector:
-    return Connector(spark, OURS)
+    return Connector(spark, OURS, goes_past_brokers=True)
 
 
 def url(broker: Kafkawire) -> str:
     return f"http://127.0.0.1:{broker.http_port}"
-
-
-def past_the_broker(broker: Kafkawire, **options: str) -> dict[str, str]:
-    return {"segments": url(broker), "segments.files": "true", **options}
 
 
 def fetches(broker: Kafkawire) -> float:
@@ -77,15 +75,14 @@ def test_the_same_rows_without_a_fetch(stock: Connector, ours: Connector, broker
     fill(broker, topic, 2, 10)
     options = {"subscribe": topic, "includeHeaders": "true"}
     expected = rows_in_order(stock.reader(broker, **options).load())
-    assert rows_in_order(ours.reader(broker, **options, **past_the_broker(broker)).load()) == expected
-    split = past_the_broker(broker, **{"segments.splitBytes": str(600_000)})
-    frame = ours.reader(broker, **options, **split).load()
+    assert rows_in_order(ours.reader(broker, **options).load()) == expected
+    frame = ours.reader(broker, **options, **{"segments.splitBytes": str(600_000)}).load()
     assert frame.rdd.getNumPartitions() > 8
     assert rows_in_order(frame) == expected
     sealed = {str(number): len(rows) // 2 for number, rows in enumerate(expected.values())}
     ends = str({topic: sealed}).replace("'", '"')
     before = fetches(broker)
-    half = rows_in_order(ours.reader(broker, **options, **past_the_broker(broker), endingOffsets=ends).load())
+    half = rows_in_order(ours.reader(broker, **options, endingOffsets=ends).load())
     assert {place: len(rows) for place, rows in half.items()} == {
         (topic, int(number)): count for number, count in sealed.items()
     }
@@ -106,7 +103,7 @@ def test_the_same_rows_of_transactions(
         writer.commit(4, 0, 1)
     options = {"subscribe": topic, **isolation}
     expected = rows_in_order(stock.reader(broker, **options, includeHeaders="true").load())
-    found = ours.reader(broker, **options, includeHeaders="true", **past_the_broker(broker)).load()
+    found = ours.reader(broker, **options, includeHeaders="true").load()
     assert rows_in_order(found) == expected
 
 
@@ -123,8 +120,7 @@ def test_a_stream_catches_up_from_files_and_goes_on_by_fetch(
         flush(client)
 
     send(0)
-    options = past_the_broker(broker, subscribe=topic, maxOffsetsPerTrigger="1700")
-    stream = ours.stream(broker, **options).load()
+    stream = ours.stream(broker, subscribe=topic, maxOffsetsPerTrigger="1700").load()
     await_end(output.writer(stream).trigger(availableNow=True).start())
     assert output.numbers() == list(range(count))
     send(count)
@@ -138,10 +134,7 @@ def test_compacted_meanwhile(stock: Connector, ours: Connector, broker: Kafkawir
     create_topic(broker, topic, config=config)
     for _ in range(3):
         fill(broker, topic, 1, 3)
-        rows = rows_in_order(
-            ours.reader(broker, subscribe=topic, includeHeaders="true", **past_the_broker(broker)).load()
-        )
-        [found] = rows.values()
+        [found] = rows_in_order(ours.reader(broker, subscribe=topic, includeHeaders="true").load()).values()
         offsets = [row[4] for row in found]
         assert offsets == sorted(set(offsets))  # type: ignore[type-var]
 
@@ -152,4 +145,25 @@ def test_compacted_meanwhile(stock: Connector, ours: Connector, broker: Kafkawir
     wait_until(is_compacted, "it is not compacted", 60)
     options = {"subscribe": topic, "includeHeaders": "true"}
     expected = rows_in_order(stock.reader(broker, **options).load())
-    assert rows_in_order(ours.reader(broker, **options, **past_the_broker(broker)).load()) == expected
+    assert rows_in_order(ours.reader(broker, **options).load()) == expected
+
+
+def test_what_the_tier_has_is_read_without_a_broker(
+    spark: SparkSession, stock: Connector, topic: str, tmp_path: Path
+) -> None:
+    with TieredKafkawire(tmp_path) as tiered:
+        config = {"remote.storage.enable": "true", "local.retention.bytes": "1", "retention.ms": "-1", **SMALL}
+        create_topic(tiered, topic, partitions=2, config=config)
+        fill(tiered, topic, 2, 8)
+        options = {"subscribe": topic, "includeHeaders": "true"}
+        expected = rows_in_order(stock.reader(tiered, **options).load())
+        reader = spark.read.format(OURS).options(**options, segments=f"file://{tmp_path}/tier")
+
+        def rows() -> dict[tuple[str, int], list[tuple[object, ...]]]:
+            return rows_in_order(reader.load())
+
+        wait_until(lambda: sum(map(len, rows().values())) > 6000, "nothing is copied", 60)
+    found = rows()
+    assert set(found) == set(expected)
+    assert all(0 < len(some) <= len(expected[place]) for place, some in found.items())
+    assert all(some == expected[place][: len(some)] for place, some in found.items())

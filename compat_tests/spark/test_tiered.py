@@ -1,5 +1,5 @@
-"""Spark's stock source reads a topic from offset 0 across tiers: it is written, copied, dropped meanwhile, its broker
-killed. With `failOnDataLoss`, so that a query fails if an offset is not there for a moment.
+"""Spark's stock source, and ours, read a topic from offset 0 across tiers: it is written, copied, dropped meanwhile,
+its broker killed. With `failOnDataLoss`, so that a query fails if an offset is not there for a moment.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.spark.queries import await_end
+from compat_tests.harness.target import TARGET
+from compat_tests.spark.queries import OURS, STOCK, Connector, await_end
 from compat_tests.tiering.brokers import tiered_target
 from compat_tests.tiering.traffic import SEED, THREADS, WITHIN_S, Record, Seen, Traffic
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from compat_tests.spark.queries import Connector
 
 CHOICE = random.Random(SEED)
 QUERIES, KILLS = 2, 2  # of each test, and during each query
@@ -37,6 +37,17 @@ OPTIONS = {
     "maxRecordsPerPartition": "2000",
 }
 COLUMNS = "partition", "offset", "unix_millis(timestamp) timestamp_ms", "key", "value", "headers"
+
+
+@pytest.fixture(params=["stock", "kafkawire", "past the broker"])
+def connector(request: pytest.FixtureRequest, spark: SparkSession) -> Connector:
+    """Each test for all three."""
+    if request.param == "stock":
+        return Connector(spark, STOCK)
+    goes_past_brokers = request.param == "past the broker"
+    if goes_past_brokers and TARGET == "kafka":
+        pytest.skip("Apache Kafka does not tell what is sealed")
+    return Connector(spark, OURS, goes_past_brokers=goes_past_brokers)
 
 
 @pytest.fixture

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
+from spark_connectors.locations import resolved
 from spark_connectors.segments.broker import BrokerCatalogue
+from spark_connectors.segments.bucket import BucketCatalogue
 from spark_connectors.segments.division import BySegments
 from spark_connectors.segments.files import SegmentFile
-from spark_connectors.segments.plan import SealedRange
+from spark_connectors.segments.objects import SegmentObject
+from spark_connectors.segments.places import SealedPlaces
+from spark_connectors.segments.plan import Part, SealedRange
 from spark_connectors.segments.reading import SealedRead, SegmentBytes, SegmentGone
 from spark_connectors.segments.sealed import Aborted, Catalogue, Segment
+from spark_connectors.segments.stores import Store, StoreError
+from spark_connectors.segments.trailers import read_aborted, read_trailer
 from spark_connectors.source.fetching import Piece
 from spark_connectors.source.options import SourceOptions
 from spark_connectors.source.ranges import ByOffsets, Division
@@ -24,11 +31,24 @@ def division_of(options: SourceOptions) -> Division:
     """How a query's ranges are divided among its tasks."""
     if options.segments is None:
         return ByOffsets()
-    return BySegments(catalogue_of(options.segments), options.segments.split_bytes)
+    segments = options.segments
+    return BySegments(catalogue_of(segments), segments.split_bytes, SegmentPlaces(segments).look_into)
 
 
 def catalogue_of(options: SegmentOptions) -> Catalogue:
-    return BrokerCatalogue(options.brokers, has_files=options.has_files)
+    """Raises ValueError for a store that cannot be used."""
+    if options.brokers:
+        return BrokerCatalogue(options.brokers, has_files=options.has_files)
+    assert options.store is not None
+    return BucketCatalogue(options.store, options.cluster_id)
+
+
+def sealed_places(options: SourceOptions) -> SealedPlaces:
+    """Of a query that has no broker to ask."""
+    segments = options.segments
+    assert segments is not None, "without a broker there is a store"
+    assert segments.store is not None, "without a broker there is a store"
+    return SealedPlaces(BucketCatalogue(segments.store, segments.cluster_id), options.selection)
 
 
 def sealed_pieces(options: SourceOptions, wanted: SealedRange) -> Iterator[Piece]:
@@ -38,20 +58,21 @@ def sealed_pieces(options: SourceOptions, wanted: SealedRange) -> Iterator[Piece
     return SealedRead(
         wanted,
         catalogue_of(segments),
-        Places(segments),
-        lambda one: fetched(options, one),
+        SegmentPlaces(segments),
+        partial(fetched, options) if options.bootstrap else None,
         is_committed_only=options.is_committed_only,
     ).pieces()
 
 
-class Places:
+class SegmentPlaces:
     """Implements `spark_connectors.segments.reading.Stores`: a file of this machine is nearer than an object."""
 
     def __init__(self, options: SegmentOptions) -> None:
         self._options = options
 
-    def open(self, segment: Segment, store: str | None) -> SegmentBytes:
+    def open(self, part: Part, store: str | None) -> SegmentBytes:
         """See the Protocol."""
+        segment = part.segment
         if segment.path is not None:
             try:
                 return SegmentFile(segment)
@@ -59,8 +80,35 @@ class Places:
                 if segment.key is None:
                     raise
                 _log.warning("%s, reading the object", error)
-        raise SegmentGone(f"nobody has said where the segment at {segment.base} is")
+        return SegmentObject(self._store(store), _key_of(segment), part)
 
     def aborted(self, segment: Segment, store: str | None) -> Aborted:
         """See the Protocol."""
-        raise SegmentGone(f"nobody has said what was aborted in the segment at {segment.base}")
+        try:
+            return read_aborted(self._store(store), _key_of(segment), segment.size_bytes, segment.digest)
+        except StoreError as error:
+            raise SegmentGone(str(error)) from error
+
+    def look_into(self, segment: Segment, store: str | None) -> Segment:
+        """The same, with what its object says of it behind its records. Raises SegmentGone."""
+        try:
+            found = read_trailer(self._store(store), _key_of(segment), segment.size_bytes, segment.digest)
+        except StoreError as error:
+            raise SegmentGone(str(error)) from error
+        return segment._replace(aborted=found.aborted, positions=found.positions)
+
+    def _store(self, told: str | None) -> Store:
+        """Where brokers say that it is, unless the query says how to get there."""
+        location = self._options.store or told
+        if location is None:
+            raise SegmentGone("nobody has said where objects are")
+        try:
+            return Store(resolved(location))
+        except ValueError as error:
+            raise SegmentGone(str(error)) from None
+
+
+def _key_of(segment: Segment) -> str:
+    if segment.key is None:
+        raise SegmentGone(f"nobody has said where the segment at {segment.base} is")
+    return segment.key

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-from spark_connectors.segments.plan import SealedRange, counts, cut, narrowed, split
-from spark_connectors.segments.sealed import Catalogue, CatalogueUnavailable, Sealed
+from spark_connectors.segments.plan import SealedRange, cut, narrowed, split
+from spark_connectors.segments.reading import SegmentGone
+from spark_connectors.segments.sealed import Catalogue, CatalogueUnavailable, Sealed, Segment
 from spark_connectors.source.ranges import ANY_TIME, OffsetRange, Times, divided, parts_of
 from spark_connectors.wire import TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
@@ -15,15 +17,20 @@ from spark_connectors.wire.clock import Clock, SystemClock
 LOOKUPS_AT_A_TIME = 8
 LOOK_AGAIN_S = 60.0  # at a partition of which a stream has read all that was sealed
 
+LookInto = Callable[[Segment, str | None], Segment]  # a segment, and where objects are; raises SegmentGone, OSError
+
 _log = logging.getLogger(__name__)
 
 
 class BySegments:
     """Of one query: implements `spark_connectors.source.ranges.Division`. `split_bytes`: the most that a task reads of
-    segments."""
+    segments; `look_into` tells of one that is larger, and of which nobody has said it, where batches begin in it."""
 
-    def __init__(self, catalogue: Catalogue, split_bytes: int, clock: Clock | None = None) -> None:
+    def __init__(
+        self, catalogue: Catalogue, split_bytes: int, look_into: LookInto | None = None, clock: Clock | None = None
+    ) -> None:
         self._catalogue = catalogue
+        self._look_into = look_into
         self._split_bytes = split_bytes
         self._clock = clock or SystemClock()
         self._read_to: dict[TopicPartition, tuple[int, float]] = {}  # the sealed end, and until when it is believed
@@ -41,13 +48,16 @@ class BySegments:
         cuts = [part for one, known in looked_up for part in _cut(one, known, times)]
         sealed = [one for one in cuts if isinstance(one, SealedRange)]
         rest = [one for one in cuts if not isinstance(one, SealedRange)]
-        share = _share(min_partitions, sealed, rest)
-        many = counts([one.size_bytes for one in sealed], self._split_bytes, share)
-        tasks = [part for one, count in zip(sealed, many, strict=True) for part in split(one, count)]
+        most_bytes = self._most_bytes(sealed, _share(min_partitions, sealed, rest))
+        tasks = [part for one in sealed for part in split(one, most_bytes)]
         if max_records_per_partition is not None:
             tasks = [part for one in tasks for part in _at_most(one, max_records_per_partition)]
         left = None if min_partitions is None else max(min_partitions - len(tasks), 1)
         return [*tasks, *divided(rest, left, max_records_per_partition)]
+
+    def _most_bytes(self, sealed: Sequence[SealedRange], tasks_min: int) -> float:
+        """Of a task."""
+        return min(self._split_bytes, _size_bytes(sealed) / tasks_min) if tasks_min else self._split_bytes
 
     def _looked_up(self, ranges: Sequence[OffsetRange]) -> list[Sealed | None]:
         if not ranges:
@@ -66,7 +76,18 @@ class BySegments:
             _log.warning("%s is fetched: it cannot be told what is sealed: %s", one, error)
             found = None
         self._read_to[one.place] = found.end if found else 0, self._clock.now_s() + LOOK_AGAIN_S
-        return found
+        if found is None:
+            return None
+        return replace(found, segments=tuple(self._known_within(one, found.store) for one in found.segments))
+
+    def _known_within(self, segment: Segment, store: str | None) -> Segment:
+        if self._look_into is None or segment.positions or segment.size_bytes <= self._split_bytes:
+            return segment
+        try:
+            return self._look_into(segment, store)
+        except (SegmentGone, OSError) as error:
+            _log.warning("the segment at %d is not split: %s", segment.base, error)
+            return segment
 
 
 def _cut(one: OffsetRange, sealed: Sealed | None, times: Times) -> list[OffsetRange]:
@@ -79,6 +100,10 @@ def _share(min_partitions: int | None, sealed: Sequence[OffsetRange], rest: Sequ
         return 0
     of_sealed = sum(one.size for one in sealed)
     return max(1, round(min_partitions * of_sealed / (of_sealed + sum(one.size for one in rest))))
+
+
+def _size_bytes(ranges: Sequence[SealedRange]) -> int:
+    return sum(one.size_bytes for one in ranges)
 
 
 def _at_most(one: SealedRange, records: int) -> Iterator[SealedRange]:

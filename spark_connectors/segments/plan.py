@@ -7,7 +7,6 @@ decide what a task gives out, positions only where it looks: were one wrong, no 
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -96,11 +95,11 @@ def narrowed(wide: SealedRange, start: int, end: int) -> SealedRange:
     return replace(narrow, parts=tuple(_parts(narrow, [part.segment for part in wide.parts])))
 
 
-def split(wide: SealedRange, count: int) -> list[SealedRange]:
-    """About so many of about the same size, none empty, that follow one another; fewer where batches do not begin at
-    enough known places."""
+def split(wide: SealedRange, most_bytes: float) -> list[SealedRange]:
+    """Ranges that follow one another, none empty, of up to so many bytes; more, where batches are not known to begin
+    at places so near to each other."""
     places = [one for one in _places(wide.parts) if wide.start < one.offset < wide.end]
-    borders = [wide.start, *_chosen(places, wide.size_bytes, count), wide.end]
+    borders = [wide.start, *_chosen([*places, _Place(wide.end, wide.size_bytes)], most_bytes), wide.end]
     return [narrowed(wide, start, end) for start, end in pairwise(borders)]
 
 
@@ -115,19 +114,10 @@ def _places(parts: Sequence[Part]) -> Iterator[_Place]:
         behind_bytes += part.end - part.position
 
 
-def _chosen(places: Sequence[_Place], size_bytes: int, count: int) -> Iterator[int]:
-    """The offsets that come nearest to where it should be cut."""
-    last = -1
-    for number in range(1, count):
-        target = size_bytes * number / count
-        nearest = min(range(len(places)), key=lambda one: abs(places[one].behind_bytes - target), default=-1)
-        if nearest > last:
-            last = nearest
-            yield places[nearest].offset
-
-
-def counts(sizes_bytes: Sequence[int], split_bytes: int, count_min: int) -> list[int]:
-    """How many tasks each of these is for: none reads more than `split_bytes`, and about so many there are at least."""
-    total = sum(sizes_bytes)
-    most = min(split_bytes, total / count_min) if count_min else split_bytes
-    return [max(1, math.ceil(size / most)) if most else 1 for size in sizes_bytes]
+def _chosen(places: Sequence[_Place], most_bytes: float) -> Iterator[int]:
+    """The offsets where it is cut."""
+    begun_bytes = 0
+    for place, following in pairwise(places):
+        if following.behind_bytes - begun_bytes > most_bytes and place.behind_bytes > begun_bytes:
+            yield place.offset
+            begun_bytes = place.behind_bytes

@@ -41,8 +41,8 @@ class SegmentBytes(Protocol):
 class Stores(Protocol):
     """Where segments are."""
 
-    def open(self, segment: Segment, store: str | None) -> SegmentBytes:
-        """Raises SegmentGone, OSError."""
+    def open(self, part: Part, store: str | None) -> SegmentBytes:
+        """Its segment, of which this part will be read. Raises SegmentGone, OSError."""
 
     def aborted(self, segment: Segment, store: str | None) -> Aborted:
         """The aborted transactions that touch it. Raises likewise."""
@@ -123,7 +123,7 @@ class SealedRead:
     def _of_part(self, part: Part, store: str | None) -> Iterator[Piece]:
         segment = part.segment
         aborted = self._aborted(segment, store)
-        file = self._stores.open(segment, store)
+        file = self._stores.open(part, store)
         try:
             for start, records, batches in PartRead(part, file, self._position, self._wanted.end).steps():
                 yield Piece(start, records, batches, aborted)

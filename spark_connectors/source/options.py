@@ -86,7 +86,7 @@ class FetchSizes:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What to read, and how."""
+    """What to read, and how. Without `bootstrap` there is no broker to ask: everything is in a store."""
 
     bootstrap: tuple[Address, ...]
     settings: Settings
@@ -121,8 +121,9 @@ def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         _refuse_ending(options)
     else:
         _check_batch(starting, ending)
+    segments = segment_options(options)
     found = SourceOptions(
-        bootstrap=bootstrap_of(options),
+        bootstrap=_bootstrap(options, segments, is_stream=is_stream),
         settings=settings_of(options),
         selection=selection,
         starting=starting,
@@ -141,7 +142,7 @@ def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         poll_timeout_s=options.parsed("kafkaConsumer.pollTimeoutMs", positive, int(POLL_TIMEOUT_S * 1000)) / 1000,
         lookup_attempts=options.parsed("fetchOffset.numRetries", positive, 3),
         lookup_pause_s=options.parsed("fetchOffset.retryIntervalMs", whole, 1000) / 1000,
-        segments=segment_options(options),
+        segments=segments,
     )
     if is_stream and found.has_filters_pushed:
         raise OptionRefused("option pushDownPredicate is for batches: Spark tells no stream of its filters")
@@ -150,6 +151,14 @@ def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
         raise OptionRefused(f"option minOffsetsPerTrigger is {least}, above maxOffsetsPerTrigger, {most}")
     options.finish()
     return found
+
+
+def _bootstrap(options: Options, segments: SegmentOptions | None, *, is_stream: bool) -> tuple[Address, ...]:
+    """None are needed by a batch that reads what a store has, and no more."""
+    needs_none = segments is not None and not segments.brokers and not is_stream
+    if needs_none and options.text(f"{KAFKA_PREFIX}bootstrap.servers") is None:
+        return ()
+    return bootstrap_of(options)
 
 
 def _positive(options: Options, name: str) -> int | None:

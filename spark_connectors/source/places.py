@@ -37,6 +37,8 @@ class LimitRefused(ValueError):
 class Places:
     """What one query selects. Every method raises WireError when the cluster does not answer in time."""
 
+    knows_times = True
+
     def __init__(self, cluster: Cluster, options: SourceOptions, clock: Clock | None = None) -> None:
         self._cluster = cluster
         self._options = options
@@ -133,7 +135,7 @@ class Places:
         if isinstance(limit, Edge):
             return self.list_offsets(dict.fromkeys(partitions, limit))
         if isinstance(limit, AtOffsets):
-            _check_names(limit.offsets, partitions)
+            check_names(limit.offsets, partitions)
             found = dict(limit.offsets)
         else:
             found = self._at_times(limit, partitions, is_starting=is_starting)
@@ -145,7 +147,7 @@ class Places:
     ) -> dict[TopicPartition, int]:
         """With Edge.LATEST where no record is so late, if that is not an error."""
         if isinstance(limit, AtTimestamps):
-            _check_names(limit.timestamps, partitions)
+            check_names(limit.timestamps, partitions)
             times = dict(limit.timestamps)
         else:
             times = dict.fromkeys(partitions, limit.timestamp_ms)
@@ -174,7 +176,8 @@ def _outcomes(reply: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int,
             yield TopicPartition(topic.name, row.partition_index), row.error_code, row.offset
 
 
-def _check_names(given: Collection[TopicPartition], partitions: Collection[TopicPartition]) -> None:
+def check_names(given: Collection[TopicPartition], partitions: Collection[TopicPartition]) -> None:
+    """A query says of each partition where it begins, or of none. Raises LimitRefused."""
     if set(given) != set(partitions):
         raise LimitRefused(
             f"starting and ending offsets and timestamps must name all partitions (-1 is the latest offset, -2 the "

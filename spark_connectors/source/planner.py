@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from spark_connectors.offsets import Offsets
 from spark_connectors.source.admission import Delay, limited
 from spark_connectors.source.errors import report_loss
 from spark_connectors.source.filters import NO_FILTERS, Filters
-from spark_connectors.source.options import AtOffsets, AtTimestamp, Edge, SourceOptions
+from spark_connectors.source.options import AtOffsets, AtTimestamp, Edge, Limit, SourceOptions
 from spark_connectors.source.places import LimitRefused, Places
 from spark_connectors.source.ranges import ByOffsets, Division, OffsetRange
 from spark_connectors.wire import TopicPartition
@@ -23,8 +23,17 @@ from spark_connectors.wire.clock import Clock, SystemClock
 BY_OFFSETS: Final = ByOffsets()
 
 
+class Limits(Protocol):
+    """Which partitions there are of what a query selects, and where they begin and end."""
+
+    @property
+    def knows_times(self) -> bool: ...
+    def at(self, limit: Limit, *, is_starting: bool) -> Offsets:
+        """Where a limit is in each. Raises LimitRefused where it does not name exactly what there is."""
+
+
 def batch_ranges(
-    options: SourceOptions, places: Places, filters: Filters = NO_FILTERS, division: Division = BY_OFFSETS
+    options: SourceOptions, places: Limits, filters: Filters = NO_FILTERS, division: Division = BY_OFFSETS
 ) -> list[OffsetRange]:
     """What the tasks of a batch query read, of what is wanted. Raises WireError, LimitRefused, TopicRecreated."""
     starts = places.at(options.starting, is_starting=True)
@@ -37,12 +46,12 @@ def batch_ranges(
         for place, start in sorted(starts.positions.items())
     ]
     ranges = [one for one in filters.planned(ranges) if one.size > 0]
-    if ranges and filters.since_ms is not None and filters.since_ms >= 0:
+    if ranges and places.knows_times and filters.since_ms is not None and filters.since_ms >= 0:
         ranges = _since(filters.since_ms, ranges, places, ends)
     return division.divided(ranges, options.min_partitions, options.max_records_per_partition, filters.times)
 
 
-def _since(timestamp_ms: int, ranges: list[OffsetRange], places: Places, known: Offsets) -> list[OffsetRange]:
+def _since(timestamp_ms: int, ranges: list[OffsetRange], places: Limits, known: Offsets) -> list[OffsetRange]:
     """Each from its first record of this time or a later one on; below zero ListOffsets means other things by times.
 
     What was lost of a range in the meantime might have been wanted, so that one stays whole, for its task to report it;

@@ -11,7 +11,7 @@ import pyarrow as pa
 from engine.batches.batch import parse_header
 from spark_connectors.records.batches import batches_of
 from spark_connectors.records.columns import schema_of
-from spark_connectors.segments.plan import SealedRange, cut, split
+from spark_connectors.segments.plan import Part, SealedRange, cut, split
 from spark_connectors.segments.reading import SealedRead, SegmentGone
 from spark_connectors.segments.sealed import Aborted, CatalogueUnavailable, Sealed, Segment
 from spark_connectors.source.fetching import Piece
@@ -91,7 +91,8 @@ class Memory:
     asked: list[tuple[int, int]] = field(default_factory=list)
     is_away: bool = False
 
-    def open(self, segment: Segment, store: str | None) -> Opened:
+    def open(self, part: Part, store: str | None) -> Opened:
+        segment = part.segment
         assert store == STORE
         if segment.key not in self.objects:
             raise SegmentGone(f"{segment.key} is gone")
@@ -139,10 +140,10 @@ def rows(pieces: Iterator[Piece], options: SourceOptions, wanted: OffsetRange) -
 
 
 def tasks_of(log: Log, sealed: Sealed, count: int) -> list[OffsetRange]:
-    """What is sealed in so many tasks, and what is not in one more."""
+    """What is sealed in about so many tasks, and what is not in one more."""
     found: list[OffsetRange] = []
     for one in cut(whole(log), sealed):
-        found += split(one, count) if isinstance(one, SealedRange) else [one]
+        found += split(one, one.size_bytes / count) if isinstance(one, SealedRange) else [one]
     return found
 
 

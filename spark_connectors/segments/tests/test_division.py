@@ -8,6 +8,7 @@ import pytest
 
 from spark_connectors.segments.division import LOOK_AGAIN_S, BySegments
 from spark_connectors.segments.plan import SealedRange
+from spark_connectors.segments.reading import SegmentGone
 from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed, Segment
 from spark_connectors.source.ranges import OffsetRange, Times
 from spark_connectors.wire import TopicPartition
@@ -24,6 +25,7 @@ class Told:
     segments: dict[int, int]
     asked: list[tuple[int, int, int]] = field(default_factory=list)
     is_away: bool = False
+    has_positions: bool = True
 
     def sealed(self, place: TopicPartition, topic_id: bytes, start: int, end: int) -> Sealed | None:
         self.asked.append((place.partition, start, end))
@@ -32,8 +34,9 @@ class Told:
         if place.partition not in self.segments:
             return None
         bases = range(0, 10 * self.segments[place.partition], 10)
+        places = ((2, 25), (5, 50), (7, 75)) if self.has_positions else ()
         found = tuple(
-            Segment(base, base + 10, 100, base, "", (), ((base + 2, 25), (base + 5, 50), (base + 7, 75)), f"{base}")
+            Segment(base, base + 10, 100, base, "", (), tuple((base + step, at) for step, at in places), f"{base}")
             for base in bases
         )
         return Sealed(place, topic_id, 0, 10 * len(found), found, "s3://bucket")
@@ -89,10 +92,27 @@ def test_what_nobody_can_tell_of_is_fetched() -> None:
     assert told(BySegments(catalogue, 100).divided([one(0, 0, 30)], None, None)) == [(0, 0, 30, 0)]
 
 
+def test_a_large_segment_of_which_nobody_said_where_batches_begin_is_looked_into() -> None:
+    looked: list[tuple[str | None, str | None]] = []
+
+    def look_into(segment: Segment, store: str | None) -> Segment:
+        looked.append((segment.key, store))
+        if segment.base == 20:
+            raise SegmentGone("it is gone")
+        return segment._replace(positions=((segment.base + 5, 50),))
+
+    catalogue = Told({0: 3}, has_positions=False)
+    found = BySegments(catalogue, 60, look_into).divided([one(0, 0, 30)], None, None)
+    assert looked == [("0", "s3://bucket"), ("10", "s3://bucket"), ("20", "s3://bucket")]
+    assert told(found) == [(0, 0, 5, 50), (0, 5, 10, 50), (0, 10, 15, 50), (0, 15, 20, 50), (0, 20, 30, 100)]
+    BySegments(catalogue, 100, look_into).divided([one(0, 0, 30)], None, None)
+    assert len(looked) == 3
+
+
 @pytest.mark.parametrize("partition", [0, 1])
 def test_a_stream_at_the_end_asks_now_and_then(partition: int) -> None:
     catalogue, clock = Told({0: 3}), FakeClock()
-    division = BySegments(catalogue, 1 << 20, clock)
+    division = BySegments(catalogue, 1 << 20, clock=clock)
 
     def plan(start: int, end: int) -> int:
         before = len(catalogue.asked)

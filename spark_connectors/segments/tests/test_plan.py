@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.segments.plan import SealedRange, counts, cut, narrowed, split
+from spark_connectors.segments.plan import SealedRange, cut, narrowed, split
 from spark_connectors.segments.sealed import Sealed, Segment
 from spark_connectors.source.ranges import OffsetRange, Times
 from spark_connectors.wire import TopicPartition
@@ -89,20 +89,22 @@ def test_segments_without_a_record_that_is_early_enough_are_left_out_where_that_
 def test_a_segment_is_split_at_places_where_batches_begin() -> None:
     [whole] = cut(wanted(0, 20), TWO)
     assert isinstance(whole, SealedRange)
-    assert [told(one) for one in split(whole, 2)] == [(0, 10, [(0, 0, 100)]), (10, 20, [(10, 0, 100)])]
-    assert [told(one) for one in split(whole, 4)] == [
+    assert [told(one) for one in split(whole, 100)] == [(0, 10, [(0, 0, 100)]), (10, 20, [(10, 0, 100)])]
+    assert [told(one) for one in split(whole, 60)] == [
         (0, 4, [(0, 0, 40)]),
         (4, 10, [(0, 40, 100)]),
         (10, 20, [(10, 0, 100)]),
     ]
+    assert [told(one)[:2] for one in split(whole, 1)] == [(0, 4), (4, 8), (8, 10), (10, 20)]
+    assert split(whole, 200) == [whole]
 
 
 ranges = st.lists(st.tuples(st.integers(1, 20), st.lists(st.integers(1, 9), max_size=5)), min_size=1, max_size=6)
 
 
-@given(ranges, st.integers(0, 40), st.integers(1, 60), st.integers(1, 9))
+@given(ranges, st.integers(0, 40), st.integers(1, 60), st.integers(1, 300))
 def test_tasks_follow_each_other_and_read_no_less_than_their_offsets(
-    sizes: list[tuple[int, list[int]]], first: int, size: int, count: int
+    sizes: list[tuple[int, list[int]]], first: int, size: int, most_bytes: int
 ) -> None:
     segments, base = [], 0
     for offsets, steps in sizes:
@@ -113,8 +115,8 @@ def test_tasks_follow_each_other_and_read_no_less_than_their_offsets(
         if not isinstance(one, SealedRange):
             assert one.start >= base
             continue
-        tasks = split(one, count)
-        assert 1 <= len(tasks) <= count
+        tasks = split(one, most_bytes)
+        assert sum(task.size_bytes for task in tasks) >= one.size_bytes
         assert [tasks[0].start, tasks[-1].end] == [one.start, one.end]
         assert all(before.end == after.start for before, after in pairwise(tasks))
         for task in tasks:
@@ -128,11 +130,3 @@ def test_tasks_follow_each_other_and_read_no_less_than_their_offsets(
 def _held(base: int, position: int, end: int) -> range:
     """Each offset has ten bytes."""
     return range(base + position // 10, base + end // 10)
-
-
-def test_how_many_tasks_there_are() -> None:
-    assert counts([100, 250, 10], 100, 0) == [1, 3, 1]
-    assert counts([100, 300], 1000, 8) == [2, 6]
-    assert counts([100, 300], 1000, 1) == [1, 1]
-    assert counts([], 100, 4) == []
-    assert counts([0], 100, 4) == [1]

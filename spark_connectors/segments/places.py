@@ -1,0 +1,102 @@
+"""Which partitions there are, and at which offsets they begin and end, where there is no broker to ask: as the tier
+says.
+
+A topic ends where it was copied up to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from spark_connectors.offsets import Offsets
+from spark_connectors.segments.bucket import BucketCatalogue, Topic
+from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed
+from spark_connectors.source.options import AtOffsets, Edge, Limit, Selection
+from spark_connectors.source.places import LimitRefused, check_names
+from spark_connectors.wire import TopicPartition
+
+LOOKUPS_AT_A_TIME: Final = 8
+_NOT_GIVEN: Final = "kafka.bootstrap.servers is not given"
+_INTERNAL: Final = "__"  # how the topics of brokers themselves begin, which match no pattern
+
+
+class SealedPlaces:
+    """What one query selects of a tier: implements `spark_connectors.source.planner.Limits`."""
+
+    knows_times = False
+
+    def __init__(self, catalogue: BucketCatalogue, selection: Selection) -> None:
+        self._catalogue = catalogue
+        self._selection = selection
+        self._known: dict[TopicPartition, Sealed] | None = None
+        self._ids: dict[str, bytes] = {}
+
+    def at(self, limit: Limit, *, is_starting: bool) -> Offsets:
+        """Raises LimitRefused, CatalogueUnavailable."""
+        del is_starting  # an end is an end
+        known = self._all()
+        if isinstance(limit, Edge):
+            return Offsets({place: _edge(sealed, limit) for place, sealed in known.items()}, self._ids)
+        if not isinstance(limit, AtOffsets):
+            raise LimitRefused(f"only brokers look times up, and there is none: {_NOT_GIVEN}")
+        check_names(limit.offsets, known)
+        found = {}
+        for place, offset in limit.offsets.items():
+            sealed = known[place]
+            found[place] = _edge(sealed, Edge(offset)) if offset < 0 else offset
+            if not sealed.log_start <= found[place] <= sealed.end:
+                raise LimitRefused(
+                    f"offset {offset} of {place} is not in the tier, which has {sealed.log_start} to {sealed.end}, and "
+                    f"there is no broker to ask: {_NOT_GIVEN}"
+                )
+        return Offsets(found, self._ids)
+
+    def _all(self) -> dict[TopicPartition, Sealed]:
+        """Looked up once: a query begins and ends in what there was at one moment."""
+        if self._known is None:
+            topics = self._topics()
+            self._ids = {name: topic.topic_id for name, topic in topics.items()}
+            self._known = self._looked_up(self._partitions(topics))
+        return self._known
+
+    def _looked_up(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Sealed]:
+        def look_up(place: TopicPartition) -> Sealed:
+            topic_id = self._ids[place.topic]
+            return self._catalogue.sealed(place, topic_id, 0, 0) or Sealed(place, topic_id, 0, 0, ())
+
+        wanted = sorted(places)
+        with ThreadPoolExecutor(LOOKUPS_AT_A_TIME) as threads:
+            return dict(zip(wanted, threads.map(look_up, wanted), strict=True))
+
+    def _topics(self) -> dict[str, Topic]:
+        selection = self._selection
+        if selection.pattern is not None:
+            pattern = re.compile(selection.pattern)
+            every = self._catalogue.topics()
+            return {
+                name: topic
+                for name, topic in every.items()
+                if pattern.fullmatch(name) and not name.startswith(_INTERNAL)
+            }
+        names = selection.topics or {one.topic for one in selection.partitions}
+        found = self._catalogue.topics(names)
+        missing = sorted(set(names) - found.keys())
+        if missing:
+            raise CatalogueUnavailable(f"the tier has no topic {', '.join(missing)}")
+        return found
+
+    def _partitions(self, topics: dict[str, Topic]) -> set[TopicPartition]:
+        every = {TopicPartition(name, one) for name, topic in topics.items() for one in range(topic.partition_count)}
+        if not self._selection.partitions:
+            return every
+        missing = [str(one) for one in self._selection.partitions if one not in every]
+        if missing:
+            raise CatalogueUnavailable(f"the tier has no {', '.join(missing)}")
+        return set(self._selection.partitions)
+
+
+def _edge(sealed: Sealed, edge: Edge) -> int:
+    return sealed.log_start if edge is Edge.EARLIEST else sealed.end
