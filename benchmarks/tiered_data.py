@@ -6,14 +6,17 @@ A topic's batches are stamped by the broker, so that its times are spread over i
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigResource, ResourceType
 
 from benchmarks import bench
 from benchmarks.bench import KIB, MIB, Contender
 from benchmarks.load import run_load
 from benchmarks.wire_requests import batch_of, fetch_requests, produce_requests
-from compat_tests.confluent.clients import Admin, wait_until
+from compat_tests.confluent.clients import Admin, alter, wait_until
 from compat_tests.harness.batches import next_offset, split
 from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
@@ -21,6 +24,8 @@ from kafkawire.client.load import LoadFailed
 from kafkawire.wire.primitives import read_uvarint
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kafkawire.client.load import Requests
 
 BATCH = batch_of(16 * KIB)
@@ -32,6 +37,7 @@ FILL_IN_FLIGHT = 5
 LIST_OFFSETS_VERSION = 11  # which knows the points of a tier, and waits for it
 LIST_OFFSETS_TIMEOUT_MS = 10_000
 EARLIEST_LOCAL, LATEST_TIERED = -4, -5
+COPY_QUOTA = "remote.log.manager.copy.max.bytes.per.second"
 COLD = {"remote_storage_enable": "true", "local_retention_bytes": "1"}
 
 
@@ -87,6 +93,21 @@ def fill(contender: Contender, sizes: Sizes, **config: str) -> Filled:
 def enter_tier(contender: Contender, data: Filled) -> None:
     """From now on its segments are copied."""
     Admin(contender.broker).alter_config(data.topic, "remote.storage.enable", "true")
+
+
+@contextmanager
+def copying_at_most(contender: Contender, bytes_per_s: int | None) -> Iterator[None]:
+    """While this lasts, by the config that brokers of either kind have for it; None: as fast as they can."""
+    if bytes_per_s is None:
+        yield
+        return
+    admin = AdminClient({"bootstrap.servers": contender.broker.bootstrap})
+    set_to, delete = AlterConfigOpType.SET, AlterConfigOpType.DELETE
+    alter(admin, ConfigResource(ResourceType.BROKER, "1"), {COPY_QUOTA: (set_to, str(bytes_per_s))})
+    try:
+        yield
+    finally:
+        alter(admin, ConfigResource(ResourceType.BROKER, "1"), {COPY_QUOTA: (delete, None)})
 
 
 def is_copied(contender: Contender, data: Filled) -> bool:

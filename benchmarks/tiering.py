@@ -23,7 +23,16 @@ from benchmarks.bench import KIB, MIB, Contender
 from benchmarks.load import run_load
 from benchmarks.paced_load import run_paced
 from benchmarks.tiered_brokers import KafkawireOnS3, in_directory, running, s3, without_tier
-from benchmarks.tiered_data import Sizes, enter_tier, fill, fill_cold, is_copied, read_through, wait_until_copied
+from benchmarks.tiered_data import (
+    Sizes,
+    copying_at_most,
+    enter_tier,
+    fill,
+    fill_cold,
+    is_copied,
+    read_through,
+    wait_until_copied,
+)
 from benchmarks.tiered_reading import READERS, SEED, Places, reading
 from benchmarks.wire_requests import batch_of, fetch_requests, produce_requests
 from kafkawire.client.load import percentile_ms
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
     from compat_tests.harness.s3_server import S3Server
 
 CONNECTIONS, PER_S = 50, 1_000.0  # of produce requests beside uploads
+QUOTA_BYTES_PER_S = 80_000_000  # what the tier is asked to take at least
 ALONE_S, GLANCE_S = 5.0, 0.5  # without uploads; until somebody looks whether they are done
 ENDLESS: Final = 1 << 40
 
@@ -67,7 +77,11 @@ def at_a_pace(port: int, topic: str, seconds: float) -> Sequence[float]:
 
 
 def beside_uploads(
-    produce: Callable[[int, str, float], Sequence[float]], sizes: Sizes, alone_s: float, contender: Contender
+    produce: Callable[[int, str, float], Sequence[float]],
+    sizes: Sizes,
+    alone_s: float,
+    quota_bytes_per_s: int | None,
+    contender: Contender,
 ) -> report.Figures:
     """Producers before, and while a topic enters the tier."""
     port, data = contender.broker.port, fill(contender, sizes)
@@ -75,11 +89,12 @@ def beside_uploads(
     produce(port, topic, GLANCE_S)  # partitions that are new are slower
     os.sync()
     alone_ms = percentile_ms(sorted(produce(port, topic, alone_s)), 0.99)
-    enter_tier(contender, data)
     begun_s, latencies_s = time.perf_counter(), list[float]()
-    while not is_copied(contender, data):
-        latencies_s += produce(port, topic, GLANCE_S)
-    seconds = time.perf_counter() - begun_s
+    with copying_at_most(contender, quota_bytes_per_s):
+        enter_tier(contender, data)
+        while not is_copied(contender, data):
+            latencies_s += produce(port, topic, GLANCE_S)
+        seconds = time.perf_counter() - begun_s
     for each in (topic, data.topic):
         bench.delete_topic(contender, each)
     p99_ms = percentile_ms(sorted(latencies_s), 0.99)
@@ -130,9 +145,15 @@ def copying(tiers: Tiers, options: Options) -> list[report.Result]:
     once = partial(upload, sizes)
     results = [bench.alternate(f"{what} enter the tier", "MB/s", tiers.field, once, options, "at least 80 MB/s")]
     field = bench.durabilities(tiers.field[:1] if options.toy else tiers.field)
-    for name, produce in (("as fast as they are answered", full_speed), (f"{PER_S:.0f} a second", at_a_pace)):
-        case = f"1 KiB over {CONNECTIONS} connections, {name}, while {what} enter the tier"
-        once = partial(beside_uploads, produce, sizes, 0.2 if options.toy else ALONE_S)
+    cases: list[tuple[str, Callable[[int, str, float], Sequence[float]], int | None]] = [
+        ("as fast as they are answered", full_speed, None),
+        (f"{PER_S:.0f} a second", at_a_pace, None),
+        (f"{PER_S:.0f} a second", at_a_pace, QUOTA_BYTES_PER_S),
+    ]
+    for name, produce, quota in cases:
+        pace = "" if quota is None else f", {quota / 1e6:.0f} MB a second at most"
+        case = f"1 KiB over {CONNECTIONS} connections, {name}, while {what} enter the tier{pace}"
+        once = partial(beside_uploads, produce, sizes, 0.2 if options.toy else ALONE_S, quota)
         results.append(bench.alternate(case, "p99 ms", field, once, options, "p99 grows by 1.2 at most"))
     return results
 
