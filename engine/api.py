@@ -342,8 +342,7 @@ class PartitionLog(Protocol):
         """One step of a search, from `offset` or the log start on: at most so many records, of a few MiB read.
 
         Committed ones only. Exact, whatever is indexed: what a scan would find, in the order of offsets. Found by key
-        quickly only with the topic's `index.keys`. Raises CorruptMessage, NotLeaderOrFollower, StorageError.
-        """
+        quickly only with the topic's `index.keys`. Raises CorruptMessage, NotLeaderOrFollower, StorageError."""
 
 
 class ReadyWaiter(Protocol):
