@@ -41,6 +41,7 @@ class Tiered:
         self.log: TierableLog
         self.tier: PartitionTier
         self.place = Place("", "cluster", bytes(16), 0)
+        self.options = TierOptions()  # its rate remembers the clock, which begins anew with each test
 
     @asynccontextmanager
     async def life(self, *, is_clean: bool = True) -> AsyncIterator[PartitionTier]:
@@ -55,7 +56,7 @@ class Tiered:
     def tier_of(self, epoch: int) -> PartitionTier:
         author = Author(Fence(0, epoch), f"life {epoch}", lambda: f"{next(NONCES)}", now_ms)
         manifests = ManifestLog(self.store, self.place, author)
-        return PartitionTier(self.log, self.store, self.place, manifests, OPTIONS, now_ms)
+        return PartitionTier(self.log, self.store, self.place, manifests, self.options, now_ms)
 
     async def manifest(self) -> Manifest:
         """As somebody sees it who has seen nothing yet."""
