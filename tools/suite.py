@@ -104,7 +104,7 @@ CHECK = [
     Stage("lint", tool("ruff", "check", "."), 60),
     Stage("types", tool("mypy"), 240),
     Stage("import contracts", tool("lint-imports"), 60),
-    pytest_stage("unit tests", 720, "-n", JOBS, "-m", "not fuzz"),
+    pytest_stage("unit tests", 720, "-n", JOBS, "--dist", "worksteal", "-m", "not fuzz"),
     pytest_stage("planted bugs, as patches", 120, "compat_tests/exam", "-k", "not is_caught"),
 ]
 CLIENTS = folders("kcat", "confluent", "kafka_python", "aiokafka", "consoles", "cli", "restart", "compaction")
