@@ -2,8 +2,9 @@
 
 Batch jobs of one local session on two cores, which the broker shares. All columns of all rows are read, and go nowhere;
 what is written was cached before. Spark's CPU is that of its JVM with all workers in Python. The stock source is
-measured as shipped and with two settings, without which it asks for the end of the log at every 500 rows. A GB is one
-of record batches as they are stored. Before a case is measured each connector does all of it once: the JVM gets warm.
+measured as shipped and with two settings, without which it asks for the end of the log at every 500 rows; ours also
+past a broker of ours, from the files that it has sealed. A GB is one of record batches as they are stored. Before a
+case is measured each connector does all of it once: the JVM gets warm.
 """
 
 from __future__ import annotations
@@ -59,6 +60,17 @@ READERS: Final = (
     ),
     OF_OURS,
 )
+SEGMENT_BYTES: Final = 16 << 20  # of which all but the last are sealed
+
+
+def readers_of(broker: Broker) -> tuple[Connector, ...]:
+    """And ours past the broker, if that tells what is sealed."""
+    if not isinstance(broker, Kafkawire):
+        return READERS
+    segments = {"segments": f"http://127.0.0.1:{broker.http_port}", "segments.files": "true"}
+    return (*READERS, Connector("kafkawire, sealed files", OURS, segments))
+
+
 WRITERS: Final = (
     AS_SHIPPED,
     Connector("stock tuned", STOCK, {"kafka.linger.ms": "20", "kafka.batch.size": str(128 << 10)}),
@@ -133,7 +145,7 @@ def filled(site: Site, reading: Reading, options: Options) -> Topic:
     batches = log_of(reading.log, TOY_LOG_BYTES if options.toy else LOG_BYTES)
     rows = PARTITIONS * sum(batch.records for batch in batches_of(b"".join(batches)))
     times = 1 if options.toy else max(1, round(reading.rows * options.scale / rows))
-    name = bench.new_topic(site.contender, PARTITIONS)
+    name = bench.new_topic(site.contender, PARTITIONS, segment_bytes=str(SEGMENT_BYTES))
     for partition in range(PARTITIONS):
         store(site.broker.port, name, batches, partition=partition, times=times)
     return Topic(name, times * rows, times * PARTITIONS * sum(map(len, batches)))
@@ -147,13 +159,14 @@ def read(site: Site, topic: Topic, sink: str, connector: Connector) -> report.Fi
 
 def run_reading(site: Site, reading: Reading, options: Options) -> report.Result:
     topic = filled(site, reading, options)
-    for connector in READERS:
+    readers = readers_of(site.broker)
+    for connector in readers:
         count = site.frame(connector, topic.name).count()
         assert count == topic.rows, f"{connector.name} has read {count} rows of {topic.rows}"
         read(site, topic, reading.sink, connector)
     case = f"read {topic.rows:,} rows of {reading.log.name}, {site.broker.name}"
     result = bench.alternate(
-        case, COMPARED, READERS, partial(read, site, topic, reading.sink), options, reading.log.bound
+        case, COMPARED, readers, partial(read, site, topic, reading.sink), options, reading.log.bound
     )
     bench.delete_topic(site.contender, topic.name)
     return result
