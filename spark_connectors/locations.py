@@ -6,7 +6,6 @@ Such a URL may have a password in it, and settings behind a question mark. Nobod
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +35,7 @@ def resolved(location: str) -> str:
 def opened(location: str) -> tuple[Any, str]:
     """The file system of one that was resolved, and the path in it. Raises OSError."""
     try:
-        return _opened(location)
+        return _kept.of(location)
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).replace(location, shown(location))
         raise OSError(f"{shown(location)} is no place for files: {reason}") from None
@@ -49,7 +48,23 @@ def shown(location: str) -> str:
     return _CREDENTIALS.sub(r"\1", location, count=1).partition("?")[0].rstrip("/")
 
 
-@lru_cache(_FILE_SYSTEMS_KEPT)
-def _opened(location: str) -> tuple[Any, str]:
-    system, path = fs.FileSystem.from_uri(location)
-    return system, path
+class _Kept:
+    """File systems of this process, which are pickled as none: what executors are sent is pickled by value."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Any, str]] = {}
+
+    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+        return _Kept, ()
+
+    def of(self, location: str) -> tuple[Any, str]:
+        found = self._found.get(location)
+        if found is None:
+            found = fs.FileSystem.from_uri(location)
+            while len(self._found) >= _FILE_SYSTEMS_KEPT:
+                self._found.pop(next(iter(self._found)), None)
+            self._found[location] = found
+        return found
+
+
+_kept = _Kept()
