@@ -1,6 +1,7 @@
 """What tasks of jobs do: rows of a log become rows of a table, in files, and facts about them go to the driver.
 
     digest      which rows these are, whatever their order: a count and a sum
+    declared    the columns that somebody says a topic's JSON has
 
 All but `files` is pure, and nothing knows of Spark.
 """
