@@ -3,6 +3,7 @@
     digest      which rows these are, whatever their order: a count and a sum
     declared    the columns that somebody says a topic's JSON has
     json_values values as these columns, and which of them cannot be
+    table_rows  rows of the kafka source as rows of a table
 
 All but `files` is pure, and nothing knows of Spark.
 """
