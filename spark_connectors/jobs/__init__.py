@@ -4,6 +4,7 @@
     declared    the columns that somebody says a topic's JSON has
     json_values values as these columns, and which of them cannot be
     table_rows  rows of the kafka source as rows of a table
+    files       rows of a table as files of Parquet, and what a commit has to know of each
 
 All but `files` is pure, and nothing knows of Spark.
 """
