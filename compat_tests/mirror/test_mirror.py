@@ -189,8 +189,12 @@ class TransactionalFlow:
     def is_mirrored(self) -> None:
         """Each record that was committed, once: what follows the last would be read, too."""
         wait_until(lambda: self._mirror in Admin(self._target).topics(), "the topic is not mirrored", PATIENCE_S)
+        wait_until(lambda: len(self._committed()) == self._written, "not all is mirrored", PATIENCE_S)
+        assert self._committed() == [b"%d" % number for number in range(self._written)]
+
+    def _committed(self) -> list[bytes | None]:
         found = read(self._target, self._mirror, 0, self._written, isolation_level="read_committed")
-        assert [one.value() for one in found] == [b"%d" % number for number in range(self._written)]
+        return [one.value() for one in found]
 
 
 def test_in_transactions(broker: Broker, tmp_path: Path) -> None:
