@@ -1,5 +1,4 @@
-"""What jobs do: in tasks rows of a log become rows of a table, in files, and facts about them go to the driver, which
-commits them.
+"""What jobs do: tasks make rows of a log rows of a table, in files, and the driver commits what they tell of these.
 
     digest      which rows these are, whatever their order: a count and a sum
     declared    the columns that somebody says a topic's JSON has

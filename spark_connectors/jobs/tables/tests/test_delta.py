@@ -1,0 +1,139 @@
+"""What Delta keeps of a job, and tables of Delta to which nothing is appended."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs deltalake: pip install -r requirements/test.txt")
+
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import PrimitiveType
+
+from spark_connectors.jobs.tables.api import Place, Position, Progress
+from spark_connectors.jobs.tables.delta import DeltaLakeTable
+from spark_connectors.jobs.tables.errors import TableRefused
+from spark_connectors.jobs.tables.facts import Column, NewFile
+from spark_connectors.jobs.tables.tests.lakes import JOB, SCHEMA, TOPIC_ID, Lake, export, lake_of, next_one, written
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return lake_of("delta", tmp_path)
+
+
+def test_the_app_transactions_of_a_job(lake: Lake) -> None:
+    export(lake.made(), range(3))
+    known = DeltaTable(lake.place).transaction_version
+    hexadecimal = TOPIC_ID.hex()
+    assert known(f"kafkawire/{JOB}") == 1
+    assert known(f"kafkawire/{JOB}/topics") == 1
+    assert known(f"kafkawire/{JOB}/topics/0/0") == int.from_bytes(TOPIC_ID[:8], signed=True)
+    assert known(f"kafkawire/{JOB}/{hexadecimal}") == 1
+    assert known(f"kafkawire/{JOB}/{hexadecimal}/0") == 3
+    (commit, _) = DeltaTable(lake.place).history()
+    assert (commit["kafkawire.job"], commit["kafkawire.commit"]) == (JOB, "1")
+
+
+def test_progress_outlives_the_log(lake: Lake) -> None:
+    table = lake.made()
+    progress = Progress()
+    for number in range(4):
+        last, progress = progress, progress.advanced([Position(bytes([number] * 16), number, number + 1)])
+        table.commit(JOB, [written(table, [number])], last, progress)
+    stored = DeltaTable(lake.place)
+    stored.create_checkpoint()
+    for path in Path(lake.place, "_delta_log").glob("*.json"):
+        if int(path.stem) < stored.version():
+            path.unlink()
+    assert lake.table().progress(JOB) == progress
+    assert progress.offsets[Place(bytes([3] * 16), 3)] == 4
+    assert lake.offsets() == [0, 1, 2, 3]
+
+
+def test_others_may_rewrite_the_files(lake: Lake) -> None:
+    table = lake.made()
+    for number in range(3):
+        export(table, range(number, number + 1))
+    DeltaTable(lake.place).optimize.compact()
+    assert len(table.files()) == 1
+    export(table, range(3, 5))
+    assert lake.offsets() == list(range(5))
+    assert table.sweep(0) == 0  # what was rewritten can be gone back to
+    assert DeltaTable(lake.place, version=3).to_pyarrow_table().num_rows == 3
+
+
+def test_readers_are_told_what_is_in_a_file(lake: Lake) -> None:
+    export(lake.made(), range(3, 9))
+    (told,) = actions(lake)
+    assert told["num_records"] == 6
+    assert (told["min.offset"], told["max.offset"], told["null_count.offset"]) == (3, 8, 0)
+    assert (told["min.topic"], told["max.topic"]) == ("events", "events")
+    assert "min.value" not in told
+
+
+def actions(lake: Lake) -> list[dict[str, Any]]:
+    import pyarrow as pa
+
+    found: list[dict[str, Any]] = pa.table(DeltaTable(lake.place).get_add_actions(flatten=True)).to_pylist()
+    return found
+
+
+def test_bounds_of_times_are_moved_outwards(lake: Lake) -> None:
+    """Of milliseconds: a reader leaves out a file whose bounds say that it has nothing for it."""
+    table = lake.made()
+    file = written(table, range(3))
+    at = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
+    exact = NewFile(file.path, file.rows, file.size_bytes, file.schema, {"timestamp": Column(0, at, at)})
+    table.commit(JOB, [exact], Progress(), next_one(Progress(), range(3)))
+    (told,) = actions(lake)
+    assert told["min.timestamp"] == at.replace(microsecond=678_000)
+    assert told["max.timestamp"] == at.replace(microsecond=679_000)
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"delta.setTransactionRetentionDuration": "interval 7 days"}, "it would forget what was exported"),
+        ({"delta.constraints.positive": "offset > 0"}, "nobody would check delta.constraints.positive"),
+    ],
+)
+def test_tables_that_ask_for_more_than_files(lake: Lake, settings: dict[str, str], reason: str) -> None:
+    DeltaTable.create(lake.place, SCHEMA, configuration=settings, raise_if_key_not_exists=False)
+    check_refused(lake, reason)
+
+
+def test_partitioned_tables(lake: Lake) -> None:
+    DeltaTable.create(lake.place, SCHEMA, partition_by=["topic"])
+    check_refused(lake, "it is partitioned, by topic")
+
+
+def test_columns_that_writers_have_to_make(lake: Lake) -> None:
+    computed = Field("day", PrimitiveType("date"), metadata={"delta.generationExpression": "CAST(timestamp AS DATE)"})
+    DeltaTable.create(lake.place, Schema([*Schema.from_arrow(SCHEMA).fields, computed]))
+    check_refused(lake, "column day is made, or checked, by who writes")
+
+
+def check_refused(lake: Lake, reason: str) -> None:
+    table = lake.table()
+    with pytest.raises(TableRefused, match=reason):
+        table.create(SCHEMA)
+    with pytest.raises(TableRefused, match=reason):
+        table.commit(JOB, [], Progress(), next_one(Progress(), range(3)))
+
+
+def test_a_way_to_commit_that_is_not_safe(tmp_path: Path) -> None:
+    with pytest.raises(TableRefused, match="AWS_S3_ALLOW_UNSAFE_RENAME two commits may take each other's place"):
+        DeltaLakeTable(str(tmp_path), {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"})
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a[b]"])
+def test_paths_that_deltalake_mistakes(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TableRefused, match="deltalake mistakes paths"):
+        DeltaLakeTable(str(tmp_path / name))
