@@ -208,17 +208,15 @@ def _thrown_out(facts: Facts, group: str) -> Iterator[Anomaly]:
     synced: set[tuple[str, int]] = set()
     beaten_ms: dict[str, int] = {}
     beats = {id(call) for call in facts.taken(group, Kind.HEARTBEAT)}
-    left: set[str] = set()
+    left = {call.member_id: call.invoked for call in facts.calls[group] if call.kind is Kind.LEAVE}  # answered or not
     for call in sorted(facts.calls[group], key=lambda call: call.completed):
         if call.instance_id is not None or not call.member_id:
             continue
-        if call.kind is Kind.LEAVE:
-            left.add(call.member_id)
-        elif call.kind is Kind.SYNC and call.is_ok:
+        if call.kind is Kind.SYNC and call.is_ok:
             synced.add((call.member_id, call.generation))
         elif id(call) in beats and (call.member_id, call.generation) in synced:
             beaten_ms[call.member_id] = call.invoked_ms
-        elif call.code == ErrorCode.UNKNOWN_MEMBER_ID and call.member_id not in left:
+        elif call.code == ErrorCode.UNKNOWN_MEMBER_ID and call.completed < left.get(call.member_id, UNANSWERED):
             since_ms = call.completed_ms - beaten_ms.get(call.member_id, -UNANSWERED)
             if since_ms < stays_ms - CLOCK_MS:
                 detail = f"{group}: {call.member_id} is not known {since_ms} ms after a heartbeat"

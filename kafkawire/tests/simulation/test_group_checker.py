@@ -227,6 +227,19 @@ def test_a_member_that_is_thrown_out_although_it_beats(seconds: int) -> None:
     assert story.kinds() == (["thrown out"] if seconds < 3 else [])
 
 
+@pytest.mark.parametrize("has_left", ["before", "afterwards"])
+def test_a_member_that_has_left_is_not_thrown_out_whether_it_was_told_so_or_not(has_left: str) -> None:
+    story = Story()
+    story.sync("a", 1, ONE)
+    story.call(Kind.HEARTBEAT, "a")
+    if has_left == "before":
+        story.call(Kind.LEAVE, "a", code=NO_ANSWER)
+    story.call(Kind.COMMIT, "a", 1, code=ErrorCode.UNKNOWN_MEMBER_ID)
+    if has_left == "afterwards":
+        story.call(Kind.LEAVE, "a", code=NO_ANSWER)
+    assert story.kinds() == ([] if has_left == "before" else ["thrown out"])
+
+
 def test_a_commit_that_is_lost() -> None:
     story = Story()
     story.commit(1)
