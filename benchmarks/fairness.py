@@ -63,7 +63,7 @@ def small_requests(topic: str, connections: int, count: int) -> list[Requests]:
 
 def lags(broker: Kafkawire) -> dict[float, float]:
     """How often the loop was at most so many seconds late, since the broker started."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{broker.http_url}/metrics", timeout=10) as answer:
         return {float(bound): float(count) for bound, count in LAG.findall(answer.read().decode())}
 
 

@@ -44,7 +44,7 @@ def fill(broker: Kafkawire, topic: str, count: int) -> None:
 def ask_s(broker: Kafkawire, topic: str, key: str) -> float:
     """Until all records of the key are there."""
     begun_s = time.perf_counter()
-    url = f"http://127.0.0.1:{broker.http_port}/v1/topics/{topic}/messages?key={key}"
+    url = f"{broker.http_url}/v1/topics/{topic}/messages?key={key}"
     with urllib.request.urlopen(url, timeout=INDEXED_WITHIN_S) as answer:
         found = json.load(answer)
     seconds = time.perf_counter() - begun_s

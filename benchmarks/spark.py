@@ -20,7 +20,7 @@ from benchmarks.spark_decode import LOG_BYTES, SMALL, TOY_LOG_BYTES, Case, log_o
 from compat_tests.harness.apache_kafka import STOCK_JVM, ApacheKafka
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.requirements import need_spark_jars
-from compat_tests.spark.queries import OURS, STOCK
+from compat_tests.spark.queries import OURS, STOCK, sealed_files
 from compat_tests.spark.session import local_session
 from engine.batches.batch import Codec
 from spark_connectors.records.batches import batches_of
@@ -67,8 +67,7 @@ def readers_of(broker: Broker) -> tuple[Connector, ...]:
     """And ours past the broker, if that tells what is sealed."""
     if not isinstance(broker, Kafkawire):
         return READERS
-    segments = {"segments": f"http://127.0.0.1:{broker.http_port}", "segments.files": "true"}
-    return (*READERS, Connector("kafkawire, sealed files", OURS, segments))
+    return (*READERS, Connector("kafkawire, sealed files", OURS, sealed_files(broker)))
 
 
 WRITERS: Final = (

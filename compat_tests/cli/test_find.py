@@ -34,7 +34,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafkawire]:
 
 
 def find(broker: Kafkawire, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return kafkawire("find", *arguments, "--http", f"http://127.0.0.1:{broker.http_port}")
+    return kafkawire("find", *arguments, "--http", broker.http_url)
 
 
 def found(broker: Kafkawire, *arguments: str) -> list[dict[str, Any]]:

@@ -105,7 +105,7 @@ def send_again(broker: Kafkawire, topic: str, partition: int, batch: bytes) -> i
 
 def found_by_key(broker: Kafkawire) -> list[str]:
     """`partition:offset` of the records with one of the keys."""
-    url = f"http://127.0.0.1:{broker.http_port}/v1/topics/{INDEXED}/messages?key={INDEXED_KEY}"
+    url = f"{broker.http_url}/v1/topics/{INDEXED}/messages?key={INDEXED_KEY}"
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
         found = json.load(answer)
     assert found["next"] is None

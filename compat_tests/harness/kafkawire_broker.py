@@ -28,13 +28,18 @@ class Kafkawire(Broker):
         super().__init__(directory, overrides)
         self.http_port = free_port()
 
+    @property
+    def http_url(self) -> str:
+        """Of its HTTP listener."""
+        return f"http://127.0.0.1:{self.http_port}"
+
     def prepare(self) -> None:
         """Nothing: a broker of ours needs no more than a directory."""
 
     def command(self) -> list[str]:
         properties = {
             **self.listeners(),
-            "http.listeners": f"http://127.0.0.1:{self.http_port}",
+            "http.listeners": self.http_url,
             "log.dirs": str(self.data_dir),
             "log.initial.task.delay.ms": "86400000",  # as for Apache Kafka: tests write timestamps that are years old
             **self.overrides,

@@ -27,6 +27,11 @@ STOCK, OURS = "kafka", "kafkawire"
 LIMITS = {"kafka.request.timeout.ms": "20000", "kafka.default.api.timeout.ms": "20000"}
 
 
+def sealed_files(broker: Kafkawire) -> dict[str, str]:
+    """The options with which our source reads what is sealed from the broker's files."""
+    return {"segments": broker.http_url, "segments.files": "true"}
+
+
 @dataclass(frozen=True)
 class Connector:
     """One of the sources that the same tests are for: Spark's own, and ours with the same options, which may have
@@ -51,7 +56,7 @@ class Connector:
         if not self.goes_past_brokers:
             return {}
         assert isinstance(broker, Kafkawire), "no other broker tells what is sealed"
-        return {"segments": f"http://127.0.0.1:{broker.http_port}", "segments.files": "true"}
+        return sealed_files(broker)
 
 
 def write(frame: DataFrame, broker: Broker, topic: str | None) -> None:

@@ -24,8 +24,7 @@ SOURCE = re.compile(r'(\.read(?:Stream)?\s*\.format\()"kafka"\)')
 
 def http_url(broker: Broker) -> str:
     """Of Apache Kafka nobody: then what is sealed is fetched as well."""
-    port = broker.http_port if isinstance(broker, Kafkawire) else free_port()
-    return f"http://127.0.0.1:{port}"
+    return broker.http_url if isinstance(broker, Kafkawire) else f"http://127.0.0.1:{free_port()}"
 
 
 def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class Prober:
 
 
 def log_dirs_online(broker: Kafkawire) -> bool:
-    with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/metrics", timeout=10) as reply:
+    with urllib.request.urlopen(f"{broker.http_url}/metrics", timeout=10) as reply:
         lines = [line for line in reply.read().decode().splitlines() if line.startswith("kafkawire_log_dir_online{")]
     return bool(lines) and all(line.endswith(" 1.0") for line in lines)
 
