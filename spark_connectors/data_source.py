@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from spark_connectors.offsets import Offsets
 from spark_connectors.options import OptionRefused
 from spark_connectors.records.columns import schema_of
-from spark_connectors.segments.access import division_of, sealed_pieces, sealed_places
+from spark_connectors.segments.access import division_of, sealed_pieces, without_broker
 from spark_connectors.segments.plan import SealedRange
 from spark_connectors.sink.options import sink_options
 from spark_connectors.sink.writers import BatchWriter, StreamWriter, batch_writer, stream_writer
@@ -121,12 +121,12 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> Sequence[InputPartition]:
         """Raises WireError, LimitRefused, TopicRecreated, CatalogueUnavailable."""
-        options, division = self._options, division_of(self._options)
+        options = self._options
         if not options.bootstrap:
-            places = sealed_places(options)
+            places, division = without_broker(options)
             return _tasks(batch_ranges(options, places, self._filters, division))
         with Cluster(options.bootstrap, options.settings) as cluster:
-            return _tasks(batch_ranges(options, Places(cluster, options), self._filters, division))
+            return _tasks(batch_ranges(options, Places(cluster, options), self._filters, division_of(options)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""

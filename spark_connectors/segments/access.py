@@ -11,16 +11,16 @@ from spark_connectors.segments.broker import BrokerCatalogue
 from spark_connectors.segments.bucket import BucketCatalogue
 from spark_connectors.segments.division import BySegments
 from spark_connectors.segments.files import SegmentFile
-from spark_connectors.segments.objects import SegmentObject
+from spark_connectors.segments.objects import SegmentObject, unread_is_gone
 from spark_connectors.segments.places import SealedPlaces
 from spark_connectors.segments.plan import Part, SealedRange
 from spark_connectors.segments.reading import SealedRead, SegmentBytes, SegmentGone
 from spark_connectors.segments.sealed import Aborted, Catalogue, Segment
-from spark_connectors.segments.stores import Store, StoreError
+from spark_connectors.segments.stores import Store
 from spark_connectors.segments.trailers import read_aborted, read_trailer
 from spark_connectors.source.fetching import Piece
 from spark_connectors.source.options import SourceOptions
-from spark_connectors.source.ranges import ByOffsets, Division
+from spark_connectors.source.ranges import Division, divided
 from spark_connectors.source.reading import fetched
 from spark_connectors.source.segment_options import SegmentOptions
 
@@ -29,26 +29,30 @@ _log = logging.getLogger(__name__)
 
 def division_of(options: SourceOptions) -> Division:
     """How a query's ranges are divided among its tasks."""
-    if options.segments is None:
-        return ByOffsets()
     segments = options.segments
-    return BySegments(catalogue_of(segments), segments.split_bytes, SegmentPlaces(segments).look_into)
+    return divided if segments is None else _by_segments(segments, catalogue_of(segments))
+
+
+def without_broker(options: SourceOptions) -> tuple[SealedPlaces, Division]:
+    """What there is of a query that has no broker to ask, and how it is divided: by one catalogue, which remembers what
+    it has looked up. Raises ValueError for a store that cannot be used."""
+    assert options.segments is not None, "without a broker there is a store"
+    catalogue = _bucket(options.segments)
+    return SealedPlaces(catalogue, options.selection), _by_segments(options.segments, catalogue)
+
+
+def _by_segments(options: SegmentOptions, catalogue: Catalogue) -> Division:
+    return BySegments(catalogue, options.split_bytes, SegmentPlaces(options).look_into).divided
 
 
 def catalogue_of(options: SegmentOptions) -> Catalogue:
     """Raises ValueError for a store that cannot be used."""
-    if options.brokers:
-        return BrokerCatalogue(options.brokers, has_files=options.has_files)
-    assert options.store is not None
+    return BrokerCatalogue(options.brokers, has_files=options.has_files) if options.brokers else _bucket(options)
+
+
+def _bucket(options: SegmentOptions) -> BucketCatalogue:
+    assert options.store is not None, "either brokers say what is sealed, or a store does"
     return BucketCatalogue(options.store, options.cluster_id)
-
-
-def sealed_places(options: SourceOptions) -> SealedPlaces:
-    """Of a query that has no broker to ask."""
-    segments = options.segments
-    assert segments is not None, "without a broker there is a store"
-    assert segments.store is not None, "without a broker there is a store"
-    return SealedPlaces(BucketCatalogue(segments.store, segments.cluster_id), options.selection)
 
 
 def sealed_pieces(options: SourceOptions, wanted: SealedRange) -> Iterator[Piece]:
@@ -84,17 +88,13 @@ class SegmentPlaces:
 
     def aborted(self, segment: Segment, store: str | None) -> Aborted:
         """See the Protocol."""
-        try:
+        with unread_is_gone():
             return read_aborted(self._store(store), _key_of(segment), segment.size_bytes, segment.digest)
-        except StoreError as error:
-            raise SegmentGone(str(error)) from error
 
     def look_into(self, segment: Segment, store: str | None) -> Segment:
         """The same, with what its object says of it behind its records. Raises SegmentGone."""
-        try:
+        with unread_is_gone():
             found = read_trailer(self._store(store), _key_of(segment), segment.size_bytes, segment.digest)
-        except StoreError as error:
-            raise SegmentGone(str(error)) from error
         return segment._replace(aborted=found.aborted, positions=found.positions)
 
     def _store(self, told: str | None) -> Store:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from spark_connectors.segments.lookups import each
 from spark_connectors.segments.plan import SealedRange, cut, narrowed, split
 from spark_connectors.segments.reading import SegmentGone
 from spark_connectors.segments.sealed import Catalogue, CatalogueUnavailable, Sealed, Segment
@@ -14,7 +14,6 @@ from spark_connectors.source.ranges import ANY_TIME, OffsetRange, Times, divided
 from spark_connectors.wire import TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
 
-LOOKUPS_AT_A_TIME = 8
 LOOK_AGAIN_S = 60.0  # at a partition of which a stream has read all that was sealed
 
 LookInto = Callable[[Segment, str | None], Segment]  # a segment, and where objects are; raises SegmentGone, OSError
@@ -23,8 +22,8 @@ _log = logging.getLogger(__name__)
 
 
 class BySegments:
-    """Of one query: implements `spark_connectors.source.ranges.Division`. `split_bytes`: the most that a task reads of
-    segments; `look_into` tells of one that is larger, and of which nobody has said it, where batches begin in it."""
+    """Of one query; `divided` is a `spark_connectors.source.ranges.Division`. `split_bytes`: the most that a task reads
+    of segments; `look_into` tells of one that is larger, and of which nobody has said it, where batches begin in it."""
 
     def __init__(
         self, catalogue: Catalogue, split_bytes: int, look_into: LookInto | None = None, clock: Clock | None = None
@@ -44,7 +43,7 @@ class BySegments:
     ) -> list[OffsetRange]:
         """A range a task. What nobody can tell of is fetched."""
         wanted = [one for one in ranges if one.size > 0]
-        looked_up = zip(wanted, self._looked_up(wanted), strict=True)
+        looked_up = zip(wanted, each(self._look_up, wanted), strict=True)
         cuts = [part for one, known in looked_up for part in _cut(one, known, times)]
         sealed = [one for one in cuts if isinstance(one, SealedRange)]
         rest = [one for one in cuts if not isinstance(one, SealedRange)]
@@ -58,12 +57,6 @@ class BySegments:
     def _most_bytes(self, sealed: Sequence[SealedRange], tasks_min: int) -> float:
         """Of a task."""
         return min(self._split_bytes, _size_bytes(sealed) / tasks_min) if tasks_min else self._split_bytes
-
-    def _looked_up(self, ranges: Sequence[OffsetRange]) -> list[Sealed | None]:
-        if not ranges:
-            return []
-        with ThreadPoolExecutor(LOOKUPS_AT_A_TIME) as threads:
-            return list(threads.map(self._look_up, ranges))
 
     def _look_up(self, one: OffsetRange) -> Sealed | None:
         """A stream that has come to what is written now would ask for nothing each time."""
@@ -81,7 +74,8 @@ class BySegments:
         return replace(found, segments=tuple(self._known_within(one, found.store) for one in found.segments))
 
     def _known_within(self, segment: Segment, store: str | None) -> Segment:
-        if self._look_into is None or segment.positions or segment.size_bytes <= self._split_bytes:
+        is_known = segment.key is None or segment.positions or segment.size_bytes <= self._split_bytes
+        if self._look_into is None or is_known:
             return segment
         try:
             return self._look_into(segment, store)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 from spark_connectors.segments.plan import Part
@@ -10,6 +12,15 @@ from spark_connectors.segments.reading import SegmentGone
 from spark_connectors.segments.stores import Store, StoredObject, StoreError
 
 AHEAD_BYTES: Final = 8 << 20
+
+
+@contextmanager
+def unread_is_gone() -> Iterator[None]:
+    """Whatever a store says of a segment that it does not give, a reader goes elsewhere for it."""
+    try:
+        yield
+    except StoreError as error:
+        raise SegmentGone(str(error)) from error
 
 
 class SegmentObject:
@@ -22,12 +33,9 @@ class SegmentObject:
         self._start = 0  # of what is held
         self._held = memoryview(b"")
         self._ahead: Future[memoryview] | None = None  # what follows it
-        self._thread = ThreadPoolExecutor(1)
-        try:
+        with unread_is_gone():
             self._object: StoredObject = store.open(key)
-        except StoreError as error:
-            self._thread.shutdown()
-            raise SegmentGone(str(error)) from error
+        self._thread = ThreadPoolExecutor(1)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """See the Protocol."""
@@ -53,10 +61,8 @@ class SegmentObject:
         return memoryview(b"".join((rest, following[: size_bytes - len(rest)])))
 
     def _read(self, position: int, size_bytes: int) -> memoryview:
-        try:
+        with unread_is_gone():
             data = self._object.read_at(position, size_bytes)
-        except StoreError as error:
-            raise SegmentGone(str(error)) from error
         if len(data) < size_bytes:
             raise SegmentGone(f"{self._key} has become shorter")
         return memoryview(data)

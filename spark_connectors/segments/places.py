@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from spark_connectors.offsets import Offsets
 from spark_connectors.segments.bucket import BucketCatalogue, Topic
+from spark_connectors.segments.lookups import each
 from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed
 from spark_connectors.source.options import AtOffsets, Edge, Limit, Selection
 from spark_connectors.source.places import LimitRefused, check_names
 from spark_connectors.wire import TopicPartition
 
-LOOKUPS_AT_A_TIME: Final = 8
 _NOT_GIVEN: Final = "kafka.bootstrap.servers is not given"
 _INTERNAL: Final = "__"  # how the topics of brokers themselves begin, which match no pattern
 
@@ -68,8 +67,7 @@ class SealedPlaces:
             return self._catalogue.sealed(place, topic_id, 0, 0) or Sealed(place, topic_id, 0, 0, ())
 
         wanted = sorted(places)
-        with ThreadPoolExecutor(LOOKUPS_AT_A_TIME) as threads:
-            return dict(zip(wanted, threads.map(look_up, wanted), strict=True))
+        return dict(zip(wanted, each(look_up, wanted), strict=True))
 
     def _topics(self) -> dict[str, Topic]:
         selection = self._selection

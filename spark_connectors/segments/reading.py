@@ -80,7 +80,7 @@ class SealedRead:
             return
         except _GONE as error:
             first = error
-        _log.warning("%s: %s, looking again", self._left(), first)
+        _log.warning("%s: %s, looking again", self._rest_of(self._wanted), first)
         for one in self._looked_up():
             yield from self._once_more(one, first)
 
@@ -94,20 +94,18 @@ class SealedRead:
         _log.warning("%s: %s, fetching", one, error)
         if self._fetch is None:
             raise error
-        for piece in self._fetch(
-            OffsetRange(one.place, one.topic_id, max(one.start, self._position), one.end, one.is_earliest)
-        ):
+        for piece in self._fetch(self._rest_of(one)):
             yield piece
             self._position = max(self._position, piece.batches[-1].next_offset)
         self._position = max(self._position, one.end)
 
-    def _left(self) -> OffsetRange:
-        one = self._wanted
-        return OffsetRange(one.place, one.topic_id, self._position, one.end, one.is_earliest)
+    def _rest_of(self, one: OffsetRange) -> OffsetRange:
+        """What was not given out yet, wherever it lies."""
+        return OffsetRange(one.place, one.topic_id, max(one.start, self._position), one.end, one.is_earliest)
 
     def _looked_up(self) -> list[OffsetRange]:
         """What is left of the range, as it is sealed now."""
-        left = self._left()
+        left = self._rest_of(self._wanted)
         try:
             sealed = self._catalogue.sealed(left.place, left.topic_id, left.start, left.end)
         except CatalogueUnavailable as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from spark_connectors.offsets import Offsets
 from spark_connectors.source.admission import Delay, limited
@@ -16,11 +16,9 @@ from spark_connectors.source.errors import report_loss
 from spark_connectors.source.filters import NO_FILTERS, Filters
 from spark_connectors.source.options import AtOffsets, AtTimestamp, Edge, Limit, SourceOptions
 from spark_connectors.source.places import LimitRefused, Places
-from spark_connectors.source.ranges import ByOffsets, Division, OffsetRange
+from spark_connectors.source.ranges import Division, OffsetRange, divided
 from spark_connectors.wire import TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
-
-BY_OFFSETS: Final = ByOffsets()
 
 
 class Limits(Protocol):
@@ -33,7 +31,7 @@ class Limits(Protocol):
 
 
 def batch_ranges(
-    options: SourceOptions, places: Limits, filters: Filters = NO_FILTERS, division: Division = BY_OFFSETS
+    options: SourceOptions, places: Limits, filters: Filters = NO_FILTERS, division: Division = divided
 ) -> list[OffsetRange]:
     """What the tasks of a batch query read, of what is wanted. Raises WireError, LimitRefused, TopicRecreated."""
     starts = places.at(options.starting, is_starting=True)
@@ -48,7 +46,7 @@ def batch_ranges(
     ranges = [one for one in filters.planned(ranges) if one.size > 0]
     if ranges and places.knows_times and filters.since_ms is not None and filters.since_ms >= 0:
         ranges = _since(filters.since_ms, ranges, places, ends)
-    return division.divided(ranges, options.min_partitions, options.max_records_per_partition, filters.times)
+    return division(ranges, options.min_partitions, options.max_records_per_partition, filters.times)
 
 
 def _since(timestamp_ms: int, ranges: list[OffsetRange], places: Limits, known: Offsets) -> list[OffsetRange]:
@@ -85,7 +83,7 @@ class StreamPlanner:
         options: SourceOptions,
         places: Places,
         clock: Clock | None = None,
-        division: Division = BY_OFFSETS,
+        division: Division = divided,
     ) -> None:
         self.reported: Offsets | None = None  # the newest offsets there are, for progress reports
         self._options = options
@@ -139,7 +137,7 @@ class StreamPlanner:
             if one.size < 0:
                 self._report(f"the offset of {one.place} went back from {one.start} to {one.end}")
         options = self._options
-        return self._division.divided(ranges, options.min_partitions, options.max_records_per_partition)
+        return self._division(ranges, options.min_partitions, options.max_records_per_partition)
 
     def _newest(self, start: Offsets) -> Offsets:
         if not self._has_target:

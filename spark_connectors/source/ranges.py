@@ -49,7 +49,7 @@ ANY_TIME: Final = Times()
 class Division(Protocol):
     """Divides what a query reads among its tasks."""
 
-    def divided(
+    def __call__(
         self,
         ranges: Iterable[OffsetRange],
         min_partitions: int | None,
@@ -60,24 +60,13 @@ class Division(Protocol):
         times are not wanted."""
 
 
-class ByOffsets:
-    """Divides by their number alone."""
-
-    def divided(
-        self,
-        ranges: Iterable[OffsetRange],
-        min_partitions: int | None,
-        max_records_per_partition: int | None,
-        times: Times = ANY_TIME,
-    ) -> list[OffsetRange]:
-        """See Division."""
-        return divided(ranges, min_partitions, max_records_per_partition)
-
-
 def divided(
-    ranges: Iterable[OffsetRange], min_partitions: int | None, max_records_per_partition: int | None
+    ranges: Iterable[OffsetRange],
+    min_partitions: int | None,
+    max_records_per_partition: int | None,
+    times: Times = ANY_TIME,
 ) -> list[OffsetRange]:
-    """A range a task: none empty, none longer than the maximum, and about as many as the minimum, by their sizes."""
+    """A Division by sizes alone: nobody knows of offsets which times their records have."""
     found = [one for one in ranges if one.size > 0]
     if max_records_per_partition is not None:
         limit = max_records_per_partition
