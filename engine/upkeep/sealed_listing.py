@@ -13,6 +13,7 @@ from engine.logs.footer import Footer, FooterDamaged, read_footer
 from engine.logs.segment import Segment
 from engine.partitions.partition import Partition
 from engine.sealed import APART_BYTES, Contents, SealedSegment
+from engine.upkeep.sealed_files import sealed_files
 
 
 class SealedListing:
@@ -26,17 +27,9 @@ class SealedListing:
     def sealed_end(self) -> int:
         log = self._opened.log
         end = log.local_start_offset
-        for segment in self._sealed_files():
+        for segment in sealed_files(self._opened):
             end = segment.end_offset
         return end
-
-    def _sealed_files(self) -> Iterable[Segment]:
-        """From the first one that has a file on, as far as all are."""
-        limit = min(self._opened.high_watermark, self._opened.last_stable_offset)
-        for segment in self._opened.log.segments[:-1]:
-            if not segment.is_sealed or segment.is_damaged or segment.end_offset > limit:
-                return
-            yield segment
 
     async def sealed_segments(self, from_offset: int, to_offset: int, count_max: int) -> list[SealedSegment]:
         """It looks again where segments are replaced, or lose their files, meanwhile."""
@@ -53,7 +46,7 @@ class SealedListing:
         log = self._opened.log
         first = max(from_offset, log.start_offset)
         cold = log.cold.all_from(log.start_offset) if first < log.local_start_offset else ()
-        for segment in (*cold, *self._sealed_files()):
+        for segment in (*cold, *sealed_files(self._opened)):
             if segment.base_offset >= to_offset:
                 return
             if segment.end_offset > first:

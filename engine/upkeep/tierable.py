@@ -27,6 +27,7 @@ from engine.logs.shortening import secure_producers
 from engine.logs.sparse_index import Summary
 from engine.partitions.partition import Partition
 from engine.tier import INDEX_ROW, CopiedSegment, CopyLag, SegmentFacts
+from engine.upkeep.sealed_files import sealed_files
 from engine.upkeep.whole import SLICE_BYTES, Gone, Watcher, check_there, read_whole, run_on
 
 
@@ -81,13 +82,9 @@ class Tierable:
         return CopyLag(len(waiting), size_bytes, waiting[0].base_offset, waiting[-1].end_offset)
 
     def _waiting(self) -> Iterator[Segment]:
-        log, limit = self._opened.log, min(self._opened.high_watermark, self._opened.last_stable_offset)
-        for segment in log.segments[:-1] if self._opened.is_sound else ():
-            if segment.end_offset <= max(log.start_offset, log.tiered_to or 0):
-                continue
-            if not segment.is_sealed or segment.is_damaged or segment.end_offset > limit:
-                break
-            yield segment
+        log = self._opened.log
+        if self._opened.is_sound:
+            yield from sealed_files(self._opened, max(log.start_offset, log.tiered_to or 0))
 
     async def copy(self, base_offset: int) -> CopiedSegment:
         segment = self._segment(base_offset)

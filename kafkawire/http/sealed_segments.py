@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from starlette.routing import Route
 
-from engine.api import PartitionStore, TopicPartition
+from engine.api import PartitionStore
 from kafkawire.http.queries import (
     BadRequest,
     ReadableTopics,
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from coordinator.api import TopicInfo
-    from engine.api import PartitionLog
+    from engine.api import PartitionLog, TopicPartition
     from engine.sealed import Contents, SealedLog, SealedSegment
+    from tiering.cold_tier import Catalogue
     from tiering.manifest import Entry
 
 FORMAT: Final = 1
@@ -39,14 +40,6 @@ COUNT_MAX: Final = 256
 EVERYTHING: Final = 2**63 - 1
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 _PARAMETERS: Final = frozenset({"partition", "from", "to", "limit", "files"})
-
-
-class Catalogue(Protocol):
-    """What is in the remote tier, by its newest manifests."""
-
-    def key_of(self, partition: TopicPartition, entry: Entry) -> str: ...
-    async def entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
-        """By base offset. Raises what a store does, TierDamaged and OtherVersion."""
 
 
 class SealedStore(PartitionStore, Protocol):

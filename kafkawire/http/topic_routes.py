@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from coordinator.api import ClusterService
-    from kafkawire.http.sealed_segments import Catalogue, SealedStore
+    from kafkawire.http.sealed_segments import SealedStore
     from kafkawire.requests.context import Authorizer
+    from tiering.cold_tier import Catalogue
 
 
 class HasCatalogue(Protocol):
