@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,23 +10,16 @@ from spark_connectors.segments.plan import cut
 from spark_connectors.segments.sealed import Sealed
 from spark_connectors.segments.tests.test_files import sealed
 from spark_connectors.source.ranges import OffsetRange
+from spark_connectors.tests.by_value import printed_elsewhere
 from spark_connectors.wire import TopicPartition
 
-RUN = """
-import pickle, sys
-sys.modules["spark_connectors"] = None  # an import of it fails, as where it is not installed
-print(pickle.load(sys.stdin.buffer)())
-"""
 PLACE, ID = TopicPartition("t", 0), bytes(16)
 
 
 def test_a_source_and_what_it_reads_of_files_and_a_sink(tmp_path: Path) -> None:
-    cloudpickle = pytest.importorskip(
-        "pyspark.cloudpickle", reason="needs pyspark: pip install -r requirements/spark.txt"
-    )
+    pytest.importorskip("pyspark", reason="needs pyspark: pip install -r requirements/spark.txt")
     from pyspark.sql.types import BinaryType, StructField, StructType
 
-    import spark_connectors
     from spark_connectors.data_source import Kafkawire, RangePartition
     from spark_connectors.locations import resolved
 
@@ -44,10 +35,4 @@ def test_a_source_and_what_it_reads_of_files_and_a_sink(tmp_path: Path) -> None:
         return rows, resolved(staging), source.schema()
 
     expected = repr(task())
-    cloudpickle.register_pickle_by_value(spark_connectors)
-    try:
-        pickled = cloudpickle.dumps(task)
-    finally:
-        cloudpickle.unregister_pickle_by_value(spark_connectors)
-    done = subprocess.run([sys.executable, "-c", RUN], input=pickled, capture_output=True, check=False)
-    assert done.stdout.decode().strip() == expected, done.stderr.decode()
+    assert printed_elsewhere(task) == expected

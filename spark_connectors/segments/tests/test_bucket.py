@@ -34,16 +34,6 @@ from tiering.topic_deletion import delete_partition
 
 
 @pytest.fixture
-def bucket(tmp_path: Path) -> Bucket:
-    return Bucket(tmp_path)
-
-
-@pytest.fixture
-def catalogue(bucket: Bucket) -> BucketCatalogue:
-    return BucketCatalogue(f"file://{bucket.directory}")
-
-
-@pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Manifests that have room for little: the rest goes into pages."""
     monkeypatch.setattr(manifest_log, "MANIFEST_MAX_BYTES", 2_000)

@@ -25,17 +25,6 @@ from spark_connectors.segments.trailers import read_aborted, read_trailer
 from spark_connectors.wire import TopicPartition
 from tiering.topic_deletion import delete_partition
 
-
-@pytest.fixture
-def bucket(tmp_path: Path) -> Bucket:
-    return Bucket(tmp_path)
-
-
-@pytest.fixture
-def catalogue(bucket: Bucket) -> BucketCatalogue:
-    return BucketCatalogue(f"file://{bucket.directory}")
-
-
 # --- of which cluster
 
 

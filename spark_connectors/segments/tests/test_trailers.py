@@ -6,7 +6,6 @@ import struct
 from binascii import crc32
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from crc32c import crc32c
@@ -41,11 +40,6 @@ FOOTERS = st.builds(
 ABORTED = ((7, 3, 9), (8, 1, 12))
 MANY = tuple((2**40 + number, number, number + 1) for number in range(10_000))
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-def bucket(tmp_path: Path) -> Bucket:
-    return Bucket(tmp_path)
 
 
 @pytest.fixture

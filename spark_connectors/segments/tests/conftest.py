@@ -1,0 +1,20 @@
+"""A tier in a directory, and who knows what it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_connectors.segments.bucket import BucketCatalogue
+from spark_connectors.segments.tests.bucket_world import Bucket
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Bucket:
+    return Bucket(tmp_path)
+
+
+@pytest.fixture
+def catalogue(bucket: Bucket) -> BucketCatalogue:
+    return BucketCatalogue(f"file://{bucket.directory}")
