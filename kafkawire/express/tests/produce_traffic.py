@@ -9,8 +9,10 @@ from kafkawire.express.tests.two_brokers import PARTITIONS, TOPICS
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.headers import encode_request
 from kafkawire.tests.harness import NOW_MS, batch
+from kafkawire.wire.tests.mutation import wound
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
 
@@ -70,3 +72,17 @@ class ProduceTraffic:
             return {"producer": (producer_id, 0, max(0, sequence - 1))}
         self._sequences[key] = sequence + 1
         return {"producer": (producer_id, 0, sequence)}
+
+
+def mixed_frames(draw: Random, frame: Callable[[], bytes], produces: ProduceTraffic) -> tuple[list[bytes], int]:
+    """Some of one kind, of which perhaps one comes a second time, wounded, among some that append; and how many of that
+    kind are as they were made."""
+    frames = [frame() for _ in range(draw.choice((1, 1, 4)))]
+    count = len(frames)
+    if draw.random() < 0.3:
+        wounded = bytearray(frames[0])
+        wound(wounded, draw)
+        frames.append(bytes(wounded))
+    frames += [produces.frame() for _ in range(draw.choice((0, 0, 2)))]
+    draw.shuffle(frames)
+    return frames, count

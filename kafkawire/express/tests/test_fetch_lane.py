@@ -11,7 +11,7 @@ import trio
 from kafkawire.express.fetch import ExpressFetch
 from kafkawire.express.fetch_shape import FRAME_SIZE_MAX_BYTES, LENGTH_MAX
 from kafkawire.express.tests.fetch_traffic import FetchTraffic
-from kafkawire.express.tests.produce_traffic import ProduceTraffic
+from kafkawire.express.tests.produce_traffic import ProduceTraffic, mixed_frames
 from kafkawire.express.tests.two_brokers import FRAMES, SEED, Side, serve_both, two_brokers
 from kafkawire.messages.fetch import API_KEY as FETCH
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -19,7 +19,6 @@ from kafkawire.requests.headers import decode_request_header, decode_response, e
 from kafkawire.requests.tests.recorded import recorded
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import join
-from kafkawire.wire.tests.mutation import wound
 
 BY_NAME, BY_ID = 12, 18
 
@@ -48,14 +47,8 @@ async def test_whatever_is_fetched_a_broker_with_lanes_does_as_one_without(seed:
         fetches, produces = FetchTraffic(draw, ids), ProduceTraffic(draw, ids)
         number = valid = 0
         while number < FRAMES:
-            frames = [fetches.frame() for _ in range(draw.choice((1, 1, 4)))]
-            valid += len(frames)
-            if draw.random() < 0.3:
-                wounded = bytearray(frames[0])
-                wound(wounded, draw)
-                frames.append(bytes(wounded))
-            frames += [produces.frame() for _ in range(draw.choice((0, 0, 2)))]
-            draw.shuffle(frames)
+            frames, count = mixed_frames(draw, fetches.frame, produces)
+            valid += count
             number += len(frames)
             await serve_both(sides, frames)
             for outcome in plain.outcomes[-len(frames) :]:

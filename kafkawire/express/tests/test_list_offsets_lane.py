@@ -12,7 +12,7 @@ from engine.api import Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT
 from engine.log_config import LogConfig
 from kafkawire.express.list_offsets import ExpressListOffsets
-from kafkawire.express.tests.produce_traffic import ProduceTraffic
+from kafkawire.express.tests.produce_traffic import ProduceTraffic, mixed_frames
 from kafkawire.express.tests.two_brokers import FRAMES, PARTITIONS, SEED, TOPICS, Side, serve_both, two_brokers
 from kafkawire.messages.list_offsets import API_KEY as LIST_OFFSETS
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -20,7 +20,6 @@ from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.requests.tests.recorded import recorded
 from kafkawire.tests.answers import answer
 from kafkawire.tests.harness import NOW_MS, batch, join
-from kafkawire.wire.tests.mutation import wound
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -127,14 +126,8 @@ async def test_whatever_is_asked_a_broker_with_lanes_does_as_one_without(seed: i
         offsets, produces, events = OffsetsTraffic(draw), ProduceTraffic(draw, ids), Events(draw)
         number = valid = unstable = 0
         while number < FRAMES:
-            frames = [offsets.frame() for _ in range(draw.choice((1, 1, 4)))]
-            valid += len(frames)
-            if draw.random() < 0.3:
-                wounded = bytearray(frames[0])
-                wound(wounded, draw)
-                frames.append(bytes(wounded))
-            frames += [produces.frame() for _ in range(draw.choice((0, 0, 2)))]
-            draw.shuffle(frames)
+            frames, count = mixed_frames(draw, offsets.frame, produces)
+            valid += count
             number += len(frames)
             await serve_both(sides, frames)
             if draw.random() < 0.1:
