@@ -6,6 +6,10 @@
     table_rows  rows of the kafka source as rows of a table
     files       rows of a table as files of Parquet, and what a commit has to know of each
     tables      what files are committed to, exactly once
+    table_names what tables are called on a command line
+    workers     who does the tasks of a job: processes of this machine, or executors of Spark's
+    report      what a job tells of itself
+    cli         arguments
 
-All but `files` and `tables` is pure, and nothing knows of Spark.
+What makes rows of rows is pure, and only `workers` knows of Spark.
 """

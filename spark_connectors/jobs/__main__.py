@@ -1,0 +1,103 @@
+"""Entry point of `kafkawire-spark`.
+
+Exit codes: 0, all is done, and as it should be; 1, something differs, or the job was stopped and may be run again;
+2, what was asked for is not clear, or cannot be had. What was the matter is told on standard error, in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from spark_connectors.jobs.cli.common import Refused, Session, add_run
+from spark_connectors.jobs.report import Outcome, ProgressLine, Report
+from spark_connectors.jobs.table_names import NameRefused
+from spark_connectors.jobs.tables.errors import SchemaRefused, TableRefused
+from spark_connectors.jobs.workers import LocalWorkers, OneByOne, SparkWorkers, Workers
+from spark_connectors.options import OptionRefused
+from spark_connectors.source.places import LimitRefused
+
+COMMANDS: Final[tuple[str, ...]] = ()  # modules of `cli`
+DONE, COMPLAINT, REFUSED = 0, 1, 2
+REFUSALS: Final = (Refused, NameRefused, OptionRefused, LimitRefused, SchemaRefused, TableRefused)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs one job; returns the exit code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    commands = {module.NAME: module for module in map(_command, COMMANDS)}
+    arguments = _parser(commands).parse_args(words)
+    begun_s = time.monotonic()
+    try:
+        report = commands[arguments.job].run(arguments, _session(arguments))
+    except REFUSALS as error:
+        _say(f"{arguments.job}: {error}")
+        return REFUSED
+    except Exception as error:  # of a store, a broker, or a task: what is done is in the target
+        report = Report(arguments.job, {}, Outcome.STOPPED, reason=f"{type(error).__name__}: {error}")
+    return _told(report, arguments, time.monotonic() - begun_s)
+
+
+def _command(name: str) -> ModuleType:
+    return import_module(f"spark_connectors.jobs.cli.{name}")
+
+
+def _parser(commands: dict[str, ModuleType]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("kafkawire-spark", description="Jobs of a pipeline: docs/jobs.md.")
+    each = parser.add_subparsers(dest="job", required=True)
+    for name, command in commands.items():
+        one = each.add_parser(name, help=command.HELP, description=command.HELP)
+        command.add_arguments(one)
+        add_run(one)
+    return parser
+
+
+def _session(arguments: argparse.Namespace) -> Session:
+    show = (lambda _: None) if arguments.quiet else _say
+    return Session(_workers(arguments), ProgressLine(show, time.monotonic), arguments.dry_run)
+
+
+def _workers(arguments: argparse.Namespace) -> Workers:
+    if arguments.spark:
+        from pyspark.sql import SparkSession
+
+        from spark_connectors import register
+
+        session = SparkSession.builder.getOrCreate()
+        register(session)
+        return SparkWorkers(session)
+    count = arguments.workers or os.cpu_count() or 1
+    return LocalWorkers(count) if count > 1 else OneByOne()
+
+
+def _told(report: Report, arguments: argparse.Namespace, seconds: float) -> int:
+    text = report.to_json(seconds)
+    if arguments.report == "-":
+        sys.stdout.write(text)
+    elif arguments.report is not None:
+        Path(arguments.report).write_text(text, encoding="utf-8")
+    if report.reason is not None:
+        _say(f"{report.job}: {report.reason}")
+    return DONE if report.outcome is Outcome.DONE else COMPLAINT
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _leave(number: int, _: object) -> None:
+    """As an exception, so that whatever is begun is let go of."""
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

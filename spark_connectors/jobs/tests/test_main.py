@@ -1,0 +1,85 @@
+"""From a job's end to an exit code, a line, and a report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from spark_connectors.jobs import __main__ as entry
+from spark_connectors.jobs.cli.common import Refused, Session
+from spark_connectors.jobs.report import Outcome, Report
+from spark_connectors.jobs.tables.errors import TableRefused
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> list[Report | Exception]:
+    """What the one job there is ends with: a list of one."""
+    found: list[Report | Exception] = [Report("rest", {})]
+    command = ModuleType("spark_connectors.jobs.cli.rest")
+
+    def run(_: argparse.Namespace, session: Session) -> Report:
+        session.progress.tell("resting", 1, 1)
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
+
+    vars(command).update(NAME="rest", HELP="Rests.", add_arguments=lambda _: None, run=run)
+    monkeypatch.setitem(sys.modules, command.__name__, command)
+    monkeypatch.setattr(entry, "COMMANDS", ("rest",))
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (Report("rest", {}), 0),
+        (Report("rest", {}, Outcome.DIFFERS), 1),
+        (Report("rest", {}, Outcome.STOPPED, reason="why"), 1),
+        (OSError("disk"), 1),
+        (Refused("no"), 2),
+        (TableRefused("no"), 2),
+    ],
+)
+def test_exit_codes(ends: list[Report | Exception], end: Report | Exception, code: int) -> None:
+    ends[0] = end
+    assert entry.main(["rest"]) == code
+
+
+def test_an_error_is_one_line(ends: list[Report | Exception], capsys: pytest.CaptureFixture[str]) -> None:
+    ends[0] = OSError("the disk is full")
+    entry.main(["rest", "--quiet"])
+    assert capsys.readouterr().err == "rest: OSError: the disk is full\n"
+
+
+def test_how_far_it_is_goes_to_standard_error(
+    ends: list[Report | Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry.main(["rest"])
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "resting: 100.0 % (1 of 1), 0 rows, 0 rows/s\n")
+
+
+def test_a_report_is_written_whatever_the_end(ends: list[Report | Exception], tmp_path: Path) -> None:
+    ends[0] = OSError("the disk is full")
+    entry.main(["rest", "--report", str(tmp_path / "report.json")])
+    told = json.loads((tmp_path / "report.json").read_text())
+    assert (told["outcome"], told["reason"]) == ("stopped", "OSError: the disk is full")
+
+
+def test_a_report_goes_to_standard_output_too(
+    ends: list[Report | Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry.main(["rest", "--report", "-"])
+    assert json.loads(capsys.readouterr().out)["outcome"] == "done"
+
+
+def test_what_is_not_clear_ends_with_two(ends: list[Report | Exception]) -> None:
+    with pytest.raises(SystemExit) as end:
+        entry.main(["rest", "--workers", "none"])
+    assert end.value.code == 2

@@ -1,0 +1,109 @@
+"""Tasks, and who does them: as many at once as there are workers, and none when the first has failed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_connectors.jobs.workers import LocalWorkers, OneByOne, SparkWorkers, Workers
+
+
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+def wrong_at_three(number: int) -> int:
+    if number == 3:
+        raise ValueError("three")
+    return number
+
+
+def process(_: int) -> int:
+    return os.getpid()
+
+
+class FakeContext:
+    """Of Spark: tasks are done where they are collected."""
+
+    defaultParallelism = 2  # noqa: N815 # Spark's name
+
+    def parallelize(self, wanted: list[int], slices: int) -> FakeRows:
+        assert slices == len(wanted)
+        return FakeRows(wanted)
+
+
+class FakeRows:
+    def __init__(self, rows: list[int]) -> None:
+        self._rows = rows
+
+    def map(self, task: object) -> FakeRows:
+        assert callable(task)
+        return FakeRows([task(row) for row in self._rows])
+
+    def collect(self) -> list[int]:
+        return self._rows
+
+
+class FakeSession:
+    sparkContext = FakeContext()  # noqa: N815
+
+
+WORKERS: dict[str, Workers] = {"one": OneByOne(), "local": LocalWorkers(2), "spark": SparkWorkers(FakeSession())}
+
+
+@pytest.fixture(params=WORKERS)
+def workers(request: pytest.FixtureRequest) -> Workers:
+    return WORKERS[request.param]
+
+
+def test_each_task_is_done_once(workers: Workers) -> None:
+    assert sorted(workers.map(doubled, range(20))) == list(range(0, 40, 2))
+
+
+def test_nothing_to_do_is_no_error(workers: Workers) -> None:
+    assert list(workers.map(doubled, ())) == []
+
+
+def test_what_a_task_raises_is_raised(workers: Workers) -> None:
+    with pytest.raises(ValueError, match="three"):
+        list(workers.map(wrong_at_three, range(20)))
+
+
+def test_no_more_is_taken_than_is_soon_begun(workers: Workers) -> None:
+    taken: list[int] = []
+
+    def endless() -> Iterator[int]:
+        while True:
+            taken.append(len(taken))
+            yield len(taken)
+
+    outcomes = workers.map(doubled, endless())
+    next(outcomes)
+    assert len(taken) <= 2 * 2 * workers.count
+    if hasattr(outcomes, "close"):
+        outcomes.close()
+
+
+def test_local_workers_are_processes_of_their_own() -> None:
+    assert os.getpid() not in set(LocalWorkers(2).map(process, range(4)))
+
+
+def test_local_workers_end_with_whoever_was_killed(tmp_path: Path) -> None:
+    """A pipe that they all hold tells when the last of them is gone."""
+    script = tmp_path / "owner.py"
+    script.write_text(
+        "import os, signal, sys, time\n"
+        "from spark_connectors.jobs.workers import LocalWorkers\n"
+        "if __name__ == '__main__':\n"
+        "    tasks = LocalWorkers(2).map(time.sleep, [0, 600])\n"
+        "    next(tasks)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    owner = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=60, check=False)
+    assert owner.returncode == -signal.SIGKILL

@@ -1,0 +1,102 @@
+"""Who does the tasks of a job: processes of this machine, or executors of Spark's.
+
+A task is a function and what it is called with, and both are pickled. Its outcome is small: rows stay where the task
+has written them. Tasks may be done twice, as Spark may do one again whose executor is lost.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import Any, Final, Protocol, TypeVar
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+_AHEAD: Final = 2  # tasks for each worker that have been taken from the job
+
+
+class Workers(Protocol):
+    @property
+    def count(self) -> int:
+        """How many tasks are done at once."""
+
+    def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
+        """The outcomes, as they come; of `wanted` no more is taken than will be begun soon. Raises what the first task
+        raises that fails; others may go on for a while, and nobody hears of them."""
+
+
+class OneByOne:
+    """In this process: nothing is pickled, and the order is that of `wanted`."""
+
+    count = 1
+
+    def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
+        """See Workers."""
+        return map(task, wanted)
+
+
+class LocalWorkers:
+    """Processes of this machine, which are new ones: a process with threads, as pyarrow has them, is not forked. They
+    end when whoever has begun them ends, however that comes."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
+        """See Workers."""
+        executor = ProcessPoolExecutor(self.count, multiprocessing.get_context("spawn"), _end_with_parent)
+        yield from _mapped(executor, self.count * _AHEAD, task, wanted)
+
+
+class SparkWorkers:
+    """Executors of a session. Each task is a job of its own: so an outcome is there when its task is done."""
+
+    def __init__(self, session: Any) -> None:
+        self._context = session.sparkContext
+        self.count = int(self._context.defaultParallelism)
+
+    def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
+        """See Workers."""
+
+        def in_spark(one: Asked) -> Answer:
+            (found,) = self._context.parallelize([one], 1).map(task).collect()
+            answer: Answer = found
+            return answer
+
+        yield from _mapped(ThreadPoolExecutor(self.count), self.count * _AHEAD, in_spark, wanted)
+
+
+def _mapped(
+    executor: Executor, at_once: int, task: Callable[[Asked], Answer], wanted: Iterable[Asked]
+) -> Iterator[Answer]:
+    waiting = iter(wanted)
+    running: set[Future[Answer]] = set()
+    try:
+        while True:
+            running |= {executor.submit(task, one) for one in islice(waiting, at_once - len(running))}
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (one.result() for one in done)
+    finally:
+        executor.shutdown(wait=not running, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A pool's processes do not notice by themselves that its owner was killed. An interrupt of the terminal is the
+    owner's, who ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
