@@ -92,10 +92,14 @@ class Side:
     def ask_until_over(self, api: str, version: int, fields: Fields, *, label: str = "") -> dict[str, Any]:
         """Like `ask`, again and again while the transaction before is not over, as clients do: Apache Kafka says so at
         once, we wait for a while."""
+        return self.ask_while(CONCURRENT_TRANSACTIONS, api, version, fields, label=label)
+
+    def ask_while(self, code: int, api: str, version: int, fields: Fields, *, label: str = "") -> dict[str, Any]:
+        """Like `ask`, again and again while the reply has this error code; in the end that is the reply."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while True:
             found = self.ask(api, version, fields, label=label)
-            if not has_code(found, CONCURRENT_TRANSACTIONS) or time.monotonic() > deadline:
+            if not has_code(found, code) or time.monotonic() > deadline:
                 return found
             self.transcript.pop()
             time.sleep(0.01)
