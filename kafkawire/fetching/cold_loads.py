@@ -116,24 +116,28 @@ class ColdLoads:
     async def _run(self, key: Key, size_bytes: int, load: ColdLoad) -> None:
         try:
             async with self._room:
-                held = await self._load(key, size_bytes, load)
-                if held is not None:
+                brought = await _brought(key, size_bytes)
+                error = brought if isinstance(brought, Exception) else None
+                if error is not None and not isinstance(error, TierUnreachable) and not load.is_waited_for:
+                    self._untold[key] = load
+                    if len(self._untold) > UNTOLD_MAX:
+                        self._untold.popitem(last=False)
+                load.end(error)
+                if error is None and brought is not None:
                     await load.reading()
         finally:
             if self._underway.get(key) is load:
                 del self._underway[key]
 
-    async def _load(self, key: Key, size_bytes: int, load: ColdLoad) -> object:
-        log, offset, isolation = key
-        error: Exception | None = None
-        try:
-            return await log.load(offset, size_bytes, isolation)
-        except Exception as raised:  # also what nobody expects: it is for whoever waits to fail
-            error = raised
-            return None
-        finally:
-            if error is not None and not isinstance(error, TierUnreachable) and not load.is_waited_for:
-                self._untold[key] = load
-                if len(self._untold) > UNTOLD_MAX:
-                    self._untold.popitem(last=False)
-            load.end(error)
+
+async def _brought(key: Key, size_bytes: int) -> object:
+    """What holds it, or the error, also one that nobody expects: it is for whoever waits to fail.
+
+    The error's traceback knows this frame, which therefore knows of no load: that would be a circle, and the collector
+    seldom runs.
+    """
+    log, offset, isolation = key
+    try:
+        return await log.load(offset, size_bytes, isolation)
+    except Exception as error:
+        return error
