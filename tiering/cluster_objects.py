@@ -60,6 +60,7 @@ class ClusterObjects:
         self._topics = f"{root}{cluster_id}/topics/"
         self._offsets = f"{root}{cluster_id}/offsets/"
         self._known: dict[str, tuple[int, str]] | None = None  # by topic id: version and digest of the newest
+        self._tried: dict[str, int] = {}  # by topic id: the version that was put last, whatever became of it
 
     async def put_topic(self, topic: TopicCopy) -> bool:
         """Unless the newest of it says the same; whether it was put."""
@@ -69,20 +70,23 @@ class ClusterObjects:
         version, before = known.get(topic.topic_id, (0, ""))
         if digest == before:
             return False
+        following = max(version, self._tried.get(topic.topic_id, 0)) + 1
+        self._tried[topic.topic_id] = following
         try:
-            await self._store.put(self._topic_key(topic.topic_id, version + 1, digest), Content.of(data))
+            await self._store.put(self._topic_key(topic.topic_id, following, digest), Content.of(data))
             if before:
                 await self._store.delete(self._topic_key(topic.topic_id, version, before))
         except StoreError:
-            self._known = None  # it may have been done, and nothing else is to be put under that version
+            self._known = None  # it may have been done, or will be, and nothing else is to be put under that version
             raise
-        known[topic.topic_id] = version + 1, digest
+        known[topic.topic_id] = following, digest
         return True
 
     async def forget_topic(self, topic_id: bytes) -> None:
         """It was deleted."""
         for key in await keys_below(self._store, f"{self._topics}{topic_id.hex()}/"):
             await self._store.delete(key)
+        self._tried.pop(topic_id.hex(), None)
         if self._known is not None:
             self._known.pop(topic_id.hex(), None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+import trio
 
 from tiering import cluster_objects
 from tiering.cluster_objects import ClusterObjects, CommittedCopy, OffsetsCopy, TopicCopy
@@ -78,6 +79,20 @@ async def test_after_a_request_that_failed_the_newest_counts(
         await objects.put_topic(topic(partition_count))
     bucket.store.fault = lambda _asked, _key: HEALTHY
     await objects.put_topic(topic(partition_count + 1))
+    assert await bucket.opened().topics() == [topic(partition_count + 1)]
+
+
+@pytest.mark.parametrize("partition_count", range(5, 10))
+async def test_what_is_put_late_is_older_than_what_was_put_behind_it(bucket: Bucket, partition_count: int) -> None:
+    """A request that had no answer may reach the store whenever it wants; which digest is greater is chance."""
+    objects = bucket.opened()
+    async with trio.open_nursery() as bucket.store.nursery:
+        bucket.store.fault = lambda asked, _key: Fault(late_s=60 if asked is Operation.PUT else None)
+        with pytest.raises(StoreUnavailable):
+            await objects.put_topic(topic(partition_count))
+        bucket.store.fault = lambda _asked, _key: HEALTHY
+        await objects.put_topic(topic(partition_count + 1))
+    assert len(bucket.store.objects) == 2
     assert await bucket.opened().topics() == [topic(partition_count + 1)]
 
 
