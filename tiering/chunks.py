@@ -121,6 +121,7 @@ class _Flight:
     def __init__(self) -> None:
         self.landed = trio.Event()
         self.error: StoreError | None = None
+        self.brought: dict[ChunkOf, Chunk] = {}
 
 
 class _Airspace:
@@ -194,15 +195,18 @@ class ChunkCache:
                     self._let_go(one)
                 chunk.is_used = False
 
-    async def fetch(self, extent: Extent) -> list[Chunk]:
-        """Have these parts here. Raises what a store does, and StoreUnavailable when there is no room for them."""
+    async def fetch(self, extent: Extent) -> dict[ChunkOf, Chunk]:
+        """These parts, which are here then, for as long as there is room. Raises what a store does, and
+        StoreUnavailable when there is none at all."""
         self._begin(extent)
+        found = {one: self._chunks[one] for one in extent.chunks if one in self._chunks}
         flights = {id(flight): flight for one in extent.chunks if (flight := self._flying.get(one)) is not None}
         for flight in flights.values():
             await flight.landed.wait()
             if flight.error is not None:
                 raise flight.error
-        return [self._chunks[one] for one in extent.chunks if one in self._chunks]
+            found |= flight.brought
+        return found
 
     def read_ahead(self, extent: Extent) -> None:
         """The same, for somebody who does not wait: when less than half of it is here, or on its way."""
@@ -247,7 +251,8 @@ class ChunkCache:
                     made = _chunks_in(found)
                 else:
                     made = await self._workers.run(partial(self._make, found))
-            self._keep(dict(zip(run, made, strict=True)))
+            flight.brought = dict(zip(run, made, strict=True))
+            self._keep(flight.brought)
         except StoreError as error:
             flight.error = error
         except OSError as error:

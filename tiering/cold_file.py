@@ -7,7 +7,7 @@ was seen yet, and it is not here until it is read again.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 from weakref import ref
 
 from engine.api import FileRange
@@ -17,7 +17,7 @@ from tiering.chunks import CHUNK_BYTES, SEQUENTIAL_BYTES, Extent
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tiering.chunks import Chunk, ChunkCache
+    from tiering.chunks import Chunk
 
 Seen = tuple["ref[Chunk]", tuple[tuple[int, int], ...]]  # with the positions that were checked of it, from its start
 
@@ -30,20 +30,28 @@ class Absent(Exception):
         self.extent = extent
 
 
+class Here(Protocol):
+    """Parts of objects that are here, for any thread."""
+
+    def find(self, key: str, number: int) -> Chunk | None: ...
+    def touch(self, key: str, number: int) -> None:
+        """It was used."""
+
+
 class ColdFile:
     """Implements `engine.tier.ColdFile`. `on_read` is told, on whatever thread, what is read, and keeps it until the
     job is done; `on_read_ahead` what will be."""
 
     def __init__(
         self,
-        cache: ChunkCache,
+        here: Here,
         key: str,
         size_bytes: int,
         on_read: Callable[[str, Chunk], None],
         on_read_ahead: Callable[[Extent], None],
     ) -> None:
         self.key = key
-        self._cache = cache
+        self._here = here
         self._size_bytes = size_bytes
         self._on_read = on_read
         self._on_read_ahead = on_read_ahead
@@ -61,7 +69,7 @@ class ColdFile:
         end = min(position + size_bytes, self._size_bytes)
         found: list[bytes] = []
         for number, start, stop in _parts(position, end):
-            chunk = self._alive(number) or self._cache.find(self.key, number)
+            chunk = self._alive(number) or self._here.find(self.key, number)
             if chunk is None:
                 raise Absent(self._extent(number * CHUNK_BYTES + start, end))
             self._on_read(self.key, chunk)
@@ -73,7 +81,7 @@ class ColdFile:
         """It may be gone a moment later: then whoever reads it waits for it, as for all that is not here."""
         end = min(position + SEQUENTIAL_BYTES, self._size_bytes)
         for number, start, _ in _parts(position, end):
-            if self._alive(number) is None and self._cache.find(self.key, number) is None:
+            if self._alive(number) is None and self._here.find(self.key, number) is None:
                 return number * CHUNK_BYTES + start
         return end
 
@@ -114,7 +122,7 @@ class ColdFile:
             chunk = self._alive(number)
             if chunk is None:
                 raise NotLoaded
-            self._cache.touch(self.key, number)
+            self._here.touch(self.key, number)
             found.append(FileRange(chunk.file, chunk.position + start, stop - start))
         return found
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from engine.errors import CorruptMessage, StorageError, TierUnreachable
-from tiering.chunks import CHUNK_BYTES, SEQUENTIAL_BYTES, Extent
+from tiering.chunks import CHUNK_BYTES, SEQUENTIAL_BYTES, ChunkOf, Extent
 from tiering.cold_file import Absent, ColdFile
 from tiering.errors import TierError
 from tiering.object_store import ObjectMissing, StoreError, StoreRefused, StoreUnavailable
@@ -79,7 +79,7 @@ class _Run:
         self.keys: set[str] = set()
         self.read: set[Chunk] = set()
         self.ahead: Extent | None = None
-        self.fetched: list[Chunk] = []
+        self.fetched: dict[ChunkOf, Chunk] = {}
         self.trailers: dict[str, Trailer] = {}
         self.looked_up: dict[TopicPartition, Mapping[int, Entry]] = {}  # others may forget it meanwhile
         self.has_looked_again = False
@@ -90,6 +90,19 @@ class _Run:
 _current: ContextVar[_Run] = ContextVar("a run of a job")
 
 
+class _Here:
+    """For the job that looks: what was fetched for it, too. A small cache may have lost that before the job runs again:
+    it would be fetched once more then, and what it is needed with be lost."""
+
+    def __init__(self, cache: ChunkCache) -> None:
+        self._cache = cache
+        self.touch = cache.touch
+
+    def find(self, key: str, number: int) -> Chunk | None:
+        chunk = _current.get().fetched.get(ChunkOf(key, number))
+        return self._cache.find(key, number) if chunk is None or chunk.is_wrong else chunk
+
+
 class ColdTier:
     """Of one broker."""
 
@@ -97,6 +110,7 @@ class ColdTier:
         self._store = store
         self._catalogue = catalogue
         self._cache = cache
+        self._here = _Here(cache)
         self._workers = workers
         self._known: OrderedDict[TopicPartition, Mapping[int, Entry]] = OrderedDict()
         self._files: WeakValueDictionary[_Records, ColdFile] = WeakValueDictionary()
@@ -108,7 +122,7 @@ class ColdTier:
         file = self._files.get(records)
         if file is None:
             key = self._catalogue.key_of(partition, entry)
-            file = ColdFile(self._cache, key, entry.size_bytes, _note_chunk, _note_ahead)
+            file = ColdFile(self._here, key, entry.size_bytes, _note_chunk, _note_ahead)
             self._files[records] = file
         return file
 
@@ -172,7 +186,7 @@ class ColdTier:
             extent = wanted.extent
             run.keys.add(extent.key)
             wanted_end = max(extent.end, extent.position + least_bytes)
-            run.fetched += await self._cache.fetch(extent._replace(end=wanted_end))
+            run.fetched |= await self._cache.fetch(extent._replace(end=wanted_end))
 
     def _forget(self, run: _Run, error: CorruptMessage | OSError) -> None:
         """What was read is to come anew, once: it may have come wrong, or become so here."""

@@ -156,6 +156,21 @@ async def test_a_store_of_files_gives_those_and_they_are_left_when_nobody_uses_t
         nursery.cancel_scope.cancel()
 
 
+async def test_a_cache_that_keeps_less_than_a_job_needs_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was fetched for it is there when it runs again, also where the cache has lost it by then."""
+    monkeypatch.setattr(chunks, "KEPT_MIN", 1)
+    async with cold(0) as (reading, log):
+        largest = max((await reading.tiered.manifest()).entries, key=lambda entry: entry.size_bytes)
+        assert largest.size_bytes > 2 * CHUNK_BYTES
+
+        def read() -> int:
+            file = reading.tier.open(log.partition, largest.base)
+            return sum(len(file.read_at(number * CHUNK_BYTES, 1)) for number in (2, 0, 1))
+
+        assert await reading.tier.run(read) == 3
+        assert reading.cache.statistics.requests <= 3
+
+
 async def test_what_was_loaded_stays_for_who_holds_it_whatever_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "KEPT_MIN", 1)
     async with cold(0) as (reading, log):
@@ -315,7 +330,7 @@ async def test_a_wrong_part_that_others_hold_is_used_by_nobody_any_more() -> Non
         held = await reading.cache.fetch(Extent(key, 0, 4 * CHUNK_BYTES, len(right[0])))
         await log.load(2, 1000, EVERYTHING)
         assert flipped
-        assert all(one.is_wrong for one in held)
+        assert all(one.is_wrong for one in held.values())
         assert bytes_of(log.read(2, 200, EVERYTHING, at_least_one=True).records) in right[0]
 
 
@@ -356,7 +371,11 @@ async def test_who_leaves_leaves_the_others_what_they_wait_for() -> None:
         with trio.move_on_after(1):
             await reading.cache.fetch(Extent(KEY, 0, 250, 250))
         assert reading.cache.find(KEY, 0) is None
-        assert [one.size_bytes for one in await reading.cache.fetch(Extent(KEY, 0, 250, 250))] == [100, 100, 50]
+        assert [one.size_bytes for one in (await reading.cache.fetch(Extent(KEY, 0, 250, 250))).values()] == [
+            100,
+            100,
+            50,
+        ]
         assert trio.current_time() == pytest.approx(10.0)
         assert reading.gets == 1
         counted = reading.topics.of(TOPIC_ID)

@@ -147,17 +147,18 @@ class StableReader(Asking):
         self.shared.history.note(self.name, group, number)
 
     async def read_to_the_end(self, target: Target) -> list[Seen]:
-        """All of it, once no transaction is open there any more."""
+        """All of it, once no transaction is open there any more. What is committed stays so: nothing is read twice."""
+        self._positions[target] = 0
+        records: list[Seen] = []
         while True:
-            self._positions[target] = 0
-            records: list[Seen] = []
             found = await self.read(target)
-            while found is not None and found.stable_end == found.high_watermark:
+            if found is not None:
                 records += found.records
-                is_stuck = found.next_offset == found.offset
-                if found.next_offset == found.high_watermark or (is_stuck and not self.plan.is_tiered(target)):
+                if found.stable_end == found.high_watermark and self._is_all(found):
                     return records
-                if is_stuck:
-                    await trio.sleep(0.1)  # what only a tier has is on its way
-                found = await self.read(target)
-            await trio.sleep(0.1)
+            if found is None or found.next_offset == found.offset:
+                await trio.sleep(0.1)  # a transaction is open, or what only a tier has is on its way
+
+    def _is_all(self, found: StableRead) -> bool:
+        is_stuck = found.next_offset == found.offset and not self.plan.is_tiered(found.target)
+        return is_stuck or found.next_offset == found.high_watermark
