@@ -52,6 +52,15 @@ def tree_cpu_s(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK") + sum(map(tree_cpu_s, children_of(pid)))
 
 
+def tree_read_bytes(pid: int) -> int:
+    """What a process and all that it has started, and that still run, have read so far, from files or otherwise."""
+    try:
+        own = int(_line(f"/proc/{pid}/io", "rchar").split()[1])
+    except (FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
+        return 0
+    return own + sum(map(tree_read_bytes, children_of(pid)))
+
+
 def first_thread_cpu_s(pid: int) -> float:
     """The part of it that the thread has which the process began with."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9

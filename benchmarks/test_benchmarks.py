@@ -30,6 +30,7 @@ from benchmarks import (
     spark,
     spark_decode,
     spark_encode,
+    spark_segments,
     start,
     stock_client,
     tiering,
@@ -64,6 +65,11 @@ def test_transactions() -> None:
 def test_spark() -> None:
     need_spark_jars()
     spark.main(["--toy"])
+
+
+def test_spark_segments() -> None:
+    need_spark_jars()
+    spark_segments.main(["--toy"])
 
 
 def test_tiering() -> None:

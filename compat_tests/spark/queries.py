@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,11 +27,19 @@ STOCK, OURS = "kafka", "kafkawire"
 
 # A source that fails, instead of waiting for minutes, when the broker does not answer.
 LIMITS = {"kafka.request.timeout.ms": "20000", "kafka.default.api.timeout.ms": "20000"}
+_FETCHES = re.compile(rb'^kafkawire_requests_total\{request="fetch"\} (\S+)$', re.MULTILINE)
 
 
 def sealed_files(broker: Kafkawire) -> dict[str, str]:
     """The options with which our source reads what is sealed from the broker's files."""
     return {"segments": broker.http_url, "segments.files": "true"}
+
+
+def fetches(broker: Kafkawire) -> float:
+    """That the broker has had."""
+    with urllib.request.urlopen(f"{broker.http_url}/metrics") as answer:
+        [found] = _FETCHES.findall(answer.read())
+    return float(found)
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,13 @@ While segments are sealed, copied, compacted, deleted and restarted under it: co
 from __future__ import annotations
 
 import random
-import re
-import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
 
 from compat_tests.confluent.clients import create_topic, flush, producer, wait_until
 from compat_tests.harness.kafkawire_broker import Kafkawire
-from compat_tests.spark.queries import FIRST_MS, OURS, STOCK, Connector, Output, await_end
+from compat_tests.spark.queries import FIRST_MS, OURS, STOCK, Connector, Output, await_end, fetches
 from compat_tests.spark.test_kafkawire_source import CODECS, rows_in_order
 from compat_tests.spark.test_transactions import COMMITTED, Writer
 from compat_tests.tiering.brokers import TieredKafkawire
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SMALL = {"segment.bytes": str(1 << 20)}
-FETCH = re.compile(rb'^kafkawire_requests_total\{request="fetch"\} (\S+)$', re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +41,6 @@ def stock(spark: SparkSession) -> Connector:
 @pytest.fixture
 def ours(spark: SparkSession) -> Connector:
     return Connector(spark, OURS, goes_past_brokers=True)
-
-
-def fetches(broker: Kafkawire) -> float:
-    """That the broker has had."""
-    with urllib.request.urlopen(f"{broker.http_url}/metrics") as answer:
-        [found] = FETCH.findall(answer.read())
-    return float(found)
 
 
 def fill(broker: Kafkawire, topic: str, partitions: int, megabytes: int) -> None:
