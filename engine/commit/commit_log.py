@@ -4,7 +4,7 @@ What is durable is in segment files up to a partition's recovery point, and abov
 the points down; barriers say in the journal what a replay must not undo (RULES J2). It knows logs, not partitions.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -216,14 +216,16 @@ class CommitLog:
             self.points[key] = point._replace(compacted_to=max(point.compacted_to, below_offset))
             await self.checkpoint_alone()
 
-    async def checkpoint_local_start(self, key: PartitionKey, offset: int) -> None:
+    async def checkpoint_local_starts(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Have it durable that there may be no files below; within `replacing`. Raises StorageError, CorruptMessage."""
-        point = self.points.get(key, PartitionCheckpoint())
-        self.points[key] = point._replace(local_start_offset=offset)
+        before = {key: self.points.get(key, PartitionCheckpoint()) for key in offsets}
+        for key, offset in offsets.items():
+            self.points[key] = before[key]._replace(local_start_offset=offset)
         try:
             await self.checkpoint_alone()
         except (StorageError, CorruptMessage):
-            self.points[key] = self.points[key]._replace(local_start_offset=point.local_start_offset)
+            for key, point in before.items():
+                self.points[key] = self.points[key]._replace(local_start_offset=point.local_start_offset)
             raise
 
     def advance_points(self) -> dict[PartitionKey, PartitionCheckpoint]:

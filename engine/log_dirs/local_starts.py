@@ -5,15 +5,15 @@ producers of that place as a snapshot, leader epochs in the checkpoint, index ro
 go is above: here is refused what would lose something.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 
-from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
+from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError
 from engine.files.filesystem import FileSystem
 from engine.log_dirs.layout import INDEX
 from engine.log_dirs.log_dir import LogDir, Resident, index_key
 from engine.logs.checkpoints import PartitionCheckpoint, key_of
-from engine.logs.log import Log
 from engine.logs.producer_walk import Extent
 from engine.logs.segment import Segment
 from engine.logs.set_aside import set_aside
@@ -25,26 +25,53 @@ async def move_local_start(log_dir: LogDir, resident: Resident, offset: int) -> 
 
     Raises OffsetOutOfRange when what is below is not all in the tier; StorageError, CorruptMessage.
     """
-    log = resident.log
+    for error in (await move_local_starts(log_dir, {resident: offset})).values():
+        raise error
+
+
+async def move_local_starts(log_dir: LogDir, offsets: Mapping[Resident, int]) -> dict[Resident, EngineError]:
+    """The same of many logs with one checkpoint, as each tells of all partitions. Returns what was left as it was, and
+    why. Raises StorageError: none was moved, or not all that belongs to it was done."""
+    refused: dict[Resident, EngineError] = {}
     async with log_dir.commit_log.replacing():
-        if log_dir.is_closing or log_dir.partitions.get(resident.partition) is not resident:
-            raise StorageError(f"{log.directory} is not open any more")
-        doomed = _doomed(log, offset)
-        if not doomed:
-            return
+        doomed: dict[Resident, list[Segment]] = {}
+        for resident, offset in offsets.items():
+            with _noted(refused, resident):
+                doomed[resident] = _doomed(log_dir, resident, offset)
         async with log_dir.commit_log.committer.between_rounds():
             pass  # one that began before there was a tier would remove snapshots
-        await _secure(log_dir, resident, doomed)
-        await log_dir.index.secure(index_key(resident.partition), log)
-        await log_dir.disk.run(partial(_sync_names, log_dir.disk.filesystem, log_dir.disk.path))
-        await log_dir.commit_log.checkpoint_local_start(key_of(resident.partition), offset)
-        gone = log.drop_local_below(offset)
-        assert gone == doomed
-        log_dir.caches.forget(gone)
-        bases = [segment.base_offset for segment in gone]
-        paths = await log_dir.disk.run(partial(set_aside, log_dir.disk.filesystem, log.directory, bases))
-        sizes_bytes = [segment.size_bytes for segment in gone]
-        log_dir.deleter.add(zip(paths, sizes_bytes, strict=False), resident.config.file_delete_delay_ms)
+        secured: dict[Resident, list[Segment]] = {}
+        for resident, segments in doomed.items():
+            with _noted(refused, resident):
+                if segments:
+                    await _secure(log_dir, resident, segments)
+                    secured[resident] = segments
+        if secured:
+            await log_dir.disk.run(partial(_sync_names, log_dir.disk.filesystem, log_dir.disk.path))
+            ends = {key_of(one.partition): segments[-1].end_offset for one, segments in secured.items()}
+            await log_dir.commit_log.checkpoint_local_starts(ends)
+        for resident, segments in secured.items():
+            await _drop(log_dir, resident, segments)
+    return refused
+
+
+@contextmanager
+def _noted(refused: dict[Resident, EngineError], resident: Resident) -> Iterator[None]:
+    try:
+        yield
+    except (CorruptMessage, OffsetOutOfRange, StorageError) as error:
+        refused[resident] = error
+
+
+async def _drop(log_dir: LogDir, resident: Resident, doomed: list[Segment]) -> None:
+    log = resident.log
+    gone = log.drop_local_below(doomed[-1].end_offset)
+    assert gone == doomed
+    log_dir.caches.forget(gone)
+    bases = [segment.base_offset for segment in gone]
+    paths = await log_dir.disk.run(partial(set_aside, log_dir.disk.filesystem, log.directory, bases))
+    sizes_bytes = [segment.size_bytes for segment in gone]
+    log_dir.deleter.add(zip(paths, sizes_bytes, strict=False), resident.config.file_delete_delay_ms)
 
 
 def note_tiered(log_dir: LogDir, resident: Resident, offset: int) -> None:
@@ -69,8 +96,11 @@ def note_untiered(log_dir: LogDir, resident: Resident) -> None:
     log_dir.commit_log.want_checkpoint()
 
 
-def _doomed(log: Log, offset: int) -> list[Segment]:
+def _doomed(log_dir: LogDir, resident: Resident, offset: int) -> list[Segment]:
     """The segments that have files below `offset`."""
+    log = resident.log
+    if log_dir.is_closing or log_dir.partitions.get(resident.partition) is not resident:
+        raise StorageError(f"{log.directory} is not open any more")
     found = log.finished_below(offset)
     if log.damaged_from is not None or log.tiered_to is None or offset > log.tiered_to:
         raise OffsetOutOfRange(f"the remote tier has {log.directory} up to offset {log.tiered_to}, not to {offset}")
@@ -97,3 +127,4 @@ async def _secure(log_dir: LogDir, resident: Resident, doomed: list[Segment]) ->
     except CorruptMessage as error:
         reason = f"who produced below offset {offset} of {log.directory} cannot be told: {error}"
         raise CorruptMessage(reason) from error
+    await log_dir.index.secure(index_key(resident.partition), log)

@@ -12,9 +12,9 @@ from functools import partial
 import trio
 
 from engine.api import NO_TIMESTAMP_MS
-from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
+from engine.errors import CorruptMessage, StorageError
 from engine.files.filesystem import FileSystem, Usage
-from engine.log_dirs.local_starts import move_local_start
+from engine.log_dirs.local_starts import move_local_starts
 from engine.log_dirs.log_dir import LogDir, Resident
 from engine.log_dirs.log_starts import Move, move_log_starts, roll
 from engine.logs.log import Log
@@ -25,6 +25,7 @@ WINDOW_CHECK_S = 60
 SPACE_CHECK_INTERVAL_S = 5
 TURN = 64  # partitions looked at before somebody else has a turn
 MOVED_TOGETHER_MAX = 64
+DROPPED_TOGETHER_MAX = 16  # meanwhile no segment is replaced, and who looks for aborted transactions waits
 JUST_NOW_MS = 2**63 - 1
 
 
@@ -63,17 +64,22 @@ class RetentionKeeper:
         """All partitions, once."""
         self._stuck.clear()  # they may have gone on
         moves: list[Move] = []
+        drops: list[Move] = []
         for number, resident in enumerate(list(self._log_dir.partitions.values())):
             if number % TURN == 0:
                 await trio.lowlevel.checkpoint()
             if resident.is_sound:
                 with suppress(StorageError):  # no space for the next segment, or cold ones are not known: the next time
                     moves += await self._due(resident)
-                    await self._leave_to_tier(resident)
+                    drops += await self._copied(resident)
             if len(moves) >= MOVED_TOGETHER_MAX:
                 await self._move(moves)
                 moves = []
+            if len(drops) >= DROPPED_TOGETHER_MAX:
+                await self._drop_files(drops)
+                drops = []
         await self._move(moves)
+        await self._drop_files(drops)
 
     async def _move(self, moves: Sequence[Move]) -> None:
         with suppress(StorageError):  # the next time
@@ -90,18 +96,17 @@ class RetentionKeeper:
             return []
         return [Move(resident, end_offset, reasons)]
 
-    async def _leave_to_tier(self, resident: Resident) -> None:
+    async def _copied(self, resident: Resident) -> list[Move]:
         """Files that the remote tier has, too, and that were here for long enough. An active segment that was so, too,
         is finished, so that it can be copied."""
         if not resident.log.is_tier_confirmed or not resident.config.remote_storage:
-            return
+            return []
         segments = await self._seen(resident.log, with_cold=False)
         count = len(doomed(segments, resident.config.local(), 0, resident.high_watermark, self._now_ms()))
         if count and count == len(segments):
             await roll(self._log_dir, resident, segments[-1].end_offset)
         copied = [one for one in segments[:count] if one.end_offset <= (resident.log.tiered_to or 0)]
-        if copied:
-            await self._drop_files([Move(resident, copied[-1].end_offset)])
+        return [Move(resident, copied[-1].end_offset)] if copied else []
 
     async def _seen(self, log: Log, *, with_cold: bool = True) -> list[OldSegment]:
         """The segments of a log. Only of those whose records have no timestamps the files are asked; cold ones stay.
@@ -186,16 +191,18 @@ class RetentionKeeper:
 
     async def _drop_files(self, moves: Sequence[Move]) -> list[Move]:
         """Of logs in a remote tier, which has them, too; returns what was done. Others are not kept waiting by one."""
-        done = []
-        for one in moves:
+        done: list[Move] = []
+        for start in range(0, len(moves), DROPPED_TOGETHER_MAX):
+            some = moves[start : start + DROPPED_TOGETHER_MAX]
             try:
-                await move_local_start(self._log_dir, one.resident, one.offset)
-                done.append(one)
-            except CorruptMessage as error:
-                self._stuck.add(one.resident)
-                self._log_dir.on_problem(f"files stay here that the remote tier has: {error}")
-            except (OffsetOutOfRange, StorageError):
-                continue  # it has changed meanwhile: the next time
+                refused = await move_local_starts(self._log_dir, {one.resident: one.offset for one in some})
+            except (CorruptMessage, StorageError):
+                continue  # the next time, as for what has changed meanwhile
+            for resident, error in refused.items():
+                if isinstance(error, CorruptMessage):
+                    self._stuck.add(resident)
+                    self._log_dir.on_problem(f"files stay here that the remote tier has: {error}")
+            done += [one for one in some if one.resident not in refused]
         return done
 
 

@@ -2,7 +2,7 @@
 
 import errno
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from engine.offline.repair import repair
 from engine.partitions.partition import Partition
 from engine.reading.reader import LogReader
 from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, read, read_all, running
-from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
+from engine.upkeep.retention_keeper import DROPPED_TOGETHER_MAX, RetentionKeeper, RetentionOptions
 
 T = TypeVar("T")
 
@@ -93,13 +93,13 @@ async def test_an_index_replaced_after_it_was_secured_is_told_again(monkeypatch:
     broker, _ = await lived()
     async with broker.life() as log:
         await broker.drop(1)
-        checkpoint = CommitLog.checkpoint_local_start
+        checkpoint = CommitLog.checkpoint_local_starts
 
-        async def replaced(commit_log: CommitLog, key: PartitionKey, offset: int) -> None:
+        async def replaced(commit_log: CommitLog, offsets: Mapping[PartitionKey, int]) -> None:
             await log.log_dir.index.distrust("an entry was wrong")
-            await checkpoint(commit_log, key, offset)
+            await checkpoint(commit_log, offsets)
 
-        monkeypatch.setattr(CommitLog, "checkpoint_local_start", replaced)
+        monkeypatch.setattr(CommitLog, "checkpoint_local_starts", replaced)
         await broker.drop(2)
         monkeypatch.undo()
         await broker.fill(8, COUNT)
@@ -235,6 +235,38 @@ async def test_what_compaction_rewrites_is_not_what_the_tier_has() -> None:
         with pytest.raises(OffsetOutOfRange):
             await move_local_start(log.log_dir, log, log.log.active.base_offset)
         assert await read_all(log) == values
+
+
+async def test_files_of_many_logs_go_with_few_checkpoints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each checkpoint tells of all partitions: one for each log would cost the square of them."""
+    broker = Broker(replace(ROLLING, remote_storage=True, local_retention_size_bytes=0))
+    told: list[int] = []
+    checkpoint = CommitLog.checkpoint_local_starts
+
+    async def counted(commit_log: CommitLog, offsets: Mapping[PartitionKey, int]) -> None:
+        told.append(len(offsets))
+        await checkpoint(commit_log, offsets)
+
+    monkeypatch.setattr(CommitLog, "checkpoint_local_starts", counted)
+    async with broker.life() as first:
+        logs = [first]
+        for number in range(1, 20):
+            place = TopicPartition(ORDERS.topic_id, "orders", number)
+            opened = await broker.store.open_partition(place, broker.config, 0)
+            assert isinstance(opened, Partition)
+            logs.append(opened)
+        for log in logs:
+            for _ in range(8):
+                await append(log, b"v" * 60)
+            broker.tier.upload(broker.filesystem, log)
+        values = [await read_all(log) for log in logs]
+        logs[3].log.tiered_to = 0
+        await RetentionKeeper(first.log_dir, RetentionOptions(), lambda: NOW_MS).check()
+        assert told == [DROPPED_TOGETHER_MAX, 19 - DROPPED_TOGETHER_MAX]
+        assert [number for number, log in enumerate(logs) if not log.log.has_cold] == [3]
+        assert [await read_all(log) for log in logs] == values
 
 
 async def test_what_is_not_finished_is_in_no_tier() -> None:
