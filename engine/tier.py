@@ -136,6 +136,9 @@ class ColdFile(File, Protocol):
     """A segment in a remote tier, with the positions its file had. What is here of it, by its own account, is given at
     once, by `read_cached` and to a socket, whatever happens to the tier."""
 
+    def has_waited(self) -> bool:
+        """Whether this job had to wait for some of what is read already: the rest may come with another one."""
+
     def here_until(self, position: int) -> int:
         """Up to where what follows `position` is here now, as far as a reader who goes on should look at once."""
 

@@ -40,7 +40,7 @@ class Here(Protocol):
 
 class ColdFile:
     """Implements `engine.tier.ColdFile`. `on_read` is told, on whatever thread, what is read, and keeps it until the
-    job is done; `on_read_ahead` what will be."""
+    job is done; `on_read_ahead` what will be. `has_waited` says whether the job had to be run again."""
 
     def __init__(
         self,
@@ -49,7 +49,9 @@ class ColdFile:
         size_bytes: int,
         on_read: Callable[[str, Chunk], None],
         on_read_ahead: Callable[[Extent], None],
+        has_waited: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.has_waited = has_waited
         self.key = key
         self._here = here
         self._size_bytes = size_bytes

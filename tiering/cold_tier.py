@@ -122,7 +122,7 @@ class ColdTier:
         file = self._files.get(records)
         if file is None:
             key = self._catalogue.key_of(partition, entry)
-            file = ColdFile(self._here, key, entry.size_bytes, _note_chunk, _note_ahead)
+            file = ColdFile(self._here, key, entry.size_bytes, _note_chunk, _note_ahead, _has_waited)
             self._files[records] = file
         return file
 
@@ -259,6 +259,10 @@ def _note_read(key: str) -> None:
 def _note_chunk(key: str, chunk: Chunk) -> None:
     _note_read(key)
     _current.get().read.add(chunk)
+
+
+def _has_waited() -> bool:
+    return bool(_current.get().fetched)
 
 
 def _note_ahead(extent: Extent) -> None:

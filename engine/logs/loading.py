@@ -25,7 +25,8 @@ from engine.logs.epochs import EpochHistory, EpochStart
 from engine.logs.segment import BatchAt, Segment, find_batch, may_follow, walk_headers
 from engine.logs.sparse_index import START, Entry
 
-READ_AHEAD_BYTES = 1024 * 1024  # at least so much is checked at once, and as much again announced to the kernel
+FIRST_BATCH_ONLY = 1  # byte
+READ_AHEAD_BYTES = 1024 * 1024  # at least so much of a disk is checked at once, and as much again announced to it
 WINDOW_BYTES = 256 * 1024  # of a file in memory to be checked, if batches are not larger: processors keep that near
 
 
@@ -75,7 +76,6 @@ def load(part: Part, offset: int, size_bytes: int) -> Loaded:
     if found is None:
         walked = walk(file, part)
         found = find_batch(file.read_at, START, part.end, offset, part.compacted_to)
-    size_bytes = max(size_bytes, READ_AHEAD_BYTES)
     end, end_offset = check(file, found.position, part, size_bytes)
     is_cut_short = end < min(found.position + size_bytes, part.end)
     if end < part.end:

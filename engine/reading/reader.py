@@ -24,7 +24,17 @@ from engine.logs.aborted import AbortedIndexDamaged, decode_aborted
 from engine.logs.aborted_files import aborted_of
 from engine.logs.aborted_indexes import overlapping
 from engine.logs.chunk import Chunk
-from engine.logs.loading import Loaded, Part, TimestampFound, go_on, greatest_timestamp, load, search_timestamp
+from engine.logs.loading import (
+    FIRST_BATCH_ONLY,
+    READ_AHEAD_BYTES,
+    Loaded,
+    Part,
+    TimestampFound,
+    go_on,
+    greatest_timestamp,
+    load,
+    search_timestamp,
+)
 from engine.logs.log import Log
 from engine.logs.position import LogPosition
 from engine.logs.recently_used import SegmentCaches
@@ -317,11 +327,18 @@ def _start_for_timestamp(segment: Segment, timestamp_ms: int) -> tuple[int, int]
 
 
 def _load(part: Part, offset: int, max_size_bytes: int, *, is_cold: bool) -> tuple[Loaded, object]:
-    """What was loaded; and what holds it, if a tier has it."""
-    loaded = load(part, offset, max_size_bytes)
+    """What was loaded; and what holds it, if a tier has it.
+
+    Who seeks does not wait for a tier twice, but takes a batch, and what is here behind it. Who goes on from where
+    somebody has come to wants more, in fewer steps.
+    """
+    size_bytes = max(max_size_bytes, READ_AHEAD_BYTES)
     if not is_cold:
-        return loaded, None
-    file = cast("ColdFile", loaded.file)
+        return load(part, offset, size_bytes), None
+    file = cast("ColdFile", part.opened())
+    goes_on = part.start is not None and part.start[0] == offset
+    is_enough = file.has_waited() and not goes_on
+    loaded = load(part._replace(file=file), offset, FIRST_BATCH_ONLY if is_enough else size_bytes)
     loaded = go_on(loaded, part, file.here_until(loaded.position))  # a reader who goes on comes here less often
     return loaded, file.hold(loaded.position, loaded.end)
 

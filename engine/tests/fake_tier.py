@@ -54,6 +54,9 @@ class ColdFile:
                 position = max(position, stop)
         return position >= end
 
+    def has_waited(self) -> bool:
+        return len(self._loaded) % 2 == 1  # both ways are gone, now and then
+
     def here_until(self, position: int) -> int:
         return min(position + HERE_BYTES, len(self._content))
 

@@ -7,7 +7,7 @@ from engine.errors import CorruptMessage
 from engine.files.filesystem import File
 from engine.files.twin import MemoryFileSystem
 from engine.logs.epochs import EpochStart
-from engine.logs.loading import READ_AHEAD_BYTES, WINDOW_BYTES, Part, check, go_on, load
+from engine.logs.loading import FIRST_BATCH_ONLY, READ_AHEAD_BYTES, WINDOW_BYTES, Part, check, go_on, load
 from engine.tests.helpers import batch
 
 PATH = "/data/00000000000000000000.log"
@@ -59,10 +59,16 @@ def test_a_batch_of_another_epoch_ends_what_is_right() -> None:
         check(file, 3 * size_bytes, part, READ_AHEAD_BYTES)
 
 
+def test_the_first_batch_may_be_all_that_is_waited_for() -> None:
+    _, part = segment_of(5, 1_000)
+    loaded = load(part, 2, FIRST_BATCH_ONLY)
+    assert (loaded.position, loaded.end_offset) == (2 * part.end // 5, 3)
+
+
 def test_a_load_goes_on_over_whole_batches_that_are_here() -> None:
     _, part = segment_of(5, 2 * READ_AHEAD_BYTES // 3)
     size_bytes = part.end // 5
-    loaded = load(part, 0, 0)
+    loaded = load(part, 0, READ_AHEAD_BYTES)
     assert (loaded.end, loaded.end_offset) == (2 * size_bytes, 2)
     assert go_on(loaded, part, 2 * size_bytes + 70) == loaded
     further = go_on(loaded, part, 4 * size_bytes + 60)  # less than a header of the fifth is here
@@ -73,6 +79,6 @@ def test_a_load_goes_on_over_whole_batches_that_are_here() -> None:
 def test_what_is_wrong_behind_a_load_is_left_to_whoever_comes_to_it() -> None:
     _, part = segment_of(5, 2 * READ_AHEAD_BYTES // 3, wrong_epoch_at=3)
     size_bytes = part.end // 5
-    further = go_on(load(part, 0, 0), part, part.end)
+    further = go_on(load(part, 0, READ_AHEAD_BYTES), part, part.end)
     assert (further.end, further.end_offset, further.is_cut_short) == (3 * size_bytes, 3, False)
     assert go_on(further, part, part.end) == further

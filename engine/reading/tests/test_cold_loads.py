@@ -1,0 +1,62 @@
+"""How much is loaded of a segment that only a remote tier has: what is waited for, and what is here anyway."""
+
+from functools import partial
+from typing import cast
+
+import pytest
+
+from engine.batches.batch import stamp
+from engine.files.filesystem import File
+from engine.files.twin import MemoryFileSystem
+from engine.logs.epochs import EpochStart
+from engine.logs.loading import READ_AHEAD_BYTES, Part
+from engine.reading.reader import _load
+from engine.tests.fake_tier import ColdFile
+from engine.tests.helpers import batch
+
+COUNT, OFFSET = 12, 2
+SIZE_BYTES = len(batch(b"x" * (READ_AHEAD_BYTES // 4)))
+HERE_BYTES = 3 * SIZE_BYTES + 100
+
+
+class TierFile(ColdFile):
+    """Of which a little more than three batches are here behind every position."""
+
+    def __init__(self, content: bytes, *, has_waited: bool) -> None:
+        super().__init__(content)
+        self._has_waited = has_waited
+
+    def has_waited(self) -> bool:
+        return self._has_waited
+
+    def here_until(self, position: int) -> int:
+        return position + HERE_BYTES
+
+
+def content() -> bytes:
+    """Batches of a record."""
+    filesystem = MemoryFileSystem()
+    filesystem.make_dir("/data")
+    file = filesystem.open("/data/log", create=True)
+    for number in range(COUNT):
+        one = batch(b"x" * (READ_AHEAD_BYTES // 4))
+        stamp(memoryview(one), number, 7)
+        file.write_at([one], number * SIZE_BYTES)
+    return filesystem.content("/data/log")
+
+
+@pytest.mark.parametrize(
+    ("start", "has_waited", "batches"),
+    [
+        pytest.param((0, 0), True, 3, id="who seeks and has waited takes what is here"),
+        pytest.param(None, True, 3, id="without an index, too"),
+        pytest.param((0, 0), False, 4, id="who has not waited may, once"),
+        pytest.param((OFFSET, OFFSET * SIZE_BYTES), True, 4, id="who goes on waits for more"),
+    ],
+)
+def test_who_seeks_waits_once(start: tuple[int, int] | None, has_waited: bool, batches: int) -> None:
+    file = TierFile(content(), has_waited=has_waited)
+    part = Part(partial(cast, File, file), None, 0, COUNT * SIZE_BYTES, start, (EpochStart(7, 0),))
+    loaded, held = _load(part, OFFSET, 1, is_cold=True)
+    assert held is file
+    assert (loaded.position, loaded.end_offset) == (OFFSET * SIZE_BYTES, OFFSET + batches)
