@@ -338,13 +338,13 @@ class SegmentStore:
                 errors |= zip([one.resident.partition for one in some], found_errors, strict=True)
             return [errors[one] for one in offsets]
 
-    async def reset_partition(self, partition: TopicPartition, offset: int) -> None:
-        """Forget all of it for good: its log goes on at `offset` (UnifiedLog.truncateFullyAndStartAt)."""
+    async def reset_partition(self, partition: TopicPartition, offset: int, *, expects_unused: bool = False) -> None:
+        """Forget all of it for good: its log goes on at `offset`. With `expects_unused`, if that is nothing."""
         async with self._changes.of([partition]):
             self._check_not_closed()
             found = self.get(partition)
             found.check_open()
-            await reset(found.log_dir, found, offset)
+            await reset(found.log_dir, found, offset, expects_unused=expects_unused)
 
     async def remove_strays(self, is_known: Callable[[bytes], bool]) -> None:
         """Remove what is left on disk of topics that `is_known` denies, by topic id. Call it before any open.

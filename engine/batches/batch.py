@@ -33,7 +33,7 @@ _INT16 = struct.Struct(">h")
 _INT64 = struct.Struct(">q")
 CODEC_MASK = 0b111
 RECORD_SIZE_MIN_BYTES = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
-_LOG_APPEND_TIME_BIT = 1 << 3
+LOG_APPEND_TIME_BIT = 1 << 3
 TRANSACTIONAL_BIT = 1 << 4
 CONTROL_BIT = 1 << 5
 DELETE_HORIZON_BIT = 1 << 6
@@ -84,7 +84,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        return bool(self.attributes & _LOG_APPEND_TIME_BIT)
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
 
     @property
     def is_transactional(self) -> bool:
@@ -126,7 +126,7 @@ def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
 
 def stamp_log_append_time(batch: memoryview, header: BatchHeader, now_ms: int) -> BatchHeader:
     """Set timestamp type and max timestamp and recompute the CRC over both (RULES W5)."""
-    attributes = header.attributes | _LOG_APPEND_TIME_BIT
+    attributes = header.attributes | LOG_APPEND_TIME_BIT
     _INT16.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     _INT64.pack_into(batch, _MAX_TIMESTAMP_POSITION, now_ms)
     crc = crc32c(batch[ATTRIBUTES_POSITION:])
@@ -136,7 +136,7 @@ def stamp_log_append_time(batch: memoryview, header: BatchHeader, now_ms: int) -
 
 def clear_log_append_time(batch: memoryview, header: BatchHeader) -> BatchHeader:
     """A client claims that the broker set the time: not so, says DefaultRecordBatch.setMaxTimestamp, and so do we."""
-    attributes = header.attributes & ~_LOG_APPEND_TIME_BIT
+    attributes = header.attributes & ~LOG_APPEND_TIME_BIT
     _INT16.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     crc = crc32c(batch[ATTRIBUTES_POSITION:])
     _UINT32.pack_into(batch, CRC_POSITION, crc)

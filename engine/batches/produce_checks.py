@@ -4,6 +4,7 @@ Pure. After Kafka's LogValidator and ProduceRequest.validateRecords.
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -91,7 +92,7 @@ def _beyond_doubt(records: memoryview, limits: ProduceLimits, now_ms: int, codec
 def _checked(
     records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool, is_client: bool
 ) -> BatchHeader:
-    header = _single_batch(records)
+    header = single_batch(records)
     codec_id = header.attributes & CODEC_MASK
     if codec_id > Codec.ZSTD:
         raise InvalidRecord(f"unknown compression codec {codec_id}")
@@ -99,19 +100,18 @@ def _checked(
         raise UnsupportedCompressionType("zstd needs Produce version 7 or later")
     if header.base_offset != 0:
         raise InvalidRecord(f"base offset of a produced batch is {header.base_offset}, not 0")
-    if is_client and len(records) > limits.max_message_size_bytes:  # what a coordinator has decided has to be written
-        raise MessageTooLarge(f"batch of {len(records)} bytes, at most {limits.max_message_size_bytes} allowed")
+    if is_client:  # what a coordinator has decided has to be written
+        check_message_size(records, limits)
     if not has_right_crc(records, header):
         raise CorruptMessage("CRC of the batch does not match")
-    if len(records) > limits.segment_size_bytes:
-        raise RecordListTooLarge(f"batch of {len(records)} bytes in segments of {limits.segment_size_bytes}")
+    check_segment_size(records, limits)
     _check_counts(header)
     _check_meaning(header, is_client=is_client)
-    _check_timestamps(header, limits, now_ms)
+    check_times((header.base_timestamp_ms, header.max_timestamp_ms), limits, now_ms)
     return header
 
 
-def _single_batch(records: memoryview) -> BatchHeader:
+def single_batch(records: memoryview) -> BatchHeader:
     """Exactly one complete batch of magic 2, as Produce requires since version 3.
 
     Checked in the order of ByteBufferLogInputStream, so that a broken batch gets the error Kafka gives it.
@@ -159,11 +159,24 @@ def _check_meaning(header: BatchHeader, *, is_client: bool) -> None:
         raise InvalidTxnState("a transactional batch without a producer")
 
 
-def _check_timestamps(header: BatchHeader, limits: ProduceLimits, now_ms: int) -> None:
+def check_message_size(records: memoryview, limits: ProduceLimits) -> None:
+    """Raises MessageTooLarge."""
+    if len(records) > limits.max_message_size_bytes:
+        raise MessageTooLarge(f"batch of {len(records)} bytes, at most {limits.max_message_size_bytes} allowed")
+
+
+def check_segment_size(records: memoryview, limits: ProduceLimits) -> None:
+    """Raises RecordListTooLarge."""
+    if len(records) > limits.segment_size_bytes:
+        raise RecordListTooLarge(f"batch of {len(records)} bytes in segments of {limits.segment_size_bytes}")
+
+
+def check_times(timestamps_ms: Sequence[int], limits: ProduceLimits, now_ms: int) -> None:
+    """Raises InvalidTimestamp."""
     if limits.is_log_append_time:
         return
     earliest_ms = now_ms - limits.timestamp_before_max_ms
     latest_ms = now_ms + limits.timestamp_after_max_ms
-    for timestamp_ms in (header.base_timestamp_ms, header.max_timestamp_ms):
+    for timestamp_ms in timestamps_ms:
         if timestamp_ms != NO_TIMESTAMP_MS and not earliest_ms <= timestamp_ms <= latest_ms:
             raise InvalidTimestamp(f"timestamp {timestamp_ms} is not within [{earliest_ms}, {latest_ms}]")

@@ -58,6 +58,7 @@ class RecordRules(NamedTuple):
     level: int | None
     message_size_max_bytes: int
     segment_size_bytes: int
+    has_gaps: bool = False  # batches may: compaction has been there
 
     @classmethod
     def of(cls, partition: TopicPartition, config: LogConfig) -> "RecordRules | None":
@@ -70,6 +71,11 @@ class RecordRules(NamedTuple):
         name = f"{partition.topic}-{partition.partition}"
         sizes = config.max_message_size_bytes, config.segment_size_bytes
         return cls(name, config.requires_keys, config.requires_keys or config.index_keys, codec, level, *sizes)
+
+    @property
+    def of_kept(self) -> "RecordRules":
+        """Of batches that keep their offsets, which are stored as they are or not at all."""
+        return self._replace(codec=None, has_gaps=True)
 
     def examination(self, batch: memoryview, header: BatchHeader, origin: Origin = Origin.CLIENT) -> Examination | None:
         """What a worker is to do, if anything. Few records are looked at right now (raises)."""
@@ -115,12 +121,13 @@ class RecordRules(NamedTuple):
         if not self.requires_keys:
             return
         text = f"Compacted topic cannot accept message without key in topic partition {self.name}"
-        errors = []
+        errors, least, most = [], 0, header.last_offset_delta
         for index, (delta, key, _, _, _) in enumerate(records):
-            if delta != index:
+            if not (least <= delta <= most if self.has_gaps else delta == index):
                 errors.append(RecordError(index, f"Record {index} of the batch has offset delta {delta}"))
             elif key is None:
                 errors.append(RecordError(index, text))
+            least = delta + 1
         if errors:
             raise _refusal(errors)
 

@@ -150,14 +150,21 @@ async def _cut(log_dir: LogDir, cuts: Sequence[_Cut]) -> None:
         await log_dir.index.cut({index_key(one.resident.partition): one.resident.log for one in cuts})
 
 
-async def reset(log_dir: LogDir, resident: Resident, offset: int) -> None:
+def is_unused(log: Log) -> bool:
+    """Whether a reset forgets nothing."""
+    return log.end.offset == log.start_offset and not log.producers
+
+
+async def reset(log_dir: LogDir, resident: Resident, offset: int, *, expects_unused: bool = False) -> None:
     """Forget all of a log for good; it goes on at `offset` (UnifiedLog.truncateFullyAndStartAt).
 
-    Raises StorageError.
+    `expects_unused`: there has to be nothing to forget, else OffsetOutOfRange. Raises StorageError.
     """
     partition, log = resident.partition, resident.log
     async with log_dir.commit_log.replacing():
         async with log_dir.commit_log.committer.between_rounds():
+            if expects_unused and not is_unused(log):
+                raise OffsetOutOfRange(f"{partition.topic}-{partition.partition} is not empty any more")
             await log_dir.commit_log.announce([Barrier(*key_of(partition), BarrierKind.RESET, offset)])
             gone = resident.reset(Segment(offset))
         async with _carried_out(log_dir, [resident], gone):

@@ -25,7 +25,7 @@ def stage_rolling(
 ) -> list[Chunk]:
     """Batches that continue a log; a segment begins before each that fits no more, or with which `active` `is_over`."""
     chunk = Chunk(active.base_offset, active.file, active.size_bytes)
-    chunks = [chunk]
+    chunks, end_offset = [chunk], active.end_offset
     for batch, header in zip(batches, headers, strict=True):
         end = chunk.position + chunk.size_bytes
         if end and (
@@ -33,8 +33,9 @@ def stage_rolling(
             or header.next_offset - chunk.base_offset > SEGMENT_OFFSETS_MAX
             or (chunk.base_offset == active.base_offset and is_over(header))
         ):
-            chunk = empty_chunk(header.base_offset, policy)
+            chunk = empty_chunk(end_offset, policy)  # there may be a gap before the batch
             chunk.begun_ms = now_ms
             chunks.append(chunk)
         chunk.add(batch, header)
+        end_offset = header.next_offset
     return chunks if chunks[0].batches else chunks[1:]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from engine.api import AppendResult, Marker, Origin, TopicPartition
 from engine.batches.batch import BatchHeader, clear_log_append_time, stamp, stamp_log_append_time
+from engine.batches.kept_checks import check_kept
 from engine.batches.markers import build_marker, parse_marker
 from engine.batches.produce_checks import ProduceLimits, check_produced
 from engine.batches.record_checks import RecordRules
@@ -18,6 +19,7 @@ from engine.logs.log import Log
 from engine.logs.producer_state import ProducedBatch, ProducerTable
 from engine.logs.roll_policy import RollPolicy
 from engine.partitions.joining import JoiningAppend
+from engine.partitions.kept import Kept
 from engine.partitions.pending_acks import PendingAcks, acked_to
 from engine.partitions.progress import Progress
 
@@ -114,6 +116,13 @@ class Leader:
             append.examination = self._record_rules.examination(records, header, origin)
         return append
 
+    def admit_kept(self, owner: Owner, records: memoryview) -> Kept:
+        """One batch that keeps its offsets; what needs no state is checked. Raises what is wrong with it."""
+        append = Kept(owner, records, check_kept(records, self._limits, self._now_ms()), self, self._is_async)
+        if self._record_rules is not None:
+            append.examination = self._record_rules.of_kept.examination(records, append.header)
+        return append
+
     def admit_marker(self, owner: Owner, marker: Marker) -> Append:
         """It waits for all replicas, and for the disk."""
         now_ms = self._now_ms()
@@ -133,7 +142,7 @@ class Leader:
                 append.settle(NotLeaderOrFollower("it was queued under another leader epoch"))
                 continue
             is_produced = append.header.producer_id >= 0
-            if is_produced and not self._is_new(append, log):
+            if (is_produced or append.keeps_offsets) and not self._is_new(append, log, offset):
                 continue
             header = append.header = self._stamp(append, offset, now_ms)
             assert append.records is not None
@@ -151,9 +160,14 @@ class Leader:
         part.must_sync = part.has_marker or self._must_sync(log, offset)
         return part
 
-    def _is_new(self, append: Append, log: Log) -> bool:
-        """Whether it goes to the log. It is of a producer."""
+    def _is_new(self, append: Append, log: Log, end_offset: int) -> bool:
+        """Whether it goes to the log. It is of a producer, or keeps its offsets."""
         try:
+            if isinstance(append, Kept):
+                is_next = append.is_next(end_offset, log.compacted_to)
+                if not is_next:
+                    self._is_there(append, append.result(log.start_offset))
+                return is_next
             if isinstance(append, Written):
                 append.check(log.producers)
                 return True
@@ -165,17 +179,22 @@ class Leader:
             return False
         if original is None:
             return True
-        result = _result_of_duplicate(original, log.start_offset)
-        if original.last_offset < acked_to(self._progress, append):
+        self._is_there(append, _result_of_duplicate(original, log.start_offset))
+        return False
+
+    def _is_there(self, append: Append, result: AppendResult) -> None:
+        """It is answered as the one that is in the log."""
+        if result.last_offset < acked_to(self._progress, append):
             append.settle(result)
         else:
             self._pending.add_duplicate(append, result)
-        return False
 
     def _stamp(self, append: Append, base_offset: int, now_ms: int) -> BatchHeader:
         assert append.records is not None
         header = append.header
-        if self._limits.is_log_append_time:
+        if append.keeps_offsets:
+            base_offset = header.base_offset
+        elif self._limits.is_log_append_time:
             header = stamp_log_append_time(append.records, header, now_ms)
         elif header.is_log_append_time:
             header = clear_log_append_time(append.records, header)

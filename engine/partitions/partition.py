@@ -212,10 +212,17 @@ class Partition(Watched):
         return self._intake.queue(append)
 
     def end_transaction(self, marker: Marker) -> PendingAppend:
-        role = self._role
-        if not isinstance(role, Leader) or self._takes_no_appends:
+        return self._intake.queue(self.leading().admit_marker(self, marker))
+
+    def queue(self, append: Append) -> PendingAppend:
+        """One that the leader has admitted. Raises as `append`."""
+        return self._intake.queue(append)
+
+    def leading(self) -> Leader:
+        """Raises why it takes no appends."""
+        if not isinstance(self._role, Leader) or self._takes_no_appends:
             raise self._why_closed()
-        return self._intake.queue(role.admit_marker(self, marker))
+        return self._role
 
     @property
     def _takes_no_appends(self) -> bool:

@@ -1,0 +1,83 @@
+"""What a batch has to stand that keeps its offsets: what a produced one has to, and that it is nobody's.
+
+Pure. Compaction may have left gaps in it, or no records at all; docs/formats/append-at-offset.md has the rules.
+"""
+
+from engine.batches.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE_BYTES,
+    LENGTH_PREFIX_SIZE_BYTES,
+    LOG_APPEND_TIME_BIT,
+    RECORD_SIZE_MIN_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Codec,
+    has_right_crc,
+    parse_header,
+)
+from engine.batches.produce_checks import (
+    ProduceLimits,
+    check_message_size,
+    check_segment_size,
+    check_times,
+    single_batch,
+)
+from engine.errors import CorruptMessage, InvalidRecord
+
+OFFSET_MAX = 2**63 - 1
+_KNOWN_BITS = CODEC_MASK | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
+
+
+def split(records: memoryview) -> list[memoryview]:
+    """Batches that lie one behind the other, one at least. Of the last nothing is known but where it begins."""
+    found: list[memoryview] = []
+    position = 0
+    while len(records) - position >= HEADER_SIZE_BYTES:
+        size_bytes = max(parse_header(records, position).size_bytes, LENGTH_PREFIX_SIZE_BYTES)
+        found.append(records[position : position + size_bytes])
+        position += size_bytes
+    if position < len(records) or not found:
+        raise InvalidRecord("no complete record batch")
+    return found
+
+
+def check_kept(records: memoryview, limits: ProduceLimits, now_ms: int) -> BatchHeader:
+    """The header of a batch that nothing is wrong with; raises `engine.errors`, as for one that is produced."""
+    header = single_batch(records)
+    if header.codec_id > Codec.ZSTD:
+        raise InvalidRecord(f"unknown compression codec {header.codec_id}")
+    _check_is_plain(header)
+    check_message_size(records, limits)
+    check_segment_size(records, limits)
+    if not has_right_crc(records, header):
+        raise CorruptMessage("CRC of the batch does not match")
+    _check_counts(header)
+    if header.record_count:
+        # With a delete horizon the base timestamp is that, and none of a record (KIP-534).
+        first_ms = header.max_timestamp_ms if header.delete_horizon_ms is not None else header.base_timestamp_ms
+        check_times((first_ms, header.max_timestamp_ms), limits, now_ms)
+    return header
+
+
+def _check_is_plain(header: BatchHeader) -> None:
+    if header.attributes & (CONTROL_BIT | TRANSACTIONAL_BIT):
+        raise InvalidRecord("a batch that keeps its offsets is no part of a transaction, and ends none")
+    if header.attributes & ~_KNOWN_BITS:
+        raise InvalidRecord(f"unknown attributes {header.attributes}")
+    if (header.producer_id, header.producer_epoch, header.base_sequence) != (-1, -1, -1):
+        raise InvalidRecord(f"a batch that keeps its offsets has no producer, not {header.producer_id}")
+
+
+def _check_counts(header: BatchHeader) -> None:
+    base_offset, last_delta, count = header.base_offset, header.last_offset_delta, header.record_count
+    if not (last_delta >= 0 and 0 <= base_offset < OFFSET_MAX - last_delta):
+        raise InvalidRecord(f"a batch from offset {base_offset} to {last_delta} behind it")
+    if not 0 <= count <= last_delta + 1:
+        raise InvalidRecord(f"{count} records with a last offset delta of {last_delta}")
+    room_bytes = header.size_bytes - HEADER_SIZE_BYTES
+    if (not count and (room_bytes or header.codec_id)) or (
+        not header.codec_id and count * RECORD_SIZE_MIN_BYTES > room_bytes
+    ):
+        raise InvalidRecord(f"{count} records do not fit into a batch of {header.size_bytes} bytes")
