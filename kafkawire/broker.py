@@ -335,6 +335,7 @@ class Broker:
 
     def http_app(self, watch: LoopWatch) -> App:
         """What the HTTP listener serves."""
+        from engine.keeping import KeptBatches
         from kafkawire.http.app import build_app
         from kafkawire.http.group_metrics import GroupMetrics
         from kafkawire.http.health import Health
@@ -347,20 +348,19 @@ class Broker:
 
         store, image, me = self.store, lambda: self.coordinator.image, self.config.node_id
         of_partitions, now_ms = store.partition_statistics, self.world.now_ms
-        late_ms = self.config.transaction_timeout_max_ms
+        late_ms, tier_store = self.config.transaction_timeout_max_ms, self.config.tier_store
         transactions = TransactionMetrics(self.coordinators.transactions, of_partitions, now_ms, late_ms)
         tier = TierMetrics(self._tier)
         ailments = {"transactions that hang": transactions.ailments, "partitions in the remote tier": tier.ailments}
         health = Health(lambda: self.is_live, image, store, store.statistics, me, ailments)
-        topics = topic_routes(self.coordinator, store, self._authorizer, self.config.tier_store, self._tier)
+        topics = topic_routes(self.coordinator, store, KeptBatches(store), self._authorizer, tier_store, self._tier)
         collector = BrokerCollector(self.metrics, self.stats, store.stats, watch, image, store.statistics, me)
         logs = LogMetrics(self.metrics.by_topic, of_partitions, image)
         groups = GroupMetrics(self.coordinators.groups, self._high_watermark)
         host, _ = self.config.http_listener or ("", 0)
         hosts = AllowedHosts(host, self.config.http_allowed_hosts)
-        routes = [*health.routes(), *topics]
         portions = [logs.portions, groups.portions, transactions.portions, tier.portions]
-        return build_app(routes, collector, portions, hosts)
+        return build_app([*health.routes(), *topics], collector, portions, hosts)
 
 
 async def run_broker(

@@ -1,6 +1,6 @@
 """The HTTP application: routes of the modules beside this one, and `/metrics` from what they count.
 
-It reads and changes nothing; a route that changes something has to be on a loopback address (there is no security yet).
+It reads; a route that changes something takes who asks from a loopback address (there is no security yet).
 """
 
 from __future__ import annotations

@@ -14,13 +14,14 @@ from urllib.parse import unquote
 
 import h11
 
+from kafkawire.http.bodies import BODY_BYTES_MAX, Bodies
+
 if TYPE_CHECKING:
     from starlette.types import Message, Scope
 
     Address = tuple[str, int]
 
 HEAD_BYTES_MAX: Final = 16 * 1024  # that are not yet a whole one
-BODY_BYTES_MAX: Final = 64 * 1024  # nothing here reads one
 PORTION_BYTES: Final = 64 * 1024  # of an answer's body, at a time
 _VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 
@@ -48,9 +49,11 @@ class Request:
 class Http1:
     """One connection: requests and answers in turn."""
 
-    def __init__(self, client: Address, server: Address, date: Callable[[], str]) -> None:
-        """`date` is the time as a header has it."""
+    def __init__(self, client: Address, server: Address, date: Callable[[], str], bodies: Bodies) -> None:
+        """`date` is the time as a header has it. `close` it."""
         self._date = date
+        self._bodies = bodies
+        self._is_large = False
         self._machine = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._addresses = {"client": client, "server": server}
         self._begin()
@@ -84,9 +87,7 @@ class Http1:
                 self._head = event
                 _check(event)
             elif isinstance(event, h11.Data):
-                self._body += event.data
-                if len(self._body) > BODY_BYTES_MAX:
-                    raise Refused(413, "the body is too large")
+                self._take(event.data)
             elif isinstance(event, h11.EndOfMessage):
                 assert self._head is not None
                 return Request(_scope(self._head) | self._addresses, bytes(self._body))
@@ -131,11 +132,30 @@ class Http1:
         start = {"type": "http.response.start", "status": status, "headers": headers}
         return b"".join([*self.answer(start), *self.answer({"type": "http.response.body", "body": text})])
 
+    def _take(self, data: bytes) -> None:
+        """A part of the body. Raises Refused."""
+        assert self._head is not None
+        size_bytes = len(self._body) + len(data)
+        if size_bytes > self._bodies.bytes_max(self._head.method, self._head.target):
+            raise Refused(413, "the body is too large")
+        if size_bytes > BODY_BYTES_MAX and not self._is_large:
+            self._is_large = self._bodies.take()
+            if not self._is_large:
+                raise Refused(503, "there are too many large bodies: ask again")
+        self._body += data
+
+    def close(self) -> None:
+        """Nothing is received any more."""
+        if self._is_large:
+            self._bodies.give_back()
+        self._is_large = False
+
     def next_cycle(self) -> bool:
         """Whether another request may follow the answer."""
         if self._machine.our_state is not h11.DONE or self._machine.their_state is not h11.DONE:
             return False
         self._machine.start_next_cycle()
+        self.close()
         self._begin()
         return True
 

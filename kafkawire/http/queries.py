@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 from starlette.responses import JSONResponse, Response
@@ -22,16 +22,20 @@ if TYPE_CHECKING:
     from kafkawire.requests.context import Authorizer
 
 
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
+
+
 class BadRequest(Exception):
     """What a client asks for makes no sense; the text says why."""
 
 
 class Refused(Exception):
-    """It makes sense, and there is no answer."""
+    """It makes sense, and there is no answer; `more` is told beside the reason."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, **more: Any) -> None:
         super().__init__(reason)
         self.status = status
+        self.more = more
 
 
 async def answered(ask: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
@@ -41,24 +45,25 @@ async def answered(ask: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
     except BadRequest as error:
         return JSONResponse({"error": str(error)}, status_code=400)
     except Refused as error:
-        return JSONResponse({"error": str(error)}, status_code=error.status)
+        return JSONResponse({"error": str(error), **error.more}, status_code=error.status)
     except EngineError as error:
         return JSONResponse({"error": str(error)}, status_code=503)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadableTopics:
-    """The topics of this broker, for who may read them."""
+    """The topics of this broker, for who may read them, or do with them what is asked for."""
 
     cluster: ClusterService
     store: PartitionStore
     authorizer: Authorizer
 
-    def topic(self, request: Request) -> TopicInfo:
-        """The one that the path names. Raises Refused."""
+    def topic(self, request: Request, *operations: Operation) -> TopicInfo:
+        """The one that the path names, to be read unless others are named. Raises Refused."""
         name, host = request.path_params["topic"], peer_of(request)
-        if not self.authorizer(ANONYMOUS, host, Operation.READ, ResourceType.TOPIC, name):
-            raise Refused(403, f"{name} may not be read")
+        for operation in operations or (Operation.READ,):
+            if not self.authorizer(ANONYMOUS, host, operation, ResourceType.TOPIC, name):
+                raise Refused(403, f"{name} may not be {_DONE[operation]}")
         topic = self.cluster.image.topics.get(name)
         if topic is None:
             raise Refused(404, f"there is no topic {name}")
@@ -72,6 +77,9 @@ class ReadableTopics:
         if isinstance(log, ErrorCode):
             raise Refused(503, f"{topic.name}-{partition}: {log.name}")
         return log
+
+
+_DONE: Final = {Operation.READ: "read", Operation.WRITE: "written", Operation.ALTER: "altered"}
 
 
 def peer_of(request: Request) -> str:

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from engine.api import PartitionStore
 from kafkawire.http.queries import (
+    LOOPBACK,
     BadRequest,
     ReadableTopics,
     Refused,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 COUNT_MAX: Final = 256
 EVERYTHING: Final = 2**63 - 1
-LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 _PARAMETERS: Final = frozenset({"partition", "from", "to", "limit", "files"})
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from kafkawire.http.bodies import Bodies
 from kafkawire.http.http1 import HEAD_BYTES_MAX, Gone, Http1, Refused, Request
 from kafkawire.requests.failures import FailureLog
 from kafkawire.server.transport import listening_socket
@@ -58,6 +59,7 @@ class Connections:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._failures = FailureLog()
+        self._bodies = Bodies()
         self._open = 0
 
     async def serve(self, stream: trio.SocketStream) -> None:
@@ -67,7 +69,7 @@ class Connections:
             return
         self._open += 1
         try:
-            await _Connection(stream, self._app).run()
+            await _Connection(stream, self._app, self._bodies).run()
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
             _log.debug("HTTP connection closed", reason=repr(error))
         except Exception as error:
@@ -84,11 +86,11 @@ class PeerLost(OSError):
 class _Connection:
     """Requests one after the other: each is received as a whole, then answered."""
 
-    def __init__(self, stream: trio.SocketStream, app: ASGIApp) -> None:
+    def __init__(self, stream: trio.SocketStream, app: ASGIApp, bodies: Bodies) -> None:
         self._stream = stream
         self._app = app
         ends = _address(stream.socket.getpeername), _address(stream.socket.getsockname)
-        self._http = Http1(*ends, partial(formatdate, usegmt=True))
+        self._http = Http1(*ends, partial(formatdate, usegmt=True), bodies)
         self._lost: PeerLost | None = None
 
     async def run(self) -> None:
@@ -102,6 +104,8 @@ class _Connection:
             await self._refuse(refused.status, str(refused))
         except PeerLost as error:
             _log.debug("HTTP connection closed", reason=str(error))
+        finally:
+            self._http.close()
 
     async def _next_request(self) -> Request | None:
         """None when the peer is gone, or asks for nothing too long. Raises Refused."""

@@ -1,9 +1,10 @@
-"""What may be asked about topics, put together."""
+"""What may be asked about topics, and of them, put together."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from kafkawire.http.kept_batches import KeptBatchesRoute
 from kafkawire.http.queries import ReadableTopics
 from kafkawire.http.record_search import RecordSearch
 from kafkawire.http.sealed_segments import SealedSegments, Tier
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from coordinator.api import ClusterService
+    from kafkawire.http.kept_batches import BatchKeeper
     from kafkawire.http.sealed_segments import SealedStore
     from kafkawire.requests.context import Authorizer
     from tiering.cold_tier import Catalogue
@@ -25,9 +27,15 @@ class HasCatalogue(Protocol):
 
 
 def topic_routes(
-    cluster: ClusterService, store: SealedStore, authorizer: Authorizer, tier_store: object, tier: HasCatalogue | None
+    cluster: ClusterService,
+    store: SealedStore,
+    keeper: BatchKeeper,
+    authorizer: Authorizer,
+    tier_store: object,
+    tier: HasCatalogue | None,
 ) -> list[Route]:
-    """`tier_store`: as it is configured."""
+    """`keeper` is of `store`; `tier_store`: as it is configured."""
     topics = ReadableTopics(cluster, store, authorizer)
     known = None if tier is None else Tier(str(tier_store), tier.keeper)
-    return [*RecordSearch(topics).routes(), *SealedSegments(topics, store, known).routes()]
+    answering = RecordSearch(topics), SealedSegments(topics, store, known), KeptBatchesRoute(topics, keeper)
+    return [route for one in answering for route in one.routes()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,8 +18,27 @@ async def asked(
     app: Starlette, path: str, host: str | None = None, peer: str = "127.0.0.1", /, **query: object
 ) -> tuple[int, str]:
     """The status and the body of the answer to a GET of `peer`."""
+    return await _asked(app, "GET", path, [] if host is None else [(b"host", host.encode())], b"", peer, query)
+
+
+async def posted(
+    app: Starlette, path: str, content_type: str, body: bytes, peer: str = "127.0.0.1", /, **query: object
+) -> tuple[int, str]:
+    """The same of a POST."""
+    return await _asked(app, "POST", path, [(b"content-type", content_type.encode())], body, peer, query)
+
+
+async def _asked(
+    app: Starlette,
+    method: str,
+    path: str,
+    headers: Sequence[tuple[bytes, bytes]],
+    body: bytes,
+    peer: str,
+    query: Mapping[str, object],
+) -> tuple[int, str]:
     sent: list[dict[str, Any]] = []
-    received: list[dict[str, Any]] = [{"type": "http.request", "body": b""}]
+    received: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
 
     async def receive() -> dict[str, Any]:
         if not received:
@@ -31,9 +50,9 @@ async def asked(
 
     scope = {
         "type": "http",
-        "method": "GET",
+        "method": method,
         "path": path,
-        "headers": [] if host is None else [(b"host", host.encode())],
+        "headers": headers,
         "query_string": urlencode(query).encode(),
         "root_path": "",
         "client": (peer, 50_000),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kafkawire.http.bodies import Bodies
 from kafkawire.http.http1 import PORTION_BYTES, Gone, Http1, Refused
 
 GET = b"GET /a%20b?c=d HTTP/1.1\r\nHost: x:1\r\nX-Twice: 1\r\nx-twice: 2\r\n\r\n"
@@ -23,7 +24,7 @@ PIECES = [
 
 
 def machine() -> Http1:
-    return Http1(("10.0.0.1", 1), ("10.0.0.2", 2), lambda: "now")
+    return Http1(("10.0.0.1", 1), ("10.0.0.2", 2), lambda: "now", Bodies())
 
 
 def answered(http: Http1, *messages: dict[str, Any]) -> bytes:

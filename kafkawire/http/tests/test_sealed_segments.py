@@ -9,6 +9,7 @@ import pytest
 import trio
 from starlette.applications import Starlette
 
+from engine.keeping import KeptBatches
 from engine.logs.footer import read_footer
 from kafkawire.http.queries import BadRequest
 from kafkawire.http.sealed_segments import COUNT_MAX, EVERYTHING, Query
@@ -24,7 +25,9 @@ STORE = "s3://bucket/lake"
 def app_of(cold: Cold, authorizer: Any = allow_all, *, has_tier: bool = True) -> Starlette:
     broker = cold.opened.broker
     tier = broker._tier if has_tier else None
-    return Starlette(routes=topic_routes(broker.coordinator, broker.store, authorizer, STORE, tier))
+    return Starlette(
+        routes=topic_routes(broker.coordinator, broker.store, KeptBatches(broker.store), authorizer, STORE, tier)
+    )
 
 
 async def told(app: Starlette, topic: str = COLD, peer: str = "127.0.0.1", **query: object) -> tuple[int, Any]:

@@ -15,7 +15,8 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
-from kafkawire.http.http1 import BODY_BYTES_MAX, HEAD_BYTES_MAX
+from kafkawire.http.bodies import BODY_BYTES_MAX, LARGE_AT_ONCE_MAX, LARGE_BODY_BYTES_MAX
+from kafkawire.http.http1 import HEAD_BYTES_MAX
 from kafkawire.http.serve import ANSWER_TIMEOUT_S, CONNECTIONS_MAX, IDLE_TIMEOUT_S, SEND_TIMEOUT_S, Connections
 from kafkawire.requests.failures import LOGGED_PER_MINUTE_MAX
 
@@ -83,6 +84,7 @@ async def never(request: Request) -> Response:
 
 def application() -> Connections:
     routes = [Route("/", answer), Route("/large", answer), Route("/echo", echo, methods=["POST"])]
+    routes.append(Route("/v1/topics/{topic}/batches", echo, methods=["POST"]))
     more = [Route(f"/{path.__name__}", path) for path in (stream, stream_for_ever, fail, fail_midway, never)]
     return Connections(Starlette(routes=routes + more))
 
@@ -253,6 +255,39 @@ async def test_a_body_is_handed_on(body: bytes) -> None:
     chunked = get("/echo", method="POST", headers="Transfer-Encoding: chunked\r\n")
     chunked += (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"
     assert (await ask(application(), chunked)).endswith(b"\r\n\r\n" + body)
+
+
+async def test_a_body_may_be_large_where_batches_are_taken_and_nowhere_else() -> None:
+    body = bytes(LARGE_BODY_BYTES_MAX)
+    for path, method, size_bytes, status in [
+        ("/v1/topics/echo/batches?partition=0", "POST", LARGE_BODY_BYTES_MAX, 200),
+        ("/v1/topics/echo/batches", "POST", LARGE_BODY_BYTES_MAX + 1, 413),
+        ("/v1/topics/echo/batches", "PUT", BODY_BYTES_MAX + 1, 413),
+        ("/v1/topics/echo/batches/more", "POST", BODY_BYTES_MAX + 1, 413),
+        ("/echo?/v1/topics/echo/batches", "POST", BODY_BYTES_MAX + 1, 413),
+    ]:
+        posted = get(path, method=method, headers=f"Content-Length: {size_bytes}\r\nConnection: close\r\n")
+        received = await ask(application(), posted + body[:size_bytes] + bytes(max(0, size_bytes - len(body))))
+        assert received.startswith(b"HTTP/1.1 %d " % status), path
+
+
+async def test_there_are_few_large_bodies_at_a_time() -> None:
+    connections = application()
+    head = get("/v1/topics/echo/batches", method="POST", headers=f"Content-Length: {BODY_BYTES_MAX + 2}\r\n")
+    async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+        streams = [
+            await stack.enter_async_context(connected(connections, nursery)) for _ in range(LARGE_AT_ONCE_MAX + 1)
+        ]
+        for stream in streams[:-1]:
+            await stream.send_all(head + bytes(BODY_BYTES_MAX + 1))
+            await trio.testing.wait_all_tasks_blocked()
+        await streams[-1].send_all(head + bytes(BODY_BYTES_MAX + 1))
+        assert (await streams[-1].receive_some()).startswith(b"HTTP/1.1 503 ")
+        await streams[0].send_all(b"x")
+        assert (await streams[0].receive_some()).startswith(b"HTTP/1.1 200 ")
+        whole = head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + bytes(BODY_BYTES_MAX + 2)
+        assert (await ask(connections, whole)).startswith(b"HTTP/1.1 200 "), "there is room again"
+        nursery.cancel_scope.cancel()
 
 
 async def test_who_asks_whether_to_send_a_body_is_told_to() -> None:

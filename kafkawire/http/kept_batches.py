@@ -1,0 +1,134 @@
+"""`POST /v1/topics/{topic}/batches`: batches that keep the offsets they have (docs/formats/append-at-offset.md).
+
+The one route that changes something, so it takes who asks from this machine alone, and a content type that a page in a
+browser cannot send elsewhere without being asked whether it may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from starlette.routing import Route
+
+from engine import errors as log_errors
+from engine.errors import EngineError, OffsetOutOfRange
+from kafkawire.http.queries import (
+    LOOPBACK,
+    BadRequest,
+    ReadableTopics,
+    Refused,
+    answered,
+    check_known,
+    number,
+    parameters,
+    peer_of,
+)
+from kafkawire.requests.context import Operation
+from kafkawire.requests.errors import error_code_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from coordinator.api import TopicInfo
+    from engine.api import TopicPartition
+
+CONTENT_TYPE: Final = "application/vnd.kafkawire.batches"
+_PARAMETERS: Final = frozenset({"partition", "topic_id", "log_end"})
+_ID_DIGITS: Final = 32
+
+# What is wrong with a batch, whoever asks, and whenever.
+_WRONG: Final = (
+    log_errors.CorruptMessage,
+    log_errors.InvalidRecord,
+    log_errors.InvalidTimestamp,
+    log_errors.MessageTooLarge,
+    log_errors.RecordListTooLarge,
+    log_errors.RecordsRefused,
+)
+
+
+class Edges(Protocol):
+    """Where a log begins and ends."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+
+
+class BatchKeeper(Protocol):
+    """`engine.keeping.KeptBatches`."""
+
+    async def append(self, partition: TopicPartition, records: memoryview, end_offset: int | None = None) -> Edges:
+        """Raises EngineError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Into which partition, of which topic, that ends where; None: the sender does not say."""
+
+    partition: int
+    topic_id: bytes
+    end_offset: int | None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Query:
+        """Raises BadRequest."""
+        check_known(given, _PARAMETERS)
+        if missing := sorted({"partition", "topic_id"} - set(given)):
+            raise BadRequest(f"{missing[0]} is missing")
+        end_offset = number(given, "log_end") if "log_end" in given else None
+        return cls(number(given, "partition"), _id_of(given["topic_id"]), end_offset)
+
+
+class KeptBatchesRoute:
+    """Appends to the logs of this broker."""
+
+    def __init__(self, topics: ReadableTopics, keeper: BatchKeeper) -> None:
+        self._topics = topics
+        self._keeper = keeper
+
+    def routes(self) -> list[Route]:
+        return [Route("/v1/topics/{topic}/batches", self._respond, methods=["POST"])]
+
+    async def _respond(self, request: Request) -> Response:
+        async def ask() -> dict[str, Any]:
+            if request.headers.get("content-type") != CONTENT_TYPE:
+                raise Refused(415, f"batches are {CONTENT_TYPE}")
+            if peer_of(request) not in LOOPBACK:
+                raise Refused(403, "batches are taken from who asks from this machine alone")
+            query = Query.parse(parameters(request))
+            topic = self._topics.topic(request, Operation.WRITE, Operation.ALTER)
+            return await self._append(topic, query, memoryview(bytearray(await request.body())))
+
+        return await answered(ask)
+
+    async def _append(self, topic: TopicInfo, query: Query, records: memoryview) -> dict[str, Any]:
+        if topic.internal:
+            raise Refused(403, f"{topic.name} is written by the broker alone")
+        if topic.topic_id != query.topic_id:
+            raise Refused(409, f"{topic.name} has another id, {topic.topic_id.hex()}")
+        log = self._topics.log(topic, query.partition)
+        try:
+            edges = await self._keeper.append(log.partition, records, query.end_offset)
+        except OffsetOutOfRange as error:
+            raise Refused(409, str(error), code=error_code_of(error).name, log_end=log.log_end_offset) from error
+        except _WRONG as error:
+            raise Refused(400, str(error), code=error_code_of(error).name) from error
+        except EngineError as error:
+            raise Refused(503, str(error), code=error_code_of(error).name) from error
+        return {"log_start": edges.log_start_offset, "log_end": edges.log_end_offset}
+
+
+def _id_of(text: str) -> bytes:
+    """Raises BadRequest."""
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = b""
+    if len(text) != _ID_DIGITS or len(found) * 2 != _ID_DIGITS:
+        raise BadRequest(f"topic_id is not {_ID_DIGITS} hexadecimal digits")
+    return found
