@@ -117,7 +117,7 @@ def stamp(
     (attributes,) = struct.unpack_from(">h", stamped, ATTRIBUTES_POSITION)
     attributes = attributes | TRANSACTIONAL_BIT if is_transactional else attributes & ~TRANSACTIONAL_BIT
     struct.pack_into(">h", stamped, ATTRIBUTES_POSITION, attributes)
-    _put_crc(stamped)
+    put_crc(stamped)
     return stamped
 
 
@@ -204,10 +204,11 @@ def _sealed(records: bytes, codec: Codec, count: int, times_ms: tuple[int, int])
     producer = (NONE_ID, NONE_ID, NONE_ID)
     fields = (0, length, NONE_ID, MAGIC, 0, int(codec), count - 1, *times_ms, *producer, count)
     struct.pack_into(HEADER_FORMAT, batch, 0, *fields)
-    _put_crc(batch)
+    put_crc(batch)
     return batch
 
 
-def _put_crc(batch: bytearray) -> None:
+def put_crc(batch: bytearray) -> None:
+    """That of what it says by now."""
     with memoryview(batch) as view:
         struct.pack_into(">I", batch, _CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:]))

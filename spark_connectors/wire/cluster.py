@@ -132,6 +132,27 @@ class Cluster:
 
         return self._patiently(attempt, deadline_s)
 
+    def at_anybody(
+        self,
+        api: Api[RequestT, ResponseT],
+        request: RequestT,
+        codes_of: Callable[[ResponseT], Iterable[int]],
+        *,
+        deadline_s: float | None = None,
+        retry_on: Collection[int] = RETRIABLE,
+    ) -> ResponseT:
+        """What any broker answers, without one of its error codes in `retry_on`; of others the caller makes what it
+        likes. Raises WireError."""
+
+        def attempt(deadline_s: float) -> ResponseT:
+            reply = self._ask_anybody(api, request, deadline_s)
+            for code in codes_of(reply):
+                if code in retry_on:
+                    raise BrokerError(code, api.name)
+            return reply
+
+        return self._patiently(attempt, deadline_s, retry_on)
+
     def at_leaders(
         self,
         api: Api[RequestT, ResponseT],

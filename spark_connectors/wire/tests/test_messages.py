@@ -27,7 +27,7 @@ def plain(value: Any, version: int) -> Any:
         return tuple(plain(one, version) for one in value)
     if hasattr(value, "FIELDS"):
         fields, _, _ = fields_of(type(value), version)
-        return tuple(plain(getattr(value, one.name), version) for one in fields)
+        return tuple(plain(getattr(value, one.name), version) for one in fields if one.tag is None)
     if hasattr(value, "__dataclass_fields__"):
         return tuple(plain(getattr(value, name), version) for name in value.__dataclass_fields__)
     return value
