@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Final
 
 from spark_connectors.jobs.cli.common import Refused, Session, add_run
+from spark_connectors.jobs.importing.errors import ImportRefused
 from spark_connectors.jobs.report import Outcome, ProgressLine, Report
 from spark_connectors.jobs.table_names import NameRefused
 from spark_connectors.jobs.tables.errors import SchemaRefused, TableRefused
@@ -25,9 +26,9 @@ from spark_connectors.jobs.workers import LocalWorkers, OneByOne, SparkWorkers, 
 from spark_connectors.options import OptionRefused
 from spark_connectors.source.places import LimitRefused
 
-COMMANDS: Final[tuple[str, ...]] = ()  # modules of `cli`
+COMMANDS: Final[tuple[str, ...]] = ("import_",)  # modules of `cli`
 DONE, COMPLAINT, REFUSED = 0, 1, 2
-REFUSALS: Final = (Refused, NameRefused, OptionRefused, LimitRefused, SchemaRefused, TableRefused)
+REFUSALS: Final = (Refused, NameRefused, OptionRefused, LimitRefused, SchemaRefused, TableRefused, ImportRefused)
 
 
 def main(words: Sequence[str] | None = None) -> int:

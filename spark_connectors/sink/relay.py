@@ -77,7 +77,7 @@ class AddPartitions:
 
 @dataclass(frozen=True)
 class Append:
-    """One batch of each partition."""
+    """One batch of each partition. Answered by the offsets of their first records."""
 
     producer: Producer
     batches: Mapping[TopicPartition, bytearray]

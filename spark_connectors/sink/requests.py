@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from spark_connectors.sink.errors import Fenced
 from spark_connectors.sink.relay import (
@@ -69,8 +69,14 @@ _NOT_YET_ADDED: Final = RETRIABLE | {ErrorCode.OPERATION_NOT_ATTEMPTED}
 _T = TypeVar("_T")
 
 
-def run(machine: Generator[Step, Any, _T], requests: Requests) -> _T:
-    """Performs what it yields until it returns. Raises as `Requests.perform` and as the machine."""
+class Performer(Protocol):
+    """Of steps of some machine."""
+
+    def perform(self, step: Any) -> Any: ...
+
+
+def run(machine: Generator[Any, Any, _T], performer: Performer) -> _T:
+    """Performs what it yields until it returns. Raises as `perform` and as the machine."""
     answer = None
     while True:
         try:
@@ -78,7 +84,7 @@ def run(machine: Generator[Step, Any, _T], requests: Requests) -> _T:
         except StopIteration as end:
             result: _T = end.value
             return result
-        answer = requests.perform(step)
+        answer = performer.perform(step)
 
 
 @dataclass(frozen=True)
@@ -157,7 +163,9 @@ class Requests:
             retry_on=_NOT_YET_ADDED,
         )
 
-    def _append(self, step: Append) -> None:
+    def _append(self, step: Append) -> dict[TopicPartition, int]:
+        """Where each batch went, -1 if nobody knows any more."""
+
         def request_for(theirs: dict[TopicPartition, int]) -> ProduceRequest:
             topics = tuple(
                 TopicToProduce(
@@ -172,7 +180,7 @@ class Requests:
             timeout_ms = int(self.cluster.settings.request_timeout_s * 1000)
             return ProduceRequest(transactional_id=self.name, timeout_ms=timeout_ms, topics=topics)
 
-        self.cluster.at_leaders(PRODUCE, step.batches, request_for, _outcomes)
+        return self.cluster.at_leaders(PRODUCE, step.batches, request_for, _outcomes)
 
     def _write_record(self, producer: Producer, next_batch_id: int) -> None:
         row = TxnOffsetCommitPartition(
@@ -206,9 +214,10 @@ def _code(reply: Any) -> list[int]:
     return [reply.error_code]
 
 
-def _outcomes(reply: ProduceResponse) -> Iterator[tuple[TopicPartition, int, None]]:
+def _outcomes(reply: ProduceResponse) -> Iterator[tuple[TopicPartition, int, int]]:
     """A batch that was appended before, and so long ago that nobody knows where, was appended."""
     for one in reply.responses:
         for row in one.partitions:
             is_there = row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
-            yield TopicPartition(one.name, row.index), ErrorCode.NONE if is_there else row.error_code, None
+            code = ErrorCode.NONE if is_there else row.error_code
+            yield TopicPartition(one.name, row.index), code, _NOTHING if is_there else row.base_offset

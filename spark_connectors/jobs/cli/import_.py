@@ -1,0 +1,88 @@
+"""`kafkawire-spark import`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from spark_connectors.jobs.cli.common import Refused, Session, add_topic, asked_of, topic_options
+from spark_connectors.jobs.importing.job import Asked, Import
+from spark_connectors.jobs.importing.topics import cluster_of
+from spark_connectors.jobs.report import Report
+from spark_connectors.options import KAFKA_PREFIX
+from spark_connectors.source.options import source_options
+
+NAME: Final = "import"
+HELP: Final = "fill a topic with the records of one of another cluster, with their offsets or with a map of them"
+
+_ISOLATION: Final = f"{KAFKA_PREFIX}isolation.level"
+_COMMITTED: Final = "read_committed"
+_HTTP_PORT: Final = 9644
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """`-b` is the target, `--topic` and `--option` are of the source."""
+    add_topic(parser)
+    parser.add_argument("--from-bootstrap", required=True, metavar="HOST:PORT[,…]", help="brokers of the source")
+    parser.add_argument("--to-topic", metavar="NAME", help="what the topic is called in the target; the same")
+    parser.add_argument(
+        "--to-http",
+        metavar="URL[,…]",
+        help=f"HTTP listener of the target, reached by a loopback address; port {_HTTP_PORT} of its first broker",
+    )
+    parser.add_argument("--groups", nargs="+", default=[], metavar="GROUP", help="whose committed offsets are copied")
+    parser.add_argument(
+        "--offset-map",
+        metavar="FILE",
+        help="let offsets change where they cannot stay, and write here which became which",
+    )
+    parser.add_argument(
+        "--job", dest="job_name", metavar="NAME", help="of an import that lets offsets change; of the topics"
+    )
+
+
+def run(arguments: argparse.Namespace, session: Session) -> Report:
+    """See Command."""
+    asked = asked_of_words(arguments)
+    shown = {
+        "from_bootstrap": arguments.from_bootstrap,
+        "to_topic": asked.to_topic,
+        "groups": list(asked.groups),
+        "offset_map": asked.map_path,
+    }
+    report = Report(NAME, asked_of(arguments, **shown))
+    with cluster_of(asked.source) as source, cluster_of(asked.target) as target:
+        work = Import(asked, source, target, session.workers, session.progress, report)
+        work.run(is_dry=session.is_dry_run)
+    return report
+
+
+def asked_of_words(arguments: argparse.Namespace) -> Asked:
+    """Raises Refused, OptionRefused."""
+    options = {name.lower(): value for name, value in arguments.option}
+    if options.get(_ISOLATION, _COMMITTED) != _COMMITTED:
+        raise Refused(f"{_ISOLATION}: what is imported is what is committed")
+    if segments := sorted(name for name in options if name.partition(".")[0] == "segments"):
+        raise Refused(f"{', '.join(segments)}: an import fetches")
+    if arguments.bootstrap_server is None:
+        raise Refused("-b says where to import to")
+    if arguments.spark:
+        raise Refused("an import writes from this machine: --spark is not for it")
+    to_topic = arguments.to_topic or arguments.topic
+    theirs = argparse.Namespace(**{**vars(arguments), "bootstrap_server": arguments.from_bootstrap})
+    source = topic_options(theirs, **{_ISOLATION: _COMMITTED})
+    target = source_options(
+        {f"{KAFKA_PREFIX}bootstrap.servers": arguments.bootstrap_server, "subscribe": to_topic}, is_stream=False
+    )
+    host = target.bootstrap[0].host
+    urls = arguments.to_http or f"http://{f'[{host}]' if ':' in host else host}:{_HTTP_PORT}"
+    return Asked(
+        source,
+        arguments.topic,
+        target,
+        to_topic,
+        tuple(url.strip().rstrip("/") for url in urls.split(",") if url.strip()),
+        tuple(arguments.groups),
+        arguments.offset_map,
+        arguments.job_name or f"{arguments.topic}-to-{to_topic}",
+    )

@@ -1,0 +1,148 @@
+"""Fills one partition so that offsets stay as they are: a task of an import.
+
+Where the target ends is all that is known of how far it is, so whatever interrupts it, it looks there, makes sure that
+what is there is its own, and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from spark_connectors.jobs.importing.door import Door
+from spark_connectors.jobs.importing.errors import Interrupted
+from spark_connectors.jobs.importing.requests import Plain, Request, plain_of, requests_of
+from spark_connectors.jobs.importing.sides import Row, Span, check_own, tail_of
+from spark_connectors.jobs.importing.topics import cluster_of
+from spark_connectors.records.columns import schema_of
+from spark_connectors.records.plain import without_records
+from spark_connectors.source.fetching import RangeFetch
+from spark_connectors.source.options import Edge, SourceOptions
+from spark_connectors.source.places import Places
+from spark_connectors.source.ranges import OffsetRange
+from spark_connectors.source.reading import read_range
+from spark_connectors.wire import Cluster, TopicPartition
+from spark_connectors.wire.clock import Clock, SystemClock
+
+TAIL_OFFSETS: Final = 64  # that are compared
+PATIENCE_S: Final = 120.0  # without getting any further
+PAUSE_S: Final = 0.5
+_COMPARED: Final = ("key", "value", "offset", "timestamp", "headers")
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What a task is given: which offsets of the source, and the partition that they go to, by way of which broker."""
+
+    source: SourceOptions
+    target: SourceOptions
+    wanted: OffsetRange
+    place: TopicPartition
+    topic_id: bytes
+    url: str
+    is_compacted: bool
+
+
+@dataclass
+class Filled:
+    """What it has done, and where the partition ends by now."""
+
+    partition: int
+    end: int
+    records: int = 0
+    batches: int = 0
+    size_bytes: int = 0
+
+    def took(self, request: Request) -> None:
+        self.end = request.end
+        self.records += request.records
+        self.batches += request.batches
+        self.size_bytes += len(request.body)
+
+
+def fill(asked: Filling) -> Filled:
+    """Returns when the target ends where the source does. Raises ImportRefused, and what reading raises; Interrupted if
+    it did not get any further for too long."""
+    with cluster_of(asked.source) as source, cluster_of(asked.target) as target, Door(asked.url) as door:
+        return Filler(asked, source, target, door).run()
+
+
+class Filler:
+    """Of one partition."""
+
+    def __init__(
+        self, asked: Filling, source: Cluster, target: Cluster, door: Door, clock: Clock | None = None
+    ) -> None:
+        self._asked = asked
+        self._source = source
+        self._target = target
+        self._door = door
+        self._clock = clock or SystemClock()
+        self._filled = Filled(asked.place.partition, 0)
+
+    def run(self) -> Filled:
+        """See `fill`."""
+        reached, since_s = -1, self._clock.now_s()
+        while True:
+            try:
+                self._go_on()
+                return self._filled
+            except Interrupted:
+                if self._filled.end > reached:
+                    reached, since_s = self._filled.end, self._clock.now_s()
+                if self._clock.now_s() - since_s > PATIENCE_S:
+                    raise
+            self._clock.sleep(PAUSE_S)
+
+    def _go_on(self) -> None:
+        """From where the target ends. Raises Interrupted."""
+        span = span_of(self._target, self._asked.target, self._asked.place)
+        self._filled.end = span.end
+        if not span.is_empty:
+            check_tail(self._asked, self._source, self._target, span)
+        wanted = self._asked.wanted
+        for request in requests_of(self._plain(span, wanted.start if span.is_empty else span.end)):
+            end = self._door.append(self._asked.place, self._asked.topic_id, self._filled.end, request.body)
+            if end != request.end:
+                raise Interrupted(
+                    f"{self._asked.place} ends at {end}, not at {request.end}: somebody else writes there"
+                )
+            self._filled.took(request)
+
+    def _plain(self, span: Span, start: int) -> Iterator[Plain]:
+        wanted, end = self._asked.wanted, span.end
+        if start < wanted.end:
+            left = OffsetRange(wanted.place, wanted.topic_id, start, wanted.end, is_earliest=span.is_empty)
+            for piece in RangeFetch(self._source, self._asked.source, left, self._clock).pieces():
+                for one in plain_of(piece, end):
+                    end = one.end
+                    yield one
+        if end < wanted.end:  # nothing is there, and its end is still where groups may have committed
+            yield Plain(without_records(wanted.end - 1, wanted.end), 0, wanted.end)
+
+
+def check_tail(asked: Filling, source: Cluster, target: Cluster, span: Span) -> bool:
+    """Whether there was something to compare of a target that has this span. Raises ImportRefused: it is not what an
+    import has left."""
+    theirs = span_of(source, asked.source, asked.wanted.place)
+    tail = tail_of(theirs, span, TAIL_OFFSETS)
+    if tail.is_empty:
+        return False
+    read = _rows(source, asked.source, asked.wanted.place, asked.wanted.topic_id, tail)
+    found = _rows(target, asked.target, asked.place, asked.topic_id, tail)
+    check_own(str(asked.place), read, found, is_compacted=asked.is_compacted)
+    return bool(found)
+
+
+def _rows(cluster: Cluster, options: SourceOptions, place: TopicPartition, topic_id: bytes, span: Span) -> list[Row]:
+    wanted = OffsetRange(place, topic_id, span.start, span.end)
+    batches = read_range(options, wanted, schema_of(_COMPARED), cluster=cluster)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def span_of(cluster: Cluster, options: SourceOptions, place: TopicPartition) -> Span:
+    """Of one partition, now. Raises WireError."""
+    places = Places(cluster, options)
+    start = places.list_offsets({place: Edge.EARLIEST})[place]
+    return Span(start, places.list_offsets({place: Edge.LATEST})[place])

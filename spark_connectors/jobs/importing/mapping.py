@@ -1,0 +1,128 @@
+"""Appends what a source has to a target that gives it other offsets, exactly once: a machine without a network.
+
+Each piece of a partition is one transaction: its records, and for the group that is called like the transactional id,
+up to where the source was read. As in `sink.relay`, the group is asked after whoever was at it before is fenced, and
+what it says holds. The lines of the offset map come between: when it is known where records went, before they count.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from spark_connectors.jobs.importing.errors import ImportRefused
+from spark_connectors.jobs.importing.offset_map import Run
+from spark_connectors.records.encode import stamp
+from spark_connectors.records.plain import Dense, as_plain, is_dense, rebuilt
+from spark_connectors.records.visible import visible
+from spark_connectors.sink.relay import AddPartitions, AddRecord, Append, Begin, Commit, Producer
+from spark_connectors.source.fetching import Piece
+from spark_connectors.wire import TopicPartition
+
+_SEQUENCES: Final = 2**31
+
+
+class Position(NamedTuple):
+    """Up to where a partition of the source was read, and how many records that were."""
+
+    offset: int
+    records: int
+
+
+@dataclass(frozen=True)
+class ReadPositions:
+    """Answered by what the group has committed: an offset and its metadata, by partition."""
+
+
+@dataclass(frozen=True)
+class WritePosition:
+    producer: Producer
+    partition: int
+    offset: int
+    metadata: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """Runs for the offset map, to be durable."""
+
+    runs: tuple[Run, ...]
+
+
+Step = Begin | ReadPositions | AddPartitions | Append | AddRecord | WritePosition | Note | Commit
+
+
+@dataclass
+class Mapped:
+    """How far an import is, whoever has done it; and what this run has added."""
+
+    producer: Producer
+    positions: dict[int, Position]
+    sequences: dict[int, int] = field(default_factory=dict)
+    records: int = 0
+    batches: int = 0
+    size_bytes: int = 0
+
+
+def begun(source_id: bytes) -> Generator[Step, Any, Mapped]:
+    """Whoever was at it before is fenced. Raises ImportRefused: it has read another topic."""
+    producer: Producer = yield Begin()
+    found: dict[int, tuple[int, str]] = yield ReadPositions()
+    return Mapped(producer, {number: _position(*told, source_id) for number, told in found.items()})
+
+
+def _position(offset: int, metadata: str, source_id: bytes) -> Position:
+    try:
+        told = json.loads(metadata)
+        read_id, records = told["source_id"], int(told["records"])
+    except (KeyError, TypeError, ValueError):
+        raise ImportRefused(f"what tells how far this import is was not written by one: {metadata!r}") from None
+    if read_id != source_id.hex():
+        raise ImportRefused("the source was deleted and created again since: begin with another --job or --to-topic")
+    return Position(offset, records)
+
+
+def relayed(mapped: Mapped, place: TopicPartition, source_id: bytes, piece: Piece) -> Generator[Step, Any, list[Run]]:
+    """One piece of the partition with the same number as `place`; where its records went. Raises MalformedBatch."""
+    before = mapped.positions.get(place.partition, Position(piece.start, 0))
+    batches = list(dense_of(piece))
+    producer = mapped.producer
+    if batches:
+        yield AddPartitions(producer, (place,))
+    runs: list[Run] = []
+    for one in batches:
+        answer = yield Append(producer, {place: _stamped(one, mapped, place.partition)})
+        runs.append(Run(place.partition, one.first_offset, answer[place], one.records))
+    records = before.records + sum(one.records for one in batches)
+    now = Position(piece.batches[-1].next_offset, records)
+    yield AddRecord(producer)
+    told = json.dumps({"source_id": source_id.hex(), "records": records})
+    yield WritePosition(producer, place.partition, now.offset, told)
+    yield Note(tuple(runs))
+    yield Commit(producer)
+    mapped.positions[place.partition] = now
+    mapped.records += now.records - before.records
+    mapped.batches += len(batches)
+    mapped.size_bytes += sum(len(one.batch) for one in batches)
+    return runs
+
+
+def dense_of(piece: Piece) -> Iterable[Dense]:
+    """What is committed of it, in batches as producers send them. Raises MalformedBatch."""
+    for batch in visible(piece.batches, piece.aborted, is_committed_only=True):
+        if not batch.records:
+            continue
+        if is_dense(batch) and batch.base_offset >= piece.start:
+            yield Dense(batch.base_offset, batch.records, as_plain(piece.records, batch))
+        else:
+            yield from rebuilt(piece.records, batch, piece.start, keeps_time_type=False)
+
+
+def _stamped(one: Dense, mapped: Mapped, partition: int) -> bytearray:
+    sequence = mapped.sequences.get(partition, 0)
+    mapped.sequences[partition] = (sequence + one.records) % _SEQUENCES
+    made = stamp(one.batch, mapped.producer.id, mapped.producer.epoch, sequence, is_transactional=True)
+    made[:8] = bytes(8)  # its offset is the target's to give
+    return made

@@ -1,0 +1,114 @@
+"""Which offset of a source became which of its target: a file of JSON lines, and the answer for one offset.
+
+    {"format": 1, "source": "orders", "source_id": "9f…", "target": "orders", "target_id": "04…"}
+    {"partition": 0, "source": 100, "target": 0, "count": 50}
+
+Each line after the first one is of consecutive records of both. Lines are in the file, synced, before the transaction
+that has their records is committed; so a line holds if the group says that the source was read beyond it, and is
+dropped else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from spark_connectors.jobs.importing.errors import ImportRefused
+
+FORMAT: Final = 1
+
+
+class Run(NamedTuple):
+    """So many records, whose offsets follow one another in both."""
+
+    partition: int
+    source: int
+    target: int
+    count: int
+
+    @property
+    def source_end(self) -> int:
+        return self.source + self.count
+
+
+class OffsetMap:
+    """Of one partition: its runs, ascending."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._runs = sorted(runs)
+        self._starts = [one.source for one in self._runs]
+
+    def translated(self, offset: int) -> int | None:
+        """Of the first record at or behind an offset of the source; behind all of them, where the next one will be at
+        the earliest. None: nothing was imported."""
+        if not self._runs:
+            return None
+        number = bisect_right(self._starts, offset) - 1
+        if number >= 0 and offset < self._runs[number].source_end:
+            return self._runs[number].target + offset - self._runs[number].source
+        if number + 1 < len(self._runs):
+            return self._runs[number + 1].target
+        return self._runs[number].target + self._runs[number].count
+
+
+class MapFile:
+    """The door to the file. `topics` is its first line."""
+
+    def __init__(self, path: str, topics: Mapping[str, str]) -> None:
+        self._path = Path(path)
+        self._topics = {"format": FORMAT, **topics}
+
+    def begin(self, positions: Mapping[int, int], counts: Mapping[int, int]) -> list[Run]:
+        """What holds of it, by how far the source was read, and how many records that were; the rest is dropped.
+
+        Raises ImportRefused: it is of other topics, or lacks something.
+        """
+        runs = [one for one in self._read() if one.source_end <= positions.get(one.partition, 0)]
+        for partition, count in counts.items():
+            found = sum(one.count for one in runs if one.partition == partition)
+            if found != count:
+                raise ImportRefused(
+                    f"{self._path} has {found} records of partition {partition}, and {count} were imported: "
+                    f"it is not the file of this import"
+                )
+        fresh = self._path.with_name(self._path.name + ".new")
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(self._topics) + "\n")
+            file.writelines(_line(one) for one in runs)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+        return runs
+
+    def add(self, runs: Iterable[Run]) -> None:
+        """Synced when it returns."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(_line(one) for one in runs)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read(self) -> Iterator[Run]:
+        try:
+            first, *lines = self._path.read_text(encoding="utf-8").splitlines()
+        except (FileNotFoundError, ValueError):  # none, or an empty one
+            return
+        try:
+            topics = json.loads(first)
+        except ValueError:
+            topics = None
+        if topics != self._topics:
+            raise ImportRefused(f"{self._path} is not the offset map of this import")
+        for line in lines:
+            try:
+                told = json.loads(line)
+                yield Run(told["partition"], told["source"], told["target"], told["count"])
+            except (KeyError, TypeError, ValueError):
+                return  # a line that was begun, and what came behind it never was
+
+
+def _line(run: Run) -> str:
+    return json.dumps(run._asdict()) + "\n"

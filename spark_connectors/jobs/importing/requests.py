@@ -1,0 +1,74 @@
+"""What a source has as batches that are nobody's, and in which requests they go to the target: pure.
+
+A reader of what is committed sees neither markers nor what was aborted, and compaction may have taken more. So that the
+target ends where the source does, the last batch of each piece stands for all offsets behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from spark_connectors.jobs.importing.errors import ImportRefused
+from spark_connectors.records.plain import as_plain, rebuilt, without_records
+from spark_connectors.records.visible import visible
+from spark_connectors.source.fetching import Piece
+
+REQUEST_BYTES: Final = 4 << 20
+REQUEST_MAX_BYTES: Final = 8 << 20  # of one batch, which a broker takes
+
+
+class Plain(NamedTuple):
+    """A batch that keeps its offsets, with so many records; the log ends at `end` when it is there."""
+
+    batch: bytearray
+    records: int
+    end: int
+
+
+class Request(NamedTuple):
+    """Batches that go together."""
+
+    body: bytes
+    batches: int
+    records: int
+    end: int
+
+
+def plain_of(piece: Piece, log_end: int) -> Iterator[Plain]:
+    """What is committed of a piece, for a log that ends there. Raises MalformedBatch."""
+    end = piece.batches[-1].next_offset
+    seen = [one for one in visible(piece.batches, piece.aborted, is_committed_only=True) if one.records]
+    reached = max(log_end, piece.start)
+    for number, batch in enumerate(seen):
+        if batch.base_offset < piece.start:  # the log begins within it
+            for made in rebuilt(piece.records, batch, piece.start, keeps_time_type=True):
+                reached = made.first_offset + made.records
+                yield Plain(made.batch, made.records, reached)
+        else:
+            copied = as_plain(piece.records, batch, end if number == len(seen) - 1 else None)
+            reached = batch.base_offset + int.from_bytes(copied[23:27], "big") + 1
+            yield Plain(copied, batch.records, reached)
+    if reached < end:
+        yield Plain(without_records(reached, end), 0, end)
+
+
+def requests_of(batches: Iterable[Plain]) -> Iterator[Request]:
+    """In their order. Raises ImportRefused for a batch that no request can have."""
+    taken: list[Plain] = []
+    size_bytes = 0
+    for one in batches:
+        if len(one.batch) > REQUEST_MAX_BYTES:
+            told = f"a batch of {len(one.batch)} bytes, before offset {one.end},"
+            raise ImportRefused(f"{told} does not fit into a request of {REQUEST_MAX_BYTES}")
+        if taken and size_bytes + len(one.batch) > REQUEST_BYTES:
+            yield _request(taken)
+            taken, size_bytes = [], 0
+        taken.append(one)
+        size_bytes += len(one.batch)
+    if taken:
+        yield _request(taken)
+
+
+def _request(taken: list[Plain]) -> Request:
+    return Request(b"".join(one.batch for one in taken), len(taken), sum(one.records for one in taken), taken[-1].end)

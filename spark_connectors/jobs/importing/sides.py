@@ -1,0 +1,73 @@
+"""The two topics of an import, and whether one can become the other: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from spark_connectors.jobs.importing.errors import ImportRefused
+
+Row = Mapping[str, Any]
+
+
+class Span(NamedTuple):
+    """Where a partition begins and ends; of a source, up to where it may be read."""
+
+    start: int
+    end: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start == self.end
+
+
+@dataclass(frozen=True)
+class Side:
+    """A topic; the spans of its partitions by their numbers."""
+
+    topic: str
+    topic_id: bytes
+    spans: Mapping[int, Span]
+
+
+def check_partitions(source: Side, target: Side) -> None:
+    """Raises ImportRefused: a record stays in its partition, so that those of a key stay in their order."""
+    if len(source.spans) > len(target.spans):
+        raise ImportRefused(
+            f"{source.topic} has {len(source.spans)} partitions, {target.topic} has {len(target.spans)}: add some"
+        )
+
+
+def why_not_kept(source: Side, target: Side) -> str | None:
+    """Why offsets cannot stay as they are, as far as edges tell: who has written what is in the target is another
+    question."""
+    for number, theirs in source.spans.items():
+        ours, place = target.spans[number], f"{target.topic}-{number}"
+        if ours.is_empty and ours.end > theirs.start:
+            return f"{place} is empty, and has had offsets up to {ours.end} before"
+        if ours.end > theirs.end:
+            return f"{place} ends at offset {ours.end}, the source at {theirs.end}"
+        if not ours.is_empty and ours.end < theirs.start:
+            return f"{place} ends at offset {ours.end}, and the source begins at {theirs.start} by now"
+    return None
+
+
+def tail_of(source: Span, target: Span, offsets_max: int) -> Span:
+    """The last offsets of a target that its source has, too."""
+    start = max(source.start, target.start, target.end - offsets_max)
+    return Span(min(start, target.end), target.end)
+
+
+def check_own(place: str, theirs: Sequence[Row], ours: Sequence[Row], *, is_compacted: bool) -> None:
+    """Whether rows of a target are those of its source. Raises ImportRefused.
+
+    `is_compacted`: either may lack some; nobody else says that they are not the same.
+    """
+    wanted, found = ({row["offset"]: row for row in rows} for rows in (theirs, ours))
+    if is_compacted:
+        common = wanted.keys() & found.keys()
+        wanted, found = ({at: rows[at] for at in common} for rows in (wanted, found))
+    for at in sorted(wanted.keys() | found.keys()):
+        if wanted.get(at) != found.get(at):
+            raise ImportRefused(f"{place} is not what an import has left: offset {at} is not as in the source")

@@ -1,0 +1,74 @@
+"""Whether offsets can stay as they are, and whether what is in a target is its source's."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_connectors.jobs.importing.errors import ImportRefused
+from spark_connectors.jobs.importing.sides import Row, Side, Span, check_own, check_partitions, tail_of, why_not_kept
+
+
+def side(topic: str, *spans: tuple[int, int]) -> Side:
+    return Side(topic, bytes(16), {number: Span(*one) for number, one in enumerate(spans)})
+
+
+def test_a_target_needs_as_many_partitions() -> None:
+    source = side("a", (0, 1), (0, 1))
+    check_partitions(source, side("b", (0, 0), (0, 0), (0, 0)))
+    with pytest.raises(ImportRefused, match="a has 2 partitions, b has 1: add some"):
+        check_partitions(source, side("b", (0, 0)))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ((0, 10), (0, 0), None),
+        ((5, 10), (0, 0), None),
+        ((5, 10), (5, 5), None),
+        ((5, 10), (3, 3), None),
+        ((5, 10), (5, 10), None),
+        ((5, 10), (5, 7), None),
+        ((7, 10), (5, 7), None),
+        ((5, 10), (6, 6), "t-0 is empty, and has had offsets up to 6 before"),
+        ((5, 10), (5, 11), "t-0 ends at offset 11, the source at 10"),
+        ((8, 10), (5, 7), "t-0 ends at offset 7, and the source begins at 8 by now"),
+    ],
+)
+def test_where_both_begin_and_end_tells_whether_offsets_can_stay(
+    source: tuple[int, int], target: tuple[int, int], reason: str | None
+) -> None:
+    assert why_not_kept(side("s", source), side("t", target)) == reason
+    assert why_not_kept(side("s", (0, 1), source), side("u", (0, 0), target)) == (
+        None if reason is None else reason.replace("t-0", "u-1")
+    )
+
+
+def test_the_tail_is_what_both_have_of_the_last_offsets() -> None:
+    assert tail_of(Span(0, 100), Span(0, 50), 10) == (40, 50)
+    assert tail_of(Span(45, 100), Span(0, 50), 10) == (45, 50)
+    assert tail_of(Span(0, 100), Span(48, 50), 10) == (48, 50)
+    assert tail_of(Span(50, 100), Span(0, 50), 10).is_empty
+    assert tail_of(Span(60, 100), Span(0, 50), 10).is_empty
+
+
+def rows(**values: bytes | None) -> list[Row]:
+    return [{"offset": int(name[1:]), "value": value} for name, value in values.items()]
+
+
+def test_rows_of_a_target_are_those_of_its_source() -> None:
+    check_own("t-0", [], [], is_compacted=False)
+    check_own("t-0", rows(o1=b"a", o2=None), rows(o1=b"a", o2=None), is_compacted=False)
+    for theirs, ours, at in [
+        (rows(o1=b"a"), rows(o1=b"b"), 1),
+        (rows(o1=b"a", o2=b"b"), rows(o1=b"a"), 2),
+        (rows(o1=b"a"), rows(o1=b"a", o3=b"b"), 3),
+        (rows(o1=b""), rows(o1=None), 1),
+    ]:
+        with pytest.raises(ImportRefused, match=f"t-0 is not what an import has left: offset {at} "):
+            check_own("t-0", theirs, ours, is_compacted=False)
+
+
+def test_where_compaction_takes_rows_those_count_that_both_have() -> None:
+    check_own("t-0", rows(o1=b"a", o2=b"b"), rows(o2=b"b", o3=b"c"), is_compacted=True)
+    with pytest.raises(ImportRefused, match="offset 2 "):
+        check_own("t-0", rows(o1=b"a", o2=b"b"), rows(o2=b"x"), is_compacted=True)
