@@ -17,6 +17,9 @@ HELP: Final = "fill a topic with the records of one of another cluster, with the
 
 _ISOLATION: Final = f"{KAFKA_PREFIX}isolation.level"
 _COMMITTED: Final = "read_committed"
+_READING: Final = frozenset(  # options of the source that have a meaning here
+    {"failondataloss", "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms"}
+)
 _HTTP_PORT: Final = 9644
 
 
@@ -62,8 +65,8 @@ def asked_of_words(arguments: argparse.Namespace) -> Asked:
     options = {name.lower(): value for name, value in arguments.option}
     if options.get(_ISOLATION, _COMMITTED) != _COMMITTED:
         raise Refused(f"{_ISOLATION}: what is imported is what is committed")
-    if segments := sorted(name for name in options if name.partition(".")[0] == "segments"):
-        raise Refused(f"{', '.join(segments)}: an import fetches")
+    if others := sorted(name for name in options if name not in _READING and not name.startswith(KAFKA_PREFIX)):
+        raise Refused(f"{', '.join(others)}: an import fetches all that is committed")
     if arguments.bootstrap_server is None:
         raise Refused("-b says where to import to")
     if arguments.spark:

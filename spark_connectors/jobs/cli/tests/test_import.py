@@ -48,9 +48,10 @@ def test_an_address_of_ipv6_is_a_host() -> None:
             ["-b", "here:2", "--option", "kafka.isolation.level=read_uncommitted"],
             "what is imported is what is committed",
         ),
-        (["-b", "here:2", "--option", "segments=http://there:9644"], "segments: an import fetches"),
+        (["-b", "here:2", "--option", "segments=http://there:9644"], "segments: an import fetches all"),
         (["-b", "here:2", "--option", "segments.store=s3://lake"], "an import fetches"),
         (["-b", "here:2", "--option", "Segments=http://there:9644"], "an import fetches"),
+        (["-b", "here:2", "--option", "startingOffsets=latest"], "startingoffsets: an import fetches all"),
         (["-b", "here:2", "--spark"], "writes from this machine"),
         ([], "-b says where to import to"),
     ],
@@ -61,5 +62,5 @@ def test_what_cannot_be_had_is_refused(words: list[str], reason: str) -> None:
 
 
 def test_what_the_source_refuses_is_refused() -> None:
-    with pytest.raises(OptionRefused, match="startingOffset"):
-        asked("-b", "here:2", "--option", "startingOffset=earliest")
+    with pytest.raises(OptionRefused, match=r"kafka\.sasl"):
+        asked("-b", "here:2", "--option", "kafka.sasl.mechanism=PLAIN")
