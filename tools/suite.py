@@ -130,6 +130,7 @@ TEST = [
     beside("kills, power cuts, failing disks", 720, "compat_tests/chaos"),
     beside("connect, mirrors, streams, a registry", 720, *APPLICATIONS),
     beside("groups of stock clients", 600, "compat_tests/groups"),
+    beside("jobs", 900, "compat_tests/jobs"),
     beside("transactions of stock clients", 480, "compat_tests/transactions"),
     beside("java tools", 600, *NEWEST, "compat_tests/java"),
     beside("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),

@@ -23,7 +23,6 @@ _result_of: Callable[[tuple[int, int, int, int]], AppendResult] = partial(tuple.
 class Append:
     """One batch from the queue to its result; `engine.api.PendingAppend` for the caller."""
 
-    keeps_offsets = False  # the log gives it some
     __slots__ = (
         "_callback",
         "_outcome",

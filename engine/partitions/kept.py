@@ -13,8 +13,6 @@ class Kept(Append):
 
     __slots__ = ("follows",)
 
-    keeps_offsets = True
-
     def __init__(self, owner: Owner, records: memoryview, header: BatchHeader, role: object, hurries: bool) -> None:
         super().__init__(owner, records, header, role, True, hurries)
         self.follows: int | None = None

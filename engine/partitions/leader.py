@@ -142,7 +142,7 @@ class Leader:
                 append.settle(NotLeaderOrFollower("it was queued under another leader epoch"))
                 continue
             is_produced = append.header.producer_id >= 0
-            if (is_produced or append.keeps_offsets) and not self._is_new(append, log, offset):
+            if (is_produced or isinstance(append, Kept)) and not self._is_new(append, log, offset):
                 continue
             header = append.header = self._stamp(append, offset, now_ms)
             assert append.records is not None
@@ -192,7 +192,7 @@ class Leader:
     def _stamp(self, append: Append, base_offset: int, now_ms: int) -> BatchHeader:
         assert append.records is not None
         header = append.header
-        if append.keeps_offsets:
+        if isinstance(append, Kept):
             base_offset = header.base_offset
         elif self._limits.is_log_append_time:
             header = stamp_log_append_time(append.records, header, now_ms)
