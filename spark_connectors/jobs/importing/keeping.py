@@ -6,9 +6,9 @@ what is there is its own, and goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from spark_connectors.jobs.importing.door import Door
 from spark_connectors.jobs.importing.errors import Interrupted
@@ -17,7 +17,7 @@ from spark_connectors.jobs.importing.sides import Row, Span, check_own, tail_of
 from spark_connectors.jobs.importing.topics import cluster_of
 from spark_connectors.records.columns import schema_of
 from spark_connectors.records.plain import without_records
-from spark_connectors.source.fetching import RangeFetch
+from spark_connectors.source.fetching import Piece, RangeFetch
 from spark_connectors.source.options import Edge, SourceOptions
 from spark_connectors.source.places import Places
 from spark_connectors.source.ranges import OffsetRange
@@ -65,21 +65,33 @@ def fill(asked: Filling) -> Filled:
     """Returns when the target ends where the source does. Raises ImportRefused, and what reading raises; Interrupted if
     it did not get any further for too long."""
     with cluster_of(asked.source) as source, cluster_of(asked.target) as target, Door(asked.url) as door:
-        return Filler(asked, source, target, door).run()
+        return Filler(asked.wanted, asked.place.partition, BothEnds(asked, source, target, door)).run()
+
+
+class Ends(Protocol):
+    """A partition of the source, and the one that it goes to."""
+
+    def span(self) -> Span:
+        """Of the target, now."""
+
+    def check(self, span: Span) -> None:
+        """Raises ImportRefused: what it has there is not the source's."""
+
+    def pieces(self, start: int, *, is_earliest: bool) -> Iterable[Piece]:
+        """What the source has from there on."""
+
+    def append(self, log_end: int, body: bytes) -> int:
+        """As `Door.append`."""
 
 
 class Filler:
     """Of one partition."""
 
-    def __init__(
-        self, asked: Filling, source: Cluster, target: Cluster, door: Door, clock: Clock | None = None
-    ) -> None:
-        self._asked = asked
-        self._source = source
-        self._target = target
-        self._door = door
+    def __init__(self, wanted: OffsetRange, partition: int, ends: Ends, clock: Clock | None = None) -> None:
+        self._wanted = wanted
+        self._ends = ends
         self._clock = clock or SystemClock()
-        self._filled = Filled(asked.place.partition, 0)
+        self._filled = Filled(partition, 0)
 
     def run(self) -> Filled:
         """See `fill`."""
@@ -97,29 +109,54 @@ class Filler:
 
     def _go_on(self) -> None:
         """From where the target ends. Raises Interrupted."""
-        span = span_of(self._target, self._asked.target, self._asked.place)
+        span = self._ends.span()
         self._filled.end = span.end
         if not span.is_empty:
-            check_tail(self._asked, self._source, self._target, span)
-        wanted = self._asked.wanted
-        for request in requests_of(self._plain(span, wanted.start if span.is_empty else span.end)):
-            end = self._door.append(self._asked.place, self._asked.topic_id, self._filled.end, request.body)
+            self._ends.check(span)
+        for request in requests_of(self._plain(span)):
+            end = self._ends.append(self._filled.end, request.body)
             if end != request.end:
-                raise Interrupted(
-                    f"{self._asked.place} ends at {end}, not at {request.end}: somebody else writes there"
-                )
+                raise Interrupted(f"the target ends at {end}, not at {request.end}: somebody else writes there")
             self._filled.took(request)
 
-    def _plain(self, span: Span, start: int) -> Iterator[Plain]:
-        wanted, end = self._asked.wanted, span.end
-        if start < wanted.end:
-            left = OffsetRange(wanted.place, wanted.topic_id, start, wanted.end, is_earliest=span.is_empty)
-            for piece in RangeFetch(self._source, self._asked.source, left, self._clock).pieces():
-                for one in plain_of(piece, end):
+    def _plain(self, span: Span) -> Iterator[Plain]:
+        end, begins = span.end, span.is_empty
+        start = self._wanted.start if begins else end
+        if start < self._wanted.end:
+            for piece in self._ends.pieces(start, is_earliest=begins):
+                for one in plain_of(piece, end, begins=begins):
                     end = one.end
                     yield one
-        if end < wanted.end:  # nothing is there, and its end is still where groups may have committed
-            yield Plain(without_records(wanted.end - 1, wanted.end), 0, wanted.end)
+                begins = False
+        if end < self._wanted.end:  # nothing is there, and its end is still where groups may have committed
+            yield Plain(without_records(self._wanted.end - 1, self._wanted.end), 0, self._wanted.end)
+
+
+@dataclass(frozen=True)
+class BothEnds:
+    """Implements Ends."""
+
+    asked: Filling
+    source: Cluster
+    target: Cluster
+    door: Door
+
+    def span(self) -> Span:
+        """See Ends. Raises WireError."""
+        return span_of(self.target, self.asked.target, self.asked.place)
+
+    def check(self, span: Span) -> None:
+        """See Ends."""
+        check_tail(self.asked, self.source, self.target, span)
+
+    def pieces(self, start: int, *, is_earliest: bool) -> Iterable[Piece]:
+        """See Ends. Raises as RangeFetch does."""
+        wanted = replace(self.asked.wanted, start=start, is_earliest=is_earliest)
+        return RangeFetch(self.source, self.asked.source, wanted).pieces()
+
+    def append(self, log_end: int, body: bytes) -> int:
+        """See Ends."""
+        return self.door.append(self.asked.place, self.asked.topic_id, log_end, body)
 
 
 def check_tail(asked: Filling, source: Cluster, target: Cluster, span: Span) -> bool:

@@ -35,11 +35,15 @@ class Request(NamedTuple):
     end: int
 
 
-def plain_of(piece: Piece, log_end: int) -> Iterator[Plain]:
-    """What is committed of a piece, for a log that ends there. Raises MalformedBatch."""
+def plain_of(piece: Piece, log_end: int, *, begins: bool = False) -> Iterator[Plain]:
+    """What is committed of a piece, for a log that ends there; `begins`: and has nothing yet, so that it is to begin
+    where the piece does, though there may be no record. Raises MalformedBatch."""
     end = piece.batches[-1].next_offset
     seen = [one for one in visible(piece.batches, piece.aborted, is_committed_only=True) if one.records]
     reached = max(log_end, piece.start)
+    if begins and seen and seen[0].base_offset > piece.start:
+        reached = seen[0].base_offset
+        yield Plain(without_records(piece.start, reached), 0, reached)
     for number, batch in enumerate(seen):
         if batch.base_offset < piece.start:  # the log begins within it
             for made in rebuilt(piece.records, batch, piece.start, keeps_time_type=True):

@@ -8,8 +8,8 @@ from engine.batches.kept_checks import check_kept, split
 from spark_connectors.jobs.importing import requests
 from spark_connectors.jobs.importing.errors import ImportRefused
 from spark_connectors.jobs.importing.requests import Plain, plain_of, requests_of
-from spark_connectors.jobs.importing.tests.pieces import END, PIECES, VISIBLE, told
-from spark_connectors.records.tests.test_plain import LIMITS, NOW_MS
+from spark_connectors.jobs.importing.tests.pieces import END, PIECES, VISIBLE, piece_of, told
+from spark_connectors.records.tests.test_plain import LIMITS, NOW_MS, batch_of
 
 
 def plain() -> list[Plain]:
@@ -39,6 +39,15 @@ def test_what_was_aborted_is_an_empty_batch_of_its_offsets() -> None:
     (only,) = plain_of(PIECES[1], 8)
     header = check_kept(memoryview(only.batch), LIMITS, NOW_MS)
     assert (header.base_offset, header.next_offset, header.record_count) == (8, 11, 0)
+
+
+def test_a_target_that_has_nothing_begins_where_its_source_does() -> None:
+    """Its start is where an import that died there finds it, and the source's."""
+    piece = piece_of(8, batch_of([11, 12]))
+    for begins, first in [(True, 8), (False, 11)]:
+        batches = list(plain_of(piece, 0, begins=begins))
+        assert check_kept(memoryview(batches[0].batch), LIMITS, NOW_MS).base_offset == first
+        assert [one[0] for one in told(b"".join(one.batch for one in batches))] == [11, 12]
 
 
 def test_requests_are_as_large_as_they_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
