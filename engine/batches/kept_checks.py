@@ -27,6 +27,7 @@ from engine.batches.produce_checks import (
 from engine.errors import CorruptMessage, InvalidRecord
 
 OFFSET_MAX = 2**63 - 1
+TOGETHER_MAX = 2000  # batches: some 10 ms of the loop's
 _KNOWN_BITS = CODEC_MASK | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 
 
@@ -38,6 +39,8 @@ def split(records: memoryview) -> list[memoryview]:
         size_bytes = max(parse_header(records, position).size_bytes, LENGTH_PREFIX_SIZE_BYTES)
         found.append(records[position : position + size_bytes])
         position += size_bytes
+        if len(found) > TOGETHER_MAX:
+            raise InvalidRecord(f"more than {TOGETHER_MAX} batches")
     if position < len(records) or not found:
         raise InvalidRecord("no complete record batch")
     return found

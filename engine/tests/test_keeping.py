@@ -22,6 +22,7 @@ from engine.batches.batch import (
     seal_batch,
 )
 from engine.batches.codecs import compress
+from engine.batches.kept_checks import TOGETHER_MAX
 from engine.errors import (
     CorruptMessage,
     EngineError,
@@ -251,6 +252,7 @@ REFUSED: dict[str, tuple[bytes | bytearray, type[EngineError]]] = {
     "no offset at all": (kept(0, last_delta=-1), InvalidRecord),
     "late": (kept(0, b"a", times_ms=(NOW_MS, NOW_MS + 7_200_000)), InvalidTimestamp),
     "begins late": (kept(0, b"a", times_ms=(NOW_MS + 7_200_000, NOW_MS)), InvalidTimestamp),
+    "many": (b"".join(kept(number, b"a") for number in range(TOGETHER_MAX + 1)), InvalidRecord),
     "large": (kept(0, bytes(1 << 20)), MessageTooLarge),
 }
 

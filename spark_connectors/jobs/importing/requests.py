@@ -16,6 +16,7 @@ from spark_connectors.source.fetching import Piece
 
 REQUEST_BYTES: Final = 4 << 20
 REQUEST_MAX_BYTES: Final = 8 << 20  # of one batch, which a broker takes
+REQUEST_BATCHES: Final = 1000  # half of what a broker takes
 
 
 class Plain(NamedTuple):
@@ -65,7 +66,7 @@ def requests_of(batches: Iterable[Plain]) -> Iterator[Request]:
         if len(one.batch) > REQUEST_MAX_BYTES:
             told = f"a batch of {len(one.batch)} bytes, before offset {one.end},"
             raise ImportRefused(f"{told} does not fit into a request of {REQUEST_MAX_BYTES}")
-        if taken and size_bytes + len(one.batch) > REQUEST_BYTES:
+        if taken and (len(taken) == REQUEST_BATCHES or size_bytes + len(one.batch) > REQUEST_BYTES):
             yield _request(taken)
             taken, size_bytes = [], 0
         taken.append(one)

@@ -23,8 +23,8 @@ WANTED = OffsetRange(TopicPartition("t", 0), bytes(16), 3, END)
 
 
 class Model:
-    """Both ends: the source has PIECES, and a broker's rules hold for the target. With `rng` requests are lost, or their
-    answers are, or a part of one is done."""
+    """Both ends: the source has PIECES, and a broker's rules hold for the target. With `rng` requests are lost, or
+    their answers are, or a part of one is done."""
 
     def __init__(self, rng: Random | None = None) -> None:
         self.log = b""

@@ -60,6 +60,8 @@ def test_requests_are_as_large_as_they_may_be(monkeypatch: pytest.MonkeyPatch) -
     assert all(len(one.body) <= 200 or one.batches == 1 for one in made)
     assert [len(split(memoryview(one.body))) for one in made] == [one.batches for one in made]
     assert made[-1].end == END
+    monkeypatch.setattr(requests, "REQUEST_BATCHES", 2)
+    assert {one.batches for one in requests_of(batches)} <= {1, 2}
 
 
 def test_a_batch_that_no_request_can_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
