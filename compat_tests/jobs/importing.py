@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
-import warnings
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioKafkaPartition
 from confluent_kafka import KafkaError, TopicPartition
 
 from compat_tests.confluent.clients import TIMEOUT_S, create_topic, flush, new_consumer, producer, wait_until
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of how it reads its own files
-    from kafka import KafkaConsumer
-    from kafka import TopicPartition as KafkaPythonPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +26,7 @@ PARTITIONS = 2
 FIRST_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 IMPORT_WITHIN_S = 120.0
+READ_WITHIN_S = 60.0
 COMPACTED_WITHIN_S = 90.0
 
 Record = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]  # key, value, time, headers
@@ -160,23 +158,20 @@ def committed(broker: Broker, topic: str, partitions: int = PARTITIONS) -> Found
         consumer.close()
 
 
-def read_by_kafka_python(broker: Broker, topic: str, ends: Sequence[Edges]) -> Found:
-    """The same, by another client."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=broker.bootstrap, isolation_level="read_committed", enable_auto_commit=False
-    )
+async def read_by_aiokafka(broker: Broker, topic: str, ends: Sequence[Edges]) -> Found:
+    """The same, by a client that is written in Python."""
+    places = [AioKafkaPartition(topic, at) for at in range(PARTITIONS)]
     found: Found = {}
-    try:
-        places = [KafkaPythonPartition(topic, at) for at in range(PARTITIONS)]
+    async with AIOKafkaConsumer(
+        bootstrap_servers=broker.bootstrap, isolation_level="read_committed", enable_auto_commit=False
+    ) as consumer:
         consumer.assign(places)
-        consumer.seek_to_beginning(*places)
-        while any(consumer.position(place) < ends[place.partition].end for place in places):
-            for place, records in consumer.poll(timeout_ms=1000).items():
+        await consumer.seek_to_beginning(*places)
+        while [place for place in places if await consumer.position(place) < ends[place.partition].end]:
+            for place, records in (await consumer.getmany(timeout_ms=1000)).items():
                 for one in records:
                     found[place.partition, one.offset] = one.key, one.value, one.timestamp, tuple(one.headers)
-        return found
-    finally:
-        consumer.close()
+    return found
 
 
 def check_same(source: Broker, target: Kafkawire, topic: str) -> Found:
@@ -188,5 +183,6 @@ def check_same(source: Broker, target: Kafkawire, topic: str) -> Found:
     firsts = [min((at for part, at in wanted if part == number), default=0) for number in range(PARTITIONS)]
     for ours, theirs, first in zip(found, ends, firsts, strict=True):
         assert theirs.start <= ours.start <= first
-    assert read_by_kafka_python(target, topic, found) == read_by_kafka_python(source, topic, ends) == wanted
+    for broker, its in ((source, ends), (target, found)):
+        assert asyncio.run(asyncio.wait_for(read_by_aiokafka(broker, topic, its), READ_WITHIN_S)) == wanted
     return wanted

@@ -83,7 +83,7 @@ async def test_what_does_not_continue_the_log_is_told_where_that_ends() -> None:
             (batch(0, b"a", b"b"), {}, "a batch from offset 0 on reaches below the log end 1"),
             (batch(1, b"a"), {"log_end": 0}, "the log end is 1, not 0"),
         ]:
-            assert await sent(app, cold, body, **query) == (
+            assert await sent(app, cold, body, **query) == (  # type: ignore[arg-type]
                 409,
                 {"error": reason, "code": "OFFSET_OUT_OF_RANGE", "log_end": 1},
             )

@@ -28,11 +28,11 @@ class Run(NamedTuple):
     partition: int
     source: int
     target: int
-    count: int
+    records: int
 
     @property
     def source_end(self) -> int:
-        return self.source + self.count
+        return self.source + self.records
 
 
 class OffsetMap:
@@ -52,7 +52,7 @@ class OffsetMap:
             return self._runs[number].target + offset - self._runs[number].source
         if number + 1 < len(self._runs):
             return self._runs[number + 1].target
-        return self._runs[number].target + self._runs[number].count
+        return self._runs[number].target + self._runs[number].records
 
 
 class MapFile:
@@ -69,7 +69,7 @@ class MapFile:
         """
         runs = [one for one in self._read() if one.source_end <= positions.get(one.partition, 0)]
         for partition, count in counts.items():
-            found = sum(one.count for one in runs if one.partition == partition)
+            found = sum(one.records for one in runs if one.partition == partition)
             if found != count:
                 raise ImportRefused(
                     f"{self._path} has {found} records of partition {partition}, and {count} were imported: "
@@ -111,4 +111,5 @@ class MapFile:
 
 
 def _line(run: Run) -> str:
-    return json.dumps(run._asdict()) + "\n"
+    told = {"partition": run.partition, "source": run.source, "target": run.target, "count": run.records}
+    return json.dumps(told) + "\n"

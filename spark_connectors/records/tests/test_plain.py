@@ -17,6 +17,7 @@ from engine.batches.batch import (
     seal_batch,
     varint,
 )
+from engine.batches.batch import Codec as StoredCodec
 from engine.batches.codecs import compress
 from engine.batches.kept_checks import check_kept
 from engine.batches.produce_checks import ProduceLimits, check_produced
@@ -37,7 +38,7 @@ def batch_of(
     records = b"".join(_record(offset - offsets[0], offset) for offset in offsets)
     return bytes(
         seal_batch(
-            compress(codec, records),
+            compress(StoredCodec(codec), records),
             record_count=len(offsets),
             base_offset=offsets[0],
             leader_epoch=3,
