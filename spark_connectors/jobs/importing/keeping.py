@@ -26,6 +26,7 @@ from spark_connectors.wire import Cluster, TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
 
 TAIL_OFFSETS: Final = 64  # that are compared
+COMPACTED_TAIL_OFFSETS: Final = 1000  # of which hardly any may have a record
 PATIENCE_S: Final = 120.0  # without getting any further
 PAUSE_S: Final = 0.5
 _COMPARED: Final = ("key", "value", "offset", "timestamp", "headers")
@@ -160,16 +161,15 @@ class BothEnds:
 
 
 def check_tail(asked: Filling, source: Cluster, target: Cluster, span: Span) -> bool:
-    """Whether there was something to compare of a target that has this span. Raises ImportRefused: it is not what an
+    """Whether there was something in common with a target that has this span. Raises ImportRefused: it is not what an
     import has left."""
     theirs = span_of(source, asked.source, asked.wanted.place)
-    tail = tail_of(theirs, span, TAIL_OFFSETS)
+    tail = tail_of(theirs, span, COMPACTED_TAIL_OFFSETS if asked.is_compacted else TAIL_OFFSETS)
     if tail.is_empty:
         return False
     read = _rows(source, asked.source, asked.wanted.place, asked.wanted.topic_id, tail)
     found = _rows(target, asked.target, asked.place, asked.topic_id, tail)
-    check_own(str(asked.place), read, found, is_compacted=asked.is_compacted)
-    return bool(found)
+    return check_own(str(asked.place), read, found, is_compacted=asked.is_compacted) > 0
 
 
 def _rows(cluster: Cluster, options: SourceOptions, place: TopicPartition, topic_id: bytes, span: Span) -> list[Row]:

@@ -59,15 +59,18 @@ def tail_of(source: Span, target: Span, offsets_max: int) -> Span:
     return Span(min(start, target.end), target.end)
 
 
-def check_own(place: str, theirs: Sequence[Row], ours: Sequence[Row], *, is_compacted: bool) -> None:
-    """Whether rows of a target are those of its source. Raises ImportRefused.
+def check_own(place: str, theirs: Sequence[Row], ours: Sequence[Row], *, is_compacted: bool) -> int:
+    """How many rows a target has as its source does. Raises ImportRefused: it has others.
 
-    `is_compacted`: either may lack some; nobody else says that they are not the same.
+    `is_compacted`: either may lack some, but what both have is the same, and something is.
     """
     wanted, found = ({row["offset"]: row for row in rows} for rows in (theirs, ours))
+    common = wanted.keys() & found.keys()
+    if is_compacted and found and not common:
+        raise ImportRefused(f"{place} is not what an import has left: no offset before its end is in the source, too")
     if is_compacted:
-        common = wanted.keys() & found.keys()
         wanted, found = ({at: rows[at] for at in common} for rows in (wanted, found))
     for at in sorted(wanted.keys() | found.keys()):
         if wanted.get(at) != found.get(at):
             raise ImportRefused(f"{place} is not what an import has left: offset {at} is not as in the source")
+    return len(common)

@@ -69,6 +69,9 @@ def test_rows_of_a_target_are_those_of_its_source() -> None:
 
 
 def test_where_compaction_takes_rows_those_count_that_both_have() -> None:
-    check_own("t-0", rows(o1=b"a", o2=b"b"), rows(o2=b"b", o3=b"c"), is_compacted=True)
+    assert check_own("t-0", rows(o1=b"a", o2=b"b"), rows(o2=b"b", o3=b"c"), is_compacted=True) == 1
+    assert check_own("t-0", rows(o1=b"a"), [], is_compacted=True) == 0
+    with pytest.raises(ImportRefused, match="no offset before its end is in the source"):
+        check_own("t-0", rows(o1=b"a"), rows(o2=b"a"), is_compacted=True)
     with pytest.raises(ImportRefused, match="offset 2 "):
         check_own("t-0", rows(o1=b"a", o2=b"b"), rows(o2=b"x"), is_compacted=True)
