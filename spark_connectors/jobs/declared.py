@@ -31,7 +31,7 @@ _DEPTH_MAX: Final = 32
 _TOKEN: Final = re.compile(r"\s*(\w+|\S)")
 
 
-class SchemaRefused(ValueError):
+class DeclarationRefused(ValueError):
     """The text says which column is wrong, and how."""
 
 
@@ -62,19 +62,19 @@ class Declared(NamedTuple):
 
 
 def declared(text: str, taken: Collection[str] = ()) -> Declared:
-    """Columns as a file declares them; their names, in whatever case, are not `taken`. Raises SchemaRefused."""
+    """Columns as a file declares them; their names, in whatever case, are not `taken`. Raises DeclarationRefused."""
     try:
         columns = json.loads(text)
     except ValueError as error:
-        raise SchemaRefused(f"the schema is no JSON: {error}") from None
+        raise DeclarationRefused(f"the schema is no JSON: {error}") from None
     if not isinstance(columns, list) or not columns:
-        raise SchemaRefused("the schema is no list of columns")
+        raise DeclarationRefused("the schema is no list of columns")
     table, read = [], []
     seen = {name.lower() for name in taken}
     for column in columns:
         name, type_text, is_nullable = _checked(column)
         if name.lower() in seen:
-            raise SchemaRefused(f"column {name!r} is there already; tables do not tell upper case from lower")
+            raise DeclarationRefused(f"column {name!r} is there already; tables do not tell upper case from lower")
         seen.add(name.lower())
         kind = _Reader(type_text, f"column {name!r}").whole()
         table.append(pa.field(name, kind.table, is_nullable))
@@ -84,16 +84,16 @@ def declared(text: str, taken: Collection[str] = ()) -> Declared:
 
 def _checked(column: Any) -> tuple[str, str, bool]:
     if not isinstance(column, dict):
-        raise SchemaRefused(f"{column!r} is no column: one is an object with name and type")
+        raise DeclarationRefused(f"{column!r} is no column: one is an object with name and type")
     name, type_text, is_nullable = column.get("name"), column.get("type"), column.get("nullable", True)
     if not isinstance(name, str) or not name:
-        raise SchemaRefused(f"{column!r} has no name")
+        raise DeclarationRefused(f"{column!r} has no name")
     if not isinstance(type_text, str):
-        raise SchemaRefused(f"column {name!r}: its type is no text")
+        raise DeclarationRefused(f"column {name!r}: its type is no text")
     if not isinstance(is_nullable, bool):
-        raise SchemaRefused(f"column {name!r}: nullable is true or false")
+        raise DeclarationRefused(f"column {name!r}: nullable is true or false")
     if unknown := column.keys() - _KEYS:
-        raise SchemaRefused(f"column {name!r}: {sorted(unknown)} is not known")
+        raise DeclarationRefused(f"column {name!r}: {sorted(unknown)} is not known")
     return name, type_text, is_nullable
 
 
@@ -142,7 +142,7 @@ class _Reader:
         scale = self._number()
         self._expect(")")
         if not 1 <= precision <= _PRECISION_MAX or scale > precision:
-            raise SchemaRefused(
+            raise DeclarationRefused(
                 f"{self._whose}: a decimal has 1 to {_PRECISION_MAX} digits, and no more behind its point"
             )
         kind = pa.decimal128(precision, scale)
@@ -179,5 +179,5 @@ class _Reader:
             raise self._refused()
         return int(token)
 
-    def _refused(self) -> SchemaRefused:
-        return SchemaRefused(f"{self._whose}: {self._text!r} is no type that can be declared")
+    def _refused(self) -> DeclarationRefused:
+        return DeclarationRefused(f"{self._whose}: {self._text!r} is no type that can be declared")

@@ -3,7 +3,7 @@
 Raw: every row, with the source's columns by names as tables have them. JSON: the value's declared columns, and where
 the row comes from. Of these rows some are not in the table: those that cannot be decoded, each of which is a dead
 letter, and those without a value, which are dead letters as well or are skipped. No row is in two of the three, or in
-none.
+none. A dead letter has all that the raw form has, and why it is one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from spark_connectors.jobs.json_values import NULL_VALUE, decode
 from spark_connectors.records.columns import COLUMNS
 
 _RAW_NAMES: Final = {"timestampType": "timestamp_type"}  # of columns that do not keep theirs
+_RAW: Final = [(_RAW_NAMES.get(name, name), kind) for name, kind in COLUMNS.items()]
 _ORIGIN: Final = {"_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp"}
+REASON: Final = "reason"
+DEAD_LETTERS: Final = pa.schema([*_RAW, (REASON, pa.string())])
 ORIGIN_COLUMNS: Final = tuple(_ORIGIN)  # which no declared column may be called
 
 
@@ -30,20 +33,12 @@ class Tombstones(StrEnum):
     SKIP = "skip"
 
 
-class DeadLetter(NamedTuple):
-    """Where a row is that cannot be decoded, and why it cannot."""
-
-    topic: str
-    partition: int
-    offset: int
-    reason: str
-
-
 class TableRows(NamedTuple):
-    """What became of the rows of a batch; `skipped` says of how many nothing did."""
+    """What became of the rows of a batch: rows of the table; dead letters, of the schema DEAD_LETTERS, None: there are
+    none; `skipped` says of how many nothing did."""
 
     rows: pa.RecordBatch
-    dead: tuple[DeadLetter, ...] = ()
+    dead: pa.RecordBatch | None = None
     skipped: int = 0
 
 
@@ -64,13 +59,12 @@ class Form(Protocol):
 class RawForm:
     """Its digest is that of the rows of the log."""
 
-    schema: Final = pa.schema([(_RAW_NAMES.get(name, name), kind) for name, kind in COLUMNS.items()])
+    schema: Final = pa.schema(_RAW)
     digested: Final = tuple(_RAW_NAMES.get(name, name) for name in LOG_COLUMNS)
 
     def table_rows(self, batch: pa.RecordBatch) -> TableRows:
         """None is left out."""
-        arrays = [batch.column(name) for name in COLUMNS]
-        return TableRows(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+        return TableRows(pa.RecordBatch.from_arrays(_raw(batch), schema=self.schema))
 
 
 class JsonForm:
@@ -94,11 +88,17 @@ class JsonForm:
             reasons = {index: reason for index, reason in reasons.items() if reason != NULL_VALUE}
         return TableRows(
             pa.RecordBatch.from_arrays([*decoded.rows.columns, *kept.columns], schema=self.schema),
-            tuple(_dead(origin, index, reasons[index]) for index in sorted(reasons)),
+            _dead(batch, reasons) if reasons else None,
             len(decoded.reasons) - len(reasons),
         )
 
 
-def _dead(origin: pa.RecordBatch, index: int, reason: str) -> DeadLetter:
-    topic, partition, offset = (origin.column(name)[index].as_py() for name in ("topic", "partition", "offset"))
-    return DeadLetter(topic, partition, offset, reason)
+def _dead(batch: pa.RecordBatch, reasons: dict[int, str]) -> pa.RecordBatch:
+    indices = sorted(reasons)
+    texts = pa.array([reasons[index] for index in indices], pa.string())
+    rows = batch.take(pa.array(indices, pa.int64()))
+    return pa.RecordBatch.from_arrays([*_raw(rows), texts], schema=DEAD_LETTERS)
+
+
+def _raw(batch: pa.RecordBatch) -> list[pa.Array]:
+    return [batch.column(name) for name in COLUMNS]

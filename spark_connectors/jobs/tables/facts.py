@@ -12,6 +12,7 @@ from datetime import date, datetime
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from pyarrow import types
 
 from spark_connectors.jobs.tables.errors import FileRefused
 
@@ -41,12 +42,21 @@ def new_file(path: str, metadata: Any, size_bytes: int) -> NewFile:
     if not _NAME.fullmatch(path):
         raise FileRefused(f"no name for a data file: {path!r}")
     schema = metadata.schema.to_arrow_schema()
+    row_groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     columns = {}
-    for index in range(metadata.num_columns):
-        name = metadata.schema.column(index).path
-        if name in schema.names:
-            columns[name] = _column([metadata.row_group(one).column(index) for one in range(metadata.num_row_groups)])
+    leaf = 0
+    for one in schema:
+        if not types.is_nested(one.type):
+            columns[one.name] = _column([row_group.column(leaf) for row_group in row_groups])
+        leaf += _leaves(one.type)
     return NewFile(path, metadata.num_rows, size_bytes, schema, {name: one for name, one in columns.items() if one})
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """How many columns of Parquet there are for one of a table: names do not tell, as `a.b` may be either's."""
+    if types.is_nested(kind):
+        return sum(_leaves(kind.field(index).type) for index in range(kind.num_fields))
+    return 1
 
 
 def _column(chunks: list[Any]) -> Column | None:
@@ -56,9 +66,15 @@ def _column(chunks: list[Any]) -> Column | None:
         return None
     nulls = sum(one.null_count for one in statistics)
     filled = [one for one in statistics if one.num_values]
-    if not filled or not all(one.has_min_max and _is_bound(one.min) and _is_bound(one.max) for one in filled):
+    if not filled or not all(one.has_min_max for one in filled):
         return Column(nulls)
-    return Column(nulls, min(one.min for one in filled), max(one.max for one in filled))
+    try:
+        bounds = [(one.min, one.max) for one in filled]
+    except OverflowError:  # Python has no year after 9999
+        return Column(nulls)
+    if not all(_is_bound(one) for pair in bounds for one in pair):
+        return Column(nulls)
+    return Column(nulls, min(least for least, _ in bounds), max(greatest for _, greatest in bounds))
 
 
 def _is_bound(value: Any) -> bool:

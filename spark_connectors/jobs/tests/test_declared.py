@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_connectors.jobs.declared import SchemaRefused, declared
+from spark_connectors.jobs.declared import DeclarationRefused, declared
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 
@@ -53,7 +53,7 @@ def test_a_column_is_nullable_unless_it_is_said_that_it_is_not() -> None:
     ],
 )  # fmt: skip
 def test_a_type_that_is_none_is_refused_with_its_column(text: str) -> None:
-    with pytest.raises(SchemaRefused, match="column 'amount': "):
+    with pytest.raises(DeclarationRefused, match="column 'amount': "):
         declared(json.dumps([{"name": "amount", "type": text}]))
 
 
@@ -73,10 +73,10 @@ def test_a_type_that_is_none_is_refused_with_its_column(text: str) -> None:
     ],
 )
 def test_columns_that_make_no_table_are_refused(columns: Any, why: str) -> None:
-    with pytest.raises(SchemaRefused, match=why):
+    with pytest.raises(DeclarationRefused, match=why):
         declared(json.dumps(columns), taken=["_offset"])
 
 
 def test_what_is_no_json_is_refused() -> None:
-    with pytest.raises(SchemaRefused, match="no JSON"):
+    with pytest.raises(DeclarationRefused, match="no JSON"):
         declared("id int64")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from spark_connectors.jobs.declared import declared
-from spark_connectors.jobs.digest import Digest, digest_of
-from spark_connectors.jobs.files import ColumnFacts, FileFacts, Sizes, row_groups, write_files
+from spark_connectors.jobs.files import FileWriter, RowGroups, RowGroupSizes
 from spark_connectors.jobs.table_rows import JsonForm, RawForm
+from spark_connectors.jobs.tables.facts import Column, NewFile
 from spark_connectors.jobs.tests.logs import batch_of_values, log_batch, log_row
 
 RAW = RawForm()
-SMALL = Sizes(file_bytes=4000, row_group_bytes=2000, row_group_rows=10)
-MAGIC = b"PAR1"  # which a file begins with
+SCHEMA = RAW.schema
+SMALL = RowGroupSizes(2000, 10)
+FILE_BYTES = 4000
 _LATEST_US = (2**63 - 1) // 1000 * 1000
 
 
@@ -29,65 +30,86 @@ def raw_rows(count: int, size: int = 10) -> pa.RecordBatch:
 
 
 def named(index: int) -> str:
-    return f"some/part-3-{index}.parquet"
+    return f"part-3-{index}.parquet"
 
 
-def stored_bytes(row_group: Any) -> int:
-    return sum(row_group.column(index).total_compressed_size for index in range(row_group.num_columns))
+def written(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, location: Path, sizes: RowGroupSizes | None = None
+) -> tuple[NewFile, ...]:
+    """As tasks do it."""
+    writer = FileWriter(schema, str(location), named, sizes)
+    try:
+        for batch in batches:
+            writer.add(batch)
+            if writer.file_bytes >= FILE_BYTES:
+                writer.close_file()
+        return writer.finish()
+    except BaseException:
+        writer.discard()
+        raise
 
 
-def read(root: Path, facts: tuple[FileFacts, ...]) -> pa.Table:
+def cut(batch: pa.RecordBatch, rows: int = 10) -> list[pa.RecordBatch]:
+    return [batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows)]
+
+
+def read(root: Path, files: tuple[NewFile, ...]) -> pa.Table:
     """By name: pyarrow would look for partitions in a path."""
-    return pa.concat_tables([parquet.ParquetFile(root / one.path).read() for one in facts])
+    return pa.concat_tables([parquet.ParquetFile(root / one.path).read() for one in files])
 
 
 def test_rows_are_in_files_in_their_order(tmp_path: Path) -> None:
     batch = raw_rows(200)
-    facts = write_files([batch.slice(0, 50), batch.slice(50)], RAW, str(tmp_path), named, SMALL)
-    assert len(facts) > 2
-    assert [one.path for one in facts] == [named(index) for index in range(len(facts))]
-    assert read(tmp_path, facts).equals(pa.Table.from_batches([batch]))
+    files = written(cut(batch), SCHEMA, tmp_path, SMALL)
+    assert len(files) > 2
+    assert [one.path for one in files] == [named(index) for index in range(len(files))]
+    assert read(tmp_path, files).equals(pa.Table.from_batches([batch]))
 
 
 def test_facts_are_what_is_in_the_files(tmp_path: Path) -> None:
-    facts = write_files([raw_rows(200)], RAW, str(tmp_path), named, SMALL)
-    for one in facts:
-        path = tmp_path / one.path
+    files = written(cut(raw_rows(200)), SCHEMA, tmp_path, SMALL)
+    for file in files:
+        path = tmp_path / file.path
         table = parquet.ParquetFile(path).read()
-        assert (one.rows, one.size_bytes) == (table.num_rows, path.stat().st_size)
-        assert one.digest == digest_of(table, RAW.digested)
+        assert (file.rows, file.size_bytes) == (table.num_rows, path.stat().st_size)
         offsets = table.column("offset").to_pylist()
-        assert one.columns["offset"] == ColumnFacts(0, offsets[0], offsets[-1])
-    assert sum((one.digest for one in facts), Digest()) == digest_of(raw_rows(200), RAW.digested)
+        assert file.columns["offset"] == Column(0, offsets[0], offsets[-1])
 
 
-def test_a_file_is_closed_when_it_is_large_enough(tmp_path: Path) -> None:
-    facts = write_files([raw_rows(300)], RAW, str(tmp_path), named, SMALL)
-    footers = [parquet.ParquetFile(tmp_path / one.path).metadata for one in facts]
-    for footer in footers[:-1]:
-        *earlier, last = map(stored_bytes, map(footer.row_group, range(footer.num_row_groups)))
-        assert sum(earlier) < SMALL.file_bytes - len(MAGIC) <= sum(earlier) + last
+def test_who_writes_knows_how_large_files_are(tmp_path: Path) -> None:
+    writer = FileWriter(SCHEMA, str(tmp_path), named, SMALL)
+    assert (writer.file_bytes, writer.closed_bytes) == (0, 0)
+    for batch in cut(raw_rows(30)):
+        writer.add(batch)
+    begun_bytes = writer.file_bytes
+    assert begun_bytes > 0
+    writer.close_file()
+    assert writer.file_bytes == 0
+    first_bytes = writer.closed_bytes
+    assert first_bytes > begun_bytes
+    first, second = writer.finish()
+    assert first.size_bytes == first_bytes
+    assert (first.rows, second.rows) == (20, 10)
 
 
 def test_files_are_compressed_with_zstd(tmp_path: Path) -> None:
-    (facts,) = write_files([raw_rows(3)], RAW, str(tmp_path), named)
-    row_group = parquet.ParquetFile(tmp_path / facts.path).metadata.row_group(0)
+    (one,) = written([raw_rows(3)], SCHEMA, tmp_path)
+    row_group = parquet.ParquetFile(tmp_path / one.path).metadata.row_group(0)
     assert {row_group.column(index).compression for index in range(row_group.num_columns)} == {"ZSTD"}
 
 
-def test_bounds_of_times_may_be_what_python_has_no_time_for(tmp_path: Path) -> None:
+def test_times_for_which_python_has_none_are_no_bounds(tmp_path: Path) -> None:
     times = pa.array([_LATEST_US, None, -_LATEST_US], RAW.schema.field("timestamp").type)
     rows = RAW.table_rows(log_batch([log_row(offset, key=None) for offset in range(3)])).rows
-    rows = rows.set_column(5, "timestamp", times)
-    (facts,) = write_files([rows], RAW, str(tmp_path), named)
-    assert facts.columns == {
-        "key": ColumnFacts(3),
-        "value": ColumnFacts(0),
-        "topic": ColumnFacts(0),
-        "partition": ColumnFacts(0, 1, 1),
-        "offset": ColumnFacts(0, 0, 2),
-        "timestamp": ColumnFacts(1, -_LATEST_US, _LATEST_US),
-        "timestamp_type": ColumnFacts(0, 0, 0),
+    (one,) = written([rows.set_column(5, "timestamp", times)], SCHEMA, tmp_path)
+    assert one.columns == {
+        "key": Column(3),
+        "value": Column(0),
+        "topic": Column(0, "orders", "orders"),
+        "partition": Column(0, 1, 1),
+        "offset": Column(0, 0, 2),
+        "timestamp": Column(1),
+        "timestamp_type": Column(0, 0, 0),
     }
 
 
@@ -100,38 +122,36 @@ def test_columns_are_told_apart_whatever_they_are_called(tmp_path: Path) -> None
     ]
     form = JsonForm(declared(json.dumps(columns)))
     rows = form.table_rows(batch_of_values([b'{"a": {"b": 1}, "a.b": 7, "x": 1.5}', b'{"a.b": 5}'])).rows
-    (facts,) = write_files([rows], form, str(tmp_path), named)
-    assert facts.columns["a.b"] == ColumnFacts(0, 5, 7)
-    assert facts.columns["nothing"] == ColumnFacts(2)
-    assert facts.columns["x"] == ColumnFacts(1)
-    assert "a" not in facts.columns
-    assert facts.digest == digest_of(read(tmp_path, (facts,)), form.digested)
+    files = written([rows], form.schema, tmp_path)
+    found = files[0].columns
+    assert found["a.b"] == Column(0, 5, 7)
+    assert found["nothing"] == Column(2)
+    assert found["x"] == Column(1)
+    assert "a" not in found
+    assert read(tmp_path, files).equals(pa.Table.from_batches([rows]))
 
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
-    assert write_files([raw_rows(0)], RAW, str(tmp_path), named) == ()
+    assert written([raw_rows(0)], SCHEMA, tmp_path) == ()
     assert not list(tmp_path.iterdir())
 
 
 def test_who_fails_leaves_no_file(tmp_path: Path) -> None:
-    (tmp_path / "some").mkdir()
-    others = tmp_path / "some" / "part-2-0.parquet"
+    others = tmp_path / "part-2-0.parquet"
     others.touch()
-
-    def failing() -> Iterator[pa.RecordBatch]:
-        yield raw_rows(205)
-        assert len(list((tmp_path / "some").iterdir())) > 2
-        raise ConnectionError("the broker is gone")
-
-    with pytest.raises(ConnectionError):
-        write_files(failing(), RAW, str(tmp_path), named, SMALL)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [others]
+    writer = FileWriter(SCHEMA, str(tmp_path), named, SMALL)
+    for batch in cut(raw_rows(40)):
+        writer.add(batch)
+        writer.close_file()
+    assert len(list(tmp_path.iterdir())) > 2
+    writer.discard()
+    assert list(tmp_path.iterdir()) == [others]
 
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "some").touch()
     with pytest.raises(OSError, match="some"):
-        write_files([raw_rows(1)], RAW, str(tmp_path), named)
+        written([raw_rows(1)], SCHEMA, tmp_path / "some")
 
 
 class FullStream:
@@ -180,17 +200,17 @@ def test_a_disk_that_is_full_is_left_as_it_was(
     disk = FullDisk(pa.fs.LocalFileSystem(), room_bytes)
     monkeypatch.setattr("spark_connectors.jobs.files.opened", lambda location: (disk, location))
     with pytest.raises(OSError, match="no space left"):
-        write_files([raw_rows(200)], RAW, str(tmp_path), named, SMALL)
+        written(cut(raw_rows(200)), SCHEMA, tmp_path, SMALL)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @given(st.lists(st.integers(0, 300), max_size=40), st.integers(1, 12), st.integers(100, 2000), st.integers(0, 40))
 def test_row_groups_are_no_larger_than_they_should_be(
-    lengths: list[int], rows_max: int, bytes_max: int, cut: int
+    lengths: list[int], rows_max: int, bytes_max: int, border: int
 ) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"x" * length for length in lengths], pa.binary())], ["value"])
-    sizes = Sizes(row_group_rows=rows_max, row_group_bytes=bytes_max)
-    groups = list(row_groups([batch.slice(0, cut), batch.slice(cut)], sizes))
+    grouping = RowGroups(RowGroupSizes(bytes_max, rows_max))
+    groups = [*grouping.of(batch.slice(0, border)), *grouping.of(batch.slice(border)), *grouping.rest()]
     for group in groups:
         assert 1 <= group.num_rows <= rows_max
         assert group.nbytes <= bytes_max or group.num_rows == 1

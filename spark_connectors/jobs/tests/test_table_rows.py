@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from spark_connectors.jobs.declared import declared
 from spark_connectors.jobs.digest import digest_of
-from spark_connectors.jobs.table_rows import ORIGIN_COLUMNS, DeadLetter, Form, JsonForm, RawForm, Tombstones
+from spark_connectors.jobs.table_rows import DEAD_LETTERS, ORIGIN_COLUMNS, REASON, Form, JsonForm, RawForm, Tombstones
 from spark_connectors.jobs.tests.logs import batch_of_values, log_batch, log_row
 
 COLUMNS = declared(json.dumps([{"name": "id", "type": "int64"}]), taken=ORIGIN_COLUMNS)
@@ -46,10 +46,19 @@ def test_a_table_of_json_has_the_columns_that_were_declared_and_where_rows_come_
 def test_rows_that_cannot_be_decoded_are_dead_letters(tombstones: Tombstones) -> None:
     found = JsonForm(COLUMNS, tombstones).table_rows(batch_of_values(VALUES))
     assert found.rows.select(["id", "_offset"]).to_pylist() == [{"id": 1, "_offset": 0}, {"id": 2, "_offset": 3}]
-    null = DeadLetter("orders", 1, 1, "null value")
-    wrong = DeadLetter("orders", 1, 2, "no JSON object")
-    expected = ((null, wrong), 0) if tombstones is Tombstones.DEAD else ((wrong,), 1)
-    assert (found.dead, found.skipped) == expected
+    null, wrong = (1, None, "null value"), (2, b"x", "no JSON object")
+    expected = ([null, wrong], 0) if tombstones is Tombstones.DEAD else ([wrong], 1)
+    assert found.dead is not None
+    letters = [(row["offset"], row["value"], row["reason"]) for row in found.dead.to_pylist()]
+    assert (letters, found.skipped) == expected
+
+
+def test_a_dead_letter_has_all_that_its_row_had() -> None:
+    row = log_row(7, value=b"x", headers=[{"key": "a", "value": None}])
+    found = JsonForm(COLUMNS).table_rows(log_batch([log_row(6, value=b'{"id": 1}'), row]))
+    assert found.dead is not None
+    assert found.dead.schema == DEAD_LETTERS
+    assert found.dead.drop_columns([REASON]) == RawForm().table_rows(log_batch([row])).rows
 
 
 @given(st.lists(st.sampled_from([*VALUES, b'{"id": "x"}', b"{}{}"]), max_size=6), st.sampled_from(Tombstones))
@@ -57,7 +66,8 @@ def test_each_row_is_in_the_table_or_is_a_dead_letter_or_is_skipped(
     values: list[bytes | None], tombstones: Tombstones
 ) -> None:
     found = JsonForm(COLUMNS, tombstones).table_rows(batch_of_values(values))
-    offsets = [*found.rows.column("_offset").to_pylist(), *(letter.offset for letter in found.dead)]
+    letters = [] if found.dead is None else found.dead.column("offset").to_pylist()
+    offsets = [*found.rows.column("_offset").to_pylist(), *letters]
     assert len(set(offsets)) == len(offsets) == len(values) - found.skipped
     assert found.skipped == (values.count(None) if tombstones is Tombstones.SKIP else 0)
 
