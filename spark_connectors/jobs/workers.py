@@ -43,15 +43,20 @@ class OneByOne:
 
 class LocalWorkers:
     """Processes of this machine, which are new ones: a process with threads, as pyarrow has them, is not forked. They
-    end when whoever has begun them ends, however that comes."""
+    stay for the next tasks, unless some were not waited for, and end when whoever has begun them ends, however that
+    comes."""
 
     def __init__(self, count: int) -> None:
         self.count = count
+        self._executor: Executor | None = None
 
     def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
         """See Workers."""
-        executor = ProcessPoolExecutor(self.count, multiprocessing.get_context("spawn"), _end_with_parent)
+        executor, self._executor = self._executor, None
+        if executor is None:
+            executor = ProcessPoolExecutor(self.count, multiprocessing.get_context("spawn"), _end_with_parent)
         yield from _mapped(executor, self.count * _AHEAD, task, wanted)
+        self._executor = executor
 
 
 class SparkWorkers:
@@ -69,12 +74,15 @@ class SparkWorkers:
             answer: Answer = found
             return answer
 
-        yield from _mapped(ThreadPoolExecutor(self.count), self.count * _AHEAD, in_spark, wanted)
+        executor = ThreadPoolExecutor(self.count)
+        yield from _mapped(executor, self.count * _AHEAD, in_spark, wanted)
+        executor.shutdown()
 
 
 def _mapped(
     executor: Executor, at_once: int, task: Callable[[Asked], Answer], wanted: Iterable[Asked]
 ) -> Iterator[Answer]:
+    """The executor is of use afterwards if all was done."""
     waiting = iter(wanted)
     running: set[Future[Answer]] = set()
     try:
@@ -84,8 +92,9 @@ def _mapped(
                 return
             done, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (one.result() for one in done)
-    finally:
+    except BaseException:
         executor.shutdown(wait=not running, cancel_futures=True)
+        raise
 
 
 def _end_with_parent() -> None:

@@ -94,6 +94,18 @@ def test_local_workers_are_processes_of_their_own() -> None:
     assert os.getpid() not in set(LocalWorkers(2).map(process, range(4)))
 
 
+def test_local_workers_stay_for_the_next_tasks() -> None:
+    workers = LocalWorkers(1)
+    assert set(workers.map(process, range(2))) == set(workers.map(process, range(2)))
+
+
+def test_local_workers_are_new_ones_where_a_task_has_failed() -> None:
+    workers = LocalWorkers(1)
+    with pytest.raises(ValueError, match="three"):
+        list(workers.map(wrong_at_three, [3]))
+    assert list(workers.map(doubled, [3])) == [6]
+
+
 def test_local_workers_end_with_whoever_was_killed(tmp_path: Path) -> None:
     """A pipe that they all hold tells when the last of them is gone."""
     script = tmp_path / "owner.py"
