@@ -25,8 +25,7 @@ from pyspark.sql.types import StructType
 from spark_connectors.offsets import Offsets
 from spark_connectors.options import OptionRefused
 from spark_connectors.records.columns import schema_of
-from spark_connectors.segments.access import division_of, sealed_pieces, without_broker
-from spark_connectors.segments.plan import SealedRange
+from spark_connectors.segments.access import division_of, read_rows, without_broker
 from spark_connectors.sink.options import sink_options
 from spark_connectors.sink.writers import BatchWriter, StreamWriter, batch_writer, stream_writer
 from spark_connectors.source.filters import NO_FILTERS, Filters, filters_of
@@ -34,7 +33,6 @@ from spark_connectors.source.options import SourceOptions, source_options
 from spark_connectors.source.places import Places
 from spark_connectors.source.planner import StreamPlanner, batch_ranges
 from spark_connectors.source.ranges import OffsetRange
-from spark_connectors.source.reading import fetched, rows_of
 from spark_connectors.source.schema import declared
 from spark_connectors.wire import Cluster
 
@@ -103,9 +101,7 @@ def _read(options: SourceOptions, partition: InputPartition, filters: Filters = 
     """Where there is nothing to read Spark makes a partition of its own."""
     if not isinstance(partition, RangePartition):
         return iter(())
-    wanted = partition.wanted
-    pieces = sealed_pieces(options, wanted) if isinstance(wanted, SealedRange) else fetched(options, wanted)
-    return rows_of(pieces, options, wanted, schema_of(options.columns), filters)
+    return read_rows(options, partition.wanted, schema_of(options.columns), filters)
 
 
 def _tasks(ranges: Sequence[OffsetRange]) -> list[InputPartition]:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 
+import pyarrow as pa
+
 from spark_connectors.locations import resolved
 from spark_connectors.segments.broker import BrokerCatalogue
 from spark_connectors.segments.bucket import BucketCatalogue
@@ -19,9 +21,10 @@ from spark_connectors.segments.sealed import Aborted, Catalogue, Segment
 from spark_connectors.segments.stores import Store
 from spark_connectors.segments.trailers import read_aborted, read_trailer
 from spark_connectors.source.fetching import Piece
+from spark_connectors.source.filters import NO_FILTERS, Filters
 from spark_connectors.source.options import SourceOptions
-from spark_connectors.source.ranges import Division, divided
-from spark_connectors.source.reading import fetched
+from spark_connectors.source.ranges import Division, OffsetRange, divided
+from spark_connectors.source.reading import fetched, rows_of
 from spark_connectors.source.segment_options import SegmentOptions
 
 _log = logging.getLogger(__name__)
@@ -66,6 +69,14 @@ def sealed_pieces(options: SourceOptions, wanted: SealedRange) -> Iterator[Piece
         partial(fetched, options) if options.bootstrap else None,
         is_committed_only=options.is_committed_only,
     ).pieces()
+
+
+def read_rows(
+    options: SourceOptions, wanted: OffsetRange, schema: pa.Schema, filters: Filters = NO_FILTERS
+) -> Iterator[pa.RecordBatch]:
+    """What a task gives out of its range, wherever it lies. Raises as RangeFetch does."""
+    pieces = sealed_pieces(options, wanted) if isinstance(wanted, SealedRange) else fetched(options, wanted)
+    return rows_of(pieces, options, wanted, schema, filters)
 
 
 class SegmentPlaces:

@@ -40,7 +40,7 @@ def batch_ranges(
     if starts.positions.keys() != ends.positions.keys():
         raise LimitRefused("partitions came or went while their offsets were looked up")
     ranges = [
-        OffsetRange(place, ends.ids[place.topic], start, ends.positions[place], _is_earliest(options, place))
+        OffsetRange(place, ends.ids[place.topic], start, ends.positions[place], is_earliest(options.starting, place))
         for place, start in sorted(starts.positions.items())
     ]
     ranges = [one for one in filters.planned(ranges) if one.size > 0]
@@ -69,8 +69,8 @@ def _since(timestamp_ms: int, ranges: list[OffsetRange], places: Limits, known: 
     return found
 
 
-def _is_earliest(options: SourceOptions, place: TopicPartition) -> bool:
-    starting = options.starting
+def is_earliest(starting: Limit, place: TopicPartition) -> bool:
+    """Whether a partition is read from wherever it begins."""
     edge = starting.offsets[place] if isinstance(starting, AtOffsets) else starting
     return edge == Edge.EARLIEST
 
