@@ -8,6 +8,7 @@
     tables      what files are committed to, exactly once
     table_names what tables are called on a command line
     workers     who does the tasks of a job: processes of this machine, or executors of Spark's
+    export      a topic into a table, round by round
     report      what a job tells of itself
     cli         arguments
 

@@ -26,7 +26,7 @@ from spark_connectors.jobs.workers import LocalWorkers, OneByOne, SparkWorkers, 
 from spark_connectors.options import OptionRefused
 from spark_connectors.source.places import LimitRefused
 
-COMMANDS: Final[tuple[str, ...]] = ("import_",)  # modules of `cli`
+COMMANDS: Final = ("export", "import_")  # modules of `cli`
 DONE, COMPLAINT, REFUSED = 0, 1, 2
 REFUSALS: Final = (Refused, NameRefused, OptionRefused, LimitRefused, SchemaRefused, TableRefused, ImportRefused)
 
