@@ -1,0 +1,86 @@
+"""`kafkawire-spark` that is killed, or waits, where it matters: `python -m compat_tests.jobs.stopped POINT NUMBER …`.
+
+POINT is `before` or `after` the commit of that number, of whichever table, or `outcome`: when so many tasks are done,
+and others may be under way; there it is killed. `race`: before the commit it says that it is there, in a file behind
+NUMBER, and waits for another one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_connectors.jobs import workers
+from spark_connectors.jobs.__main__ import main
+from spark_connectors.jobs.tables import delta, iceberg, parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+READY, GO = "ready", "go"
+WAIT_S = 90.0
+
+
+def stop(is_it: bool) -> None:
+    if is_it:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def around_commits(before: Callable[[int], None], after: Callable[[int], None]) -> None:
+    numbers = count(1)
+    kinds: tuple[Any, ...] = (delta.DeltaLakeTable, iceberg.IcebergTable, parquet.ParquetDirectory)
+    for kind in kinds:
+        original = kind.commit
+
+        def commit(self: Any, *arguments: Any, original: Any = original) -> None:
+            number = next(numbers)
+            before(number)
+            original(self, *arguments)
+            after(number)
+
+        kind.commit = commit
+
+
+def around_outcomes(before: Callable[[int], None]) -> None:
+    kinds: tuple[Any, ...] = (workers.OneByOne, workers.LocalWorkers)
+    for kind in kinds:
+        original = kind.map
+
+        def mapped(self: Any, *arguments: Any, original: Any = original) -> Iterator[Any]:
+            for number, outcome in enumerate(original(self, *arguments), 1):
+                before(number)
+                yield outcome
+
+        kind.map = mapped
+
+
+def wait_at(directory: Path) -> Callable[[int], None]:
+    def wait(number: int) -> None:
+        if number == 1:
+            (directory / f"{READY}-{os.getpid()}").touch()
+            until_s = time.monotonic() + WAIT_S
+            while not (directory / GO).exists() and time.monotonic() < until_s:
+                time.sleep(0.001)
+
+    return wait
+
+
+def plan(point: str, number: str) -> None:
+    nothing: Callable[[int], None] = lambda _: None  # noqa: E731
+    if point == "race":
+        around_commits(wait_at(Path(number)), nothing)
+    elif point == "outcome":
+        around_outcomes(lambda one: stop(one == int(number)))
+    else:
+        at: Callable[[int], None] = lambda one: stop(one == int(number))  # noqa: E731
+        around_commits(*((at, nothing) if point == "before" else (nothing, at)))
+
+
+if __name__ == "__main__":
+    plan(*sys.argv[1:3])
+    sys.exit(main(sys.argv[3:]))
