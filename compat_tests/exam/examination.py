@@ -54,6 +54,7 @@ NAMED_CASES = (
     "coordinator/transactions/tests",
 )
 CONNECTORS = (
+    "spark_connectors/jobs/export/tests/test_driver.py",
     "spark_connectors/tests/test_offsets.py",
     "spark_connectors/records/tests/test_visible.py",
     "spark_connectors/source/tests/test_planner.py",
