@@ -18,6 +18,7 @@ from benchmarks import (
     compaction,
     connections,
     engine_append,
+    export,
     fairness,
     groups,
     growth,
@@ -70,6 +71,11 @@ def test_spark() -> None:
 def test_spark_segments() -> None:
     need_spark_jars()
     spark_segments.main(["--toy"])
+
+
+def test_export() -> None:
+    need_spark_jars()
+    export.main(["--toy"])
 
 
 def test_tiering() -> None:
