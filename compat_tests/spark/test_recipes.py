@@ -35,5 +35,7 @@ def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_pa
         code = SOURCE.sub(rf'\1"{connector.name}")', dedent(block))
         code = code.replace("localhost:9092", broker.bootstrap).replace("/tmp/", f"{tmp_path}/")
         code = code.replace("http://localhost:9644", http_url(broker))
-        code = re.sub(r'"(events|clicks|counts|copies)"', rf'"{topic}-\1"', code)  # each run has topics of its own
+        code = re.sub(
+            r'"(events|clicks|counts|copies|restored)"', rf'"{topic}-\1"', code
+        )  # each run has topics of its own
         exec(compile(code, str(DOCUMENT), "exec"), names)
