@@ -124,7 +124,7 @@ TEST = [
     beside("the README", 480, "compat_tests/readme"),
     beside("planted bugs that are caught soon", 480, "compat_tests/exam", "-k", "is_caught"),
     beside("clients", 720, *NEWEST, "compat_tests/serve", *CLIENTS),
-    beside("spark", 1500, "compat_tests/spark"),
+    beside("spark", 1500, "compat_tests/spark", "--durations=15"),
     beside("what users install", 600, "compat_tests/install"),
     beside("object stores and topics in the tier", 720, *folders("object_stores", "tiering")),
     beside("kills, power cuts, failing disks", 720, "compat_tests/chaos"),
