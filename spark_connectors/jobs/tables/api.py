@@ -73,7 +73,8 @@ class Table(Protocol):
         neither. Raises Superseded, CommitUnknown, SchemaRefused, TableRefused, FileRefused."""
 
     def files(self) -> tuple[str, ...]:
-        """Those that a reader would read now, whoever has added them: paths, or URIs."""
+        """Those that a reader would read now, whoever has added them: paths, or URIs. Raises TableRefused where it
+        would see other rows than they have."""
 
     def sweep(self, older_than_s: float) -> int:
         """Deletes files of that age, and more, that no commit has taken, and says how many. Whoever may yet commit one
@@ -90,6 +91,10 @@ def check_step(before: Progress, after: Progress) -> None:
     """Raises ValueError for what `Progress.advanced` does not make."""
     if after != before.advanced(after.positions):
         raise ValueError("a commit goes from where a job is to one commit further, and no partition is forgotten")
+
+
+def refuse_files(name: str, reason: str) -> TableRefused:
+    return TableRefused(f"the rows of {name} are not those of its files: {reason}")
 
 
 def refuse_table(name: str, reason: str) -> TableRefused:

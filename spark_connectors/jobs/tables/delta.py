@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote
@@ -29,7 +29,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, Transaction
 
 from spark_connectors.jobs.tables import appending
-from spark_connectors.jobs.tables.api import OWN, Place, Progress, check_job, refuse_table
+from spark_connectors.jobs.tables.api import OWN, Place, Progress, check_job, refuse_files, refuse_table
 from spark_connectors.jobs.tables.facts import Column, NewFile
 from spark_connectors.jobs.tables.places import below, check_files, delete_aged
 from spark_connectors.jobs.tables.schemas import with_microseconds
@@ -39,6 +39,7 @@ _UNSAFE: Final = "s3_allow_unsafe_rename"  # lets one commit replace another
 _MISTAKEN: Final = frozenset("%[]")
 _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _MAPPING: Final = "delta.columnMapping.mode"
+_DELETIONS: Final = "deletionVectors"
 _CONSTRAINTS: Final = "delta.constraints."
 _ID_HALVES: Final = ">qq"
 _MILLISECOND_US: Final = 1000
@@ -87,7 +88,10 @@ class DeltaLakeTable:
 
     def files(self) -> tuple[str, ...]:
         snapshot = self._latest()
-        return () if snapshot is None else snapshot.files()
+        if snapshot is None:
+            return ()
+        snapshot.check_plain()
+        return snapshot.files()
 
     def sweep(self, older_than_s: float) -> int:
         """Of files that were committed once, and taken out again, Delta keeps those for a time (for a week, if the
@@ -139,12 +143,9 @@ class _Snapshot:
 
     def check_table(self) -> None:
         """Raises TableRefused for what a file as tasks write them says nothing of, or would break."""
-        metadata = self._table.metadata()
-        settings = metadata.configuration
-        if metadata.partition_columns:
-            raise refuse_table(self._name, f"it is partitioned, by {', '.join(metadata.partition_columns)}")
-        if settings.get(_MAPPING, "none") != "none":
-            raise refuse_table(self._name, f"its columns have other names in files ({_MAPPING})")
+        for reason in self._beside_files():
+            raise refuse_table(self._name, reason)
+        settings = self._table.metadata().configuration
         if _EXPIRY in settings:
             raise refuse_table(self._name, f"it would forget what was exported ({_EXPIRY})")
         for name in settings:
@@ -153,6 +154,21 @@ class _Snapshot:
         for column in self._table.schema().fields:
             if any(name.startswith("delta.") for name in column.metadata):
                 raise refuse_table(self._name, f"column {column.name} is made, or checked, by who writes")
+
+    def check_plain(self) -> None:
+        """Raises TableRefused where files say something else than the table."""
+        for reason in self._beside_files():
+            raise refuse_files(self._name, reason)
+        may_have = _DELETIONS in (self._table.protocol().reader_features or ())
+        if may_have and any(batch.num_rows for batch in self._table.deletion_vectors()):
+            raise refuse_files(self._name, "rows were deleted that they have (deletion vectors). Purge it first")
+
+    def _beside_files(self) -> Iterator[str]:
+        metadata = self._table.metadata()
+        if metadata.partition_columns:
+            yield f"it is partitioned, by {', '.join(metadata.partition_columns)}"
+        if metadata.configuration.get(_MAPPING, "none") != "none":
+            yield f"its columns have other names in files ({_MAPPING})"
 
     def has(self, files: Sequence[NewFile]) -> bool:
         names = {file.path for file in files}

@@ -31,7 +31,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table as StoredTable
 
 from spark_connectors.jobs.tables import appending
-from spark_connectors.jobs.tables.api import OWN, Progress, check_job, refuse_table
+from spark_connectors.jobs.tables.api import OWN, Progress, check_job, refuse_files, refuse_table
 from spark_connectors.jobs.tables.facts import NewFile
 from spark_connectors.jobs.tables.places import check_files, delete_aged, with_settings
 from spark_connectors.jobs.tables.positions import progress_of, progress_to_json
@@ -77,7 +77,10 @@ class IcebergTable:
 
     def files(self) -> tuple[str, ...]:
         snapshot = self._latest()
-        return () if snapshot is None else snapshot.files()
+        if snapshot is None:
+            return ()
+        snapshot.check_plain()
+        return snapshot.files()
 
     def sweep(self, older_than_s: float) -> int:
         """Files stay that any snapshot has, expired ones excepted."""
@@ -145,6 +148,11 @@ class _Snapshot:
         """Raises TableRefused."""
         if not self._table.spec().is_unpartitioned():
             raise refuse_table(self._name, "it is partitioned")
+
+    def check_plain(self) -> None:
+        """Raises TableRefused where files say something else than the table."""
+        if any(task.delete_files for task in self._table.scan().plan_files()):
+            raise refuse_files(self._name, "rows were deleted that they have (delete files). Rewrite them first")
 
     def has(self, files: Sequence[NewFile]) -> bool:
         names = {file.path for file in files}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import string
+import struct
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -137,3 +140,39 @@ def test_a_way_to_commit_that_is_not_safe(tmp_path: Path) -> None:
 def test_paths_that_deltalake_mistakes(tmp_path: Path, name: str) -> None:
     with pytest.raises(TableRefused, match="deltalake mistakes paths"):
         DeltaLakeTable(str(tmp_path / name))
+
+
+def deletion_vector(*rows: int) -> dict[str, Any]:
+    """As Delta's protocol has one in its log: a bitmap of numbers of rows, all below 2^16, in Z85."""
+    bitmap = struct.pack("<IIHHI", 12_346, 1, 0, len(rows) - 1, 16) + struct.pack(f"<{len(rows)}H", *rows)
+    data = struct.pack("<IQI", 1_681_511_377, 1, 0) + bitmap
+    inline = b85_of(data.ljust(-(-len(data) // 4) * 4, b"\0"))
+    return {"storageType": "i", "pathOrInlineDv": inline, "sizeInBytes": len(data), "cardinality": len(rows)}
+
+
+def b85_of(data: bytes) -> str:
+    digits = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
+    numbers = struct.unpack(f">{len(data) // 4}I", data)
+    return "".join(digits[number // 85**place % 85] for number in numbers for place in range(4, -1, -1))
+
+
+def test_files_of_which_rows_were_deleted_are_not_given_out(lake: Lake) -> None:
+    export(lake.made(), range(3))
+    log = Path(lake.place, "_delta_log")
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    actions = [json.loads(line) for line in (log / f"{1:020}.json").read_text().splitlines()]
+    (added,) = [action["add"] for action in actions if "add" in action]
+    (log / f"{2:020}.json").write_text(json.dumps(protocol))
+    assert len(lake.table().files()) == 1
+    removed = {"remove": {"path": added["path"], "deletionTimestamp": 1, "dataChange": True}}
+    again = {"add": {**added, "deletionVector": deletion_vector(1)}}
+    (log / f"{3:020}.json").write_text(f"{json.dumps(removed)}\n{json.dumps(again)}")
+    with pytest.raises(TableRefused, match="are not those of its files: rows were deleted"):
+        lake.table().files()
+
+
+def test_files_of_a_table_that_is_partitioned_are_not_given_out(lake: Lake) -> None:
+    DeltaTable.create(lake.place, SCHEMA, partition_by=["topic"])
+    with pytest.raises(TableRefused, match="are not those of its files: it is partitioned, by topic"):
+        lake.table().files()

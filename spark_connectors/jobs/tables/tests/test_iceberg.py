@@ -11,6 +11,7 @@ pytest.importorskip("pyiceberg", reason="needs pyiceberg: pip install -r require
 pytest.importorskip("sqlalchemy", reason="needs sqlalchemy: pip install -r requirements/test.txt")
 
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import DataScan
 from pyiceberg.transforms import IdentityTransform
 
 from spark_connectors.jobs.tables.api import Progress
@@ -91,3 +92,14 @@ def test_where_files_go_the_catalog_says(lake: Lake) -> None:
         table.data_location()
     table.create(SCHEMA)
     assert table.data_location() == f"{lake.directory}/db/events/data/kafkawire"
+
+
+def test_files_of_which_rows_were_deleted_are_not_given_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyiceberg reads what others have deleted so, and writes none itself."""
+    table = lake.made()
+    export(table, range(3))
+    (task,) = stored_iceberg(lake).scan().plan_files()
+    task.delete_files.add(task.file)
+    monkeypatch.setattr(DataScan, "plan_files", lambda _: [task])
+    with pytest.raises(TableRefused, match="are not those of its files: rows were deleted"):
+        table.files()
