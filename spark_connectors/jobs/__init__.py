@@ -7,6 +7,8 @@
     files       rows of a table as files of Parquet, and what a commit has to know of each
     tables      what files are committed to, exactly once
     table_names what tables are called on a command line
+    spans       offsets of partitions, as stretches of them
+    comparison  what has the same rows: a log and a table of it, or two logs
     workers     who does the tasks of a job: processes of this machine, or executors of Spark's
     export      a topic into a table, round by round
     report      what a job tells of itself

@@ -1,0 +1,316 @@
+"""Where two sides differ that should have the same rows, without having both in one place: pure.
+
+A side is read in *cells*, so many offsets of one partition, and tells of each the digest of its rows. Cells that differ
+are read again in smaller ones, and in the end in cells of one offset: then it is known which rows are missing, doubled
+or different. Cells begin at multiples of their width, so it does not matter in which pieces a side is read, or in which
+order. Sides that are the same are read once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import groupby
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_connectors.jobs.digest import Digest, Words, row_hashes
+from spark_connectors.jobs.spans import Span
+
+Integers: TypeAlias = npt.NDArray[np.int64]
+Truths: TypeAlias = npt.NDArray[np.bool_]
+
+_CELLS_WAITING: Final = 1 << 12
+_NO_STARTS: Final[Mapping[int, int]] = {}
+_NOWHERE: Final = -1  # no partition, no offset: of a row that does not say its own
+
+
+class Look(NamedTuple):
+    """What is to be read of both sides: these spans, which do not overlap, in cells of `width` offsets."""
+
+    spans: tuple[Span, ...]
+    width: int
+
+
+class Columns(NamedTuple):
+    """Names of those that say where a row belongs, and of all those that are compared, the offset among them: it tells
+    rows of a cell from each other."""
+
+    partition: str
+    offset: str
+    compared: tuple[str, ...]
+
+
+class Sums(NamedTuple):
+    """Of each cell that has rows its place, how many there are, and the sum of their hashes; ascending, a cell once."""
+
+    partitions: Integers
+    numbers: Integers  # the first offset, divided by the width
+    rows: Integers
+    totals: Words
+
+    @property
+    def row_count(self) -> int:
+        return int(self.rows.sum())
+
+
+_NONE: Final = np.empty(0, np.int64)
+NO_SUMS: Final = Sums(_NONE, _NONE, _NONE, np.empty(0, np.uint64))
+
+
+class Within:
+    """Which offsets lie in spans that do not overlap."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        grouped = groupby(sorted(spans), lambda one: one.partition)
+        self._edges = {partition: np.array([one[1:] for one in some], np.int64) for partition, some in grouped}
+
+    def __call__(self, partitions: Integers, offsets: Integers) -> Truths:
+        found = np.zeros(len(offsets), np.bool_)
+        for partition in np.unique(partitions).tolist():
+            edges = self._edges.get(partition)
+            if edges is not None:
+                place = np.searchsorted(edges[:, 0], offsets, "right") - 1
+                found |= (partitions == partition) & (place >= 0) & (offsets < edges[place, 1])
+        return found
+
+
+def sums_of(rows: pa.RecordBatch, columns: Columns, within: Within, width: int, lane: int = 0) -> Sums:
+    """Of the rows within. `lane` is added to their partitions, to tell rows of one kind from others. Raises as
+    `row_hashes` does."""
+    assert columns.offset in columns.compared, "rows that change places would be the same"
+    partitions, offsets = _places_of(rows, columns)
+    is_within = within(partitions, offsets)
+    if not is_within.all():
+        rows = rows.filter(pa.array(is_within))
+        partitions, offsets = partitions[is_within], offsets[is_within]
+    hashes = row_hashes(rows, columns.compared)
+    return _grouped(partitions + lane, offsets // width, np.ones(len(hashes), np.int64), hashes)
+
+
+def _places_of(rows: pa.RecordBatch, columns: Columns) -> tuple[Integers, Integers]:
+    """The partition and the offset of each."""
+    partitions, offsets = (
+        pc.fill_null(rows.column(name).cast(pa.int64()), _NOWHERE).to_numpy(zero_copy_only=False)
+        for name in (columns.partition, columns.offset)
+    )
+    return partitions, offsets
+
+
+def total(several: Iterable[Sums]) -> Sums:
+    """Of many that are small: not for each of them is everything added up again."""
+    held, waiting, cells = NO_SUMS, list[Sums](), 0
+    for one in several:
+        waiting.append(one)
+        cells += len(one.numbers)
+        if cells > max(len(held.numbers), _CELLS_WAITING):
+            held, waiting, cells = added(held, *waiting), [], 0
+    return added(held, *waiting)
+
+
+def added(*several: Sums) -> Sums:
+    return _grouped(*(np.concatenate(arrays) for arrays in zip(*several, strict=True)))
+
+
+def _grouped(partitions: Integers, numbers: Integers, rows: Integers, totals: Words) -> Sums:
+    if not len(numbers):
+        return NO_SUMS
+    order = np.lexsort((numbers, partitions))
+    partitions, numbers = partitions[order], numbers[order]
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (partitions[1:] != partitions[:-1]) | (numbers[1:] != numbers[:-1])
+    firsts = np.flatnonzero(is_first)
+    sums = (np.add.reduceat(each[order], firsts) for each in (rows, totals))
+    return Sums(partitions[firsts], numbers[firsts], *sums)
+
+
+class Kind(StrEnum):
+    """How two sides differ at an offset, as seen from the first one."""
+
+    MISSING = "missing"  # the other one has no row there
+    UNEXPECTED = "unexpected"  # only the other one has
+    DOUBLED = "doubled"  # the other one has the row more often
+    DIFFERENT = "different"  # the other one has another row
+
+
+class Difference(NamedTuple):
+    """Of rows that follow one another on the sides that have them, all that differ in one way."""
+
+    kind: Kind
+    partition: int
+    first: int
+    last: int
+    rows: int
+
+
+class Limits(NamedTuple):
+    """How much is held, and looked at, for a search."""
+
+    cells: int = 1 << 18  # of one look
+    width: int = 1 << 12  # of a cell whose offsets are looked at one by one
+    narrowing: int = 1 << 8  # how many smaller cells one becomes that is larger
+    offsets: int | None = 1 << 20  # that are looked at one by one, in all; None: without end
+
+
+_LIMITS: Final = Limits()
+
+
+class Search:
+    """For where two sides differ. As long as there is a `look`, both are read so, and given to `take`."""
+
+    def __init__(self, spans: Sequence[Span], limits: Limits = _LIMITS) -> None:
+        self._limits = limits
+        self._looks: list[Look] = []  # to come, the next one last
+        self._offsets_left = limits.offsets
+        self.unexamined: list[Span] = []  # where they differ, and nobody has looked how
+        wanted = tuple(one for one in spans if one.size > 0)
+        if wanted:
+            self._looks.append(Look(wanted, self._first_width(wanted)))
+
+    @property
+    def look(self) -> Look | None:
+        return self._looks[-1] if self._looks else None
+
+    def take(self, left: Sums, right: Sums, starts: Mapping[int, int] = _NO_STARTS) -> list[Difference]:
+        """The sums of the look, and what is known to differ by them. Of a partition in `starts` what lies before that
+        offset does not count any more."""
+        look = self._looks.pop()
+        pairs = _paired(left, right)
+        found: list[Difference] = []
+        if look.width == 1:
+            found = list(_differences(pairs, starts))
+        else:
+            width = self._narrowed(look.width)
+            portions = list(_portions(_differing(pairs, look, starts), width, self._limits.cells))
+            self._looks += [Look(some, width) for some in reversed(portions)]
+        self._leave_out()
+        return found
+
+    def _first_width(self, spans: Sequence[Span]) -> int:
+        width = self._limits.width
+        while sum(_cell_count(one, width) for one in spans) > max(self._limits.cells, 2 * len(spans)):
+            width *= 2
+        return width
+
+    def _narrowed(self, width: int) -> int:
+        return 1 if width <= self._limits.width else max(width // self._limits.narrowing, self._limits.width)
+
+    def _leave_out(self) -> None:
+        """Looks that come next, and go beyond what is looked at one by one."""
+        while self._offsets_left is not None and self._looks and self._looks[-1].width == 1:
+            size = sum(one.size for one in self._looks[-1].spans)
+            if size <= self._offsets_left:
+                self._offsets_left -= size
+                return
+            self.unexamined += self._looks.pop().spans
+
+
+class _Pairs(NamedTuple):
+    """Of each cell that has rows on a side."""
+
+    partitions: Integers
+    numbers: Integers
+    rows: npt.NDArray[np.int64]  # a row for each side
+    totals: npt.NDArray[np.uint64]
+
+    @property
+    def differing(self) -> list[int]:
+        is_same = (self.rows[0] == self.rows[1]) & (self.totals[0] == self.totals[1])
+        found: list[int] = np.flatnonzero(~is_same).tolist()
+        return found
+
+
+def _paired(left: Sums, right: Sums) -> _Pairs:
+    """Either side is added to nothing where the other one has rows."""
+    both = added(left, right)
+    rows = np.zeros((2, len(both.numbers)), np.int64)
+    totals = np.zeros_like(rows, np.uint64)
+    for side, sums in enumerate((left, right)):
+        nothing = Sums(both.partitions, both.numbers, np.zeros_like(rows[0]), np.zeros_like(totals[0]))
+        rows[side], totals[side] = added(sums, nothing)[2:]
+    return _Pairs(both.partitions, both.numbers, rows, totals)
+
+
+def _differing(pairs: _Pairs, look: Look, starts: Mapping[int, int]) -> list[Span]:
+    """The cells, as far as they belong to the look: of each partition the first one first, then of each the second
+    one, so that what is left out in the end is some of each."""
+    edges: dict[int, list[Span]] = {}
+    for one in sorted(look.spans):
+        edges.setdefault(one.partition, []).append(one)
+    ranked = []
+    rank: dict[int, int] = {}
+    for index in pairs.differing:
+        partition, begin = int(pairs.partitions[index]), int(pairs.numbers[index]) * look.width
+        rank[partition] = rank.get(partition, 0) + 1
+        for one in _overlapping(edges[partition], begin, begin + look.width):
+            start = max(one.start, begin, starts.get(partition, 0))
+            span = Span(partition, start, min(one.end, begin + look.width))
+            if span.size > 0:
+                ranked.append((rank[partition], span))
+    return [span for _, span in sorted(ranked)]
+
+
+def _overlapping(spans: Sequence[Span], begin: int, end: int) -> Iterator[Span]:
+    """Of spans that ascend."""
+    place = max(bisect_right(spans, begin, key=lambda one: one.start) - 1, 0)
+    while place < len(spans) and spans[place].start < end:
+        if spans[place].end > begin:
+            yield spans[place]
+        place += 1
+
+
+def _portions(spans: Sequence[Span], width: int, cells_max: int) -> Iterator[tuple[Span, ...]]:
+    """Of so many cells, or a single span."""
+    some: list[Span] = []
+    count = 0
+    for one in spans:
+        more = _cell_count(one, width)
+        if some and count + more > cells_max:
+            yield tuple(some)
+            some, count = [], 0
+        some.append(one)
+        count += more
+    if some:
+        yield tuple(some)
+
+
+def _cell_count(span: Span, width: int) -> int:
+    return -(-span.end // width) - span.start // width
+
+
+def _differences(pairs: _Pairs, starts: Mapping[int, int]) -> Iterator[Difference]:
+    """Of cells of one offset."""
+    run: Difference | None = None
+    before = -1
+    for index in pairs.differing:
+        partition, offset = int(pairs.partitions[index]), int(pairs.numbers[index])
+        if offset < starts.get(partition, 0):
+            continue
+        (left, right), totals = pairs.rows[:, index].tolist(), pairs.totals[:, index].tolist()
+        kind, rows = _difference(Digest(left, totals[0]), Digest(right, totals[1]))
+        if run is not None and index == before + 1 and (kind, partition) == run[:2]:
+            run = run._replace(last=offset, rows=run.rows + rows)
+        else:
+            if run is not None:
+                yield run
+            run = Difference(kind, partition, offset, offset, rows)
+        before = index
+    if run is not None:
+        yield run
+
+
+def _difference(left: Digest, right: Digest) -> tuple[Kind, int]:
+    """Of what the sides have at one offset, and of how many rows that tells."""
+    if not right.rows:
+        return Kind.MISSING, left.rows
+    if not left.rows:
+        return Kind.UNEXPECTED, right.rows
+    times, rest = divmod(right.rows, left.rows)
+    if times > 1 and not rest and sum([left] * times, Digest()) == right:
+        return Kind.DOUBLED, right.rows - left.rows
+    return Kind.DIFFERENT, max(left.rows, right.rows)

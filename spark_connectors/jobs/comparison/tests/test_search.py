@@ -1,0 +1,195 @@
+"""Whatever happens to rows on one side is found, and told as what it is; and nothing else is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_connectors.jobs.comparison.search import (
+    NO_SUMS,
+    Columns,
+    Difference,
+    Kind,
+    Limits,
+    Look,
+    Search,
+    Sums,
+    Within,
+    added,
+    sums_of,
+    total,
+)
+from spark_connectors.jobs.digest import LOG_COLUMNS
+from spark_connectors.jobs.spans import Span
+from spark_connectors.jobs.tests.logs import log_batch, log_row
+
+COLUMNS = Columns("partition", "offset", LOG_COLUMNS)
+SMALL = Limits(cells=8, width=4, narrowing=2, offsets=None)
+EVERYWHERE = [Span(partition, 0, 100) for partition in range(3)]
+
+Rows = list[dict[str, Any]]
+
+
+def side(rows: Rows, look: Look, random: Any = None) -> Sums:
+    """Read in batches of any rows."""
+    rows, within, sums = list(rows), Within(look.spans), list[Sums]()
+    if random is not None:
+        random.shuffle(rows)
+    while rows:
+        count = len(rows) if random is None else random.randint(1, len(rows))
+        sums.append(sums_of(log_batch(rows[:count]), COLUMNS, within, look.width))
+        rows = rows[count:]
+    return total(sums)
+
+
+def compared(left: Rows, right: Rows, spans: list[Span], limits: Limits = SMALL, random: Any = None) -> Search:
+    return searched(left, right, spans, limits, random)[0]
+
+
+def searched(
+    left: Rows, right: Rows, spans: list[Span], limits: Limits = SMALL, random: Any = None
+) -> tuple[Search, list[Difference]]:
+    search, found = Search(spans, limits), []
+    while (look := search.look) is not None:
+        assert sum(one.size // look.width for one in look.spans) <= limits.cells or len(look.spans) == 1
+        found += search.take(side(left, look, random), side(right, look, random))
+    return search, found
+
+
+def told(left: Rows, right: Rows) -> Counter[tuple[Kind, int, int]]:
+    """What there is to find, a row at a time."""
+    found: Counter[tuple[Kind, int, int]] = Counter()
+    values: dict[tuple[int, int], tuple[list[bytes], list[bytes]]] = {}
+    for number, rows in enumerate((left, right)):
+        for row in rows:
+            values.setdefault((row["partition"], row["offset"]), ([], []))[number].append(row["value"])
+    for place, (ours, theirs) in values.items():
+        if not theirs:
+            found[Kind.MISSING, *place] += len(ours)
+        elif not ours:
+            found[Kind.UNEXPECTED, *place] += len(theirs)
+        elif set(ours) == set(theirs) and len(theirs) > len(ours):
+            found[Kind.DOUBLED, *place] += len(theirs) - len(ours)
+        elif ours != theirs:
+            found[Kind.DIFFERENT, *place] += max(len(ours), len(theirs))
+    return found
+
+
+LOGS = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 99)), min_size=1, max_size=40).map(
+    lambda places: [log_row(offset, partition=partition, value=b"%d" % offset) for partition, offset in sorted(places)]
+)
+DAMAGES = st.lists(st.tuples(st.sampled_from(["lose", "double", "damage", "move", "add"]), st.integers(0, 39)))
+
+
+def damaged(rows: Rows, damages: list[tuple[str, int]]) -> Rows:
+    rows = [dict(row) for row in rows]
+    for what, number in damages:
+        if not rows:
+            break
+        row = rows[number % len(rows)]
+        match what:
+            case "lose":
+                rows.remove(row)
+            case "double":
+                rows.append(dict(row))
+            case "damage":
+                row["value"] = b"damaged"
+            case "move":
+                row["partition"] = (row["partition"] + 1) % 3
+            case "add":
+                rows.append(log_row(number + 60, partition=number % 3, value=b"added"))
+    return rows
+
+
+@given(LOGS, DAMAGES, st.randoms(use_true_random=False))
+@example([log_row(offset) for offset in range(3)], [("double", 0), ("lose", 1)], None)
+def test_whatever_was_done_to_rows_is_found_and_nothing_else(
+    left: Rows, damages: list[tuple[str, int]], random: Any
+) -> None:
+    right = damaged(left, damages)
+    search, found = searched(left, right, EVERYWHERE, SMALL, random)
+    assert not search.unexamined
+    expected = told(left, right)
+    rows: Counter[Kind] = Counter()
+    for one in found:
+        rows[one.kind] += one.rows
+        inside = [place for place in expected if place[:2] == one[:2] and one.first <= place[2] <= one.last]
+        assert one.rows == sum(expected.pop(place) for place in inside)
+    assert not expected
+
+
+@given(LOGS, st.randoms(use_true_random=False))
+def test_sides_that_are_the_same_are_read_once(rows: Rows, random: Any) -> None:
+    search = Search(EVERYWHERE, SMALL)
+    look = search.look
+    assert look is not None
+    assert search.take(side(rows, look, random), side(rows, look, random)) == []
+    assert search.look is None
+
+
+def test_what_lies_outside_of_what_is_compared_does_not_count() -> None:
+    inside = [log_row(offset, partition=1) for offset in range(10, 20)]
+    outside = [log_row(9, partition=1), log_row(20, partition=1), log_row(15, partition=0), log_row(5, partition=None)]
+    assert searched(inside, inside + outside, [Span(1, 10, 20)])[1] == []
+
+
+def test_rows_that_follow_one_another_are_told_together() -> None:
+    rows = [log_row(offset, partition=1) for offset in range(0, 40, 2)]
+    left = [row for row in rows if row["offset"] != 36]
+    right = [row for row in rows if not 5 <= row["offset"] < 13]
+    assert searched(left, right, EVERYWHERE, Limits())[1] == [
+        Difference(Kind.MISSING, 1, 6, 12, 4),
+        Difference(Kind.UNEXPECTED, 1, 36, 36, 1),
+    ]
+
+
+def test_a_row_that_is_told_twice_and_once_otherwise_is_different() -> None:
+    left, other = [log_row(3)], log_row(3, value=b"other")
+    assert searched(left, [*left, other], EVERYWHERE)[1] == [Difference(Kind.DIFFERENT, 1, 3, 3, 2)]
+    assert searched([*left, *left], left, EVERYWHERE)[1] == [Difference(Kind.DIFFERENT, 1, 3, 3, 2)]
+
+
+def test_only_so_much_is_looked_at_one_by_one_and_what_is_not_is_told() -> None:
+    left = [log_row(offset, partition=partition) for partition in range(3) for offset in range(100)]
+    limits = SMALL._replace(offsets=20)
+    search, found = searched(left, [], EVERYWHERE, limits)
+    looked_at = sum(one.rows for one in found)
+    assert 0 < looked_at <= 20
+    assert looked_at + sum(one.size for one in search.unexamined) == 300
+    assert {one.partition for one in found} == {0, 1, 2}
+
+
+def test_what_a_log_has_lost_meanwhile_does_not_count() -> None:
+    table = [log_row(offset, partition=1) for offset in range(10)]
+    log = table[6:]
+    search = Search([Span(1, 0, 10)], SMALL)
+    found = []
+    while (look := search.look) is not None:
+        found += search.take(side(log, look), side(table, look), {1: 5 if look.width > 1 else 6})
+        assert all(one.start >= 5 for one in (search.look.spans if search.look else ()))
+    assert found == []
+
+
+def test_nothing_is_looked_at_where_there_is_nothing() -> None:
+    assert Search([]).look is None
+    assert Search([Span(0, 5, 5)]).look is None
+    assert NO_SUMS.row_count == 0
+
+
+def test_cells_are_wider_where_there_are_many_offsets() -> None:
+    look = Search([Span(0, 0, 1 << 40), Span(1, 7, 8)]).look
+    assert look is not None
+    assert look.width == 1 << 23
+
+
+def test_rows_of_another_kind_are_kept_apart_and_added_up() -> None:
+    batch, within = log_batch([log_row(offset) for offset in range(3)]), Within([Span(1, 0, 10)])
+    dead = sums_of(batch, COLUMNS, within, 1, lane=100)
+    assert dead.partitions.tolist() == [101, 101, 101]
+    assert total([sums_of(batch, COLUMNS, within, 4), dead]).rows.tolist() == [3, 1, 1, 1]
+    many = [sums_of(batch, COLUMNS, within, 1 + number % 2) for number in range(5000)]
+    assert [each.tolist() for each in total(many)] == [each.tolist() for each in added(*many)]
+    assert total(many).row_count == 15_000

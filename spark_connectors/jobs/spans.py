@@ -1,0 +1,29 @@
+"""Offsets of partitions, as stretches of them: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """The offsets [start, end) of a partition."""
+
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def joined(spans: Iterable[Span]) -> Sequence[Span]:
+    """The same offsets, ascending, each once, in as few spans as there can be."""
+    found: list[Span] = []
+    for one in sorted(one for one in spans if one.size > 0):
+        if found and found[-1].partition == one.partition and one.start <= found[-1].end:
+            found[-1] = found[-1]._replace(end=max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found
