@@ -8,6 +8,7 @@
     tables      what files are committed to, exactly once
     table_names what tables are called on a command line
     spans       offsets of partitions, as stretches of them
+    topic_log   a topic as a job's driver sees it
     comparison  what has the same rows: a log and a table of it, or two logs
     workers     who does the tasks of a job: processes of this machine, or executors of Spark's
     export      a topic into a table, round by round

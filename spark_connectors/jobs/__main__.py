@@ -7,6 +7,7 @@ Exit codes: 0, all is done, and as it should be; 1, something differs, or the jo
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -26,8 +27,9 @@ from spark_connectors.jobs.workers import LocalWorkers, OneByOne, SparkWorkers, 
 from spark_connectors.options import OptionRefused
 from spark_connectors.source.places import LimitRefused
 
-COMMANDS: Final = ("export", "import_")  # modules of `cli`
+COMMANDS: Final = ("export", "import_", "verify")  # modules of `cli`
 DONE, COMPLAINT, REFUSED = 0, 1, 2
+_SHOWN: Final = 3  # findings, for who does not read reports
 REFUSALS: Final = (Refused, NameRefused, OptionRefused, LimitRefused, SchemaRefused, TableRefused, ImportRefused)
 
 
@@ -88,6 +90,9 @@ def _told(report: Report, arguments: argparse.Namespace, seconds: float) -> int:
         Path(arguments.report).write_text(text, encoding="utf-8")
     if report.reason is not None:
         _say(f"{report.job}: {report.reason}")
+    if report.outcome is Outcome.DIFFERS:
+        count = len(report.findings) + report.findings_left_out
+        _say(f"{report.job}: {count} findings: {', '.join(map(json.dumps, report.findings[:_SHOWN]))}")
     return DONE if report.outcome is Outcome.DONE else COMPLAINT
 
 

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace, session: Session) -> Report:
     """See `spark_connectors.jobs.cli.common.Command`."""
     options, starting = source_of(arguments)
     name = table_of(arguments.to, arguments)
-    dead_name = _dead_name(arguments, name)
+    dead_name = dead_letters_of(arguments, name)
     target = Target(
         job_of(arguments), form_of(arguments), name.opened(), None if dead_name is None else dead_name.opened()
     )
@@ -129,7 +129,8 @@ def form_of(arguments: argparse.Namespace) -> Form:
     return JsonForm(columns, Tombstones(arguments.tombstones or Tombstones.DEAD))
 
 
-def _dead_name(arguments: argparse.Namespace, name: TableName) -> TableName | None:
+def dead_letters_of(arguments: argparse.Namespace, name: TableName) -> TableName | None:
+    """Where those go that are none of the rows of this table; None: all are. Raises Refused, NameRefused."""
     if arguments.form == "raw":
         if arguments.dead_letters is not None:
             raise Refused("--dead-letters: raw rows need not be decoded, so there are none")

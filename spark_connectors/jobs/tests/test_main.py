@@ -57,6 +57,18 @@ def test_an_error_is_one_line(ends: list[Report | Exception], capsys: pytest.Cap
     assert capsys.readouterr().err == "rest: OSError: the disk is full\n"
 
 
+def test_of_what_is_not_as_it_should_be_some_is_shown(
+    ends: list[Report | Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = Report("rest", {})
+    for number in range(5):
+        report.found(kind="missing", first=number)
+    ends[0] = report
+    entry.main(["rest", "--quiet"])
+    shown = ", ".join(f'{{"kind": "missing", "first": {number}}}' for number in range(3))
+    assert capsys.readouterr().err == f"rest: 5 findings: {shown}\n"
+
+
 def test_how_far_it_is_goes_to_standard_error(
     ends: list[Report | Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ import trio
 from crc32c import crc32c
 
 from engine import api
+from engine.batches.batch import parse_header
 from engine.files.filesystem import PosixFileSystem
 from engine.logs.footer import Tally, encode
 from engine.tier import INDEX_ROW, CopiedSegment, File, SegmentFacts
@@ -146,17 +147,24 @@ def segment_of(
     end: int,
     *,
     records: bytes = b"records",
+    batches: Sequence[bytes] = (),
     aborted: Sequence[tuple[int, int, int]] = (),
     rows: Sequence[tuple[int, int, int]] = (),
     producers: bytes = b"producers",
 ) -> CopiedSegment:
-    """No batch of it is one; all that is told of them is right."""
+    """All that is told of its batches is right; where they are not said, no batch of it is one."""
     tally = Tally()
     tally.max_timestamp_ms = end
+    if batches:
+        records, tally = b"".join(batches), Tally()
+        for one in batches:
+            tally.add(parse_header(memoryview(one)))
     partition = api.TopicPartition(place.topic_id, "topic", place.partition)
     footer = tally.footer(partition, base, len(records), aborted=aborted)
-    footer = footer._replace(digest=(base.to_bytes(8, "big") + end.to_bytes(8, "big")) * 2)
-    facts = SegmentFacts(base, end, len(records), end - base, -1, end, 0, footer.digest, has_aborted=bool(aborted))
+    if not batches:
+        footer = footer._replace(digest=(base.to_bytes(8, "big") + end.to_bytes(8, "big")) * 2, records=end - base)
+    known = base, end, len(records), footer.records, -1, footer.max_timestamp_ms, 0, footer.digest
+    facts = SegmentFacts(*known, has_aborted=bool(aborted))
     packed = b"".join(INDEX_ROW.pack(*row) for row in rows)
     file = cast("File", Bytes(records))
     return CopiedSegment(facts, file, crc32c(records), encode(footer), packed, b"", ((0, 0),), producers)

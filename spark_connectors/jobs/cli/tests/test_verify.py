@@ -1,0 +1,75 @@
+"""From words to a comparison, of a topic in a tier and a table in a directory."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from spark_connectors.jobs.cli import verify
+from spark_connectors.jobs.cli.common import Refused, Session
+from spark_connectors.jobs.comparison.tests.exports import JOB, directory_table, export, without
+from spark_connectors.jobs.declared import declared
+from spark_connectors.jobs.report import Outcome, ProgressLine, Report
+from spark_connectors.jobs.table_rows import ORIGIN_COLUMNS, JsonForm, RawForm
+from spark_connectors.jobs.tests.tiers import TOPIC, log_of, options_of, tier_of
+from spark_connectors.jobs.topic_log import TopicLog
+from spark_connectors.jobs.workers import OneByOne
+
+VALUES = [b'{"id": %d}' % number for number in range(20)]
+SCHEMA = '[{"name": "id", "type": "int64"}]'
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Rows in `raw`, of which one is missing; JSON in `json`, and its dead letters beside it; and the tier."""
+    bucket = tier_of(tmp_path / "tier", [log_of([*VALUES, b"dead"])])
+    with TopicLog(options_of(bucket)) as log:
+        export(log, directory_table(tmp_path / "raw"), RawForm(), without(7))
+        form = JsonForm(declared(SCHEMA, taken=ORIGIN_COLUMNS))
+        export(log, directory_table(tmp_path / "json"), form, letters=directory_table(tmp_path / "json~dlq"))
+    (tmp_path / "schema.json").write_text(SCHEMA)
+    return tmp_path
+
+
+def run(command: ModuleType, lake: Path, *words: str, is_dry_run: bool = False) -> Report:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    topic = ["--topic", TOPIC, "--option", f"segments=file://{lake}/tier"]
+    session = Session(OneByOne(), ProgressLine(lambda _: None, lambda: 0.0), is_dry_run)
+    report: Report = command.run(parser.parse_args([*topic, *words]), session)
+    return report
+
+
+def test_a_table_of_raw_rows(lake: Path) -> None:
+    report = run(verify, lake, "--table", f"parquet:{lake}/raw", "--job", JOB)
+    assert (report.outcome, report.counts["missing"]) == (Outcome.DIFFERS, 1)
+    assert report.asked["table"] == f"parquet:file://{lake}/raw"
+    assert run(verify, lake, "--table", f"parquet:{lake}/raw", "--job", JOB, is_dry_run=True).outcome is Outcome.DONE
+    starting = ("--starting", f'{{"{TOPIC}": {{"0": 8}}}}')
+    assert run(verify, lake, "--table", f"parquet:{lake}/raw", "--job", JOB, *starting).outcome is Outcome.DONE
+
+
+def test_a_table_of_json_and_where_its_dead_letters_are(lake: Path) -> None:
+    words = ("--table", f"parquet:{lake}/json", "--job", JOB, "--form", "json", "--schema", f"{lake}/schema.json")
+    report = run(verify, lake, *words)
+    assert (report.outcome, report.counts["dead_letters"]) == (Outcome.DONE, 1)
+    assert run(verify, lake, *words, "--dead-letters", f"parquet:{lake}/elsewhere").counts["missing"] == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--form", "json"),
+        ("--form", "json", "--schema", "nowhere.json"),
+        ("--schema", "schema.json"),
+        ("--tombstones", "skip"),
+        ("--job", "a/b"),
+        ("--dead-letters", "parquet:there"),
+    ],
+)
+def test_what_says_nothing_or_cannot_be_had_is_refused(lake: Path, words: tuple[str, ...]) -> None:
+    with pytest.raises(Refused):
+        run(verify, lake, "--table", f"parquet:{lake}/raw", *words)

@@ -1,0 +1,62 @@
+"""`kafkawire-spark verify`: whether a table has what was exported to it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from spark_connectors.jobs.cli.common import (
+    Session,
+    add_table_options,
+    add_topic,
+    asked_of,
+    table_of,
+    topic_options,
+)
+from spark_connectors.jobs.cli.export import add_form, dead_letters_of, form_of, job_of
+from spark_connectors.jobs.comparison import verify
+from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.topic_log import TopicLog
+
+NAME: Final = "verify"
+HELP: Final = "Compares a topic with a table that it was exported to."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See Command."""
+    add_topic(parser)
+    parser.add_argument("--table", required=True, metavar="TABLE", help="what was exported to")
+    add_table_options(parser)
+    add_form(parser)
+    parser.add_argument("--dead-letters", metavar="TABLE", help="where export has put them; TABLE~dlq")
+    parser.add_argument(
+        "--starting", metavar="OFFSETS", help="as export was told: earliest, or JSON as of the option startingOffsets"
+    )
+    parser.add_argument(
+        "--compacted",
+        action="store_true",
+        help="the topic is compacted: rows of the table may be gone from the log",
+    )
+
+
+def run(arguments: argparse.Namespace, session: Session) -> Report:
+    """See Command."""
+    name, form = table_of(arguments.table, arguments), form_of(arguments)
+    job = job_of(arguments)
+    letters = dead_letters_of(arguments, name)
+    exported = verify.Exported(job, name.opened(), form, None if letters is None else letters.opened())
+    options = topic_options(
+        arguments, **({} if arguments.starting is None else {"startingOffsets": arguments.starting})
+    )
+    report = Report(NAME, asked_of(arguments, table=str(name), job=job, form=arguments.form))
+    with TopicLog(options) as log:
+        verify.verify(
+            log,
+            exported,
+            report,
+            session.workers,
+            session.progress,
+            is_compacted=arguments.compacted,
+            is_dry_run=session.is_dry_run,
+        )
+    return report

@@ -1,0 +1,348 @@
+"""The sides that are compared: a log, or the files of a table. Tasks read a part of one and tell the sums of its rows;
+what differs is read again, as `search` says, until it is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet, types
+
+from spark_connectors.jobs.comparison.search import (
+    NO_SUMS,
+    Columns,
+    Difference,
+    Look,
+    Search,
+    Sums,
+    Within,
+    added,
+    sums_of,
+    total,
+)
+from spark_connectors.jobs.report import ProgressLine, Report
+from spark_connectors.jobs.spans import Span, joined
+from spark_connectors.jobs.table_rows import Form, RawForm
+from spark_connectors.jobs.tables.api import Table
+from spark_connectors.jobs.topic_log import TopicLog, rows_in
+from spark_connectors.jobs.workers import Workers
+from spark_connectors.locations import opened
+from spark_connectors.source.options import SourceOptions
+from spark_connectors.source.ranges import OffsetRange
+
+DEAD: Final = 1 << 32  # is added to the partitions of dead letters, which are compared beside the rows
+_RAW: Final = RawForm()
+_HEADERS: Final = "headers"
+_ROWS: Final = 16_384  # of a file, at a time
+_ANYWHERE: Final = (-(1 << 63), (1 << 63) - 1)
+_SCHEME: Final = re.compile(r"^(file:/+|[A-Za-z][A-Za-z0-9+.-]*://)")
+
+
+class Bounds(NamedTuple):
+    """Of the rows of a row group, as its statistics have them: the least and the greatest, or anything."""
+
+    partitions: tuple[int, int]
+    offsets: tuple[int, int]
+
+    def may_have(self, spans: Sequence[Span]) -> bool:
+        """A row within one of them."""
+        (first, last), (least, greatest) = self
+        return any(first <= one.partition <= last and one.start <= greatest and least < one.end for one in spans)
+
+
+class Reading(NamedTuple):
+    """What a task tells: of how many rows it read, how many are dead letters or skipped, and `bounds` of each row
+    group."""
+
+    sums: Sums
+    rows: int
+    dead: int = 0
+    skipped: int = 0
+    bounds: tuple[Bounds, ...] = ()
+
+
+class Part(Protocol):
+    """What a task reads of a side."""
+
+    @property
+    def size(self) -> int:
+        """In offsets, for who wants to know how far it is."""
+
+    def read(self) -> Reading: ...
+
+
+def tell(one: Difference, report: Report) -> None:
+    is_dead, partition = divmod(one.partition, DEAD)
+    report.add(**{one.kind: one.rows})
+    of = "dead letters" if is_dead else "rows"
+    report.found(kind=one.kind, of=of, partition=partition, first=one.first, last=one.last, rows=one.rows)
+
+
+def tell_unexamined(search: Search, report: Report) -> None:
+    """Where the sides differ, and nobody has looked how."""
+    for one in joined(search.unexamined):
+        is_dead, partition = divmod(one.partition, DEAD)
+        report.add(offsets_unexamined=one.size)
+        of = "dead letters" if is_dead else "rows"
+        report.found(kind="differs somewhere", of=of, partition=partition, first=one.start, last=one.end - 1)
+
+
+class Side(Protocol):
+    """On the driver."""
+
+    def parts(self, look: Look) -> Sequence[Part]:
+        """All that has to be read for it."""
+
+    def has_read(self, part: Part, reading: Reading) -> None:
+        """One of these."""
+
+    def starts(self) -> Mapping[int, int]:
+        """Where its partitions begin now: see `Search.take`. Of those that are not named nothing gets lost."""
+
+
+def compare(
+    search: Search, left: Sequence[Side], right: Sequence[Side], workers: Workers, progress: ProgressLine
+) -> Iterator[Difference]:
+    """All that is found, as it is found. Each of the two is as many sides as have other rows. Raises what parts do."""
+    sides = [*left, *right]
+    while (look := search.look) is not None:
+        tasks = [(number, part) for number, side in enumerate(sides) for part in side.parts(look)]
+        size = sum(part.size for _, part in tasks)
+        sums = [NO_SUMS for _ in sides]
+        done = rows = 0
+        for place, reading in workers.map(_read, [(place, part) for place, (_, part) in enumerate(tasks)]):
+            number, part = tasks[place]
+            sums[number] = added(sums[number], reading.sums)
+            sides[number].has_read(part, reading)
+            done, rows = done + part.size, rows + reading.rows
+            progress.tell("compared" if look.width > 1 else "looked at one by one", done, size, rows)
+        yield from search.take(added(*sums[: len(left)]), added(*sums[len(left) :]), _starts(sides))
+
+
+def _starts(sides: Sequence[Side]) -> dict[int, int]:
+    """Of each partition where the last of them begins."""
+    found: dict[int, int] = {}
+    for side in sides:
+        for partition, start in side.starts().items():
+            found[partition] = max(start, found.get(partition, 0))
+    return found
+
+
+def _read(task: tuple[int, Part]) -> tuple[int, Reading]:
+    """Which one it is comes back with what it has read."""
+    place, part = task
+    return place, part.read()
+
+
+def columns_of(form: Form) -> Columns:
+    prefix = "" if isinstance(form, RawForm) else "_"
+    return Columns(f"{prefix}partition", f"{prefix}offset", form.digested)
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """A range of a log, whose rows are compared as those of a table of that form, where spans say so. Rows that this
+    table cannot have are compared in spans of their own."""
+
+    options: SourceOptions
+    wanted: OffsetRange
+    form: Form
+    columns: Columns
+    spans: tuple[Span, ...]
+    dead_spans: tuple[Span, ...]
+    width: int
+
+    @property
+    def size(self) -> int:
+        """See Part."""
+        return self.wanted.size
+
+    def read(self) -> Reading:
+        """See Part. Raises as a query's task does."""
+        counts = Counter[str]()
+        sums = total(self._sums(counts))
+        return Reading(sums, counts["rows"], counts["dead"], counts["skipped"])
+
+    def _sums(self, counts: Counter[str]) -> Iterator[Sums]:
+        within, within_dead = Within(self.spans), Within(self.dead_spans)
+        for batch in rows_in(self.options, self.wanted):
+            made = self.form.table_rows(batch)
+            yield sums_of(made.rows, self.columns, within, self.width)
+            if made.dead is not None:
+                yield sums_of(made.dead, columns_of(_RAW), within_dead, self.width, DEAD)
+                counts.update(dead=made.dead.num_rows)
+            counts.update(rows=batch.num_rows, skipped=made.skipped)
+
+
+class LogSide:
+    """Implements Side. `rows` are those that there are, of which `dead` and `skipped` are none of a table's."""
+
+    def __init__(self, log: TopicLog, form: Form, columns: Columns, tasks_min: int) -> None:
+        """It is read up to where it ends now."""
+        self._log = log
+        self._form = form
+        self._columns = columns
+        self._tasks_min = tasks_min
+        self._ends = log.ends()
+        self._looks = 0
+        self.rows = self.dead = self.skipped = 0
+
+    def parts(self, look: Look) -> Sequence[Part]:
+        """See Side."""
+        self._looks += 1
+        spans = _in_lane(look, 0), _in_lane(look, DEAD)
+        ranges = self._log.ranges(map(self._within, chain(*spans)), self._tasks_min)
+        return [LogPart(self._log.options, one, self._form, self._columns, *spans, look.width) for one in ranges]
+
+    def has_read(self, part: Part, reading: Reading) -> None:
+        """See Side."""
+        del part
+        if self._looks == 1:
+            self.rows += reading.rows
+            self.dead += reading.dead
+            self.skipped += reading.skipped
+
+    def starts(self) -> Mapping[int, int]:
+        """See Side."""
+        found = self._log.starts()
+        return {**found, **{partition + DEAD: start for partition, start in found.items()}}
+
+    def _within(self, span: Span) -> Span:
+        end = min(span.end, self._ends.get(span.partition, 0))
+        return span._replace(start=min(span.start, end), end=end)
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A file of a table, whose rows of a topic are compared where they lie in spans. `location` says how its file
+    system is opened."""
+
+    location: str
+    file: str
+    topic: str
+    form: Form
+    lane: int
+    spans: tuple[Span, ...]
+    width: int
+
+    @property
+    def size(self) -> int:
+        """See Part: how far a table is read is told in rows."""
+        return 0
+
+    def read(self) -> Reading:
+        """See Part. Raises OSError, and what pyarrow does for what is no file of Parquet."""
+        system, _ = opened(self.location)
+        with parquet.ParquetFile(_SCHEME.sub(_root_of, self.file), filesystem=system) as file:
+            bounds = tuple(self._bounds(file.metadata))
+            sums = total(self._sums(file, [index for index, one in enumerate(bounds) if one.may_have(self.spans)]))
+            return Reading(sums, file.metadata.num_rows, bounds=bounds)
+
+    def _sums(self, file: Any, row_groups: Sequence[int]) -> Iterator[Sums]:
+        columns, within = columns_of(self.form), Within(self.spans)
+        topic = "topic" if isinstance(self.form, RawForm) else "_topic"
+        wanted = dict.fromkeys([topic, columns.partition, columns.offset, *columns.compared])
+        there = [name for name in wanted if name in file.schema_arrow.names]
+        for batch in file.iter_batches(_ROWS, row_groups=row_groups, columns=there):
+            rows = batch.cast(pa.schema([one.with_type(_without_views(one.type)) for one in batch.schema]))
+            rows = _with_nulls(rows.filter(pc.equal(rows.column(topic), self.topic)), columns.compared)
+            if isinstance(self.form, RawForm):
+                rows = _without_empty_headers(rows)
+            yield sums_of(rows, columns, within, self.width, self.lane)
+
+    def _bounds(self, metadata: Any) -> Iterator[Bounds]:
+        columns = columns_of(self.form)
+        paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+        leaves = [paths.index(name) for name in (columns.partition, columns.offset)]
+        for number in range(metadata.num_row_groups):
+            yield Bounds(*(_bounds_of(metadata.row_group(number).column(leaf).statistics) for leaf in leaves))
+
+
+def _root_of(scheme: re.Match[str]) -> str:
+    """What a path in a file system begins with, of one with that scheme."""
+    return "/" if scheme[0].startswith("file:") else ""
+
+
+def _bounds_of(statistics: Any) -> tuple[int, int]:
+    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else _ANYWHERE
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    """Some who write files have text and bytes as views, which few functions take."""
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
+    if types.is_struct(kind):
+        return pa.struct([one.with_type(_without_views(one.type)) for one in kind])
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
+
+
+def _with_nulls(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """A file from before a table had a column has none of it."""
+    for name in names:
+        if name not in batch.schema.names:
+            batch = batch.append_column(name, pa.nulls(batch.num_rows))
+    return batch
+
+
+def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """No log has an empty list of them; who rewrites a file may make one of null."""
+    place = batch.schema.get_field_index(_HEADERS)
+    headers = batch.column(place)
+    if not types.is_list(headers.type):
+        return batch
+    has_some = pc.greater(pc.list_value_length(headers), 0)
+    return batch.set_column(place, _HEADERS, pc.if_else(has_some, headers, pa.scalar(None, headers.type)))
+
+
+class TableSide:
+    """Implements Side: of the files that a table has now. `rows` are all that are in them, `compared` those that lie
+    where the log was looked at."""
+
+    def __init__(self, table: Table, form: Form, topic: str, lane: int = 0) -> None:
+        """Raises TableRefused. A table that is not there has no rows."""
+        is_there = table.schema() is not None
+        self._files = table.files() if is_there else ()
+        self._location = table.data_location() if is_there else ""
+        self._form = form
+        self._topic = topic
+        self._lane = lane
+        self._bounds: dict[str, tuple[Bounds, ...]] = {}
+        self.rows = self.compared = 0
+
+    def parts(self, look: Look) -> Sequence[Part]:
+        """See Side."""
+        spans = _in_lane(look, self._lane)
+        wanted = [file for file in self._files if self._may_have(file, spans)]
+        return [
+            FilePart(self._location, file, self._topic, self._form, self._lane, spans, look.width) for file in wanted
+        ]
+
+    def has_read(self, part: Part, reading: Reading) -> None:
+        """See Side."""
+        assert isinstance(part, FilePart)
+        if part.file not in self._bounds:
+            self._bounds[part.file] = reading.bounds
+            self.rows += reading.rows
+            self.compared += reading.sums.row_count
+
+    def starts(self) -> Mapping[int, int]:
+        """See Side."""
+        return {}
+
+    def _may_have(self, file: str, spans: Sequence[Span]) -> bool:
+        bounds = self._bounds.get(file)
+        return bounds is None or any(one.may_have(spans) for one in bounds)
+
+
+def _in_lane(look: Look, lane: int) -> tuple[Span, ...]:
+    """Its spans, with the partitions as logs have them."""
+    return tuple(
+        one._replace(partition=one.partition - lane) for one in look.spans if one.partition // DEAD == lane // DEAD
+    )
