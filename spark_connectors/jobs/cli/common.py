@@ -45,8 +45,13 @@ class Command(Protocol):
 
 def add_topic(parser: argparse.ArgumentParser) -> None:
     """A topic, and how it is read: by `topic_options`."""
-    parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT[,…]", help="brokers to ask first")
     parser.add_argument("--topic", required=True)
+    add_source(parser)
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """How topics are read."""
+    parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT[,…]", help="brokers to ask first")
     parser.add_argument(
         "--option",
         action="append",
