@@ -10,6 +10,7 @@
     spans       offsets of partitions, as stretches of them
     topic_log   a topic as a job's driver sees it
     comparison  what has the same rows: a log and a table of it, or two logs
+    audit       whether a topic's bytes are in order
     workers     who does the tasks of a job: processes of this machine, or executors of Spark's
     export      a topic into a table, round by round
     report      what a job tells of itself

@@ -27,7 +27,7 @@ from spark_connectors.jobs.workers import LocalWorkers, OneByOne, SparkWorkers, 
 from spark_connectors.options import OptionRefused
 from spark_connectors.source.places import LimitRefused
 
-COMMANDS: Final = ("diff", "export", "import_", "verify")  # modules of `cli`
+COMMANDS: Final = ("audit", "diff", "export", "import_", "verify")  # modules of `cli`
 DONE, COMPLAINT, REFUSED = 0, 1, 2
 _SHOWN: Final = 3  # findings, for who does not read reports
 REFUSALS: Final = (Refused, NameRefused, OptionRefused, LimitRefused, SchemaRefused, TableRefused, ImportRefused)

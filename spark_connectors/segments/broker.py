@@ -101,7 +101,8 @@ def _segments(rows: Sequence[Mapping[str, Any]]) -> Iterator[Segment]:
         aborted = None if told is None else tuple((int(one), int(first), int(last)) for one, first, last in told)
         positions = tuple((int(offset), int(position)) for offset, position in row["positions"])
         where = row["object"], row["file"]
-        yield Segment(base, end, size_bytes, newest_ms, str(row["digest"]), aborted, positions, *where, least_ms)
+        known = base, end, size_bytes, newest_ms, str(row["digest"])
+        yield Segment(*known, aborted, positions, *where, least_ms, int(row["records"]))
 
 
 def _whole(place: TopicPartition, topic_id: bytes, document: Mapping[str, Any], segments: Sequence[Segment]) -> Sealed:

@@ -188,4 +188,4 @@ class BucketCatalogue:
 
 def _segment(key: str, entry: Entry) -> Segment:
     known = entry.base, entry.end, entry.size_bytes, entry.max_timestamp_ms, entry.records_digest
-    return Segment(*known, key=key, min_timestamp_ms=entry.min_timestamp_ms)
+    return Segment(*known, key=key, min_timestamp_ms=entry.min_timestamp_ms, records=entry.records)

@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """A segment that was copied; `size_bytes` of its records, and `records_digest` of these."""
+    """A segment that was copied; `size_bytes` of its records, and `records_digest` of these; `records` of them there
+    are, -1: it does not say."""
 
     base: int
     end: int
@@ -39,6 +40,7 @@ class Entry(NamedTuple):
     size_bytes: int
     max_timestamp_ms: int
     min_timestamp_ms: int = -1
+    records: int = -1
 
     @property
     def name(self) -> str:
@@ -213,6 +215,7 @@ def _entry(found: _Fields) -> Entry:
         found.number("size_bytes"),
         found.number("max_timestamp_ms", -1),
         found.number("min_timestamp_ms", -1, -1),
+        found.number("records", -1, -1),
     )
 
 

@@ -19,7 +19,7 @@ class Segment(NamedTuple):
     No record is later than `max_timestamp_ms`, or earlier than `min_timestamp_ms`, which is -1 where that is not known.
     `aborted`: the transactions that were aborted and touch it; None: the object says so behind its records.
     `positions`: (offset, position) of some batches, hints. `key`: of its object in the store, `path`: of its file; what
-    is None is not known, or not there.
+    is None is not known, or not there. `records`: how many it has; -1: nobody has said.
     """
 
     base: int
@@ -32,6 +32,7 @@ class Segment(NamedTuple):
     key: str | None = None
     path: str | None = None
     min_timestamp_ms: int = -1
+    records: int = -1
 
 
 @dataclass(frozen=True)

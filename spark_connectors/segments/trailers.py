@@ -63,13 +63,19 @@ def _footer_at(found: StoredObject, key: str, position: int) -> bytes:
 
 def decode_trailer(data: bytes, key: str, size_bytes: int, digest: str) -> Trailer:
     """From all that is behind `size_bytes` of records. Raises ObjectDamaged, naming `key`."""
+    footer, places = decode_parts(data, key, size_bytes, digest)
+    return Trailer(footer.aborted, spread(places))
+
+
+def decode_parts(data: bytes, key: str, size_bytes: int, digest: str) -> tuple[Footer, tuple[tuple[int, int], ...]]:
+    """The same, with the whole footer and (offset, position) of all batches that the index has. Raises likewise."""
     sizes = _sizes(data, key, size_bytes)
     footer = _footer(data[: sizes[0]], key, size_bytes, digest)
     rows = data[sizes[0] : sizes[0] + sizes[1]]
     if len(rows) % struct.calcsize(_INDEX_ROW_FORMAT):
         raise ObjectDamaged(f"{key} has an index that makes no sense")
     places = ((offset, position) for offset, position, _ in struct.iter_unpack(_INDEX_ROW_FORMAT, rows))
-    return Trailer(footer.aborted, spread(places))
+    return footer, tuple(places)
 
 
 def _sizes(data: bytes, key: str, size_bytes: int) -> tuple[int, ...]:

@@ -44,7 +44,9 @@ def told(place: Place, entries: list[Entry]) -> list[Segment]:
     """As a catalogue has to."""
     return [
         Segment(
-            one.base, one.end, one.size_bytes, one.max_timestamp_ms, one.records_digest, None, (), place.segment(one)
+            *(one.base, one.end, one.size_bytes, one.max_timestamp_ms, one.records_digest),
+            key=place.segment(one),
+            records=one.records,
         )
         for one in entries
     ]
@@ -76,8 +78,8 @@ def test_segments_are_those_that_were_copied(bucket: Bucket, catalogue: BucketCa
         0,
         25,
         (
-            Segment(0, 10, 7, 10, first.entry.records_digest, key=first.key),
-            Segment(10, 25, 7, 25, second.entry.records_digest, key=second.key),
+            Segment(0, 10, 7, 10, first.entry.records_digest, key=first.key, records=10),
+            Segment(10, 25, 7, 25, second.entry.records_digest, key=second.key, records=15),
         ),
         f"file://{bucket.directory}",
     )

@@ -91,6 +91,7 @@ def fields(found: Any, *names: str) -> tuple[Any, ...]:
 
 ENTRY_FIELDS = (
     "base", "end", "generation", "digest", "records_digest", "size_bytes", "max_timestamp_ms", "min_timestamp_ms",
+    "records",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from spark_connectors.jobs.cli import verify
+from spark_connectors.jobs.cli import audit, verify
 from spark_connectors.jobs.cli.common import Refused, Session
 from spark_connectors.jobs.comparison.tests.exports import JOB, directory_table, export, without
 from spark_connectors.jobs.declared import declared
@@ -17,6 +17,7 @@ from spark_connectors.jobs.table_rows import ORIGIN_COLUMNS, JsonForm, RawForm
 from spark_connectors.jobs.tests.tiers import TOPIC, log_of, options_of, tier_of
 from spark_connectors.jobs.topic_log import TopicLog
 from spark_connectors.jobs.workers import OneByOne
+from spark_connectors.options import OptionRefused
 
 VALUES = [b'{"id": %d}' % number for number in range(20)]
 SCHEMA = '[{"name": "id", "type": "int64"}]'
@@ -73,3 +74,12 @@ def test_a_table_of_json_and_where_its_dead_letters_are(lake: Path) -> None:
 def test_what_says_nothing_or_cannot_be_had_is_refused(lake: Path, words: tuple[str, ...]) -> None:
     with pytest.raises(Refused):
         run(verify, lake, "--table", f"parquet:{lake}/raw", *words)
+
+
+def test_an_audit_needs_brokers_or_a_store(lake: Path) -> None:
+    assert run(audit, lake, "--records").counts["records"] == 21
+    parser = argparse.ArgumentParser()
+    audit.add_arguments(parser)
+    session = Session(OneByOne(), ProgressLine(lambda _: None, lambda: 0.0), is_dry_run=False)
+    with pytest.raises(OptionRefused, match=r"kafka.bootstrap.servers is required"):
+        audit.run(parser.parse_args(["--topic", TOPIC]), session)

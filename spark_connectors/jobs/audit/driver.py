@@ -1,0 +1,348 @@
+"""Whether a topic's bytes are in order, wherever they lie: every segment that is told to be sealed, in its file and in
+its object, against what is told of it; and by Fetch what is in none.
+
+What is gone by the time that it is read is no finding: it is asked again what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, NamedTuple, Protocol
+
+from spark_connectors.jobs.audit.segments import Findings, SegmentAudit, What
+from spark_connectors.jobs.report import ProgressLine, Report
+from spark_connectors.jobs.spans import Span, joined
+from spark_connectors.jobs.topic_log import TASK_OFFSETS, TopicLog
+from spark_connectors.jobs.workers import Workers
+from spark_connectors.locations import resolved
+from spark_connectors.records.errors import MalformedBatch
+from spark_connectors.segments.access import catalogue_of
+from spark_connectors.segments.files import SegmentFile
+from spark_connectors.segments.objects import SegmentObject, unread_is_gone
+from spark_connectors.segments.plan import Part
+from spark_connectors.segments.reading import BATCH_MAX_BYTES, CHUNK_BYTES, SegmentBytes, SegmentGone
+from spark_connectors.segments.sealed import Catalogue, CatalogueUnavailable, Segment
+from spark_connectors.segments.stores import ObjectDamaged, Store
+from spark_connectors.segments.trailers import decode_parts
+from spark_connectors.source.options import SourceOptions
+from spark_connectors.source.ranges import OffsetRange, divided
+from spark_connectors.source.reading import fetched
+from spark_connectors.wire import BrokerError, ErrorCode, TopicPartition
+
+PASSES_MAX: Final = 3  # over what goes as fast as it is read
+_KEY_DIGEST_BYTES: Final = 16
+
+
+class Audited(NamedTuple):
+    """Of a task. `gone`: why it was not read, or not to its end."""
+
+    findings: Findings
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    gone: str | None = None
+
+
+class Task(Protocol):
+    @property
+    def partition(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """In offsets."""
+
+    def told(self) -> dict[str, object]:
+        """Where it looks, for a finding."""
+
+    def run(self) -> Audited: ...
+
+
+@dataclass(frozen=True)
+class SealedTask:
+    """A segment in its file, or in its object, which is in `store`."""
+
+    place: TopicPartition
+    segment: Segment
+    store: str | None
+    has_records: bool
+
+    @property
+    def partition(self) -> int:
+        """See Task."""
+        return self.place.partition
+
+    @property
+    def size(self) -> int:
+        """See Task."""
+        return self.segment.end - self.segment.base
+
+    def told(self) -> dict[str, object]:
+        """See Task."""
+        where = {"file": self.segment.path} if self.segment.path is not None else {"object": self.segment.key}
+        return {"segment": self.segment.base, **where}
+
+    def run(self) -> Audited:
+        """See Task."""
+        findings = Findings()
+        try:
+            audit = self._audited(findings)
+        except (SegmentGone, OSError) as error:
+            return Audited(findings, gone=str(error))
+        return Audited(findings, audit.batches, audit.records, audit.position)
+
+    def _audited(self, findings: Findings) -> SegmentAudit:
+        segment = self.segment
+        aborted, positions = segment.aborted, segment.positions
+        if segment.path is None:
+            behind = _behind_records(self._store(), segment, findings)
+            if behind is not None:
+                aborted, positions = behind.aborted, behind.positions
+        audit = SegmentAudit(segment, findings, aborted, positions, has_records=self.has_records)
+        file = self._opened()
+        try:
+            _read(audit, file, segment.size_bytes)
+        finally:
+            file.close()
+        return audit
+
+    def _opened(self) -> SegmentBytes:
+        segment = self.segment
+        if segment.path is not None:
+            return SegmentFile(segment)
+        return SegmentObject(self._store(), str(segment.key), Part(segment, segment.base, 0, segment.size_bytes))
+
+    def _store(self) -> Store:
+        if self.store is None:
+            raise SegmentGone("nobody has said where objects are")
+        return Store(self.store)
+
+
+class _Behind(NamedTuple):
+    """Of an object, as its trailer has it."""
+
+    aborted: tuple[tuple[int, int, int], ...]
+    positions: tuple[tuple[int, int], ...]
+
+
+def _behind_records(store: Store, segment: Segment, findings: Findings) -> _Behind | None:
+    """None: it cannot be told, which is noted. Raises SegmentGone."""
+    key = str(segment.key)
+    with unread_is_gone(), store.open(key) as found:
+        data = found.read_at(segment.size_bytes, max(found.size_bytes - segment.size_bytes, 0))
+    try:
+        footer, positions = decode_parts(data, key, segment.size_bytes, segment.digest)
+    except ObjectDamaged as error:
+        findings.add(What.TRAILER, str(error), segment.size_bytes)
+        return None
+    digest = blake2b(bytes.fromhex(segment.digest) + data, digest_size=_KEY_DIGEST_BYTES).hexdigest()
+    if not key.endswith(f"-{digest}"):
+        findings.add(What.TRAILER, f"its key has not the digest of what it holds, {digest}", segment.size_bytes)
+    if footer.base != segment.base:
+        findings.add(What.TRAILER, f"its footer is of the segment at {footer.base}", segment.size_bytes)
+    if segment.aborted is not None and sorted(segment.aborted) != sorted(footer.aborted):
+        findings.add(What.ABORTED, f"{footer.aborted} are in its footer, and {segment.aborted} are told")
+    missing = set(segment.positions) - set(positions)
+    for offset, position in sorted(missing):
+        findings.add(What.POSITION, f"it is told, and not in its index, with offset {offset}", position, offset)
+    return _Behind(footer.aborted, positions)
+
+
+def _read(audit: SegmentAudit, file: SegmentBytes, size_bytes: int) -> None:
+    """Raises SegmentGone, OSError."""
+    chunk_bytes = CHUNK_BYTES
+    while (left := size_bytes - audit.position) > 0 and not audit.is_over:
+        if audit.take(file.read(audit.position, min(chunk_bytes, left))):
+            chunk_bytes = CHUNK_BYTES
+        elif chunk_bytes >= min(left, BATCH_MAX_BYTES):
+            break
+        else:
+            chunk_bytes *= 2
+    audit.finish()
+
+
+@dataclass(frozen=True)
+class FetchTask:
+    """What a broker sends of a range."""
+
+    options: SourceOptions
+    wanted: OffsetRange
+    has_records: bool
+
+    @property
+    def partition(self) -> int:
+        """See Task."""
+        return self.wanted.place.partition
+
+    @property
+    def size(self) -> int:
+        """See Task."""
+        return self.wanted.size
+
+    def told(self) -> dict[str, object]:
+        """See Task."""
+        return {"fetched": [self.wanted.start, self.wanted.end]}
+
+    def run(self) -> Audited:
+        """See Task. It ends at the first batch that is wrong: behind that one nobody finds the next. Raises WireError,
+        DataLoss, TopicRecreated."""
+        findings = Findings()
+        audit = SegmentAudit(_ANYTHING, findings, None, has_records=self.has_records)
+        reached = self.wanted.start
+        try:
+            for piece in fetched(self.options, self.wanted):
+                audit.add(piece.batches, piece.records)
+                reached = piece.batches[-1].next_offset
+        except MalformedBatch as error:
+            findings.add(What.BATCH, str(error), offset=reached)
+        except BrokerError as error:
+            if error.code != ErrorCode.CORRUPT_MESSAGE:
+                raise
+            findings.add(What.BATCH, f"the broker says that it is damaged: {error}", offset=reached)
+        return Audited(findings, audit.batches, audit.records, audit.position)
+
+
+_ANYTHING: Final = Segment(0, (1 << 63) - 1, 0, (1 << 63) - 1, "")
+
+
+def audit(
+    log: TopicLog,
+    report: Report,
+    workers: Workers,
+    progress: ProgressLine,
+    *,
+    has_records: bool = False,
+    is_dry_run: bool = False,
+) -> None:
+    """Fills the report. With `has_records` records are looked at, too, and not only their batches. Raises WireError,
+    and what else tasks raise."""
+    planner = _Planner(log, report, has_records=has_records)
+    ends = log.ends()
+    spans = [Span(partition, start, ends[partition]) for partition, start in sorted(log.starts().items())]
+    for _ in range(PASSES_MAX):
+        tasks = planner.tasks(spans)
+        if is_dry_run:
+            report.add(tasks=len(tasks), offsets=sum(one.size for one in tasks))
+            return
+        gone = _run(tasks, report, workers, progress)
+        spans = planner.still_there(gone)
+        if not spans:
+            return
+    report.add(gone=len(spans))
+
+
+def _run(tasks: Sequence[Task], report: Report, workers: Workers, progress: ProgressLine) -> list[tuple[Task, str]]:
+    """Those whose bytes are gone, or cannot be read, and why."""
+    gone = []
+    done, size, records = 0, sum(one.size for one in tasks), 0
+    for place, found in workers.map(_run_one, list(enumerate(tasks))):
+        task = tasks[place]
+        done, records = done + task.size, records + found.records
+        progress.tell("audited", done, size, records)
+        if found.gone is not None:
+            gone.append((task, found.gone))
+            continue
+        (name,) = task.told().keys() - {"segment"}
+        report.add(**{f"{name}s" if name != "fetched" else name: 1})
+        report.add(batches=found.batches, records=found.records, bytes=found.size_bytes)
+        _tell(task, found.findings, report)
+    return gone
+
+
+def _run_one(numbered: tuple[int, Task]) -> tuple[int, Audited]:
+    """Which one it is comes back with what it has found."""
+    place, task = numbered
+    return place, task.run()
+
+
+def _tell(task: Task, findings: Findings, report: Report) -> None:
+    for one in findings.kept:
+        report.found(
+            kind=one.what,
+            partition=task.partition,
+            **task.told(),
+            position=one.position,
+            offset=one.offset,
+            detail=one.detail,
+        )
+    report.findings_left_out += findings.left_out
+
+
+class _Planner:
+    """Knows who says what is sealed."""
+
+    def __init__(self, log: TopicLog, report: Report, *, has_records: bool) -> None:
+        """Raises ValueError for a store that cannot be used."""
+        options = log.options.segments
+        self._log = log
+        self._report = report
+        self._has_records = has_records
+        self._catalogue: Catalogue | None = None if options is None else catalogue_of(options)
+        self._store = None if options is None or options.brokers else options.store
+        if options is not None and options.store is not None:
+            self._store = resolved(options.store)
+
+    def tasks(self, spans: Sequence[Span]) -> list[Task]:
+        """All that hold offsets of these."""
+        found: list[Task] = []
+        rest: list[Span] = []
+        for span in spans:
+            sealed = list(self._sealed(span))
+            found += sealed
+            rest += _without(span, [Span(one.partition, one.segment.base, one.segment.end) for one in sealed])
+        return [*found, *self._fetches(rest)]
+
+    def still_there(self, gone: Sequence[tuple[Task, str]]) -> list[Span]:
+        """What has to be looked at once more, as there may be something else now; of what is told as it was, that it
+        cannot be read is found."""
+        again: list[Span] = []
+        starts = self._log.starts() if gone else {}
+        for task, reason in gone:
+            assert isinstance(task, SealedTask), "what is fetched is not gone"
+            span = Span(task.partition, max(task.segment.base, starts.get(task.partition, 0)), task.segment.end)
+            if span.size > 0 and task in self._sealed(span):
+                self._report.found(kind="unreadable", partition=task.partition, **task.told(), detail=reason)
+            elif span.size > 0:
+                again.append(span)
+        return list(joined(again))
+
+    def _sealed(self, span: Span) -> Iterator[SealedTask]:
+        """Of each segment one for each place where it is."""
+        if self._catalogue is None:
+            return
+        place = TopicPartition(self._log.topic, span.partition)
+        try:
+            found = self._catalogue.sealed(place, self._log.topic_id, span.start, span.end)
+        except CatalogueUnavailable as error:
+            self._report.found(kind="catalogue", partition=span.partition, detail=str(error))
+            return
+        if found is None:
+            return
+        store = self._store or (None if found.store is None else resolved(found.store))
+        for one in found.segments:
+            if one.path is not None:
+                yield SealedTask(place, one._replace(key=None), None, self._has_records)
+            if one.key is not None:
+                yield SealedTask(place, one._replace(path=None), store, self._has_records)
+
+    def _fetches(self, spans: Sequence[Span]) -> Sequence[Task]:
+        options = self._log.options
+        if not options.bootstrap:
+            return []
+        whole = [
+            OffsetRange(TopicPartition(self._log.topic, one.partition), self._log.topic_id, one.start, one.end, True)
+            for one in spans
+        ]
+        most = options.max_records_per_partition or TASK_OFFSETS
+        return [FetchTask(options, one, self._has_records) for one in divided(whole, options.min_partitions, most)]
+
+
+def _without(span: Span, covered: Sequence[Span]) -> Iterator[Span]:
+    """What is left of it."""
+    start = span.start
+    for one in joined(covered):
+        if one.start > start:
+            yield span._replace(start=start, end=min(one.start, span.end))
+        start = max(start, one.end)
+    if start < span.end:
+        yield span._replace(start=start)

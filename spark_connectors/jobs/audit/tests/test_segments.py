@@ -1,0 +1,249 @@
+"""What is right has no findings, and whatever is not has some, which say where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api import Outcome
+from engine.api import TopicPartition as Place
+from engine.batches.batch import Record, parse_header, seal_batch
+from engine.logs.footer import Tally
+from spark_connectors.jobs.audit.segments import FINDINGS_MAX, Finding, Findings, SegmentAudit, What
+from spark_connectors.records.tests.written import LOG_APPEND_TIME, NOW_MS, TRANSACTIONAL, batch
+from spark_connectors.segments.sealed import Segment
+from spark_connectors.source.tests.world import Log
+
+
+def log_of(*sizes: int) -> Log:
+    """Batches of so many records."""
+    log = Log()
+    for size in sizes:
+        log.append(*[b"%d" % number for number in range(size)])
+    return log
+
+
+def segment_of(log: Log) -> Segment:
+    """All that there is to tell of it, as a broker would."""
+    tally = Tally()
+    places = []
+    position = 0
+    for one in log.batches:
+        header = parse_header(memoryview(one))
+        tally.add(header)
+        places.append((header.base_offset, position))
+        position += len(one)
+    footer = tally.footer(Place(bytes(16), "t", 0), log.start, position)
+    told = log.start, log.end, position, footer.max_timestamp_ms, footer.digest.hex()
+    least_ms = -1 if footer.min_timestamp_ms is None else footer.min_timestamp_ms
+    return Segment(*told, tuple(log.aborted), tuple(places[1:]), min_timestamp_ms=least_ms, records=footer.records)
+
+
+def audited(content: bytes, segment: Segment, chunk_bytes: int = 1 << 30, *, has_records: bool = True) -> Findings:
+    findings = Findings()
+    audit = SegmentAudit(segment, findings, segment.aborted, segment.positions, has_records=has_records)
+    size = chunk_bytes
+    while audit.position < len(content) and not audit.is_over:
+        taken = audit.take(memoryview(content)[audit.position : audit.position + size])
+        if not taken and audit.position + size >= len(content):
+            break
+        size = chunk_bytes if taken else 2 * size
+    audit.finish()
+    return findings
+
+
+def whats(content: bytes, segment: Segment) -> list[What]:
+    return [one.what for one in audited(content, segment).kept]
+
+
+def transactions(*outcomes: Outcome) -> Log:
+    """One of each, of different producers that write in turn."""
+    log = Log()
+    firsts = [log.send(number, b"a", b"b") for number in range(len(outcomes))]
+    log.append(b"plain")
+    for number, outcome in enumerate(outcomes):
+        log.send(number, b"c")
+        log.decide(number, outcome, firsts[number])
+    return log
+
+
+LOGS = st.lists(st.integers(1, 5), min_size=1, max_size=6).map(lambda sizes: log_of(*sizes))
+
+
+@given(LOGS, st.integers(61, 400))
+def test_what_is_as_it_is_told_has_no_findings(log: Log, chunk_bytes: int) -> None:
+    assert audited(b"".join(log.batches), segment_of(log), chunk_bytes) == Findings()
+
+
+def test_transactions_that_are_told_by_their_markers_have_no_findings() -> None:
+    log = transactions(Outcome.COMMIT, Outcome.ABORT, Outcome.COMMIT, Outcome.ABORT)
+    assert audited(b"".join(log.batches), segment_of(log)) == Findings()
+
+
+@given(LOGS, st.integers(0, 10**6), st.integers(0, 7), st.integers(61, 400))
+def test_every_flipped_bit_is_found(log: Log, place: int, bit: int, chunk_bytes: int) -> None:
+    content = bytearray(b"".join(log.batches))
+    content[place % len(content)] ^= 1 << bit
+    assert audited(bytes(content), segment_of(log), chunk_bytes, has_records=False).kept
+
+
+def test_a_batch_that_is_wrong_is_named_and_those_behind_it_are_looked_at() -> None:
+    log = log_of(3, 3, 3, 3)
+    content = bytearray(b"".join(log.batches))
+    borders = [0]
+    for one in log.batches:
+        borders.append(borders[-1] + len(one))
+    for number in (1, 3):
+        content[borders[number] + 70] ^= 1
+    found = audited(bytes(content), segment_of(log)).kept
+    assert [(one.what, one.position, one.offset) for one in found] == [
+        (What.BATCH, borders[1], 3),
+        (What.BATCH, borders[3], 9),
+    ]
+    assert "the CRC of the batch" in found[0].detail
+
+
+def test_a_length_that_is_wrong_ends_it() -> None:
+    log = log_of(3, 3)
+    content = bytearray(b"".join(log.batches))
+    content[len(log.batches[0]) + 8] ^= 0x40
+    left = len(log.batches[1])
+    assert audited(bytes(content), segment_of(log)).kept == [
+        Finding(What.BATCH, "no batch begins there", left, None),
+        Finding(What.SIZE, f"behind the last batch there are {left} bytes that are none", left),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "what"),
+    [
+        ({"digest": "0" * 64}, What.DIGEST),
+        ({"records": 7}, What.RECORDS),
+        ({"max_timestamp_ms": 5}, What.TIMES),
+        ({"min_timestamp_ms": 1 << 60}, What.TIMES),
+        ({"base": 1}, What.OFFSETS),
+        ({"end": 5}, What.OFFSETS),
+        ({"positions": ((3, 20),)}, What.POSITION),
+    ],
+)
+def test_what_is_told_and_is_not_so(told: dict[str, Any], what: What) -> None:
+    log = log_of(3, 3)
+    found = whats(b"".join(log.batches), segment_of(log)._replace(**told))
+    assert set(found) == {what}
+
+
+def test_a_position_of_another_offset_is_none() -> None:
+    log = log_of(3, 3)
+    segment = segment_of(log)
+    ((offset, position),) = segment.positions
+    (found,) = audited(b"".join(log.batches), segment._replace(positions=((offset - 1, position),))).kept
+    assert found[:1] + found[2:] == (What.POSITION, position, offset - 1)
+
+
+def test_batches_that_go_back_are_found() -> None:
+    log = log_of(3, 3, 3)
+    log.batches[1], log.batches[2] = log.batches[2], log.batches[1]
+    assert whats(b"".join(log.batches), segment_of(log)) == [What.OFFSETS]
+
+
+def test_bytes_behind_the_last_batch_are_found() -> None:
+    log = log_of(3)
+    segment = segment_of(log)
+    content = log.batches[0] + bytes(20)
+    assert whats(content, segment._replace(size_bytes=len(content))) == [What.SIZE]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "aborted", "detail"),
+    [
+        (Outcome.ABORT, (), "was aborted, and is not told"),
+        (Outcome.ABORT, ((0, 0, 3),), "was aborted, and is not told"),
+        (Outcome.COMMIT, ((0, 0, 4),), "was committed, and is told as aborted"),
+        (Outcome.COMMIT, ((0, 0, 9),), "was committed, and is told as aborted"),
+    ],
+)
+def test_transactions_and_their_markers(outcome: Outcome, aborted: Sequence[tuple[int, int, int]], detail: str) -> None:
+    log = transactions(outcome)
+    (found,) = audited(b"".join(log.batches), segment_of(log)._replace(aborted=tuple(aborted))).kept
+    assert found.what is What.ABORTED
+    assert found.detail.endswith(detail)
+    assert found.offset == 4
+
+
+def test_what_was_aborted_has_its_marker_unless_that_is_elsewhere() -> None:
+    log = transactions(Outcome.ABORT)
+    del log.batches[-1]
+    segment = segment_of(log)
+    (found,) = audited(b"".join(log.batches), segment).kept
+    assert found.detail == "the transaction of producer 0 from 0 on has no marker at 4"
+    assert audited(b"".join(log.batches), segment._replace(end=4)) == Findings()
+    assert audited(b"".join(log.batches), segment._replace(aborted=None)) == Findings()
+
+
+def test_a_marker_whose_records_are_elsewhere_or_were_compacted_says_nothing() -> None:
+    log = transactions(Outcome.ABORT)
+    del log.batches[0]
+    del log.batches[1]
+    assert whats(b"".join(log.batches), segment_of(log)._replace(aborted=())) == []
+
+
+def test_a_batch_that_was_emptied_belongs_to_no_transaction() -> None:
+    log = transactions(Outcome.ABORT)
+    for place in (0, 2):
+        base = parse_header(memoryview(log.batches[place])).base_offset
+        emptied = batch(Record(), kept=(), base_offset=base, attributes=TRANSACTIONAL, producer=(0, 0, 0))
+        log.batches[place] = emptied
+    assert whats(b"".join(log.batches), segment_of(log)._replace(aborted=())) == []
+
+
+def test_records_are_looked_at_where_that_is_asked_for() -> None:
+    content = batch(Record(b"k", b"v", NOW_MS), Record(b"k", b"v", NOW_MS + 5), max_timestamp_ms=NOW_MS + 1)
+    log = Log(0, 2, [content])
+    (found,) = audited(content, segment_of(log)).kept
+    assert found == Finding(What.TIMES, f"a record has {NOW_MS + 5}, and its batch says {NOW_MS + 1}", 0, 0)
+    assert audited(content, segment_of(log), has_records=False) == Findings()
+
+
+def test_records_that_are_none_are_found_behind_a_right_crc() -> None:
+    def wrong(base: int) -> bytes:
+        return bytes(
+            seal_batch(
+                b"\x0e\0\0\0\1\1\0\0",
+                record_count=1,
+                base_offset=base,
+                leader_epoch=0,
+                attributes=0,
+                timestamps_ms=(NOW_MS, NOW_MS),
+                producer=(-1, -1, -1),
+                last_offset_delta=0,
+            )
+        )
+
+    right = batch(Record(b"k", b"v", NOW_MS), base_offset=1)
+    log = Log(0, 3, [wrong(0), right, wrong(2)])
+    found = audited(b"".join(log.batches), segment_of(log)).kept
+    assert [(one.what, one.offset) for one in found] == [(What.BATCH, 0), (What.BATCH, 2)]
+
+
+def test_times_of_a_brokers_clock_are_not_before_the_least() -> None:
+    content = batch(Record(b"k", b"v", 0), attributes=LOG_APPEND_TIME, max_timestamp_ms=NOW_MS)
+    log = Log(0, 1, [content])
+    segment = segment_of(log)
+    assert segment.min_timestamp_ms == NOW_MS
+    assert audited(content, segment) == Findings()
+    assert set(whats(content, segment._replace(min_timestamp_ms=NOW_MS + 1))) == {What.TIMES}
+
+
+def test_findings_are_bounded() -> None:
+    log = log_of(*[1] * (FINDINGS_MAX + 10))
+    content = bytearray(b"".join(log.batches))
+    position = 0
+    for one in log.batches:
+        content[position + 65] ^= 1
+        position += len(one)
+    found = audited(bytes(content), segment_of(log))
+    assert (len(found.kept), found.left_out) == (FINDINGS_MAX, 10)

@@ -1,0 +1,36 @@
+"""`kafkawire-spark audit`: whether a topic's bytes are in order."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from spark_connectors.jobs.audit.driver import audit
+from spark_connectors.jobs.cli.common import Session, add_topic, asked_of, topic_options
+from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.topic_log import TopicLog
+
+NAME: Final = "audit"
+HELP: Final = "Checks the bytes of a topic, in files, objects, and as brokers send them."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See Command."""
+    add_topic(parser)
+    parser.add_argument("--records", action="store_true", help="look at every record, too, and not only at batches")
+
+
+def run(arguments: argparse.Namespace, session: Session) -> Report:
+    """See Command."""
+    options = topic_options(arguments)
+    report = Report(NAME, asked_of(arguments, records=arguments.records))
+    with TopicLog(options) as log:
+        audit(
+            log,
+            report,
+            session.workers,
+            session.progress,
+            has_records=arguments.records,
+            is_dry_run=session.is_dry_run,
+        )
+    return report
