@@ -158,7 +158,7 @@ def test_whoever_is_asked_to_leave_goes_on_later(
     assert_all(lake)
 
 
-def test_two_that_race_commit_once(broker: Broker, filled: str, lake: Lake, tmp_path: Path) -> None:
+def test_racing_exporters_commit_once(broker: Broker, filled: str, lake: Lake, tmp_path: Path) -> None:
     asked = words(broker, filled, lake, *ONE)
     lake.table().create(RawForm().schema)
     tmp = tmp_path / "race"

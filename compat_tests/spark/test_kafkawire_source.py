@@ -258,7 +258,9 @@ def test_an_idle_query_plans_nothing(ours: Connector, broker: Broker, topic: str
 
 
 @pytest.mark.parametrize("more", [0, 50], ids=["less", "more"])
-def test_a_topic_that_was_created_again(ours: Connector, broker: Broker, topic: str, output: Output, more: int) -> None:
+def test_a_topic_recreated_with_more_records(
+    ours: Connector, broker: Broker, topic: str, output: Output, more: int
+) -> None:
     """Trap: with more records than before nothing else would tell."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 10)

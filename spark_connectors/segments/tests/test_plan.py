@@ -86,6 +86,13 @@ def test_segments_without_a_record_that_is_early_enough_are_left_out_where_that_
     assert told(found)[2] == [(10, 0, 100)]
 
 
+def test_segments_with_out_of_order_timestamps_are_not_pruned() -> None:
+    """That a producer's latest time, or the first one, is late says nothing of the others."""
+    known = sealed(segment(0, 10, 100, 9), segment(10, 20, 100, 9)._replace(min_timestamp_ms=8))
+    [found] = cut(wanted(0, 20), known, Times(before_ms=3))
+    assert told(found)[2] == [(0, 0, 100)]
+
+
 def test_a_segment_is_split_at_places_where_batches_begin() -> None:
     [whole] = cut(wanted(0, 20), TWO)
     assert isinstance(whole, SealedRange)

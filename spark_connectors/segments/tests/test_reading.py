@@ -138,7 +138,7 @@ def first_task(log: Log, *batches_each: int) -> tuple[SealedRange, Memory]:
     return task, Memory(objects)
 
 
-def test_what_is_gone_is_looked_for_again_and_then_read_where_it_is_now() -> None:
+def test_a_segment_compacted_between_plan_and_read_is_looked_for_again() -> None:
     log = log_of(2, 3, 2, 1)
     task, memory = first_task(log, 2, 2)
     memory.objects.clear()
