@@ -93,7 +93,10 @@ def topic_options(arguments: argparse.Namespace, **more: str) -> SourceOptions:
     own = {"subscribe": arguments.topic, "includeHeaders": "true"}
     if arguments.bootstrap_server is not None:
         own[f"{KAFKA_PREFIX}bootstrap.servers"] = arguments.bootstrap_server
-    return source_options({**asked, **own, **more}, is_stream=False)
+    options = source_options({**asked, **own, **more}, is_stream=False)
+    if len(options.selection.topics) != 1:
+        raise Refused(f"--topic {arguments.topic}: it is one a run")
+    return options
 
 
 def table_of(text: str, arguments: argparse.Namespace) -> TableName:

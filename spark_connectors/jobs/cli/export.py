@@ -148,8 +148,6 @@ def source_of(arguments: argparse.Namespace) -> tuple[SourceOptions, Limit]:
         raise Refused("--starting: an option says where to start, too")
     has_limit = starting is not None and starting.lower() != _LATEST  # with which no batch may start
     options = topic_options(arguments, **({"startingOffsets": starting} if has_limit else {}))
-    if len(options.selection.topics) > 1:
-        raise Refused("--topic: a table is made of one")
     if options.min_partitions is not None or options.max_records_per_partition is not None:
         raise Refused("minPartitions, maxRecordsPerPartition: a task has as much as a file is to have, see --file-size")
     return options, options.starting if starting is None or has_limit else Edge.LATEST

@@ -39,6 +39,11 @@ def test_what_the_source_refuses_is_refused() -> None:
         topic_options(parsed("-b", "here:9092", "--option", "kafka.sasl.mechanism=PLAIN"))
 
 
+def test_topics_are_one_a_run() -> None:
+    with pytest.raises(Refused, match="one a run"):
+        topic_options(parsed("-b", "here:9092", "--topic", "one,another"))
+
+
 def test_reports_tell_no_values_of_options() -> None:
     asked = asked_of(parsed("--option", "segments.store=s3://me:secret@lake"), table="delta:/lake")
     assert asked == {"topic": "events", "bootstrap_server": None, "options": ["segments.store"], "table": "delta:/lake"}
