@@ -40,13 +40,16 @@ def main(words: Sequence[str] | None = None) -> int:
     commands = {module.NAME: module for module in map(_command, COMMANDS)}
     arguments = _parser(commands).parse_args(words)
     begun_s = time.monotonic()
+    session = _session(arguments)
     try:
-        report = commands[arguments.job].run(arguments, _session(arguments))
+        report = commands[arguments.job].run(arguments, session)
     except REFUSALS as error:
         _say(f"{arguments.job}: {error}")
         return REFUSED
     except Exception as error:  # of a store, a broker, or a task: what is done is in the target
         report = Report(arguments.job, {}, Outcome.STOPPED, reason=f"{type(error).__name__}: {error}")
+    finally:
+        session.workers.close()
     return _told(report, arguments, time.monotonic() - begun_s)
 
 

@@ -28,7 +28,10 @@ class Workers(Protocol):
 
     def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
         """The outcomes, as they come; of `wanted` no more is taken than will be begun soon. Raises what the first task
-        raises that fails; others may go on for a while, and nobody hears of them."""
+        raises that fails, when those have ended that were begun."""
+
+    def close(self) -> None:
+        """They are of no more use."""
 
 
 class OneByOne:
@@ -40,11 +43,13 @@ class OneByOne:
         """See Workers."""
         return map(task, wanted)
 
+    def close(self) -> None:
+        """See Workers."""
+
 
 class LocalWorkers:
     """Processes of this machine, which are new ones: a process with threads, as pyarrow has them, is not forked. They
-    stay for the next tasks, unless some were not waited for, and end when whoever has begun them ends, however that
-    comes."""
+    stay for the next tasks, unless one has failed, and end when whoever has begun them ends, however that comes."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -57,6 +62,11 @@ class LocalWorkers:
             executor = ProcessPoolExecutor(self.count, multiprocessing.get_context("spawn"), _end_with_parent)
         yield from _mapped(executor, self.count * _AHEAD, task, wanted)
         self._executor = executor
+
+    def close(self) -> None:
+        """See Workers. A pool that nobody has shut down sometimes complains when the interpreter ends."""
+        if self._executor is not None:
+            self._executor.shutdown()
 
 
 class SparkWorkers:
@@ -78,6 +88,9 @@ class SparkWorkers:
         yield from _mapped(executor, self.count * _AHEAD, in_spark, wanted)
         executor.shutdown()
 
+    def close(self) -> None:
+        """See Workers. The session is whose it was."""
+
 
 def _mapped(
     executor: Executor, at_once: int, task: Callable[[Asked], Answer], wanted: Iterable[Asked]
@@ -93,7 +106,7 @@ def _mapped(
             done, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (one.result() for one in done)
     except BaseException:
-        executor.shutdown(wait=not running, cancel_futures=True)
+        executor.shutdown(cancel_futures=True)
         raise
 
 

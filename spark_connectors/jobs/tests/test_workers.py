@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,12 +55,17 @@ class FakeSession:
     sparkContext = FakeContext()  # noqa: N815
 
 
-WORKERS: dict[str, Workers] = {"one": OneByOne(), "local": LocalWorkers(2), "spark": SparkWorkers(FakeSession())}
+WORKERS: dict[str, Callable[[], Workers]] = {
+    "one": OneByOne,
+    "local": lambda: LocalWorkers(2),
+    "spark": lambda: SparkWorkers(FakeSession()),
+}
 
 
 @pytest.fixture(params=WORKERS)
-def workers(request: pytest.FixtureRequest) -> Workers:
-    return WORKERS[request.param]
+def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    with closing(WORKERS[request.param]()) as found:
+        yield found
 
 
 def test_each_task_is_done_once(workers: Workers) -> None:
@@ -91,19 +97,24 @@ def test_no_more_is_taken_than_is_soon_begun(workers: Workers) -> None:
 
 
 def test_local_workers_are_processes_of_their_own() -> None:
-    assert os.getpid() not in set(LocalWorkers(2).map(process, range(4)))
+    with closing(LocalWorkers(2)) as workers:
+        assert os.getpid() not in set(workers.map(process, range(4)))
 
 
-def test_local_workers_stay_for_the_next_tasks() -> None:
-    workers = LocalWorkers(1)
-    assert set(workers.map(process, range(2))) == set(workers.map(process, range(2)))
+def test_local_workers_stay_for_the_next_tasks_until_they_are_closed() -> None:
+    with closing(LocalWorkers(1)) as workers:
+        [found] = set(workers.map(process, range(2)))
+        assert set(workers.map(process, range(2))) == {found}
+        os.kill(found, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(found, 0)
 
 
 def test_local_workers_are_new_ones_where_a_task_has_failed() -> None:
-    workers = LocalWorkers(1)
-    with pytest.raises(ValueError, match="three"):
-        list(workers.map(wrong_at_three, [3]))
-    assert list(workers.map(doubled, [3])) == [6]
+    with closing(LocalWorkers(1)) as workers:
+        with pytest.raises(ValueError, match="three"):
+            list(workers.map(wrong_at_three, [3]))
+        assert list(workers.map(doubled, [3])) == [6]
 
 
 def test_local_workers_end_with_whoever_was_killed(tmp_path: Path) -> None:

@@ -240,6 +240,8 @@ class Shuffled:
         self._choice.shuffle(found)
         return iter(found)
 
+    def close(self) -> None: ...
+
 
 @pytest.mark.parametrize("seed", range(5))
 def test_outcomes_may_come_in_any_order(json_lake: Lake, seed: int) -> None:
