@@ -14,6 +14,7 @@
     workers     who does the tasks of a job: processes of this machine, or executors of Spark's
     export      a topic into a table, round by round
     report      what a job tells of itself
+    session     what one run has, whichever job it is
     cli         arguments
 
 What makes rows of rows is pure, and only `workers` knows of Spark.

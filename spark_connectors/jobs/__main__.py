@@ -18,9 +18,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from spark_connectors.jobs.cli.common import Refused, Session, add_run
+from spark_connectors.jobs.cli.common import Refused, add_run
 from spark_connectors.jobs.importing.errors import ImportRefused
 from spark_connectors.jobs.report import Outcome, ProgressLine, Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.table_names import NameRefused
 from spark_connectors.jobs.tables.errors import SchemaRefused, TableRefused
 from spark_connectors.jobs.workers import LocalWorkers, OneByOne, SparkWorkers, Workers

@@ -10,8 +10,9 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
@@ -90,6 +91,19 @@ class SparkWorkers:
 
     def close(self) -> None:
         """See Workers. The session is whose it was."""
+
+
+def outcomes(
+    workers: Workers, task: Callable[[Asked], Answer], wanted: Sequence[Asked]
+) -> Iterator[tuple[Asked, Answer]]:
+    """As `Workers.map`, each with what was wanted, which does not travel back."""
+    for place, answer in workers.map(partial(_numbered, task), list(enumerate(wanted))):
+        yield wanted[place], answer
+
+
+def _numbered(task: Callable[[Asked], Answer], numbered: tuple[int, Asked]) -> tuple[int, Answer]:
+    place, one = numbered
+    return place, task(one)
 
 
 def _mapped(

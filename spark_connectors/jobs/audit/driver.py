@@ -12,10 +12,11 @@ from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
 from spark_connectors.jobs.audit.segments import Findings, SegmentAudit, What
-from spark_connectors.jobs.report import ProgressLine, Report
+from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.spans import Span, joined
 from spark_connectors.jobs.topic_log import TASK_OFFSETS, TopicLog
-from spark_connectors.jobs.workers import Workers
+from spark_connectors.jobs.workers import outcomes
 from spark_connectors.locations import resolved
 from spark_connectors.records.errors import MalformedBatch
 from spark_connectors.segments.access import catalogue_of
@@ -205,15 +206,7 @@ class FetchTask:
 _ANYTHING: Final = Segment(0, (1 << 63) - 1, 0, (1 << 63) - 1, "")
 
 
-def audit(
-    log: TopicLog,
-    report: Report,
-    workers: Workers,
-    progress: ProgressLine,
-    *,
-    has_records: bool = False,
-    is_dry_run: bool = False,
-) -> None:
+def audit(log: TopicLog, report: Report, session: Session, *, has_records: bool = False) -> None:
     """Fills the report. With `has_records` records are looked at, too, and not only their batches. Raises WireError,
     and what else tasks raise."""
     planner = _Planner(log, report, has_records=has_records)
@@ -221,24 +214,23 @@ def audit(
     spans = [Span(partition, start, ends[partition]) for partition, start in sorted(log.starts().items())]
     for _ in range(PASSES_MAX):
         tasks = planner.tasks(spans)
-        if is_dry_run:
+        if session.is_dry_run:
             report.add(tasks=len(tasks), offsets=sum(one.size for one in tasks))
             return
-        gone = _run(tasks, report, workers, progress)
+        gone = _run(tasks, report, session)
         spans = planner.still_there(gone)
         if not spans:
             return
     report.add(gone=len(spans))
 
 
-def _run(tasks: Sequence[Task], report: Report, workers: Workers, progress: ProgressLine) -> list[tuple[Task, str]]:
+def _run(tasks: Sequence[Task], report: Report, session: Session) -> list[tuple[Task, str]]:
     """Those whose bytes are gone, or cannot be read, and why."""
     gone = []
     done, size, records = 0, sum(one.size for one in tasks), 0
-    for place, found in workers.map(_run_one, list(enumerate(tasks))):
-        task = tasks[place]
+    for task, found in outcomes(session.workers, _audited, tasks):
         done, records = done + task.size, records + found.records
-        progress.tell("audited", done, size, records)
+        session.progress.tell("audited", done, size, records)
         if found.gone is not None:
             gone.append((task, found.gone))
             continue
@@ -249,10 +241,8 @@ def _run(tasks: Sequence[Task], report: Report, workers: Workers, progress: Prog
     return gone
 
 
-def _run_one(numbered: tuple[int, Task]) -> tuple[int, Audited]:
-    """Which one it is comes back with what it has found."""
-    place, task = numbered
-    return place, task.run()
+def _audited(task: Task) -> Audited:
+    return task.run()
 
 
 def _tell(task: Task, findings: Findings, report: Report) -> None:

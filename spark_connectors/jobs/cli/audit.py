@@ -6,8 +6,9 @@ import argparse
 from typing import Final
 
 from spark_connectors.jobs.audit.driver import audit
-from spark_connectors.jobs.cli.common import Session, add_topic, asked_of, topic_options
+from spark_connectors.jobs.cli.common import add_topic, asked_of, topic_options
 from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.topic_log import TopicLog
 
 NAME: Final = "audit"
@@ -25,12 +26,5 @@ def run(arguments: argparse.Namespace, session: Session) -> Report:
     options = topic_options(arguments)
     report = Report(NAME, asked_of(arguments, records=arguments.records))
     with TopicLog(options) as log:
-        audit(
-            log,
-            report,
-            session.workers,
-            session.progress,
-            has_records=arguments.records,
-            is_dry_run=session.is_dry_run,
-        )
+        audit(log, report, session, has_records=arguments.records)
     return report

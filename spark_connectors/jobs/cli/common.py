@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from spark_connectors.jobs.report import ProgressLine, Report
+from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.table_names import TableName, table_name
-from spark_connectors.jobs.workers import Workers
 from spark_connectors.options import KAFKA_PREFIX
 from spark_connectors.source.options import SourceOptions, source_options
 
@@ -21,15 +20,6 @@ _UNITS: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30
 
 class Refused(Exception):
     """A command line that is clear, and asks for what cannot be had."""
-
-
-@dataclass(frozen=True)
-class Session:
-    """Of one run."""
-
-    workers: Workers
-    progress: ProgressLine
-    is_dry_run: bool
 
 
 class Command(Protocol):

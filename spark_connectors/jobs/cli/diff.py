@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from spark_connectors.jobs.cli.common import Refused, Session, add_source, assignment, topic_options
+from spark_connectors.jobs.cli.common import Refused, add_source, assignment, topic_options
 from spark_connectors.jobs.comparison import diff
 from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.topic_log import TopicLog
 from spark_connectors.source.options import SourceOptions
 
@@ -53,15 +54,7 @@ def run(arguments: argparse.Namespace, session: Session) -> Report:
     report = Report(NAME, {**asked, "columns": arguments.columns, "ignore_offsets": arguments.ignore_offsets})
     compare = diff.diff_in_order if arguments.ignore_offsets else diff.diff
     with TopicLog(sides[0]) as left, TopicLog(sides[1]) as right:
-        compare(
-            left,
-            right,
-            arguments.columns,
-            report,
-            session.workers,
-            session.progress,
-            is_dry_run=session.is_dry_run,
-        )
+        compare(left, right, arguments.columns, report, session)
     return report
 
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from spark_connectors.jobs.cli.common import (
     Refused,
-    Session,
     add_table_options,
     add_topic,
     asked_of,
@@ -20,6 +19,7 @@ from spark_connectors.jobs.declared import DeclarationRefused, declared
 from spark_connectors.jobs.export.driver import Export, Target
 from spark_connectors.jobs.export.wanted import look_up
 from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.table_names import TableName
 from spark_connectors.jobs.table_rows import ORIGIN_COLUMNS, Form, JsonForm, RawForm, Tombstones
 from spark_connectors.jobs.tables.api import check_job

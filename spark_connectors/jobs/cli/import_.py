@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from spark_connectors.jobs.cli.common import Refused, Session, add_topic, asked_of, topic_options
+from spark_connectors.jobs.cli.common import Refused, add_topic, asked_of, topic_options
 from spark_connectors.jobs.importing.job import Asked, Import
 from spark_connectors.jobs.importing.topics import cluster_of
 from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.options import KAFKA_PREFIX
 from spark_connectors.source.options import source_options
 
@@ -55,8 +56,7 @@ def run(arguments: argparse.Namespace, session: Session) -> Report:
     }
     report = Report(NAME, asked_of(arguments, **shown))
     with cluster_of(asked.source) as source, cluster_of(asked.target) as target:
-        work = Import(asked, source, target, session.workers, session.progress, report)
-        work.run(is_dry=session.is_dry_run)
+        Import(asked, source, target, session, report).run()
     return report
 
 

@@ -6,7 +6,6 @@ import argparse
 from typing import Final
 
 from spark_connectors.jobs.cli.common import (
-    Session,
     add_table_options,
     add_topic,
     asked_of,
@@ -16,6 +15,7 @@ from spark_connectors.jobs.cli.common import (
 from spark_connectors.jobs.cli.export import add_form, dead_letters_of, form_of, job_of
 from spark_connectors.jobs.comparison import verify
 from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.topic_log import TopicLog
 
 NAME: Final = "verify"
@@ -50,13 +50,5 @@ def run(arguments: argparse.Namespace, session: Session) -> Report:
     )
     report = Report(NAME, asked_of(arguments, table=str(name), job=job, form=arguments.form))
     with TopicLog(options) as log:
-        verify.verify(
-            log,
-            exported,
-            report,
-            session.workers,
-            session.progress,
-            is_compacted=arguments.compacted,
-            is_dry_run=session.is_dry_run,
-        )
+        verify.verify(log, exported, report, session, is_compacted=arguments.compacted)
     return report

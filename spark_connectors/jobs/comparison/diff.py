@@ -14,11 +14,12 @@ from spark_connectors.jobs.comparison.in_order import Parting, Rows, partings
 from spark_connectors.jobs.comparison.search import Columns, Search
 from spark_connectors.jobs.comparison.sides import LogSide, compare, tell, tell_unexamined
 from spark_connectors.jobs.digest import row_hashes
-from spark_connectors.jobs.report import FINDINGS_MAX, ProgressLine, Report
+from spark_connectors.jobs.report import FINDINGS_MAX, Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.spans import Span
 from spark_connectors.jobs.table_rows import RawForm
 from spark_connectors.jobs.topic_log import TopicLog, rows_in
-from spark_connectors.jobs.workers import Workers
+from spark_connectors.jobs.workers import outcomes
 from spark_connectors.source.options import SourceOptions
 from spark_connectors.source.ranges import OffsetRange
 
@@ -34,16 +35,7 @@ class Edges(NamedTuple):
     right: Span
 
 
-def diff(
-    left: TopicLog,
-    right: TopicLog,
-    compared: Sequence[str],
-    report: Report,
-    workers: Workers,
-    progress: ProgressLine,
-    *,
-    is_dry_run: bool = False,
-) -> None:
+def diff(left: TopicLog, right: TopicLog, compared: Sequence[str], report: Report, session: Session) -> None:
     """By offset, some of COMPARABLE columns. Fills the report. Raises what tasks do."""
     edges = edges_of(left, right, report)
     spans = [
@@ -52,44 +44,35 @@ def diff(
     ]
     report.add(offsets=sum(max(one.size, 0) for one in spans))
     report.add(offsets_gone=sum(abs(one.left.start - one.right.start) for one in edges))
-    if is_dry_run:
+    if session.is_dry_run:
         return
     columns = Columns(*_PLACE, ("offset", *compared))
-    sides = [LogSide(log, _RAW, columns, workers.count) for log in (left, right)]
+    sides = [LogSide(log, _RAW, columns, session.workers.count) for log in (left, right)]
     search = Search(spans)
-    for one in compare(search, sides[:1], sides[1:], workers, progress):
+    for one in compare(search, sides[:1], sides[1:], session):
         tell(one, report)
     tell_unexamined(search, report)
     report.add(left_rows=sides[0].rows, right_rows=sides[1].rows)
 
 
-def diff_in_order(
-    left: TopicLog,
-    right: TopicLog,
-    compared: Sequence[str],
-    report: Report,
-    workers: Workers,
-    progress: ProgressLine,
-    *,
-    is_dry_run: bool = False,
-) -> None:
+def diff_in_order(left: TopicLog, right: TopicLog, compared: Sequence[str], report: Report, session: Session) -> None:
     """The rows of each partition from its beginning on, whatever their offsets; a task for each partition."""
     edges = edges_of(left, right, report)
     size = sum(one.left.size for one in edges)
     report.add(offsets=size)
-    if is_dry_run:
+    if session.is_dry_run:
         return
     parts = [
         InOrder(left.options, _ranges(left, one.left), right.options, _ranges(right, one.right), tuple(compared))
         for one in edges
     ]
     done = rows = 0
-    for place, found in workers.map(_read_in_order, list(enumerate(parts))):
-        done += edges[place].left.size
+    for (one, _), found in outcomes(session.workers, _read_in_order, list(zip(edges, parts, strict=True))):
+        done += one.left.size
         rows += found.counts["left_rows"] + found.counts["right_rows"]
-        progress.tell("compared", done, size, rows)
+        session.progress.tell("compared", done, size, rows)
         report.add(**found.counts)
-        _tell(edges[place].left.partition, found, report)
+        _tell(one.left.partition, found, report)
 
 
 def edges_of(left: TopicLog, right: TopicLog, report: Report) -> list[Edges]:
@@ -121,9 +104,9 @@ class InOrderFound(NamedTuple):
     left_out: int
 
 
-def _read_in_order(task: tuple[int, InOrder]) -> tuple[int, InOrderFound]:
-    """Raises as a query's task does. Which one it is comes back with what it has found."""
-    place, part = task
+def _read_in_order(task: tuple[Edges, InOrder]) -> InOrderFound:
+    """Raises as a query's task does."""
+    _, part = task
     counts, found, left_out = Counter[str](left_rows=0, right_rows=0), list[Parting](), 0
     left = _rows(part.left_options, part.left, part.compared, counts, "left_rows")
     right = _rows(part.right_options, part.right, part.compared, counts, "right_rows")
@@ -133,7 +116,7 @@ def _read_in_order(task: tuple[int, InOrder]) -> tuple[int, InOrderFound]:
             found.append(one)
         else:
             left_out += 1
-    return place, InOrderFound(counts, found, left_out)
+    return InOrderFound(counts, found, left_out)
 
 
 def _rows(

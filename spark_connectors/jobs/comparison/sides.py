@@ -27,12 +27,13 @@ from spark_connectors.jobs.comparison.search import (
     sums_of,
     total,
 )
-from spark_connectors.jobs.report import ProgressLine, Report
+from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.spans import Span, joined
 from spark_connectors.jobs.table_rows import Form, RawForm
 from spark_connectors.jobs.tables.api import Table
 from spark_connectors.jobs.topic_log import TopicLog, rows_in
-from spark_connectors.jobs.workers import Workers
+from spark_connectors.jobs.workers import outcomes
 from spark_connectors.locations import opened
 from spark_connectors.source.options import SourceOptions
 from spark_connectors.source.ranges import OffsetRange
@@ -107,9 +108,7 @@ class Side(Protocol):
         """Where its partitions begin now: see `Search.take`. Of those that are not named nothing gets lost."""
 
 
-def compare(
-    search: Search, left: Sequence[Side], right: Sequence[Side], workers: Workers, progress: ProgressLine
-) -> Iterator[Difference]:
+def compare(search: Search, left: Sequence[Side], right: Sequence[Side], session: Session) -> Iterator[Difference]:
     """All that is found, as it is found. Each of the two is as many sides as have other rows. Raises what parts do."""
     sides = [*left, *right]
     while (look := search.look) is not None:
@@ -117,12 +116,11 @@ def compare(
         size = sum(part.size for _, part in tasks)
         sums = [NO_SUMS for _ in sides]
         done = rows = 0
-        for place, reading in workers.map(_read, [(place, part) for place, (_, part) in enumerate(tasks)]):
-            number, part = tasks[place]
+        for (number, part), reading in outcomes(session.workers, _read, tasks):
             sums[number] = added(sums[number], reading.sums)
             sides[number].has_read(part, reading)
             done, rows = done + part.size, rows + reading.rows
-            progress.tell("compared" if look.width > 1 else "looked at one by one", done, size, rows)
+            session.progress.tell("compared" if look.width > 1 else "looked at one by one", done, size, rows)
         yield from search.take(added(*sums[: len(left)]), added(*sums[len(left) :]), _starts(sides))
 
 
@@ -135,10 +133,10 @@ def _starts(sides: Sequence[Side]) -> dict[int, int]:
     return found
 
 
-def _read(task: tuple[int, Part]) -> tuple[int, Reading]:
-    """Which one it is comes back with what it has read."""
-    place, part = task
-    return place, part.read()
+def _read(task: tuple[int, Part]) -> Reading:
+    """Of a side, by its number."""
+    _, part = task
+    return part.read()
 
 
 def columns_of(form: Form) -> Columns:

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 from spark_connectors.jobs.comparison.search import Kind, Limits, Search
 from spark_connectors.jobs.comparison.sides import DEAD, LogSide, TableSide, columns_of, compare, tell, tell_unexamined
-from spark_connectors.jobs.report import ProgressLine, Report
+from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.spans import Span
 from spark_connectors.jobs.table_rows import Form, RawForm
 from spark_connectors.jobs.tables.api import Table
 from spark_connectors.jobs.tables.errors import TableRefused
 from spark_connectors.jobs.topic_log import TopicLog
-from spark_connectors.jobs.workers import Workers
 from spark_connectors.source.options import Edge
 
 _EVERYTHING: Final = Limits(offsets=None)
@@ -60,29 +60,20 @@ def planned(
     return Plan(tuple(spans), gone, tuple(beyond))
 
 
-def verify(
-    log: TopicLog,
-    exported: Exported,
-    report: Report,
-    workers: Workers,
-    progress: ProgressLine,
-    *,
-    is_compacted: bool = False,
-    is_dry_run: bool = False,
-) -> None:
+def verify(log: TopicLog, exported: Exported, report: Report, session: Session, *, is_compacted: bool = False) -> None:
     """Fills the report. `is_compacted`: that the log has lost rows which the table has is no difference. Raises
     TableRefused, LimitRefused, WireError, and what else tasks raise."""
     plan = _plan(log, exported, report)
-    left = LogSide(log, exported.form, columns_of(exported.form), workers.count)
+    left = LogSide(log, exported.form, columns_of(exported.form), session.workers.count)
     rows = TableSide(exported.table, exported.form, log.topic)
     right, spans = [rows], list(plan.spans)
     if exported.dead_letters is not None:
         letters = TableSide(exported.dead_letters, _RAW, log.topic, DEAD)
         right, spans = [rows, letters], [*spans, *(one._replace(partition=one.partition + DEAD) for one in spans)]
-    if is_dry_run:
+    if session.is_dry_run:
         return
     search = Search(spans, _EVERYTHING if is_compacted else Limits())
-    for one in compare(search, [left], right, workers, progress):
+    for one in compare(search, [left], right, session):
         if is_compacted and one.kind is Kind.UNEXPECTED:
             report.add(compacted=one.rows)
         else:

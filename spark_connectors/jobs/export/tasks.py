@@ -14,8 +14,7 @@ from spark_connectors.jobs.export.rounds import Stretch, Yield, is_worth_a_file
 from spark_connectors.jobs.files import FileWriter, RowGroupSizes
 from spark_connectors.jobs.table_rows import DEAD_LETTERS, Form
 from spark_connectors.jobs.tables.facts import NewFile
-from spark_connectors.records.columns import COLUMNS, schema_of
-from spark_connectors.segments.access import read_rows
+from spark_connectors.jobs.topic_log import rows_in
 from spark_connectors.source.options import SourceOptions
 
 _ROW_GROUPS: Final = 2  # of a file at least, in memory
@@ -62,9 +61,8 @@ def run(task: Task) -> Done:
 
 
 def _rows(task: Task) -> Iterator[pa.RecordBatch]:
-    schema = schema_of(COLUMNS)
     for one in task.stretch.ranges:
-        yield from read_rows(task.options, one, schema)
+        yield from rows_in(task.options, one)
 
 
 def write(task: Task, batches: Iterable[pa.RecordBatch]) -> Done:

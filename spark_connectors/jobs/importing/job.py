@@ -14,8 +14,8 @@ from spark_connectors.jobs.importing.offset_map import MapFile, OffsetMap, Run
 from spark_connectors.jobs.importing.performing import ImportSteps
 from spark_connectors.jobs.importing.sides import Side, check_partitions, why_not_kept
 from spark_connectors.jobs.importing.topics import Topic
-from spark_connectors.jobs.report import ProgressLine, Report
-from spark_connectors.jobs.workers import Workers
+from spark_connectors.jobs.report import Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.progress.commits import commit
 from spark_connectors.progress.committed import committed_of
 from spark_connectors.progress.groups import Commit
@@ -54,17 +54,14 @@ class Sides(NamedTuple):
 class Import:
     """One run."""
 
-    def __init__(
-        self, asked: Asked, source: Cluster, target: Cluster, workers: Workers, progress: ProgressLine, report: Report
-    ) -> None:
+    def __init__(self, asked: Asked, source: Cluster, target: Cluster, session: Session, report: Report) -> None:
         self._asked = asked
         self._source = source
         self._target = target
-        self._workers = workers
-        self._progress = progress
+        self._session = session
         self._report = report
 
-    def run(self, *, is_dry: bool) -> None:
+    def run(self) -> None:
         """Raises ImportRefused, and what may be had by another run: WireError, Interrupted, Fenced."""
         asked = self._asked
         source = topics.look_up(self._source, asked.source, asked.topic)
@@ -77,7 +74,7 @@ class Import:
         if reason is not None and asked.map_path is None:
             raise ImportRefused(f"offsets cannot stay: {reason}; with --offset-map they change, and a file tells how")
         self._plan(source.side, reason)
-        if not is_dry:
+        if not self._session.is_dry_run:
             self._fill(sides or Sides(source, self._create(source)), url if reason is None else None)
 
     def _plan(self, source: Side, reason: str | None) -> None:
@@ -150,10 +147,10 @@ class Import:
         spans = sides.source.side.spans
         wanted = self._fillings(sides, url)
         total, done = sum(one.wanted.size for one in wanted), 0
-        for filled in self._workers.map(fill, wanted):
+        for filled in self._session.workers.map(fill, wanted):
             done += spans[filled.partition].end - spans[filled.partition].start
             self._report.add(records=filled.records, batches=filled.batches, bytes=filled.size_bytes)
-            self._progress.tell(NAME, done, total, self._report.counts["records"], is_last=done == total)
+            self._session.progress.tell(NAME, done, total, self._report.counts["records"], is_last=done == total)
 
     def _fillings(self, sides: Sides, url: str) -> list[Filling]:
         ours, theirs = sides.target.side, sides.source.side
@@ -203,7 +200,7 @@ class Import:
         for piece in RangeFetch(self._source, self._asked.source, left).pieces():
             runs += run(relayed(mapped, place, left.topic_id, piece), steps)
             reached = mapped.positions[place.partition].offset
-            self._progress.tell(f"{NAME} {place}", reached - left.start, left.size, mapped.records)
+            self._session.progress.tell(f"{NAME} {place}", reached - left.start, left.size, mapped.records)
         return runs
 
     def _copy_groups(self, sides: Sides, became: Became) -> None:

@@ -11,8 +11,9 @@ from types import ModuleType
 import pytest
 
 from spark_connectors.jobs import __main__ as entry
-from spark_connectors.jobs.cli.common import Refused, Session
+from spark_connectors.jobs.cli.common import Refused
 from spark_connectors.jobs.report import Outcome, Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.tables.errors import TableRefused
 
 

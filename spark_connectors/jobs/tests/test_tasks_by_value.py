@@ -30,7 +30,7 @@ def test_parts_of_sides(tmp_path: Path) -> None:
         parts = [*LogSide(log, form, columns_of(form), 1).parts(LOOK), *TableSide(table, form, TOPIC).parts(LOOK)]
 
     def task() -> object:
-        return [sides._read((0, part))[1].sums.totals.tolist() for part in parts]
+        return [sides._read((0, part)).sums.totals.tolist() for part in parts]
 
     assert len(parts) > 2
     assert printed_elsewhere(task) == repr(task())
@@ -39,11 +39,12 @@ def test_parts_of_sides(tmp_path: Path) -> None:
 def test_partitions_in_order_and_segments(tmp_path: Path) -> None:
     left, right = tier_of(tmp_path / "left", [log_of(VALUES)]), tier_of(tmp_path / "right", [log_of(VALUES[1:])])
     with TopicLog(options_of(left)) as ours, TopicLog(options_of(right)) as theirs:
-        ranges = [tuple(log.ranges([Span(0, 0, log.ends()[0])])) for log in (ours, theirs)]
+        edges = diff.Edges(*(Span(0, 0, log.ends()[0]) for log in (ours, theirs)))
+        ranges = [tuple(log.ranges([span])) for log, span in zip((ours, theirs), edges, strict=True)]
         both = diff.InOrder(ours.options, ranges[0], theirs.options, ranges[1], ("value",))
         (segment, *_) = audit._Planner(ours, Report("audit", {}), has_records=True).tasks([Span(0, 0, 20)])
 
     def task() -> object:
-        return diff._read_in_order((0, both))[1].partings, audit._run_one((0, segment))[1]
+        return diff._read_in_order((edges, both)).partings, audit._audited(segment)
 
     assert printed_elsewhere(task) == repr(task())

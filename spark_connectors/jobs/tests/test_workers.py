@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_connectors.jobs.workers import LocalWorkers, OneByOne, SparkWorkers, Workers
+from spark_connectors.jobs.workers import LocalWorkers, OneByOne, SparkWorkers, Workers, outcomes
 
 
 def doubled(number: int) -> int:
@@ -79,6 +79,10 @@ def test_nothing_to_do_is_no_error(workers: Workers) -> None:
 def test_what_a_task_raises_is_raised(workers: Workers) -> None:
     with pytest.raises(ValueError, match="three"):
         list(workers.map(wrong_at_three, range(20)))
+
+
+def test_outcomes_come_with_what_they_are_of(workers: Workers) -> None:
+    assert dict(outcomes(workers, doubled, range(20))) == {number: 2 * number for number in range(20)}
 
 
 def test_no_more_is_taken_than_is_soon_begun(workers: Workers) -> None:

@@ -17,6 +17,7 @@ from spark_connectors.jobs.audit import driver as module
 from spark_connectors.jobs.audit.driver import FetchTask, SealedTask, audit
 from spark_connectors.jobs.audit.segments import What
 from spark_connectors.jobs.report import Outcome, ProgressLine, Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.spans import Span
 from spark_connectors.jobs.tests.tiers import TOPIC, log_of, options_of, tier_of
 from spark_connectors.jobs.topic_log import TopicLog
@@ -42,10 +43,10 @@ def bucket(tmp_path: Path) -> Bucket:
     return tier_of(tmp_path / "tier", [log_of(VALUES)])
 
 
-def report_of(bucket: Bucket, **how: bool) -> Report:
+def report_of(bucket: Bucket, *, has_records: bool = False, is_dry_run: bool = False) -> Report:
     report = Report("audit", {})
     with TopicLog(options_of(bucket)) as log:
-        audit(log, report, OneByOne(), QUIET, **how)
+        audit(log, report, Session(OneByOne(), QUIET, is_dry_run), has_records=has_records)
     return report
 
 
@@ -125,7 +126,7 @@ def test_a_manifest_that_is_damaged_is_found(bucket: Bucket) -> None:
         manifest = max(bucket.directory.rglob("manifest/*"))
         flip(manifest, 20)
         report = Report("audit", {})
-        audit(log, report, OneByOne(), QUIET)
+        audit(log, report, Session(OneByOne(), QUIET))
     (found,) = report.findings
     assert (found["kind"], found["partition"]) == ("catalogue", 0)
     assert "fails its CRC" in found["detail"]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from spark_connectors.jobs.cli import export
-from spark_connectors.jobs.cli.common import Refused, Session, add_run
+from spark_connectors.jobs.cli.common import Refused, add_run
 from spark_connectors.jobs.cli.export import form_of, job_of, source_of
 from spark_connectors.jobs.report import ProgressLine
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.table_names import NameRefused
 from spark_connectors.jobs.table_rows import JsonForm, RawForm
 from spark_connectors.jobs.workers import OneByOne

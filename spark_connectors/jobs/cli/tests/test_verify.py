@@ -9,10 +9,11 @@ from types import ModuleType
 import pytest
 
 from spark_connectors.jobs.cli import audit, verify
-from spark_connectors.jobs.cli.common import Refused, Session
+from spark_connectors.jobs.cli.common import Refused
 from spark_connectors.jobs.comparison.tests.exports import JOB, directory_table, export, without
 from spark_connectors.jobs.declared import declared
 from spark_connectors.jobs.report import Outcome, ProgressLine, Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.table_rows import ORIGIN_COLUMNS, JsonForm, RawForm
 from spark_connectors.jobs.tests.tiers import TOPIC, log_of, options_of, tier_of
 from spark_connectors.jobs.topic_log import TopicLog

@@ -12,6 +12,7 @@ from spark_connectors.jobs.cli import diff as command
 from spark_connectors.jobs.cli.common import Refused
 from spark_connectors.jobs.comparison.diff import COMPARABLE, diff, diff_in_order
 from spark_connectors.jobs.report import FINDINGS_MAX, Outcome, ProgressLine, Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.tests.tiers import log_of, options_of, tier_of
 from spark_connectors.jobs.topic_log import TopicLog
 from spark_connectors.jobs.workers import OneByOne
@@ -25,7 +26,7 @@ QUIET = ProgressLine(lambda _: None, lambda: 0.0)
 def report_of(left: Bucket, right: Bucket, *compared: str, compare: Any = diff, is_dry_run: bool = False) -> Report:
     report = Report("diff", {})
     with TopicLog(options_of(left)) as ours, TopicLog(options_of(right)) as theirs:
-        compare(ours, theirs, compared or COMPARABLE, report, OneByOne(), QUIET, is_dry_run=is_dry_run)
+        compare(ours, theirs, compared or COMPARABLE, report, Session(OneByOne(), QUIET, is_dry_run))
     return report
 
 

@@ -26,6 +26,7 @@ from spark_connectors.jobs.comparison.tests.exports import (
 from spark_connectors.jobs.comparison.verify import Exported, Plan, planned, verify
 from spark_connectors.jobs.declared import declared
 from spark_connectors.jobs.report import Outcome, ProgressLine, Report
+from spark_connectors.jobs.session import Session
 from spark_connectors.jobs.spans import Span
 from spark_connectors.jobs.table_rows import ORIGIN_COLUMNS, Form, JsonForm, RawForm, Tombstones
 from spark_connectors.jobs.tables.api import Table
@@ -60,7 +61,7 @@ class Scene:
         report = Report("verify", {})
         exported = Exported(JOB, self.table, self.form, self.letters)
         with self.log(**options) as log:
-            verify(log, exported, report, OneByOne(), QUIET, is_compacted=is_compacted, is_dry_run=is_dry_run)
+            verify(log, exported, report, Session(OneByOne(), QUIET, is_dry_run), is_compacted=is_compacted)
         return report
 
 
