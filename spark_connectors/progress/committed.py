@@ -19,7 +19,14 @@ class Committed(NamedTuple):
 
 
 def committed_of(cluster: Cluster, group: str, topic: str, partitions: Iterable[int]) -> dict[int, Committed]:
-    """By partition, of those that it has committed; what a transaction may still change is waited for.
+    """By partition, of those that it has committed. Raises as `fetch_committed`."""
+    found = fetch_committed(cluster, group, topic, partitions)
+    return {number: one for number, one in found.items() if one is not None}
+
+
+def fetch_committed(cluster: Cluster, group: str, topic: str, partitions: Iterable[int]) -> dict[int, Committed | None]:
+    """By partition, of those that the answer tells of; None: nothing. What a transaction may still change is waited
+    for.
 
     Raises WireError.
     """
@@ -32,9 +39,10 @@ def committed_of(cluster: Cluster, group: str, topic: str, partitions: Iterable[
         lambda reply: [reply.error_code, *(row.error_code for one in reply.topics for row in one.partitions)],
     )
     return {
-        row.partition_index: Committed(row.committed_offset, row.metadata or "")
+        row.partition_index: None
+        if row.committed_offset == _NOTHING
+        else Committed(row.committed_offset, row.metadata or "")
         for one in reply.topics
         if one.name == topic
         for row in one.partitions
-        if row.committed_offset != _NOTHING
     }

@@ -10,6 +10,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
+from spark_connectors.progress.committed import fetch_committed
 from spark_connectors.sink.errors import Fenced
 from spark_connectors.sink.relay import (
     AddPartitions,
@@ -33,7 +34,6 @@ from spark_connectors.wire.messages.add_partitions_to_txn import (
 )
 from spark_connectors.wire.messages.end_txn import END_TXN, EndTxnRequest
 from spark_connectors.wire.messages.init_producer_id import INIT_PRODUCER_ID, InitProducerIdRequest
-from spark_connectors.wire.messages.offset_fetch import OFFSET_FETCH, OffsetFetchRequest, OffsetFetchTopic
 from spark_connectors.wire.messages.produce import (
     PRODUCE,
     PartitionToProduce,
@@ -125,7 +125,8 @@ class Requests:
                 added = AddOffsetsToTxnRequest(group_id=self.name, **self._by(producer))
                 return self._ask(ADD_OFFSETS_TO_TXN, added, _code)
             case WriteRecord(producer, next_batch_id):
-                return self._write_record(producer, next_batch_id)
+                place = TopicPartition(self.record_topic, RECORD_PARTITION)
+                return self.commit_offset(producer, place, next_batch_id, RECORD_SAYS)
             case Commit(producer):
                 return self._ask(END_TXN, EndTxnRequest(committed=True, **self._by(producer)), _code)
 
@@ -135,20 +136,11 @@ class Requests:
         return Producer(reply.producer_id, reply.producer_epoch)
 
     def _read_record(self) -> int | None:
-        topic = OffsetFetchTopic(name=self.record_topic, partition_indexes=(RECORD_PARTITION,))
-        request = OffsetFetchRequest(group_id=self.name, topics=(topic,), require_stable=True)
-        reply = self.cluster.at_coordinator(
-            Coordinated.GROUP,
-            self.name,
-            OFFSET_FETCH,
-            request,
-            lambda reply: [reply.error_code, *(row.error_code for one in reply.topics for row in one.partitions)],
-        )
-        for one in reply.topics:
-            for row in one.partitions:
-                if (one.name, row.partition_index) == (self.record_topic, RECORD_PARTITION):
-                    return None if row.committed_offset == _NOTHING else row.committed_offset
-        raise MalformedReply(f"the answer to OffsetFetch of {self.name} says nothing of {self.record_topic}")
+        found = fetch_committed(self.cluster, self.name, self.record_topic, [RECORD_PARTITION])
+        if RECORD_PARTITION not in found:
+            raise MalformedReply(f"the answer to OffsetFetch of {self.name} says nothing of {self.record_topic}")
+        record = found[RECORD_PARTITION]
+        return None if record is None else record.offset
 
     def _add_partitions(self, producer: Producer, places: Iterable[TopicPartition]) -> None:
         topics = tuple(
@@ -182,11 +174,12 @@ class Requests:
 
         return self.cluster.at_leaders(PRODUCE, step.batches, request_for, _outcomes)
 
-    def _write_record(self, producer: Producer, next_batch_id: int) -> None:
+    def commit_offset(self, producer: Producer, place: TopicPartition, offset: int, metadata: str) -> None:
+        """For the group that is called as the transactional id is, in the transaction. Raises WireError."""
         row = TxnOffsetCommitPartition(
-            partition_index=RECORD_PARTITION, committed_offset=next_batch_id, committed_metadata=RECORD_SAYS
+            partition_index=place.partition, committed_offset=offset, committed_metadata=metadata
         )
-        topic = TxnOffsetCommitTopic(name=self.record_topic, partitions=(row,))
+        topic = TxnOffsetCommitTopic(name=place.topic, partitions=(row,))
         request = TxnOffsetCommitRequest(group_id=self.name, topics=(topic,), **self._by(producer))
         self.cluster.at_coordinator(
             Coordinated.GROUP,

@@ -9,13 +9,7 @@ from spark_connectors.jobs.importing.mapping import Note, ReadPositions, Step, W
 from spark_connectors.jobs.importing.offset_map import MapFile
 from spark_connectors.progress.committed import committed_of
 from spark_connectors.sink.requests import Requests
-from spark_connectors.wire import Coordinated
-from spark_connectors.wire.messages.txn_offset_commit import (
-    TXN_OFFSET_COMMIT,
-    TxnOffsetCommitPartition,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitTopic,
-)
+from spark_connectors.wire import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,8 @@ class ImportSteps:
             case ReadPositions():
                 return self._positions()
             case WritePosition():
-                return self._write(step)
+                place = TopicPartition(self.topic, step.partition)
+                return self.requests.commit_offset(step.producer, place, step.offset, step.metadata)
             case Note(runs):
                 return self.file.add(runs)
             case _:
@@ -42,22 +37,3 @@ class ImportSteps:
     def _positions(self) -> dict[int, tuple[int, str]]:
         found = committed_of(self.requests.cluster, self.requests.name, self.topic, range(self.partitions))
         return {number: (one.offset, one.metadata) for number, one in found.items()}
-
-    def _write(self, step: WritePosition) -> None:
-        row = TxnOffsetCommitPartition(
-            partition_index=step.partition, committed_offset=step.offset, committed_metadata=step.metadata
-        )
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.requests.name,
-            group_id=self.requests.name,
-            producer_id=step.producer.id,
-            producer_epoch=step.producer.epoch,
-            topics=(TxnOffsetCommitTopic(name=self.topic, partitions=(row,)),),
-        )
-        self.requests.cluster.at_coordinator(
-            Coordinated.GROUP,
-            self.requests.name,
-            TXN_OFFSET_COMMIT,
-            request,
-            lambda reply: [row.error_code for one in reply.topics for row in one.partitions],
-        )
