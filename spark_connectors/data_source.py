@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from spark_connectors.offsets import Offsets
 from spark_connectors.options import OptionRefused
 from spark_connectors.records.columns import schema_of
-from spark_connectors.segments.access import division_of, read_rows, without_broker
+from spark_connectors.segments.access import division_of, planned_by, read_rows
 from spark_connectors.sink.options import sink_options
 from spark_connectors.sink.writers import BatchWriter, StreamWriter, batch_writer, stream_writer
 from spark_connectors.source.filters import NO_FILTERS, Filters, filters_of
@@ -117,12 +117,8 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> Sequence[InputPartition]:
         """Raises WireError, LimitRefused, TopicRecreated, CatalogueUnavailable."""
-        options = self._options
-        if not options.bootstrap:
-            places, division = without_broker(options)
-            return _tasks(batch_ranges(options, places, self._filters, division))
-        with Cluster(options.bootstrap, options.settings) as cluster:
-            return _tasks(batch_ranges(options, Places(cluster, options), self._filters, division_of(options)))
+        with planned_by(self._options) as (places, division):
+            return _tasks(batch_ranges(self._options, places, self._filters, division))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""

@@ -5,6 +5,7 @@ tasks. With brokers or without.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
 
@@ -13,12 +14,10 @@ import pyarrow as pa
 from spark_connectors.jobs.spans import Span, joined
 from spark_connectors.offsets import Offsets
 from spark_connectors.records.columns import COLUMNS, schema_of
-from spark_connectors.segments.access import division_of, read_rows, without_broker
+from spark_connectors.segments.access import planned_by, read_rows
 from spark_connectors.source.options import Edge, Limit, SourceOptions
-from spark_connectors.source.places import Places
-from spark_connectors.source.planner import Limits
 from spark_connectors.source.ranges import OffsetRange
-from spark_connectors.wire import Cluster, TopicPartition
+from spark_connectors.wire import TopicPartition
 
 TASK_OFFSETS: Final = 2_000_000  # of a task that fetches, where the options do not say
 
@@ -30,12 +29,8 @@ class TopicLog:
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         (self.topic,) = options.selection.topics
-        self._cluster = Cluster(options.bootstrap, options.settings) if options.bootstrap else None
-        self._places: Limits
-        if self._cluster is None:
-            self._places, self._division = without_broker(options)
-        else:
-            self._places, self._division = Places(self._cluster, options), division_of(options)
+        self._stack = ExitStack()
+        self._places, self._division = self._stack.enter_context(planned_by(options))
         self.topic_id = self._places.at(Edge.LATEST, is_starting=False).ids[self.topic]
 
     def __enter__(self) -> Self:
@@ -44,8 +39,7 @@ class TopicLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
+        self._stack.close()
 
     def starts(self) -> dict[int, int]:
         """Of each partition."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pyarrow as pa
@@ -23,9 +24,12 @@ from spark_connectors.segments.trailers import read_aborted, read_trailer
 from spark_connectors.source.fetching import Piece
 from spark_connectors.source.filters import NO_FILTERS, Filters
 from spark_connectors.source.options import SourceOptions
+from spark_connectors.source.places import Places
+from spark_connectors.source.planner import Limits
 from spark_connectors.source.ranges import Division, OffsetRange, divided
 from spark_connectors.source.reading import fetched, rows_of
 from spark_connectors.source.segment_options import SegmentOptions
+from spark_connectors.wire import Cluster
 
 _log = logging.getLogger(__name__)
 
@@ -36,12 +40,17 @@ def division_of(options: SourceOptions) -> Division:
     return divided if segments is None else _by_segments(segments, catalogue_of(segments))
 
 
-def without_broker(options: SourceOptions) -> tuple[SealedPlaces, Division]:
-    """What there is of a query that has no broker to ask, and how it is divided: by one catalogue, which remembers what
-    it has looked up. Raises ValueError for a store that cannot be used."""
-    assert options.segments is not None, "without a broker there is a store"
-    catalogue = _bucket(options.segments)
-    return SealedPlaces(catalogue, options.selection), _by_segments(options.segments, catalogue)
+@contextmanager
+def planned_by(options: SourceOptions) -> Iterator[tuple[Limits, Division]]:
+    """Who says what there is of a batch, and how it is divided. Without a broker to ask it is one catalogue, which
+    remembers what it has looked up. Raises ValueError for a store that cannot be used."""
+    if not options.bootstrap:
+        assert options.segments is not None, "without a broker there is a store"
+        catalogue = _bucket(options.segments)
+        yield SealedPlaces(catalogue, options.selection), _by_segments(options.segments, catalogue)
+    else:
+        with Cluster(options.bootstrap, options.settings) as cluster:
+            yield Places(cluster, options), division_of(options)
 
 
 def _by_segments(options: SegmentOptions, catalogue: Catalogue) -> Division:

@@ -12,13 +12,12 @@ from typing import NamedTuple
 from spark_connectors.jobs.tables.api import Place, Progress
 from spark_connectors.jobs.tables.errors import TableRefused
 from spark_connectors.offsets import Offsets
-from spark_connectors.segments.access import division_of, without_broker
+from spark_connectors.segments.access import planned_by
 from spark_connectors.source.errors import report_loss
 from spark_connectors.source.options import Edge, Limit, SourceOptions
-from spark_connectors.source.places import Places
 from spark_connectors.source.planner import Limits, is_earliest
 from spark_connectors.source.ranges import Division, OffsetRange
-from spark_connectors.wire import Cluster, TopicPartition
+from spark_connectors.wire import TopicPartition
 
 
 class Wanted(NamedTuple):
@@ -37,11 +36,8 @@ class Wanted(NamedTuple):
 
 def look_up(options: SourceOptions, starting: Limit, job: str, progress: Progress) -> Wanted:
     """Of one topic. Raises WireError, LimitRefused, TopicRecreated, CatalogueUnavailable, DataLoss, TableRefused."""
-    if not options.bootstrap:
-        places, division = without_broker(options)
+    with planned_by(options) as (places, division):
         return wanted(options, starting, job, progress, places, division)
-    with Cluster(options.bootstrap, options.settings) as cluster:
-        return wanted(options, starting, job, progress, Places(cluster, options), division_of(options))
 
 
 def wanted(
