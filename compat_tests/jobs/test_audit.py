@@ -92,10 +92,7 @@ def test_transactions_are_in_order(broker: TieredKafkawire, topic: str) -> None:
     create_topic(broker, topic, partitions=2, config={"segment.ms": "100", **SMALL})
     writer = Writer(broker, topic)
     for number in range(4):
-        writer.interleave(5, number % 2, aborts_last=number > 1)
-        writer.abort(3, 0, 1)
-        writer.plain(2, 1)
-        writer.commit(4, 0, 1)
+        writer.everything(number)
         found = audit(broker, topic, *sealed(broker), "--records")
         assert (found.code, found.report["findings"]) == (0, [])
 

@@ -156,10 +156,7 @@ def test_transactions_are_compared_as_they_were_exported(broker: TieredKafkawire
     create_topic(broker, topic, partitions=2, config={"segment.ms": "100", **SMALL})
     writer = Writer(broker, topic)
     for number in range(4):
-        writer.interleave(5, number % 2, aborts_last=number > 1)
-        writer.abort(3, 0, 1)
-        writer.plain(2, 1)
-        writer.commit(4, 0, 1)
+        writer.everything(number)
     table = f"parquet:{tmp_path}/table"
     exported = export(broker, topic, table, *COMMITTED)
     for words in ((), sealed(broker)):

@@ -103,10 +103,7 @@ def test_the_same_rows_of_transactions(
     create_topic(broker, topic, partitions=2)
     writer = Writer(broker, topic)
     for number in range(4):
-        writer.interleave(5, number % 2, aborts_last=number > 1)
-        writer.abort(3, 0, 1)
-        writer.plain(2, 1)
-        writer.commit(4, 0, 1)
+        writer.everything(number)
     options = {"subscribe": topic, "includeHeaders": "true", **isolation}
     expected = rows_in_order(stock.reader(broker, **options).load())
     assert sum(len(rows) for rows in expected.values()) == writer.kept + (0 if isolation else writer.aborted)

@@ -131,6 +131,13 @@ class Writer:
         for end in in_order if aborts_last else reversed(in_order):
             end()
 
+    def everything(self, number: int) -> None:
+        """In two partitions; of four that follow one another each is another one."""
+        self.interleave(5, number % 2, aborts_last=number > 1)
+        self.abort(3, 0, 1)
+        self.plain(2, 1)
+        self.commit(4, 0, 1)
+
     def _keep(self, count: int) -> range:
         self.kept += count
         return range(self.kept - count, self.kept)
