@@ -54,13 +54,19 @@ def is_dense(batch: Batch) -> bool:
     return batch.records == batch.last_offset_delta + 1 and not others
 
 
+def reach(batch: Batch, end: int | None) -> int:
+    """Up to which offset it can stand for those behind it, too: for all of them, or for its own alone."""
+    if end is not None and batch.next_offset < end <= batch.base_offset + DELTA_MAX:
+        return end
+    return batch.next_offset
+
+
 def as_plain(view: memoryview, batch: Batch, end: int | None = None) -> bytearray:
-    """A copy of it with the offsets that it has; `end`: it stands for those up to there, too."""
+    """A copy of it with the offsets that it has, which stands for those up to its `reach` of `end`."""
     copied = bytearray(view[batch.position : batch.end])
     struct.pack_into(">h", copied, ATTRIBUTES_POSITION, batch.attributes & ~TRANSACTIONAL_BIT)
     struct.pack_into(">qhi", copied, _PRODUCER_POSITION, NONE_ID, NONE_ID, NONE_ID)
-    if end is not None and batch.next_offset < end <= batch.base_offset + DELTA_MAX:
-        struct.pack_into(">i", copied, _LAST_DELTA_POSITION, end - 1 - batch.base_offset)
+    struct.pack_into(">i", copied, _LAST_DELTA_POSITION, reach(batch, end) - 1 - batch.base_offset)
     put_crc(copied)
     return copied
 

@@ -18,7 +18,8 @@ CONTENT_TYPE: Final = "application/vnd.kafkawire.batches"
 TIMEOUT_S: Final = 150.0  # a broker answers within two minutes, or says that it does not
 ANSWER_MAX_BYTES: Final = 1 << 20
 REASON_MAX_BYTES: Final = 200
-_AGAIN: Final = frozenset({409, 500, 503})  # the log has moved, or nobody can say
+_AGAIN: Final = frozenset({500, 503})  # nobody can say
+_HAS_MOVED: Final = "OFFSET_OUT_OF_RANGE"  # the log; any other conflict stays
 
 
 def door_of(urls: Sequence[str], topic: str) -> str | None:
@@ -68,7 +69,7 @@ class Door:
         if status == http.client.OK:
             return int(answer["log_end"])
         reason = f"{place}: {status} {answer.get('code', '')} {answer.get('error', '')}"
-        if status in _AGAIN and "another id" not in reason:
+        if status in _AGAIN or (status == http.client.CONFLICT and answer.get("code") == _HAS_MOVED):
             raise Interrupted(reason)
         raise ImportRefused(reason)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from spark_connectors.jobs.importing.errors import ImportRefused
-from spark_connectors.records.plain import as_plain, rebuilt, without_records
+from spark_connectors.records.plain import as_plain, reach, rebuilt, without_records
 from spark_connectors.records.visible import visible
 from spark_connectors.source.fetching import Piece
 
@@ -51,9 +51,9 @@ def plain_of(piece: Piece, log_end: int, *, begins: bool = False) -> Iterator[Pl
                 reached = made.first_offset + made.records
                 yield Plain(made.batch, made.records, reached)
         else:
-            copied = as_plain(piece.records, batch, end if number == len(seen) - 1 else None)
-            reached = batch.base_offset + int.from_bytes(copied[23:27], "big") + 1
-            yield Plain(copied, batch.records, reached)
+            wanted_end = end if number == len(seen) - 1 else None
+            reached = reach(batch, wanted_end)
+            yield Plain(as_plain(piece.records, batch, wanted_end), batch.records, reached)
     if reached < end:
         yield Plain(without_records(reached, end), 0, end)
 
