@@ -96,6 +96,15 @@ READINGS: Final = (
 
 
 @dataclass(frozen=True)
+class Cost:
+    """Of a job: the time that went by, and CPU."""
+
+    seconds: float
+    spark_s: float
+    broker_s: float
+
+
+@dataclass(frozen=True)
 class Site:
     """Where jobs run, on what broker, and where they may leave files."""
 
@@ -116,15 +125,18 @@ class Site:
 
     def measured(self, job: Callable[[], None], rows: int, size_bytes: int) -> report.Figures:
         """What came of it, and what Spark and the broker paid."""
+        cost = self.cost_of(job)
+        return {
+            COMPARED: rows / 1e3 / cost.seconds,
+            "Spark CPU s/M rows": cost.spark_s / (rows / 1e6),
+            "broker CPU s/GB": cost.broker_s / (size_bytes / 1e9),
+        }
+
+    def cost_of(self, job: Callable[[], None]) -> Cost:
         spark_s, broker_s, begun_s = self._spark_cpu_s(), machine.cpu_s(self.broker.pid), time.perf_counter()
         job()
         seconds = time.perf_counter() - begun_s
-        spark_s, broker_s = self._spark_cpu_s() - spark_s, machine.cpu_s(self.broker.pid) - broker_s
-        return {
-            COMPARED: rows / 1e3 / seconds,
-            "Spark CPU s/M rows": spark_s / (rows / 1e6),
-            "broker CPU s/GB": broker_s / (size_bytes / 1e9),
-        }
+        return Cost(seconds, self._spark_cpu_s() - spark_s, machine.cpu_s(self.broker.pid) - broker_s)
 
     def _spark_cpu_s(self) -> float:
         return machine.tree_cpu_s(self.jvm_pid)

@@ -112,17 +112,14 @@ class Reads:
     def once(self, rows: int, connector: Connector) -> report.Figures:
         """Reads all that is wanted, which are as many rows."""
         assert isinstance(self._site.broker, Kafkawire)
-        job = partial(self.frame(connector).write.format("noop").mode("overwrite").save)
+        job = self.frame(connector).write.format("noop").mode("overwrite").save
         asked, read_bytes = fetches(self._site.broker), machine.tree_read_bytes(self._site.jvm_pid)
-        begun_s = time.perf_counter()
-        figures = dict(self._site.measured(job, rows, self._topic.size_bytes))
-        seconds = time.perf_counter() - begun_s
-        broker_s = figures["broker CPU s/GB"] * self._topic.size_bytes / GB
+        cost = self._site.cost_of(job)
         read_bytes = machine.tree_read_bytes(self._site.jvm_pid) - read_bytes
         return {
-            COMPARED: figures[COMPARED],
-            "Spark CPU s": figures["Spark CPU s/M rows"] * rows / 1e6,
-            "broker CPU %": 100 * broker_s / seconds,
+            COMPARED: rows / 1e3 / cost.seconds,
+            "Spark CPU s": cost.spark_s,
+            "broker CPU %": 100 * cost.broker_s / cost.seconds,
             "Fetches": fetches(self._site.broker) - asked,
             "of the topic's bytes": read_bytes / self._topic.size_bytes,
         }
