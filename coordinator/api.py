@@ -8,7 +8,7 @@ Readers hold a `ClusterImage`, an immutable snapshot, and never ask the metadata
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 
 NO_LEADER = -1
+NO_EPOCH = -1
 NO_CONTROLLER = -1
 DEFAULT = -1  # of a partition count or a replication factor: what the broker is configured for (KIP-464)
 CLUSTER_DEFAULT = ""  # in place of a broker's id: the configs of all brokers that have none of their own (KIP-226)
@@ -86,14 +87,31 @@ class BrokerEndpoint:
     port: int
 
 
+class BrokerState(Enum):
+    """What a broker is to the others: only one that serves is given something to lead."""
+
+    RECOVERING = "recovering"  # registered, and still finding out what its logs have
+    SERVING = "serving"
+    LEAVING = "leaving"  # it is about to stop in order, and leads on what nobody else can
+    FENCED = "fenced"  # it is away, or cut off
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A registered, live broker."""
+    """A broker as it registered last. `epoch` counts its registrations, `incarnation` names this one among all."""
 
     broker_id: int
     endpoints: tuple[BrokerEndpoint, ...]
     rack: str | None = None
     incarnation: bytes = bytes(16)
+    epoch: int = 0
+    state: BrokerState = BrokerState.SERVING
+    log_dirs: tuple[str, ...] = ()  # their ids
+
+    @property
+    def is_up(self) -> bool:
+        """Whether clients are told of it, and it leads."""
+        return self.state in (BrokerState.SERVING, BrokerState.LEAVING)
 
     def endpoint(self, listener: str) -> BrokerEndpoint | None:
         """The endpoint of the named listener, if the broker has one."""
@@ -112,7 +130,9 @@ class Extent:
 class PartitionState:
     """What the metadata store knows of one partition. `replicas` are those of the active, i.e. the last, extent.
 
-    `incarnation` names the process that acquired `leader_epoch`: the leader appends only when it is its own.
+    `incarnation` is the leader's registration that was given `leader_epoch`: it appends only when that is its own.
+    `elr`: who left the ISR when it became smaller than min.insync.replicas, and has all that was acknowledged
+    (KIP-966). `marks`: who may lack some of it, and up to where its log goes: (broker id, epoch, end).
     """
 
     leader: int
@@ -123,6 +143,12 @@ class PartitionState:
     log_start_offset: int = 0
     extents: tuple[Extent, ...] = ()
     incarnation: bytes = bytes(16)
+    elr: tuple[int, ...] = ()
+    marks: tuple[tuple[int, int, int], ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    last_known_leader: int = NO_LEADER
+    unclean_since: int = NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
