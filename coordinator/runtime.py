@@ -29,8 +29,6 @@ from coordinator.metadata.store import (
     ConnectionLost,
     Create,
     Delete,
-    EventKind,
-    NodeEvent,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from coordinator.api import ConfigChange, ConfigValidator, FeatureRange, FeatureUpdate, PartitionHost
-    from coordinator.metadata.store import MetadataStore, Watch
+    from coordinator.metadata.store import MetadataStore
 
     Decide = Callable[[ClusterImage], Awaitable[Plan]]
 
@@ -93,7 +91,6 @@ class Coordinator:
         self._published = trio.Event()
         self._changing = trio.Lock()
         self._sequence = paths.FIRST_CHANGE - 1
-        self._watch: Watch | None = None
         self._registration: Check | None = None  # the fence of what this process writes as a leader
         self._controller: Check | None = None  # the fence of our term as controller
         self._stale = False  # a write ended without a known outcome: load before the next decision
@@ -276,9 +273,6 @@ class Coordinator:
 
     async def _join(self) -> ClusterImage:
         """Registers, takes the controller's role if it is free, and loads."""
-        if self._watch is not None:
-            self._watch.close()
-        self._watch = await self._store.watch(paths.WATCHED)
         self._registration = await registry.register(self._store, self._broker, self._settings.registration_timeout_s)
         await self._stand_for_controller()
         return await self._load()
@@ -312,53 +306,48 @@ class Coordinator:
                 await self._clean(controller.cleaning(topic_id, partitions))
 
     async def _follow(self) -> None:
-        """Takes one event after the other until the session is lost."""
-        assert self._watch is not None
+        """Takes what has changed, whenever something has, until the session is lost."""
         while True:
-            event = await self._watch.receive()
-            while True:
-                if await self._taken(event):
-                    break
+            wake = trio.Event()
+            if await self._caught_up(wake):
+                await wake.wait()
+            else:
                 await trio.sleep(RECONNECT_PAUSE_S)
 
-    async def _taken(self, event: NodeEvent) -> bool:
-        """Whether the image contains now what the event tells of; the lock is free between two attempts."""
+    async def _caught_up(self, wake: trio.Event) -> bool:
+        """Whether the image shows what is there, and `wake` waits for more; the lock is free between two attempts."""
         async with self._changing:
             try:
-                await self._take(event)
+                await self._catch_up(wake)
             except (ConnectionLost, MetadataUnavailable):
                 self._stale = True
         return not self._stale
 
-    async def _take(self, event: NodeEvent) -> None:
-        sequence = paths.change_sequence(event.path)
-        if self._stale or event.kind is EventKind.MISSED:
-            await self._reload()
-        elif sequence is None:
-            await self._take_members()
-        elif sequence > self._sequence and event.kind is EventKind.CREATED:
-            await self._take_change(sequence)
-
-    async def _reload(self) -> None:
-        await self._publish(await self._load())
-        await self._take_members()
+    async def _catch_up(self, wake: trio.Event) -> None:
+        if self._stale:
+            await self._publish(await self._load())
+        while await loading.last_change(self._store) > self._sequence:
+            await self._take_change(self._sequence + 1)
+        if await self._store.exists(paths.change(self._sequence + 1), wake):
+            wake.set()  # it came just now
+        await self._take_members(wake)
 
     async def _take_change(self, sequence: int) -> None:
         try:
             change = await loading.read_change(self._store, sequence)
         except NoNode:
-            change = None
-        if change is None or sequence != self._sequence + 1:
-            await self._reload()
+            await self._publish(await self._load())  # it is no longer kept
             return
         followed = await loading.follow(self._store, self._image, change)
         if controller.to_acquire(followed, self._broker, change):
-            await self._reload()
+            await self._publish(await self._load())
             return
         self._sequence = sequence
         await self._publish(followed)
 
-    async def _take_members(self) -> None:
+    async def _take_members(self, wake: trio.Event) -> None:
+        await self._store.children(paths.BROKERS, wake)
+        await self._store.exists(paths.CONTROLLER, wake)
         brokers, controller_id = await loading.read_members(self._store)
         if controller_id == NO_CONTROLLER:
             await self._stand_for_controller()

@@ -41,8 +41,7 @@ class Loaded:
 async def load(store: MetadataStore, old: ClusterImage) -> Loaded:
     """Reads everything. The number comes first: what changes meanwhile is read again when its change is taken."""
     await store.sync()
-    changes = await store.children(paths.CHANGES)
-    sequence = int(changes[-1]) if changes else paths.FIRST_CHANGE - 1
+    sequence = await last_change(store)
     versions: dict[str, int] = {}
     topics: list[TopicInfo] = []
     for name, node in (await store.read_children(paths.TOPICS)).items():
@@ -98,6 +97,12 @@ async def read_features(store: MetadataStore) -> tuple[dict[str, int], int]:
     levels = decode_features(paths.FEATURES, node.value)
     features.check_supported(paths.FEATURES, levels)
     return levels, features.epoch_of(node.version)
+
+
+async def last_change(store: MetadataStore) -> int:
+    """The number of the newest change."""
+    changes = await store.children(paths.CHANGES)
+    return int(changes[-1]) if changes else paths.FIRST_CHANGE - 1
 
 
 async def read_change(store: MetadataStore, sequence: int) -> Change:

@@ -75,18 +75,16 @@ async def register(store: MetadataStore, broker: BrokerInfo, timeout_s: float) -
     Raises: CannotStart when another broker goes on using the id.
     """
     path = paths.broker(broker.broker_id)
-    watch = await store.watch([path])
-    try:
-        with trio.move_on_after(timeout_s):
-            while True:
-                try:
-                    await commit(store, [Create(path, encode_broker(broker), ephemeral=True)])
-                except NodeExists:
-                    await watch.receive()
-                else:
-                    return Check(path, 0)
-    finally:
-        watch.close()
+    with trio.move_on_after(timeout_s):
+        while True:
+            gone = trio.Event()
+            try:
+                await commit(store, [Create(path, encode_broker(broker), ephemeral=True)])
+            except NodeExists:
+                if await store.exists(path, gone):
+                    await gone.wait()
+            else:
+                return Check(path, 0)
     raise CannotStart(f"the broker id {broker.broker_id} is in use by another running broker")
 
 

@@ -15,9 +15,9 @@ import plyvel
 import trio
 
 from coordinator.errors import CannotStart
-from coordinator.metadata.store import ConnectionLost, EventKind, Node, Operation, SessionLost, Watch
-from coordinator.metadata.tree import NO_SESSION, Effect, NodeTree
-from coordinator.metadata.watches import QueuedWatch
+from coordinator.metadata.store import ConnectionLost, Node, Operation, SessionLost, Wake
+from coordinator.metadata.tree import NO_SESSION, Effect, EffectKind, NodeTree
+from coordinator.metadata.wakes import Wakes, children_of, touched_by
 from coordinator.private_directory import make_private
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class EmbeddedStore:
         self._tree = tree
         self._run = run
         self._writing = trio.Lock()
-        self._watches: list[QueuedWatch] = []
+        self._wakes = Wakes()
         self._closed = False
 
     async def get(self, path: str) -> Node:
@@ -60,10 +60,23 @@ class EmbeddedStore:
         await self._enter()
         return self._tree.get(path)
 
-    async def children(self, path: str) -> list[str]:
+    async def exists(self, path: str, wake: Wake | None = None) -> bool:
         """See `MetadataStore`."""
         await self._enter()
-        return self._tree.children(path)
+        self._wakes.arm(path, wake)
+        return self._tree.find(path) is not None
+
+    async def children(self, path: str, wake: Wake | None = None) -> list[str]:
+        """See `MetadataStore`."""
+        await self._enter()
+        names = self._tree.children(path)
+        self._wakes.arm(children_of(path), wake)
+        return names
+
+    async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """See `MetadataStore`."""
+        await self._enter()
+        return [self._tree.find(path) for path in paths]
 
     async def read_children(self, path: str) -> Mapping[str, Node]:
         """See `MetadataStore`."""
@@ -77,21 +90,12 @@ class EmbeddedStore:
             effects = self._tree.stage(operations, SESSION_ID)
             with trio.CancelScope(shield=True):
                 await self._write(effects)
-            events = self._tree.apply(effects)
-        self._watches = [watch for watch in self._watches if not watch.closed]
-        for watch in self._watches:
-            watch.offer(events)
+            self._tree.apply(effects)
+        self._wakes.tell(touched_by(effects))
 
     async def sync(self) -> None:
         """See `MetadataStore`; every read here is the newest already."""
         await self._enter()
-
-    async def watch(self, paths: Sequence[str]) -> Watch:
-        """See `MetadataStore`."""
-        await self._enter()
-        watch = QueuedWatch(paths)
-        self._watches.append(watch)
-        return watch
 
     async def renew(self) -> None:
         """See `MetadataStore`: a closed or failed store has to be opened again, by a new process."""
@@ -129,8 +133,7 @@ class EmbeddedStore:
 
     def _fail(self) -> None:
         self._closed = True
-        for watch in self._watches:
-            watch.lose()
+        self._wakes.tell_all()
 
 
 def _encode(node: Node) -> bytes:
@@ -177,7 +180,7 @@ def _load(database: plyvel.DB, directory: Path) -> NodeTree:
             )
         # In the order of the paths, so a parent comes before its children.
         with database.iterator(start=b"/", stop=b"0", verify_checksums=True) as stored:
-            tree.apply([Effect(EventKind.CREATED, path.decode(), _decode(value)) for path, value in stored])
+            tree.apply([Effect(EffectKind.CREATED, path.decode(), _decode(value)) for path, value in stored])
     except (plyvel.Error, OSError) as error:
         raise CannotStart(f"the metadata store {directory} is damaged: {error}") from error
     return tree

@@ -1,6 +1,6 @@
 """An ensemble in memory that misbehaves as real ones may, on demand or by a seed.
 
-Each client reads its own replica of the tree, which may lag behind until the client syncs; watches fire when the
+Each client reads its own replica of the tree, which may lag behind until the client syncs; wake-ups come when the
 replica advances, so they are late together with it, as in ZooKeeper. Requests and replies can be lost; a client can be
 paused while its session ends. Without faults asked for it behaves, and then also serves as the store of a whole broker
 in memory that is stopped and started again.
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from coordinator.metadata.store import ConnectionLost, Node, Operation, SessionLost, Watch
+from coordinator.metadata.store import ConnectionLost, Node, Operation, SessionLost, Wake
 from coordinator.metadata.tree import Effect, NodeTree
-from coordinator.metadata.watches import QueuedWatch
+from coordinator.metadata.wakes import Wakes, children_of, touched_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ class FakeEnsemble:
             client.lose_session()
 
     def settle(self) -> None:
-        """Lets every replica that is not held back catch up, and late watches with it."""
+        """Lets every replica that is not held back catch up, and late wake-ups with it."""
         for client in self._clients.values():
             client.advance()
 
@@ -96,16 +96,27 @@ class FakeStore:
     def __init__(self, ensemble: FakeEnsemble) -> None:
         self.ensemble = ensemble
         self.script: deque[Loss] = deque()  # of the next multis, before chance
-        self.lagging = False  # reads and watches stand still until the next sync
-        self.disconnected = False
+        self.lagging = False  # reads and wake-ups stand still until the next sync
+        self._disconnected = False
         self._tree = NodeTree()
         self._position = 0
-        self._watches: list[QueuedWatch] = []
+        self._wakes = Wakes()
         self._running = trio.Event()
         self._running.set()
         self._lost = False
         self.session_id = ensemble.new_session(self)
         self._catch_up()
+
+    @property
+    def disconnected(self) -> bool:
+        """Whether no server can be reached."""
+        return self._disconnected
+
+    @disconnected.setter
+    def disconnected(self, disconnected: bool) -> None:
+        self._disconnected = disconnected
+        if disconnected:
+            self._wakes.tell_all()
 
     def pause(self) -> None:
         """The process stands still, as under SIGSTOP."""
@@ -115,14 +126,14 @@ class FakeStore:
         """The process goes on, and learns what happened to its session."""
         self._running.set()
         if self._lost:
-            self._lose_watches()
+            self._wakes.tell_all()
         self.advance()
 
     def lose_session(self) -> None:
         """Called by the ensemble when the session has ended."""
         self._lost = True
         if self._running.is_set():
-            self._lose_watches()
+            self._wakes.tell_all()
 
     def advance(self) -> None:
         """Brings the replica up to date unless it is held back."""
@@ -134,10 +145,23 @@ class FakeStore:
         await self._enter()
         return self._tree.get(path)
 
-    async def children(self, path: str) -> list[str]:
+    async def exists(self, path: str, wake: Wake | None = None) -> bool:
         """See `MetadataStore`."""
         await self._enter()
-        return self._tree.children(path)
+        self._wakes.arm(path, wake)
+        return self._tree.find(path) is not None
+
+    async def children(self, path: str, wake: Wake | None = None) -> list[str]:
+        """See `MetadataStore`."""
+        await self._enter()
+        names = self._tree.children(path)
+        self._wakes.arm(children_of(path), wake)
+        return names
+
+    async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """See `MetadataStore`."""
+        await self._enter()
+        return [self._tree.find(path) for path in paths]
 
     async def read_children(self, path: str) -> Mapping[str, Node]:
         """See `MetadataStore`."""
@@ -148,12 +172,15 @@ class FakeStore:
         """See `MetadataStore`. After a lost reply reads are stale until `sync`, as after a reconnect."""
         await self._enter()
         loss = self.script.popleft() if self.script else self._chance()
+        if loss is Loss.NOTHING:
+            try:
+                self.ensemble.multi(operations, self.session_id)
+            finally:
+                self._catch_up()  # one that failed had its place in the order of all writes too
+            return
+        self._wakes.tell_all()
         if loss is Loss.REQUEST:
             raise ConnectionLost
-        if loss is Loss.NOTHING:
-            self.ensemble.multi(operations, self.session_id)
-            self._catch_up()
-            return
         self.lagging = True
         self.ensemble.multi(operations, self.session_id)
         self.disconnected = self.disconnected or loss is Loss.REPLY_AND_LINE
@@ -169,13 +196,6 @@ class FakeStore:
         await self._enter()
         self.lagging = False
         self._catch_up()
-
-    async def watch(self, paths: Sequence[str]) -> Watch:
-        """See `MetadataStore`."""
-        await self._enter()
-        watch = QueuedWatch(paths)
-        self._watches.append(watch)
-        return watch
 
     async def renew(self) -> None:
         """See `MetadataStore`."""
@@ -203,13 +223,6 @@ class FakeStore:
 
     def _catch_up(self) -> None:
         for effects in self.ensemble.history[self._position :]:
-            events = self._tree.apply(effects)
-            for watch in self._watches:
-                watch.offer(events)
+            self._tree.apply(effects)
+            self._wakes.tell(touched_by(effects))
         self._position = len(self.ensemble.history)
-        self._watches = [watch for watch in self._watches if not watch.closed]
-
-    def _lose_watches(self) -> None:
-        for watch in self._watches:
-            watch.lose()
-        self._watches = []

@@ -15,7 +15,6 @@ TIER_DELETIONS = "/tier-deletions"
 
 CHANGES_KEPT = 200
 FIRST_CHANGE = 1
-WATCHED = (CHANGES, BROKERS, CONTROLLER)
 
 
 def broker(broker_id: int) -> str:
@@ -46,9 +45,3 @@ def tier_deletion(topic_id: bytes) -> str:
 def change(sequence: int) -> str:
     """One change; zero-padded, so that names sort as numbers."""
     return f"{CHANGES}/{sequence:010}"
-
-
-def change_sequence(path: str) -> int | None:
-    """The number of a change node, None for any other path."""
-    parent, _, name = path.rpartition("/")
-    return int(name) if parent == CHANGES else None

@@ -1,14 +1,13 @@
 """What the control plane asks of a metadata store: ZooKeeper's model, no more than an ensemble can keep.
 
 A tree of small nodes with versions; all writes are atomic `multi`s (a single change is a multi of one); reads may be
-stale until `sync`; nodes can live with a session; one subscription per broker, never one per topic. Values are bytes
-here: what they mean is said by `coordinator.cluster.nodes`.
+stale until `sync`; nodes can live with a session; a read can arm a wake-up, which is set once and says nothing but
+"read again". Values are bytes here: what they mean is said by `coordinator.cluster.nodes`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -100,32 +99,16 @@ class Check:
 Operation = Create | Put | Delete | Check
 
 
-class EventKind(Enum):
-    """What a watch reports."""
+class Wake(Protocol):
+    """What a read arms: a `trio.Event`. Hashable by identity, and held weakly, so its waiter need not disarm it.
 
-    CREATED = "created"
-    CHANGED = "changed"
-    DELETED = "deleted"
-    MISSED = "missed"  # events were lost (reconnect, slow reader): sync and read again; the path is empty
+    It is set once, when what was read may no longer be so: it changed, or the connection or the session was lost
+    meanwhile and nobody knows. It may be set without a cause. The store then forgets it; who goes on waiting reads
+    again with a new one.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class NodeEvent:
-    """Something happened to a node below a watched path; its value is to be read."""
-
-    kind: EventKind
-    path: str
-
-
-class Watch(Protocol):
-    """A subscription to whole subtrees: every change once, in the order of the writes, or a MISSED in its place."""
-
-    async def receive(self) -> NodeEvent:
-        """The next event. Raises SessionLost, once all events before the loss are read."""
-        ...
-
-    def close(self) -> None:
-        """Ends the subscription."""
+    def set(self) -> None:
+        """Wakes whoever waits."""
         ...
 
 
@@ -136,12 +119,20 @@ class MetadataStore(Protocol):
         """Raises NoNode."""
         ...
 
-    async def children(self, path: str) -> list[str]:
-        """The names of the children, sorted. Raises NoNode."""
+    async def exists(self, path: str, wake: Wake | None = None) -> bool:
+        """Whether there is the node. `wake` waits for it to be created, changed or deleted."""
+        ...
+
+    async def children(self, path: str, wake: Wake | None = None) -> list[str]:
+        """The names of the children, sorted. `wake` waits for a child to come or go. Raises NoNode."""
+        ...
+
+    async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The nodes, None for one that is not there; no snapshot: each is as of when it was read."""
         ...
 
     async def read_children(self, path: str) -> Mapping[str, Node]:
-        """The children with their values, sorted by name; not a snapshot: each is as of when it was read."""
+        """The children with their values, sorted by name; no snapshot, as with `read_many`. Raises NoNode."""
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> None:
@@ -152,12 +143,8 @@ class MetadataStore(Protocol):
         """After it, reads see everything that anyone had written before it was called."""
         ...
 
-    async def watch(self, paths: Sequence[str]) -> Watch:
-        """One subscription to the subtrees of these paths, the paths themselves included."""
-        ...
-
     async def renew(self) -> None:
-        """Begins a new session after SessionLost; watches are to be made anew. Raises SessionLost if it never can."""
+        """Begins a new session after SessionLost. Raises SessionLost if it never can."""
         ...
 
     async def close(self) -> None:

@@ -7,6 +7,7 @@ and changes nothing; `apply` does it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from coordinator.metadata.store import (
@@ -17,10 +18,8 @@ from coordinator.metadata.store import (
     Check,
     Create,
     Delete,
-    EventKind,
     NoChildrenForEphemerals,
     Node,
-    NodeEvent,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -35,11 +34,19 @@ if TYPE_CHECKING:
 NO_SESSION = 0
 
 
+class EffectKind(Enum):
+    """What happens to a node."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    DELETED = "deleted"
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
     """One step of a staged multi: the node as it will be, or None when it is deleted."""
 
-    kind: EventKind
+    kind: EffectKind
     path: str
     node: Node | None
     session_id: int = NO_SESSION  # the session an ephemeral node lives with
@@ -62,6 +69,11 @@ class NodeTree:
         """Raises NoNode."""
         return self._entry(path).node
 
+    def find(self, path: str) -> Node | None:
+        """The node, if there is one."""
+        entry = self._entries.get(path)
+        return entry.node if entry else None
+
     def children(self, path: str) -> list[str]:
         """The children's names, sorted. Raises NoNode."""
         return sorted(self._entry(path).children)
@@ -76,13 +88,13 @@ class NodeTree:
     def stage_end_of_session(self, session_id: int) -> list[Effect]:
         """The deletion of the session's ephemeral nodes."""
         return [
-            Effect(EventKind.DELETED, path, None, session_id)
+            Effect(EffectKind.DELETED, path, None, session_id)
             for path, entry in self._entries.items()
             if entry.session_id == session_id != NO_SESSION
         ]
 
-    def apply(self, effects: Sequence[Effect]) -> list[NodeEvent]:
-        """Changes the tree; returns what watches are to be told."""
+    def apply(self, effects: Sequence[Effect]) -> None:
+        """Changes the tree."""
         for effect in effects:
             parent, name = parent_of(effect.path), effect.path.rpartition("/")[2]
             if effect.node is None:
@@ -93,7 +105,6 @@ class NodeTree:
             else:
                 self._entries[effect.path] = _Entry(effect.node, effect.session_id)
                 self._entries[parent].children.add(name)
-        return [NodeEvent(effect.kind, effect.path) for effect in effects]
 
     def _entry(self, path: str) -> _Entry:
         try:
@@ -127,7 +138,7 @@ class _Staging:
                 effect = self._delete(path)
             else:
                 changed = Node(operation.value, node.version + 1)
-                effect = Effect(EventKind.CHANGED, path, changed, self._session(path))
+                effect = Effect(EffectKind.CHANGED, path, changed, self._session(path))
         self._staged[path] = effect
         return effect
 
@@ -140,7 +151,7 @@ class _Staging:
         if self._session(parent) != NO_SESSION:
             raise NoChildrenForEphemerals(parent)
         self._children_added[parent] = self._children_added.get(parent, 0) + 1
-        return Effect(EventKind.CREATED, path, Node(operation.value, 0), session_id)
+        return Effect(EffectKind.CREATED, path, Node(operation.value, 0), session_id)
 
     def _delete(self, path: str) -> Effect:
         entry = self._entries.get(path)
@@ -148,7 +159,7 @@ class _Staging:
             raise NotEmpty(path)
         parent = parent_of(path)
         self._children_added[parent] = self._children_added.get(parent, 0) - 1
-        return Effect(EventKind.DELETED, path, None, self._session(path))
+        return Effect(EffectKind.DELETED, path, None, self._session(path))
 
     def _node(self, path: str) -> Node | None:
         if (effect := self._staged.get(path)) is not None:

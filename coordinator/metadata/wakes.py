@@ -1,0 +1,57 @@
+"""The wake-ups that readers have armed, shared by the back ends.
+
+What one waits for is a *key*: a node's path, or for its children the path with a slash behind it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from coordinator.metadata.store import parent_of
+from coordinator.metadata.tree import EffectKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coordinator.metadata.store import Wake
+    from coordinator.metadata.tree import Effect
+
+
+class Wakes:
+    """A wake-up is forgotten when it is set, or when nobody has it any more: its waiter timed out or was cancelled."""
+
+    def __init__(self) -> None:
+        self._armed: WeakKeyDictionary[Wake, set[str]] = WeakKeyDictionary()
+
+    def arm(self, key: str, wake: Wake | None) -> None:
+        """One wake-up may be armed on several keys."""
+        if wake is not None:
+            self._armed.setdefault(wake, set()).add(key)
+
+    def tell(self, touched: set[str]) -> None:
+        """Sets what is armed on one of these keys."""
+        for wake in [wake for wake, keys in self._armed.items() if not touched.isdisjoint(keys)]:
+            del self._armed[wake]
+            wake.set()
+
+    def tell_all(self) -> None:
+        """Sets every one: what happened is not known."""
+        armed, self._armed = self._armed, WeakKeyDictionary()
+        for wake in list(armed):
+            wake.set()
+
+
+def children_of(path: str) -> str:
+    """The key of a node's children."""
+    return f"{path}/"
+
+
+def touched_by(effects: Iterable[Effect]) -> set[str]:
+    """The keys whose waiters a write concerns."""
+    touched: set[str] = set()
+    for effect in effects:
+        touched.add(effect.path)
+        if effect.kind is not EffectKind.CHANGED:
+            touched |= {children_of(effect.path), children_of(parent_of(effect.path))}
+    return touched

@@ -1,0 +1,42 @@
+"""Who waits for a node or for children is told once, and nothing is left of who went away."""
+
+from __future__ import annotations
+
+import trio
+
+from coordinator.metadata.store import Create, Put
+from coordinator.metadata.tree import NodeTree
+from coordinator.metadata.wakes import Wakes, children_of, touched_by
+
+
+def touched(*operations: Create | Put) -> set[str]:
+    tree = NodeTree()
+    tree.apply(tree.stage([Create("/a", b"")], 0))
+    return touched_by(tree.stage(operations, 0))
+
+
+def test_a_change_concerns_the_node_and_a_new_node_its_parents_children_too() -> None:
+    assert touched(Put("/a", b"", 0)) == {"/a"}
+    assert touched(Create("/a/b", b"")) == {"/a/b", children_of("/a/b"), children_of("/a")}
+    assert children_of("") in touched(Create("/b", b""))
+
+
+def test_a_wake_up_is_set_by_the_first_of_what_it_waits_for_and_then_forgotten() -> None:
+    wakes, wake, other = Wakes(), trio.Event(), trio.Event()
+    wakes.arm("/a", wake)
+    wakes.arm("/b", wake)
+    wakes.arm("/c", other)
+    wakes.arm("/c", None)
+    wakes.tell({"/b", "/d"})
+    assert (wake.is_set(), other.is_set()) == (True, False)
+    assert list(wakes._armed) == [other]
+    wakes.tell_all()
+    assert other.is_set()
+    assert not wakes._armed
+
+
+def test_of_a_waiter_that_has_gone_nothing_is_left() -> None:
+    wakes = Wakes()
+    for _ in range(10):
+        wakes.arm("/a", trio.Event())
+    assert not wakes._armed
