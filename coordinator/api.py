@@ -1,8 +1,8 @@
 """What other packages see of the control plane: frozen values and Protocols.
 
 Readers hold a `ClusterImage`, an immutable snapshot, and never ask the metadata store; changes go through
-`ClusterService`. What the control plane needs from the others it asks through `PartitionHost` and
-`ConfigValidator`, which `broker.py` supplies. Nothing here knows a wire message, a log or a store.
+`ClusterService`. What the control plane needs from the others is in `ports`. Nothing here knows a wire message, a log
+or a store.
 """
 
 from __future__ import annotations
@@ -107,6 +107,8 @@ class BrokerInfo:
     epoch: int = 0
     state: BrokerState = BrokerState.SERVING
     log_dirs: tuple[str, ...] = ()  # their ids
+    version: int = 0  # of its metadata node
+    extra: bytes = b""  # what the node says besides
 
     @property
     def is_up(self) -> bool:
@@ -149,6 +151,8 @@ class PartitionState:
     removing: tuple[int, ...] = ()
     last_known_leader: int = NO_LEADER
     unclean_since: int = NO_EPOCH
+    version: int = 0  # of its metadata node
+    extra: bytes = b""  # what the node says besides
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,8 @@ class TopicInfo:
     topic_id: bytes
     partitions: tuple[PartitionState, ...]
     configs: Mapping[str, str] = field(default_factory=dict)
+    version: int = 0  # of its metadata node
+    extra: bytes = b""  # what the node says besides
 
     @property
     def internal(self) -> bool:
@@ -167,23 +173,44 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class SingleNode:
+    """Of a metadata node that the image has the value of: its version, and what it says besides."""
+
+    version: int
+    extra: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """The cluster as this broker knows it. `version` grows with every published change and is local to the process."""
+    """The cluster as this broker knows it. `version` is the number of the last change in it: brokers whose images have
+    the same one have the same image.
+
+    `members` are all brokers that ever registered, `brokers` those that are up.
+    """
 
     version: int
     cluster_id: str
     controller_id: int = NO_CONTROLLER
+    controller_epoch: int = NO_EPOCH
+    members: Mapping[int, BrokerInfo] = field(default_factory=dict)
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicInfo] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by broker id or CLUSTER_DEFAULT
     features: Mapping[str, int] = field(default_factory=dict)  # their levels
     features_epoch: int = 0  # of those levels, in the life of the cluster
+    singles: Mapping[str, SingleNode] = field(default_factory=dict)  # by path
+    aside: Mapping[bytes, Mapping[int, PartitionState]] = field(default_factory=dict)  # of no topic, by topic id
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """The state of one partition, or None when there is no such topic or partition."""
         info = self.topics.get(topic)
         return info.partitions[partition] if info and 0 <= partition < len(info.partitions) else None
+
+    def extra_of(self, path: str) -> bytes:
+        """What the node of this path says besides, of those that there is one of."""
+        single = self.singles.get(path)
+        return single.extra if single is not None else b""
 
     def feature_level(self, feature: str) -> int:
         """What the cluster has set the feature to; 0 when it has none of it."""
@@ -316,72 +343,6 @@ class TierRegister(Protocol):
 
     async def done(self, deletion: TierDeletion) -> None:
         """It is deleted. Raises MetadataUnavailable."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class HostedPartition:
-    """A partition that this broker is to host, or to drop: its identity, state and the topic's configs."""
-
-    topic: str
-    topic_id: bytes
-    partition: int
-    state: PartitionState
-    configs: Mapping[str, str]
-
-
-class PartitionHost(Protocol):
-    """Where this broker's partitions live. `broker.py` supplies it on top of the engine.
-
-    No method raises for a single bad partition or config: the host keeps it as offline, or as it was, and goes on. The
-    calls of one control plane never overlap.
-    """
-
-    async def remove_strays(self, image: ClusterImage) -> None:
-        """Removes the log directories whose topic id is not in `image`; called once, at start, before any `apply`.
-
-        A topic's metadata goes before its files, so a crash between the two leaves files that nobody may ever serve
-        again. The host has checked before that its log dirs carry `image.cluster_id`: an empty or foreign metadata
-        store must not look like "everything was deleted".
-        """
-        ...
-
-    async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Takes over what brokers are configured for at run time; called when it has changed, before `apply`.
-
-        What partitions go by that are open already changes with it, as far as their topics leave it to the broker.
-        """
-        ...
-
-    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
-        """Opens partitions that this broker leads from now on in the epoch given, and drops deleted ones.
-
-        An `opened` partition may be open already: then its leader epoch or configs have changed.
-        """
-        ...
-
-
-class ConfigValidator(Protocol):
-    """Knows which configs exist and what values they take; `broker.py` supplies it."""
-
-    def validate(self, topic: str, configs: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
-        """Raises InvalidConfig, naming the key, for an unknown key of topics or a value that is not enforced, and when
-        they cannot follow those of `before`; None: there is no such topic yet."""
-        ...
-
-    def validate_broker(self, configs: Mapping[str, str], *, is_default: bool) -> None:
-        """Raises InvalidConfig or, where Kafka does, InvalidTopicRequest for what a broker cannot be told at run time.
-
-        With `is_default` the configs are those of all brokers that have none of their own.
-        """
-        ...
-
-    def may_leave_in_tier(self, topic: TopicInfo) -> bool:
-        """Whether the remote tier may have something of it that has to be deleted with it."""
-        ...
-
-    def list_value(self, key: str) -> str | None:
-        """What a list that was not set has, between commas; None for a key that is no list."""
         ...
 
 

@@ -1,57 +1,49 @@
-"""The shell around the control plane's pure parts: it persists decisions, follows changes, and publishes images.
+"""The shell around the control plane's pure parts: it carries out what is decided, and publishes images.
 
-One lock serialises everything that changes the image, so decisions are made on what is current and the host's calls
-never overlap. Nothing is decided here: `cluster.controller` does. Produce and fetch do not pass through; when the
-store is away they go on with the last image, and only changes are refused.
+There are two images: the newest one, on which everything is decided (`cluster.change_log`), and the one that is
+published, which the host has caught up with, so that what it shows can be used. Produce and fetch do not pass through;
+when the store is away they go on with the last image, and only changes are refused.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
-from coordinator.api import DEFAULT, NO_CONTROLLER, BrokerEndpoint, BrokerInfo, ClusterImage, TopicInfo
-from coordinator.cluster import controller, features, image, loading, registry
-from coordinator.cluster.decisions import Decisions
+from coordinator.api import DEFAULT, BrokerEndpoint, BrokerInfo, BrokerState, ClusterImage, TopicInfo
+from coordinator.cluster import controller, features, layout
+from coordinator.cluster.change_log import ChangeLog, Overtaken
+from coordinator.cluster.controllership import Controllership
+from coordinator.cluster.decisions import Decisions, Draw
 from coordinator.cluster.growth import GrowthRequest
-from coordinator.cluster.nodes import Change, encode_change
-from coordinator.cluster.plans import Batch, Plan
+from coordinator.cluster.hosting import host_changes
+from coordinator.cluster.ids import new_id
+from coordinator.cluster.membership import Membership
+from coordinator.cluster.plans import Plan, first_batch
 from coordinator.cluster.tier import TierRegister
-from coordinator.errors import CannotStart, MetadataUnavailable, NotController
-from coordinator.metadata import paths
-from coordinator.metadata.commits import commit
-from coordinator.metadata.store import (
-    BadVersion,
-    Check,
-    ConnectionLost,
-    Create,
-    Delete,
-    NodeExists,
-    NoNode,
-    NotEmpty,
-    Operation,
-    SessionLost,
-    StoreError,
-)
+from coordinator.errors import CannotStart, MetadataUnavailable
+from coordinator.metadata.store import ConnectionLost, SessionLost, StoreError
 from coordinator.transactions.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
-    from coordinator.api import ConfigChange, ConfigValidator, FeatureRange, FeatureUpdate, PartitionHost
+    from coordinator.api import ConfigChange, FeatureRange, FeatureUpdate
     from coordinator.metadata.store import MetadataStore
+    from coordinator.ports import ConfigValidator, PartitionHost
 
-    Decide = Callable[[ClusterImage], Awaitable[Plan]]
+    Decide = Callable[[ClusterImage], Plan]
 
 log = structlog.get_logger(__name__)
 
-DECISIONS_MAX = 5  # how often a decision is made anew because someone else wrote in between
+DECIDE_TIMEOUT_S = 10.0  # how long a request is decided again because others write in between
 RECONNECT_PAUSE_S = 0.5
-CONFLICTS = (BadVersion, NodeExists, NoNode, NotEmpty)  # what a multi meets when someone else wrote in between
+START_RANGE = 1 << 16  # of the places where leaders of a new topic begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +76,16 @@ class Coordinator:
         self.tier = TierRegister(store)
         self._host = host
         self._settings = settings
-        self._decisions = Decisions(store, validator, settings.defaults, random)
+        self._decisions = Decisions(validator, settings.defaults)
         self._random = random
-        self._broker = BrokerInfo(settings.broker_id, settings.endpoints, settings.rack, registry.new_id(random))
-        self._image = ClusterImage(version=0, cluster_id="")
+        self._changes = ChangeLog(store, settings.broker_id, random)
+        broker = BrokerInfo(settings.broker_id, settings.endpoints, settings.rack)
+        self._membership = Membership(store, self._changes, broker, random)
+        self._controllership = Controllership(store, self._changes, self._membership)
+        self._log_dirs: Sequence[str] = ()
+        self._image = self._changes.image
         self._published = trio.Event()
-        self._changing = trio.Lock()
-        self._sequence = paths.FIRST_CHANGE - 1
-        self._registration: Check | None = None  # the fence of what this process writes as a leader
-        self._controller: Check | None = None  # the fence of our term as controller
-        self._stale = False  # a write ended without a known outcome: load before the next decision
+        self._publishing = trio.Lock()
 
     @property
     def image(self) -> ClusterImage:
@@ -107,32 +99,102 @@ class Coordinator:
 
     @property
     def incarnation(self) -> bytes:
-        """Names this process among all that ever used the broker's id."""
-        return self._broker.incarnation
+        """Names this broker's registration among all that there ever were."""
+        return self._membership.me.incarnation
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self._controllership.is_active
 
     async def start(self) -> None:
-        """Joins the cluster: when it returns, every partition we lead is open in an epoch acquired by this process.
+        """Joins the cluster. When it returns, the cluster counts on this broker; and if it is the controller, every
+        partition it leads is open, in an epoch that was given to this process.
 
         Raises: CannotStart.
         """
         try:
-            async with self._changing:
-                cluster_id = await registry.cluster_id(self._store, self._random)
-                self._image = replace(self._image, cluster_id=cluster_id)
-                joined = await self._join()
-                await self._host.remove_strays(joined)
-                await self._publish(joined)
+            cluster_id = await layout.cluster_id(self._store, self._random)
+            await self._changes.load(cluster_id)
+            self._log_dirs = await self._host.start(self._changes.image)
+            await self._join()
         except (StoreError, MetadataUnavailable) as error:
             raise CannotStart(f"the metadata store did not answer: {error!r}") from error
 
+    async def _join(self) -> None:
+        """Gets in, in a new life, and does what there is to do for a controller if it is one now."""
+        await self._membership.register(self._log_dirs, self._settings.registration_timeout_s)
+        await self._controllership.stand()
+        await self._membership.become(BrokerState.SERVING)
+        if self._controllership.is_active:
+            await self._controllership.settle()
+        await self._publish()
+
     async def run(self) -> None:
-        """Follows what others change, and joins again when the session was lost; ends when the store is closed."""
+        """Takes part in the cluster until the store is closed, and joins again when it was taken for dead."""
         while True:
             try:
-                await self._follow()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._controllership.run)
+                    await self._follow()
+                    nursery.cancel_scope.cancel()
+            except* SessionLost:
+                pass
+            if not await self._rejoined():
+                return
+
+    async def _follow(self) -> None:
+        """Takes changes as they come, until the session is lost or the cluster does not count on this process."""
+        while not self._membership.is_fenced:
+            wake = trio.Event()
+            try:
+                await self._changes.catch_up(wake)
+            except ConnectionLost:
+                await trio.sleep(RECONNECT_PAUSE_S)
+                continue
+            await self._publish()
+            await wake.wait()
+
+    async def _rejoined(self) -> bool:
+        """Begins a new life, with a new session if need be; False when the store will never have one again."""
+        log.warning("this broker is no longer registered, and registers anew", broker_id=self._settings.broker_id)
+        while True:
+            try:
+                await self._changes.catch_up()
+                await self._join()
             except SessionLost:
-                if not await self._rejoin():
+                if not await self._renewed():
+                    return False
+            except (StoreError, MetadataUnavailable, CannotStart) as error:
+                log.warning("this broker is not registered yet", error=repr(error))
+                await trio.sleep(RECONNECT_PAUSE_S)
+            else:
+                return True
+
+    async def _renewed(self) -> bool:
+        try:
+            await self._store.renew()
+        except SessionLost:
+            return False
+        except ConnectionLost:
+            await trio.sleep(RECONNECT_PAUSE_S)
+        return True
+
+    async def _publish(self) -> None:
+        """Lets the host follow first: what the image shows can be used. Once begun it is finished."""
+        with trio.CancelScope(shield=True):
+            async with self._publishing:
+                new, me = self._changes.image, self._membership.me
+                if new is self._image:
                     return
+                if new.broker_configs != self._image.broker_configs:
+                    await self._host.configure(new.broker_configs)
+                opened, deleted = host_changes(self._image, new, me)
+                if opened or deleted:
+                    await self._host.apply(opened, deleted)
+                self._image = new
+                self._published.set()
+                self._published = trio.Event()
 
     async def new_producer_id(self) -> int:
         """See `ClusterService`."""
@@ -156,17 +218,17 @@ class Coordinator:
     ) -> TopicInfo:
         """See `ClusterService`."""
         request = controller.TopicRequest(name, partition_count, replication_factor, assignments, configs or {})
-
-        async def decide(image: ClusterImage) -> Plan:
-            return self._decisions.creation(image, request)
-
-        plan = await self._change(decide, validate_only=validate_only)
-        return plan.changed[0]
+        draw = self._draw()
+        plan = await self._change(
+            lambda image: self._decisions.creation(image, request, draw), validate_only=validate_only
+        )
+        return _topic_of(plan)
 
     async def delete_topic(self, topic: str | bytes) -> TopicInfo:
         """See `ClusterService`."""
-        plan = await self._change(lambda image: self._decisions.deletion(image, topic))
-        return plan.removed[0]
+        deleted = _topic_of(await self._change(lambda image: self._decisions.deletion(image, topic)))
+        await self._clean(deleted)
+        return deleted
 
     async def create_partitions(
         self,
@@ -177,9 +239,11 @@ class Coordinator:
         validate_only: bool = False,
     ) -> TopicInfo:
         """See `ClusterService`."""
-        request = GrowthRequest(topic, partition_count, assignments)
-        plan = await self._change(lambda image: self._decisions.growth(image, request), validate_only=validate_only)
-        return plan.changed[0]
+        request, draw = GrowthRequest(topic, partition_count, assignments), self._draw()
+        plan = await self._change(
+            lambda image: self._decisions.growth(image, request, draw), validate_only=validate_only
+        )
+        return _topic_of(plan)
 
     async def alter_topic_configs(
         self, topic: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
@@ -189,7 +253,7 @@ class Coordinator:
             lambda image: self._decisions.topic_configs(image, topic, changes, replaces=replace),
             validate_only=validate_only,
         )
-        return plan.changed[0]
+        return _topic_of(plan)
 
     async def alter_broker_configs(
         self, broker: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
@@ -204,177 +268,46 @@ class Coordinator:
         """See `ClusterService`."""
         await self._change(lambda image: self._decisions.features(image, updates), validate_only=validate_only)
 
+    def _draw(self) -> Draw:
+        return Draw(new_id(self._random), self._random.randrange(START_RANGE))
+
     async def _change(self, decide: Decide, *, validate_only: bool = False) -> Plan:
-        """Decides on the current image and makes it so; once it has begun it is finished, whoever is cancelled."""
-        async with self._changing:
-            with trio.CancelScope(shield=True):
-                try:
-                    plan = await self._decide_and_commit(decide, validate_only=validate_only)
-                except (ConnectionLost, SessionLost) as error:
-                    self._stale = True
-                    raise MetadataUnavailable("The metadata store does not answer.") from error
-                if plan.batches and not validate_only:
-                    await self._publish(image.after(self._image, plan))
-                    await self._clean(plan)
-        return plan
+        """Decides on the newest image and makes it so. What the decision was made on is published in any case."""
+        try:
+            await self._store.sync()
+            await self._changes.catch_up()
+            return decide(self._changes.image) if validate_only else await self._carried_out(decide)
+        except (ConnectionLost, SessionLost) as error:
+            raise MetadataUnavailable("The metadata store does not answer.") from error
+        finally:
+            await self._publish()
 
-    async def _decide_and_commit(self, decide: Decide, *, validate_only: bool) -> Plan:
-        """Decides anew when someone else wrote in between."""
-        for _ in range(DECISIONS_MAX):
-            if self._stale:
-                await self._publish(await self._load())
-            if self._controller is None:
-                raise NotController("This broker is not the controller.")
-            try:
-                plan = await decide(self._image)
-                for batch in () if validate_only else plan.batches:
-                    await self._commit(batch, self._controller)
-            except CONFLICTS as conflict:
-                self._stale = True
-                if conflict.path == self._controller.path:
-                    self._controller = None
-            else:
-                return plan
+    async def _carried_out(self, decide: Decide) -> Plan:
+        """In as many changes as it takes, each decided on the image before it; once begun it is finished."""
+        deadline_s = trio.current_time() + DECIDE_TIMEOUT_S
+        with trio.CancelScope(shield=True):
+            while trio.current_time() < deadline_s:
+                image = self._changes.image
+                plan = decide(image)
+                batch = first_batch(plan.operations)
+                if not batch:
+                    return plan
+                with suppress(Overtaken):
+                    await self._changes.commit(image, [self._membership.fence], batch)
+                    if len(batch) == len(plan.operations):
+                        return plan
         raise MetadataUnavailable("The cluster's metadata kept changing meanwhile.")
 
-    async def _commit(self, batch: Batch, fence: Check) -> None:
-        """One multi: the fence, the batch, and the change node that announces it (RULES M1)."""
-        operations: list[Operation] = [fence, *batch.operations]
-        if batch.is_announced:
-            sequence = self._sequence + 1
-            change = Change(self.incarnation, batch.topics, batch.broker_configs, batch.features)
-            operations.append(Create(paths.change(sequence), encode_change(change)))
-            if sequence - paths.CHANGES_KEPT >= paths.FIRST_CHANGE:
-                operations.append(Delete(paths.change(sequence - paths.CHANGES_KEPT)))
-        await commit(self._store, operations)
-        if batch.is_announced:
-            self._sequence += 1
-
-    async def _clean(self, plan: Plan) -> None:
-        """What cannot be cleaned now is swept by the next controller."""
-        if self._controller is None:
+    async def _clean(self, topic: TopicInfo) -> None:
+        """What cannot be cleaned now is left to the controller."""
+        if topic.topic_id not in self._changes.image.aside:
             return
         try:
-            for batch in plan.cleaning:
-                await self._commit(batch, self._controller)
-        except StoreError as error:
-            log.warning("partition states of a deleted topic are left for later", error=repr(error))
+            await self._change(lambda image: controller.cleaning(image, topic.topic_id))
+        except MetadataUnavailable as error:
+            log.warning("partition states of a deleted topic are left for later", error=str(error))
 
-    async def _publish(self, new: ClusterImage) -> None:
-        """Lets the host follow first: what the image shows can be used."""
-        if new.broker_configs != self._image.broker_configs:
-            await self._host.configure(new.broker_configs)
-        opened, deleted = image.host_changes(self._image, new, self._broker)
-        if opened or deleted:
-            await self._host.apply(opened, deleted)
-        self._image = new
-        self._published.set()
-        self._published = trio.Event()
 
-    async def _join(self) -> ClusterImage:
-        """Registers, takes the controller's role if it is free, and loads."""
-        self._registration = await registry.register(self._store, self._broker, self._settings.registration_timeout_s)
-        await self._stand_for_controller()
-        return await self._load()
-
-    async def _stand_for_controller(self) -> None:
-        self._controller = await registry.acquire_controller(self._store, self._broker.broker_id)
-        if self._controller is not None:
-            log.info("this broker is the controller", broker_id=self._broker.broker_id)
-
-    async def _load(self) -> ClusterImage:
-        """Reads everything, and acquires a new epoch of what we lead in an epoch of another process (RULES L3)."""
-        assert self._registration is not None
-        for _ in range(DECISIONS_MAX):
-            loaded = await loading.load(self._store, self._image)
-            self._sequence = loaded.sequence
-            plan = controller.acquisition(loaded.image, loaded.versions, self._broker)
-            try:
-                for batch in plan.batches:
-                    await self._commit(batch, self._registration)
-            except CONFLICTS:
-                continue
-            self._stale = False
-            await self._sweep(loaded.image)
-            return image.with_topics(loaded.image, plan.changed)
-        raise MetadataUnavailable("The cluster's metadata kept changing meanwhile.")
-
-    async def _sweep(self, loaded: ClusterImage) -> None:
-        """A controller removes what crashes have left of topics that do not exist."""
-        if self._controller is not None:
-            for topic_id, partitions in await loading.left_overs(self._store, loaded):
-                await self._clean(controller.cleaning(topic_id, partitions))
-
-    async def _follow(self) -> None:
-        """Takes what has changed, whenever something has, until the session is lost."""
-        while True:
-            wake = trio.Event()
-            if await self._caught_up(wake):
-                await wake.wait()
-            else:
-                await trio.sleep(RECONNECT_PAUSE_S)
-
-    async def _caught_up(self, wake: trio.Event) -> bool:
-        """Whether the image shows what is there, and `wake` waits for more; the lock is free between two attempts."""
-        async with self._changing:
-            try:
-                await self._catch_up(wake)
-            except (ConnectionLost, MetadataUnavailable):
-                self._stale = True
-        return not self._stale
-
-    async def _catch_up(self, wake: trio.Event) -> None:
-        if self._stale:
-            await self._publish(await self._load())
-        while await loading.last_change(self._store) > self._sequence:
-            await self._take_change(self._sequence + 1)
-        if await self._store.exists(paths.change(self._sequence + 1), wake):
-            wake.set()  # it came just now
-        await self._take_members(wake)
-
-    async def _take_change(self, sequence: int) -> None:
-        try:
-            change = await loading.read_change(self._store, sequence)
-        except NoNode:
-            await self._publish(await self._load())  # it is no longer kept
-            return
-        followed = await loading.follow(self._store, self._image, change)
-        if controller.to_acquire(followed, self._broker, change):
-            await self._publish(await self._load())
-            return
-        self._sequence = sequence
-        await self._publish(followed)
-
-    async def _take_members(self, wake: trio.Event) -> None:
-        await self._store.children(paths.BROKERS, wake)
-        await self._store.exists(paths.CONTROLLER, wake)
-        brokers, controller_id = await loading.read_members(self._store)
-        if controller_id == NO_CONTROLLER:
-            await self._stand_for_controller()
-            await self._publish(await self._load())
-        elif (brokers, controller_id) != (self._image.brokers, self._image.controller_id):
-            await self._publish(image.with_members(self._image, brokers, controller_id))
-
-    async def _rejoin(self) -> bool:
-        """Begins a new session and joins with it; False when the store will never have one again."""
-        log.warning("the metadata session is lost", broker_id=self._broker.broker_id)
-        while True:
-            async with self._changing:
-                self._controller = None
-                try:
-                    await self._store.renew()
-                except SessionLost:
-                    return False
-                except ConnectionLost:
-                    pass
-                else:
-                    if await self._joined():
-                        return True
-            await trio.sleep(RECONNECT_PAUSE_S)
-
-    async def _joined(self) -> bool:
-        try:
-            await self._publish(await self._join())
-        except (StoreError, MetadataUnavailable):
-            return False
-        return True
+def _topic_of(plan: Plan) -> TopicInfo:
+    assert plan.topic is not None
+    return plan.topic

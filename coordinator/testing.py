@@ -22,7 +22,8 @@ from coordinator.testing_view import FakeViews
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from coordinator.api import ClusterImage, HostedPartition, TopicInfo
+    from coordinator.api import ClusterImage, TopicInfo
+    from coordinator.ports import HostedPartition
 
 __all__ = [
     "FakeEnsemble",
@@ -52,12 +53,14 @@ class FakeHost:
         self.topic_ids: set[bytes] = set()
         self.calls: list[str] = []
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
+        self.log_dirs: Sequence[str] = (f"log dir {id(self)}",)
 
-    async def remove_strays(self, image: ClusterImage) -> None:
+    async def start(self, image: ClusterImage) -> Sequence[str]:
         """Drops what the image does not know."""
         await trio.lowlevel.checkpoint()
-        self.calls.append("remove strays")
+        self.calls.append("start")
         self.topic_ids &= set(image.topics_by_id)
+        return self.log_dirs
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         """Keeps them."""

@@ -102,6 +102,7 @@ class LogDirStatistics(NamedTuple):
     partition_count: int
     unflushed_size_bytes: int
     commits: CommitStatistics
+    directory_id: str = ""
 
 
 class PartitionStatistics(NamedTuple):

@@ -123,8 +123,9 @@ class SegmentStore:
 
     async def _possess(self, log_dir: LogDir) -> None:
         identity = Identity(self._options.cluster_id, self._options.broker_id)
+        arguments = self._world.filesystem, log_dir.disk.path, identity, self._world.random.randbytes(16)
         try:
-            prepared = await log_dir.disk.run(partial(prepare, self._world.filesystem, log_dir.disk.path, identity))
+            prepared = await log_dir.disk.run(partial(prepare, *arguments))
         except (StorageError, UnreadableMessage) as error:
             log_dir.disk.fail(OSError(str(error)))  # also when the disk is full: it is not ours
             if all(other.disk.offline_reason is not None for other in self._dirs):

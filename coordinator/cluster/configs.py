@@ -1,4 +1,4 @@
-"""What a controller decides about the configs of topics and brokers: pure, from the image to the batch that changes it.
+"""What is decided about the configs of topics and brokers: pure, from the image to the plan that changes it.
 
 A change is applied to what is set at that moment, all of it or nothing. Order and texts are those of Kafka's
 ConfigurationControlManager. Which keys there are, and what they take, the validator knows.
@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 from coordinator.api import CLUSTER_DEFAULT, ConfigOperation
 from coordinator.cluster.names import validate_name
-from coordinator.cluster.nodes import ChangeKind, TopicChange, encode_broker_configs, encode_topic
-from coordinator.cluster.plans import Batch, Plan
+from coordinator.cluster.nodes import encode_broker_configs, encode_topic
+from coordinator.cluster.plans import Plan, write_single
 from coordinator.errors import InvalidConfig, InvalidTopicRequest, UnknownTopic
 from coordinator.metadata import paths
-from coordinator.metadata.store import Create, Operation, Put
+from coordinator.metadata.store import Put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coordinator.api import ClusterImage, ConfigChange, ConfigValidator, TopicInfo
+    from coordinator.api import ClusterImage, ConfigChange, TopicInfo
+    from coordinator.ports import ConfigValidator
 
 CONFIGS_SIZE_MAX_BYTES = 64 * 1024  # of one topic or broker: what lists grow to, and a node and a multi hold
 BROKERS_SIZE_MAX_BYTES = 384 * 1024  # as they are written, in one node
@@ -77,13 +78,12 @@ def decide_topic_configs(
     return replace(topic, configs=configs)
 
 
-def topic_alteration(before: TopicInfo, topic: TopicInfo, version: int) -> Plan:
-    """Writes the topic's own node, whose version it was decided on, unless all is as it was."""
+def topic_alteration(before: TopicInfo, topic: TopicInfo) -> Plan:
+    """Writes the topic's own node, unless all is as it was."""
     if topic.configs == before.configs:
-        return Plan((), changed=(topic,))
-    put = Put(paths.topic(topic.name), encode_topic(topic), version)
-    announced = TopicChange(ChangeKind.CHANGED, topic.name, topic.topic_id)
-    return Plan((Batch((put,), (announced,)),), changed=(topic,))
+        return Plan((), before)
+    topic = replace(topic, version=before.version + 1)
+    return Plan([Put(paths.topic(topic.name), encode_topic(topic), before.version)], topic)
 
 
 def decide_broker_configs(
@@ -96,15 +96,13 @@ def decide_broker_configs(
     return {name: of_one for name, of_one in sorted(all_configs.items()) if of_one}
 
 
-def broker_alteration(before: ClusterImage, configs: Mapping[str, Mapping[str, str]], version: int | None) -> Plan:
-    """Writes the node of all brokers, whose version it was decided on; None: there is none yet."""
+def broker_alteration(before: ClusterImage, configs: Mapping[str, Mapping[str, str]]) -> Plan:
+    """Writes the node of all brokers, unless all is as it was."""
     if configs == before.broker_configs:
         return Plan(())
-    value = encode_broker_configs(configs)
+    value = encode_broker_configs(configs, before.extra_of(paths.BROKER_CONFIGS))
     if len(value) > BROKERS_SIZE_MAX_BYTES:
         raise InvalidConfig(
             f"The configs of all brokers together must not be longer than {BROKERS_SIZE_MAX_BYTES} bytes."
         )
-    path = paths.BROKER_CONFIGS
-    write: Operation = Create(path, value) if version is None else Put(path, value, version)
-    return Plan((Batch((write,), broker_configs=True),), broker_configs=configs)
+    return Plan([write_single(before, paths.BROKER_CONFIGS, value)])

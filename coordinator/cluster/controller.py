@@ -1,7 +1,7 @@
-"""What a controller decides about topics: pure, from the image and a request to the batches that make it so.
+"""What is decided about topics: pure, from the image and a request to the plan that makes it so.
 
 The texts and the order of the checks follow Kafka's Topic and ReplicationControlManager. Nothing here talks to a
-store: `coordinator.runtime` fences the batches, commits them and publishes the outcome.
+store: `coordinator.runtime` fences the plan, carries it out and publishes the outcome.
 """
 
 from __future__ import annotations
@@ -9,20 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from coordinator.api import DEFAULT, INTERNAL_TOPICS, ClusterImage, Extent, PartitionState, TopicInfo
+from coordinator.api import DEFAULT, INTERNAL_TOPICS, ClusterImage, Extent, PartitionState, TierDeletion, TopicInfo
 from coordinator.cluster.configs import check_size
-from coordinator.cluster.image import may_append, with_partitions
-from coordinator.cluster.names import NAME_SIZE_MAX, refuse_collision, validate_name
-from coordinator.cluster.nodes import (
-    Change,
-    ChangeKind,
-    TopicChange,
-    encode_partition,
-    encode_topic,
-    encode_topic_partitions,
-)
+from coordinator.cluster.names import refuse_collision, validate_name
+from coordinator.cluster.nodes import encode_partition, encode_topic
 from coordinator.cluster.placement import place
-from coordinator.cluster.plans import Batch, Plan, split
+from coordinator.cluster.plain_nodes import encode_tier_deletion, encode_topic_partitions
+from coordinator.cluster.plans import Plan, first_batch
 from coordinator.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -35,11 +28,10 @@ from coordinator.metadata import paths
 from coordinator.metadata.store import Create, Delete, Operation, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from coordinator.api import BrokerInfo, ConfigValidator
-
-CHANGE_ENTRY_SIZE_BYTES = 120  # of one topic in a change node, without the name
+    from coordinator.api import BrokerInfo
+    from coordinator.ports import ConfigValidator
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,79 +77,53 @@ def decide_topic(
     return TopicInfo(request.name, topic_id, partitions, dict(request.configs))
 
 
-def creation(topic: TopicInfo) -> Plan:
-    """Partition states first, in batches nobody sees; the topic's own node comes with the last batch."""
-    operations: list[Operation] = [Create(paths.partitions(topic.topic_id), encode_topic_partitions(topic.name))]
-    operations.extend(
-        Create(paths.partition(topic.topic_id, number), encode_partition(state))
-        for number, state in enumerate(topic.partitions)
-    )
+def creation(image: ClusterImage, topic: TopicInfo) -> Plan:
+    """The states of the partitions first, which nobody sees; the topic's own node last."""
+    there = image.aside.get(topic.topic_id, {})
+    operations: list[Operation] = []
+    if not there:
+        operations.append(Create(paths.partitions(topic.topic_id), encode_topic_partitions(topic.name)))
+    operations.extend(states_to_write(topic.topic_id, dict(enumerate(topic.partitions)), there))
     operations.append(Create(paths.topic(topic.name), encode_topic(topic)))
-    *hidden, last = split(operations)
-    announced = TopicChange(ChangeKind.CREATED, topic.name, topic.topic_id)
-    batches = (*map(Batch, hidden), Batch(last, (announced,)))
-    return Plan(batches, changed=(topic,))
+    return Plan(operations, topic)
 
 
-def deletion(topic: TopicInfo, version: int, left: Sequence[Operation] = ()) -> Plan:
-    """The topic's own node first: from then on it is gone, whatever happens to the rest. `left`: what remembers, from
-    that very moment, that it has left something elsewhere."""
-    operations: list[Operation] = [Delete(paths.topic(topic.name), version), *left]
-    operations.extend(_left_overs(topic.topic_id, range(len(topic.partitions))))
-    first, *rest = split(operations)
-    announced = TopicChange(ChangeKind.DELETED, topic.name, topic.topic_id)
-    return Plan((Batch(first, (announced,)),), cleaning=tuple(map(Batch, rest)), removed=(topic,))
+def states_to_write(
+    topic_id: bytes, wanted: Mapping[int, PartitionState], there: Mapping[int, PartitionState]
+) -> Iterator[Operation]:
+    """What makes of the states that are there already, and belong to no partition yet, those that are wanted."""
+    for number, state in wanted.items():
+        path, known = paths.partition(topic_id, number), there.get(number)
+        if known is None:
+            yield Create(path, encode_partition(state))
+        elif replace(known, version=state.version) != state:
+            yield Put(path, encode_partition(state), known.version)
 
 
-def cleaning(topic_id: bytes, partitions: Iterable[int]) -> Plan:
-    """Removes the partition states of a topic that does not exist: a crash interrupted its creation or deletion."""
-    return Plan((), cleaning=tuple(map(Batch, split(_left_overs(topic_id, partitions)))))
+def deletion(topic: TopicInfo, left: Sequence[Operation] = ()) -> Plan:
+    """The topic's own node first: without it the topic is gone, and what is not deleted with it is cleaned up after.
+    `left`: what remembers, from that very moment, that it has left something elsewhere."""
+    own: list[Operation] = [Delete(paths.topic(topic.name), topic.version), *left]
+    return Plan(first_batch([*own, *_left_overs(topic.topic_id, range(len(topic.partitions)))]), topic)
 
 
-def acquisition(image: ClusterImage, versions: Mapping[str, int], broker: BrokerInfo) -> Plan:
-    """Raises the epoch of every partition that this broker leads, once per incarnation (RULES L3).
-
-    `versions` are those of the partition nodes that the image was built from, by path.
-    """
-    changed: list[TopicInfo] = []
-    owners: dict[str, tuple[TopicInfo, int]] = {}
-    puts: list[Operation] = []
-    for topic in image.topics.values():
-        states = {
-            number: replace(state, leader_epoch=state.leader_epoch + 1, incarnation=broker.incarnation)
-            for number, state in enumerate(topic.partitions)
-            if state.leader == broker.broker_id and not may_append(state, broker)
-        }
-        for number, state in states.items():
-            path = paths.partition(topic.topic_id, number)
-            owners[path] = (topic, number)
-            puts.append(Put(path, encode_partition(state), versions[path]))
-        if states:
-            changed.append(with_partitions(topic, states))
-    runs = split(puts, announced_size_bytes=NAME_SIZE_MAX + CHANGE_ENTRY_SIZE_BYTES)
-    return Plan(tuple(Batch(run, _announced(run, owners)) for run in runs), changed=tuple(changed))
+def leaving(topic: TopicInfo) -> list[Operation]:
+    """What the multi that deletes a topic of the tier has to remember."""
+    deletion = TierDeletion(topic.topic_id, topic.name, len(topic.partitions))
+    return [Create(paths.tier_deletion(topic.topic_id), encode_tier_deletion(deletion))]
 
 
-def to_acquire(image: ClusterImage, broker: BrokerInfo, change: Change) -> bool:
-    """Whether a change gives this broker the lead in an epoch that names another process, say its earlier one."""
-    topics = [image.topics_by_id[named.topic_id] for named in change.topics if named.topic_id in image.topics_by_id]
-    return any(
-        state.leader == broker.broker_id and not may_append(state, broker)
-        for topic in topics
-        for state in topic.partitions
-    )
+def cleaning(image: ClusterImage, topic_id: bytes) -> Plan:
+    """Removes states of partitions that belong to no topic; not those that a topic has too many of."""
+    numbers = image.aside.get(topic_id, {})
+    if not numbers or topic_id in image.topics_by_id:
+        return Plan(())
+    return Plan(_left_overs(topic_id, numbers))
 
 
-def _announced(puts: Iterable[Operation], owners: Mapping[str, tuple[TopicInfo, int]]) -> tuple[TopicChange, ...]:
-    numbers: dict[str, list[int]] = {}
-    topics: dict[str, TopicInfo] = {}
-    for put in puts:
-        topic, number = owners[put.path]
-        topics[topic.name] = topic
-        numbers.setdefault(topic.name, []).append(number)
-    return tuple(
-        TopicChange(ChangeKind.PARTITIONS, name, topics[name].topic_id, tuple(some)) for name, some in numbers.items()
-    )
+def _left_overs(topic_id: bytes, numbers: Iterable[int]) -> list[Operation]:
+    """Deletes a topic's partition states, then their parent."""
+    return [*(Delete(paths.partition(topic_id, number)) for number in numbers), Delete(paths.partitions(topic_id))]
 
 
 def refuse_excess(partition_count: int, defaults: TopicDefaults) -> None:
@@ -227,11 +193,3 @@ def new_partition(replicas: tuple[int, ...], brokers: Mapping[int, BrokerInfo]) 
         extents=(Extent(0, replicas),),
         incarnation=brokers[leader].incarnation,
     )
-
-
-def _left_overs(topic_id: bytes, partitions: Iterable[int]) -> list[Operation]:
-    """Deletes a topic's partition states, then their parent."""
-    return [
-        *(Delete(paths.partition(topic_id, number)) for number in partitions),
-        Delete(paths.partitions(topic_id)),
-    ]

@@ -1,4 +1,4 @@
-"""What a controller decides about the cluster's features: pure, from the image to the batch that changes their levels.
+"""What is decided about the cluster's features: pure, from the image to the plan that changes their levels.
 
 A feature is what brokers and clients do in a new way from the moment on when all brokers can (KIP-584). Its level says
 which way is in effect; brokers report it to clients in ApiVersions. Order of checks and texts are those of Kafka's
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.api import TRANSACTION_VERSION, FeatureRange, UpgradeType
 from coordinator.cluster.nodes import encode_features
-from coordinator.cluster.plans import Batch, Plan
+from coordinator.cluster.plans import Plan, write_single
 from coordinator.errors import CannotStart, InvalidFeatureUpdate
 from coordinator.metadata import paths
-from coordinator.metadata.store import Create, Operation, Put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,10 +76,8 @@ def _reason_against_direction(current: int, update: FeatureUpdate) -> str | None
 
 
 def alteration(before: ClusterImage, levels: Mapping[str, int]) -> Plan:
-    """Writes the node, whose version is known by the epoch of the image it was decided on, unless all is as it was."""
+    """Writes the node, unless all is as it was."""
     if levels == before.features:
         return Plan(())
-    path, value = paths.FEATURES, encode_features(dict(sorted(levels.items())))
-    is_first = before.features_epoch == epoch_of(None)
-    write: Operation = Create(path, value) if is_first else Put(path, value, before.features_epoch - epoch_of(0))
-    return Plan((Batch((write,), features=True),), features=levels)
+    value = encode_features(dict(sorted(levels.items())), before.extra_of(paths.FEATURES))
+    return Plan([write_single(before, paths.FEATURES, value)])

@@ -1,4 +1,4 @@
-"""What a controller decides about more partitions for a topic: pure, from the image to the batches that add them.
+"""What is decided about more partitions for a topic: pure, from the image to the plan that adds them.
 
 Order and texts of the checks are those of Kafka's ReplicationControlManager.createPartitions. An internal topic is
 refused, which Kafka does not do: the groups and transactions in it are found by hashing over its partitions, so with
@@ -10,16 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from coordinator.cluster.controller import TopicDefaults, check_replicas, new_partition, refuse_excess
-from coordinator.cluster.nodes import ChangeKind, TopicChange, encode_partition, encode_topic
+from coordinator.cluster.controller import (
+    TopicDefaults,
+    check_replicas,
+    new_partition,
+    refuse_excess,
+    states_to_write,
+)
+from coordinator.cluster.nodes import encode_topic
 from coordinator.cluster.placement import place
-from coordinator.cluster.plans import Batch, Plan, split
+from coordinator.cluster.plans import Plan
 from coordinator.errors import InvalidPartitions, InvalidReplicaAssignment, InvalidTopicRequest, UnknownTopic
 from coordinator.metadata import paths
-from coordinator.metadata.store import Create, Delete, Operation, Put
+from coordinator.metadata.store import Delete, Operation, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from coordinator.api import ClusterImage, TopicInfo
 
@@ -63,20 +69,19 @@ def decide_growth(image: ClusterImage, request: GrowthRequest, defaults: TopicDe
         for of_one in replicas:
             check_replicas(of_one, factor, image)
     new = (new_partition(of_one, image.brokers) for of_one in replicas)
-    return replace(topic, partitions=(*topic.partitions, *new))
+    return replace(topic, partitions=(*topic.partitions, *new), version=topic.version + 1)
 
 
-def growth(before: TopicInfo, topic: TopicInfo, version: int, left_over: Iterable[int]) -> Plan:
-    """The new states first, in batches nobody sees; the topic's own node, of that version before, comes with the last.
+def growth(image: ClusterImage, topic: TopicInfo) -> Plan:
+    """The new states first, which nobody sees; the topic's own node, with the new count, last.
 
-    `left_over` are states beyond the topic's partitions: a crash interrupted an earlier growth. They go first.
+    States beyond its partitions that do not fit are what a crash has left of an earlier growth. They go.
     """
-    topic_id, count = topic.topic_id, len(before.partitions)
-    obsolete = [Delete(paths.partition(topic_id, number)) for number in left_over]
-    added: list[Operation] = [
-        Create(paths.partition(topic_id, number), encode_partition(state))
-        for number, state in enumerate(topic.partitions[count:], count)
+    there, before = image.aside.get(topic.topic_id, {}), len(image.topics_by_id[topic.topic_id].partitions)
+    operations: list[Operation] = [
+        Delete(paths.partition(topic.topic_id, number)) for number in there if number >= len(topic.partitions)
     ]
-    *hidden, last = split([*added, Put(paths.topic(topic.name), encode_topic(topic), version)])
-    announced = TopicChange(ChangeKind.CHANGED, topic.name, topic_id)
-    return Plan((*map(Batch, split(obsolete)), *map(Batch, hidden), Batch(last, (announced,))), changed=(topic,))
+    added = {number: state for number, state in enumerate(topic.partitions) if number >= before}
+    operations.extend(states_to_write(topic.topic_id, added, there))
+    operations.append(Put(paths.topic(topic.name), encode_topic(topic), topic.version - 1))
+    return Plan(operations, topic)

@@ -1,98 +1,156 @@
-"""Pure functions from one cluster image to the next, and what a step means for the partitions a broker hosts."""
+"""The image of the cluster is what all changes add up to: pure, from one image and one change to the next image.
+
+Everything that a broker knows of the cluster comes in here, be it one change or, when it loads, all nodes at once; so
+brokers that have taken the same changes have the same image. States of partitions come before their topic does, which
+may take several changes: until then they are kept aside.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from coordinator.api import BrokerInfo, ClusterImage, HostedPartition, PartitionState, TopicInfo
+from coordinator.api import BrokerInfo, ClusterImage, PartitionState, SingleNode, TopicInfo
+from coordinator.cluster import features
+from coordinator.cluster.nodes import (
+    TopicNode,
+    decode_broker_configs,
+    decode_controller_epoch,
+    decode_features,
+    decode_member,
+    decode_partition,
+    decode_topic,
+    extra_of,
+)
+from coordinator.errors import CannotStart
+from coordinator.metadata import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable
 
-    from coordinator.cluster.plans import Plan
-
-
-def with_members(image: ClusterImage, brokers: Mapping[int, BrokerInfo], controller_id: int) -> ClusterImage:
-    """The image with these live brokers and this controller."""
-    return replace(image, version=image.version + 1, brokers=dict(sorted(brokers.items())), controller_id=controller_id)
+    from coordinator.cluster.nodes import LoggedNode
 
 
-def with_topics(
-    image: ClusterImage, changed: Iterable[TopicInfo] = (), removed: Iterable[TopicInfo] = ()
-) -> ClusterImage:
-    """The image with these topics added or replaced, and those gone."""
-    topics, topics_by_id = dict(image.topics), dict(image.topics_by_id)
-    for topic in removed:
-        topics_by_id.pop(topic.topic_id, None)
-        if topics.get(topic.name, topic).topic_id == topic.topic_id:
-            topics.pop(topic.name, None)
-    for topic in changed:
-        topics[topic.name] = topics_by_id[topic.topic_id] = topic
-    return replace(image, version=image.version + 1, topics=topics, topics_by_id=topics_by_id)
+def empty(cluster_id: str) -> ClusterImage:
+    """Before the first change."""
+    return ClusterImage(version=0, cluster_id=cluster_id, features=dict(features.DEFAULT_LEVELS))
 
 
-def with_broker_configs(image: ClusterImage, configs: Mapping[str, Mapping[str, str]]) -> ClusterImage:
-    """The image with brokers configured like this at run time."""
-    return replace(image, version=image.version + 1, broker_configs=configs)
+def folded(image: ClusterImage, number: int, nodes: Iterable[LoggedNode], deleted: Iterable[str] = ()) -> ClusterImage:
+    """The image with change `number` in it. Raises CannotStart for nodes that this version cannot read."""
+    step = _Step(image)
+    for path in deleted:
+        step.delete(path)
+    for node in nodes:
+        step.put(node)
+    return step.done(number)
 
 
-def with_features(image: ClusterImage, levels: Mapping[str, int], epoch: int) -> ClusterImage:
-    """The image with the cluster's features at these levels, since this epoch."""
-    return replace(image, version=image.version + 1, features=levels, features_epoch=epoch)
+class _Step:
+    """Collects what one change says, then makes the next image of it."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._single = image  # with what is of the cluster as a whole
+        self._members: dict[int, BrokerInfo] = {}
+        self._topics: dict[str, tuple[TopicNode, int]] = {}
+        self._removed: list[TopicInfo] = []
+        self._states: dict[bytes, dict[int, PartitionState]] = {}
+        self._states_gone: list[tuple[bytes, int]] = []
+
+    def put(self, node: LoggedNode) -> None:
+        """A node with a new value."""
+        kind, _, rest = node.path[1:].partition("/")
+        if kind == _PARTITIONS:
+            topic_id, number = paths.partition_of(node.path)
+            self._states.setdefault(topic_id, {})[number] = decode_partition(node.path, node.version, node.value)
+        elif kind == _TOPICS:
+            self._topics[rest] = decode_topic(node.path, node.value), node.version
+        elif kind == _MEMBERS:
+            self._members[int(rest)] = decode_member(node.path, node.version, node.value)
+        else:
+            self._put_single(node)
+
+    def _put_single(self, node: LoggedNode) -> None:
+        path, value = node.path, node.value
+        singles = {**self._single.singles, path: SingleNode(node.version, extra_of(path, value))}
+        single = replace(self._single, singles=singles)
+        if path == paths.CONTROLLER_EPOCH:
+            broker_id, epoch = decode_controller_epoch(path, value)
+            single = replace(single, controller_id=broker_id, controller_epoch=epoch)
+        elif path == paths.BROKER_CONFIGS:
+            single = replace(single, broker_configs=decode_broker_configs(path, value))
+        elif path == paths.FEATURES:
+            levels = decode_features(path, value)
+            features.check_supported(path, levels)
+            single = replace(single, features=levels, features_epoch=features.epoch_of(node.version))
+        self._single = single
+
+    def delete(self, path: str) -> None:
+        """A node that is gone. Of a topic its own node is what counts."""
+        kind, _, rest = path[1:].partition("/")
+        if kind == _TOPICS and (topic := self._image.topics.get(rest)) is not None:
+            self._removed.append(topic)
+        elif kind == _PARTITIONS and "/" in rest:
+            self._states_gone.append(paths.partition_of(path))
+
+    def done(self, number: int) -> ClusterImage:
+        """The next image."""
+        image = replace(self._single, version=number)
+        if self._members:
+            members = dict(sorted({**image.members, **self._members}.items()))
+            brokers = {broker_id: member for broker_id, member in members.items() if member.is_up}
+            image = replace(image, members=members, brokers=brokers)
+        if self._topics or self._removed or self._states or self._states_gone:
+            image = self._with_topics(image)
+        return image
+
+    def _with_topics(self, image: ClusterImage) -> ClusterImage:
+        topics, topics_by_id = dict(image.topics), dict(image.topics_by_id)
+        for topic in self._removed:
+            del topics[topic.name], topics_by_id[topic.topic_id]
+        aside = self._kept_aside(image)
+        changed = [topics_by_id[topic_id] for topic_id in self._states.keys() & topics_by_id.keys()]
+        for topic in changed:
+            topics[topic.name] = topics_by_id[topic.topic_id] = self._with_states(topic, aside)
+        for name, (node, version) in self._topics.items():
+            known = topics_by_id.get(node.topic_id)
+            states = (*(known.partitions if known else ()), *_taken(name, known, node, aside))
+            topic = TopicInfo(name, node.topic_id, states, node.configs, version, node.extra)
+            topics[name] = topics_by_id[node.topic_id] = topic
+        left = {topic_id: states for topic_id, states in aside.items() if states}
+        return replace(image, topics=topics, topics_by_id=topics_by_id, aside=left)
+
+    def _kept_aside(self, image: ClusterImage) -> dict[bytes, dict[int, PartitionState]]:
+        """All states that belong to no topic, those of this change among them; who takes some takes them out."""
+        aside = {topic_id: dict(states) for topic_id, states in image.aside.items()}
+        for topic in self._removed:
+            aside[topic.topic_id] = dict(enumerate(topic.partitions))
+        for topic_id, states in self._states.items():
+            aside.setdefault(topic_id, {}).update(states)
+        for topic_id, number in self._states_gone:
+            aside.get(topic_id, {}).pop(number, None)
+        return aside
+
+    def _with_states(self, topic: TopicInfo, aside: dict[bytes, dict[int, PartitionState]]) -> TopicInfo:
+        """With what the change says of its partitions; those that it does not have yet stay aside."""
+        found = aside[topic.topic_id]
+        partitions = tuple(found.pop(number, state) for number, state in enumerate(topic.partitions))
+        return replace(topic, partitions=partitions)
 
 
-def after(image: ClusterImage, plan: Plan) -> ClusterImage:
-    """The image once a plan was carried out."""
-    changed = with_topics(image, plan.changed, plan.removed)
-    if plan.broker_configs is not None:
-        changed = with_broker_configs(changed, plan.broker_configs)
-    if plan.features is not None:
-        changed = with_features(changed, plan.features, image.features_epoch + 1)
-    return changed
+_MEMBERS, _TOPICS, _PARTITIONS = (path[1:] for path in (paths.MEMBERS, paths.TOPICS, paths.PARTITIONS))
 
 
-def with_partitions(topic: TopicInfo, states: Mapping[int, PartitionState]) -> TopicInfo:
-    """The topic with some of its partitions' states replaced."""
-    partitions = tuple(states.get(number, state) for number, state in enumerate(topic.partitions))
-    return replace(topic, partitions=partitions)
-
-
-def host_changes(
-    old: ClusterImage, new: ClusterImage, broker: BrokerInfo
-) -> tuple[list[HostedPartition], list[HostedPartition]]:
-    """The partitions that this broker is to open, in their new state, and those of deleted topics it is to drop."""
-    opened: list[HostedPartition] = []
-    for topic in new.topics_by_id.values():
-        before = old.topics_by_id.get(topic.topic_id)
-        if before is not topic:
-            opened.extend(_opened(before, topic, broker))
-    deleted = [
-        partition
-        for topic in old.topics_by_id.values()
-        if topic.topic_id not in new.topics_by_id
-        for partition in _hosted(topic)
-        if broker.broker_id in partition.state.replicas
-    ]
-    return opened, deleted
-
-
-def _opened(before: TopicInfo | None, topic: TopicInfo, broker: BrokerInfo) -> Iterator[HostedPartition]:
-    same_configs = before is not None and before.configs == topic.configs
-    known = before.partitions if before else ()
-    for partition in _hosted(topic):
-        if may_append(partition.state, broker):
-            number = partition.partition
-            acquired = number < len(known) and known[number].leader_epoch == partition.state.leader_epoch
-            if not (acquired and same_configs):
-                yield partition
-
-
-def may_append(state: PartitionState, broker: BrokerInfo) -> bool:
-    """Whether this process leads the partition in an epoch that it acquired itself."""
-    return state.leader == broker.broker_id and state.incarnation == broker.incarnation
-
-
-def _hosted(topic: TopicInfo) -> Iterator[HostedPartition]:
-    for number, state in enumerate(topic.partitions):
-        yield HostedPartition(topic.name, topic.topic_id, number, state, topic.configs)
+def _taken(
+    name: str, known: TopicInfo | None, node: TopicNode, aside: dict[bytes, dict[int, PartitionState]]
+) -> list[PartitionState]:
+    """The states of the partitions that a topic has more than before. Without them its data must not be taken for
+    left-overs."""
+    found = aside.get(node.topic_id, {})
+    numbers = range(len(known.partitions) if known else 0, node.partition_count)
+    try:
+        return [found.pop(number) for number in numbers]
+    except KeyError:
+        path = paths.topic(name)
+        raise CannotStart(f"the metadata node {path} is damaged: states of its partitions are missing") from None

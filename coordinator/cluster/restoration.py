@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from coordinator.api import Extent, PartitionState, TopicInfo
 from coordinator.cluster import controller
-from coordinator.cluster.nodes import (
-    TierNode,
-    encode_cluster,
-    encode_controller_epoch,
-    encode_producer_ids,
-    encode_tier,
-)
+from coordinator.cluster.image import empty
+from coordinator.cluster.layout import first_nodes
+from coordinator.cluster.plain_nodes import TierNode, encode_cluster, encode_producer_ids, encode_tier
+from coordinator.cluster.plans import first_batch
 from coordinator.errors import CannotStart
 from coordinator.metadata import paths
 from coordinator.metadata.commits import commit
@@ -49,12 +46,9 @@ async def write_cluster(store: MetadataStore, broker_id: int, cluster: RestoredC
     """Into a store that has nothing. Raises CannotStart."""
     try:
         await refuse_used(store)
-        parents = (paths.BROKERS, paths.TOPICS, paths.PARTITIONS, paths.CHANGES, paths.TIER_DELETIONS)
-        epoch = Create(paths.CONTROLLER_EPOCH, encode_controller_epoch(0))
-        await commit(store, [*(Create(path, b"") for path in parents), epoch])
+        await commit(store, first_nodes())
         for topic in cluster.topics:
-            for batch in controller.creation(_topic(topic, broker_id)).batches:
-                await commit(store, batch.operations)
+            await _write_topic(store, _topic(topic, broker_id))
         last = [
             Create(paths.TIER, encode_tier(cluster.tier)),
             Create(paths.PRODUCER_IDS, encode_producer_ids(cluster.next_producer_id)),
@@ -63,6 +57,14 @@ async def write_cluster(store: MetadataStore, broker_id: int, cluster: RestoredC
         await commit(store, last)
     except StoreError as error:
         raise CannotStart(f"the metadata store did not take what was restored: {error!r}") from error
+
+
+async def _write_topic(store: MetadataStore, topic: TopicInfo) -> None:
+    """Nobody follows yet: no change says so."""
+    operations = controller.creation(empty(""), topic).operations
+    while batch := first_batch(operations):
+        await commit(store, batch)
+        operations = operations[len(batch) :]
 
 
 async def refuse_used(store: MetadataStore) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.api import TierDeletion
-from coordinator.cluster.nodes import (
+from coordinator.cluster.plain_nodes import (
     TierNode,
     decode_tier,
     decode_tier_deletion,
     encode_tier,
-    encode_tier_deletion,
 )
 from coordinator.errors import CannotStart, MetadataUnavailable
 from coordinator.metadata import paths
@@ -23,19 +22,7 @@ from coordinator.metadata.commits import commit
 from coordinator.metadata.store import BadVersion, Create, Delete, NodeExists, NoNode, Put, StoreError
 
 if TYPE_CHECKING:
-    from coordinator.api import TopicInfo
-    from coordinator.metadata.store import MetadataStore, Operation
-
-
-async def leaving(store: MetadataStore, topic: TopicInfo) -> list[Operation]:
-    """What the multi that deletes a topic of the tier has to remember."""
-    deletion = TierDeletion(topic.topic_id, topic.name, len(topic.partitions))
-    remembered = Create(paths.tier_deletion(topic.topic_id), encode_tier_deletion(deletion))
-    try:
-        await store.children(paths.TIER_DELETIONS)
-    except NoNode:  # the layout is older, or nothing was ever deleted
-        return [Create(paths.TIER_DELETIONS, b""), remembered]
-    return [remembered]
+    from coordinator.metadata.store import MetadataStore
 
 
 class TierRegister:

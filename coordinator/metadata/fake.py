@@ -158,6 +158,11 @@ class FakeStore:
         self._wakes.arm(children_of(path), wake)
         return names
 
+    async def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
+        """See `MetadataStore`."""
+        await self._enter()
+        return [self._tree.children(path) if self._tree.find(path) is not None else [] for path in paths]
+
     async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         """See `MetadataStore`."""
         await self._enter()

@@ -1,6 +1,7 @@
 """Where each kind of node lives; docs/formats/metadata.md says what is in it."""
 
 CLUSTER = "/cluster"
+MEMBERS = "/members"
 BROKERS = "/brokers"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller-epoch"
@@ -17,8 +18,13 @@ CHANGES_KEPT = 200
 FIRST_CHANGE = 1
 
 
+def member(broker_id: int) -> str:
+    """A broker, as it registered last."""
+    return f"{MEMBERS}/{broker_id}"
+
+
 def broker(broker_id: int) -> str:
-    """The registration of a broker."""
+    """That a broker is alive."""
     return f"{BROKERS}/{broker_id}"
 
 
@@ -37,11 +43,26 @@ def partition(topic_id: bytes, number: int) -> str:
     return f"{PARTITIONS}/{topic_id.hex()}/{number}"
 
 
+def partition_of(path: str) -> tuple[bytes, int]:
+    """The topic id and the number in the path of a partition's state."""
+    _, _, topic_id, number = path.split("/")
+    return bytes.fromhex(topic_id), int(number)
+
+
 def tier_deletion(topic_id: bytes) -> str:
     """What a deleted topic has left in the remote tier."""
     return f"{TIER_DELETIONS}/{topic_id.hex()}"
 
 
-def change(sequence: int) -> str:
+def change(number: int) -> str:
     """One change; zero-padded, so that names sort as numbers."""
-    return f"{CHANGES}/{sequence:010}"
+    return f"{CHANGES}/{number:010}"
+
+
+def is_logged(path: str) -> bool:
+    """Whether what is written to this node is repeated in a change."""
+    return path in _LOGGED or path.startswith(_LOGGED_BELOW)
+
+
+_LOGGED = (CONTROLLER_EPOCH, BROKER_CONFIGS, FEATURES)
+_LOGGED_BELOW = (f"{MEMBERS}/", f"{TOPICS}/", f"{PARTITIONS}/")

@@ -127,6 +127,10 @@ class MetadataStore(Protocol):
         """The names of the children, sorted. `wake` waits for a child to come or go. Raises NoNode."""
         ...
 
+    async def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
+        """The names of the children of each, sorted; none of a node that is not there. No snapshot."""
+        ...
+
     async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         """The nodes, None for one that is not there; no snapshot: each is as of when it was read."""
         ...

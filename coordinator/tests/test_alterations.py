@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,12 +10,12 @@ import trio
 import trio.testing
 
 from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
-from coordinator.cluster.nodes import encode_broker_configs, encode_topic
-from coordinator.errors import InvalidConfig, InvalidPartitions, MetadataUnavailable, NotController
+from coordinator.cluster.nodes import encode_broker_configs, encode_partition, encode_topic
+from coordinator.errors import InvalidConfig, InvalidPartitions, MetadataUnavailable
 from coordinator.metadata import paths
-from coordinator.metadata.store import ANY_VERSION, Create, Put
+from coordinator.metadata.store import Create, Put
 from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, Loss
-from coordinator.tests.test_runtime import Machine, member, running
+from coordinator.tests.test_runtime import Machine, member, running, write_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +82,7 @@ async def test_broker_configs_are_in_the_image_told_the_host_and_durable(machine
         machine.host.broker_configs = {}
     async with running(machine) as coordinator:
         assert coordinator.image.broker_configs == machine.host.broker_configs == expected
-        assert machine.host.calls == ["remove strays", "configure", "apply 2 opened, 0 deleted"]
+        assert machine.host.calls == ["start", "configure", "apply 2 opened, 0 deleted"]
         await coordinator.alter_broker_configs("1", [], replace=True)
         assert machine.host.broker_configs == {"": {"b.key": "2"}}
 
@@ -165,7 +166,8 @@ async def test_what_an_interrupted_growth_left_is_in_nobodys_way(machine: Machin
     async with running(machine) as coordinator:
         topic = await coordinator.create_topic("a", partition_count=1)
     store = await machine.open_store()
-    await store.multi([Create(paths.partition(topic.topic_id, number), b"left over") for number in (1, 2, 3)])
+    left = [encode_partition(replace(topic.partitions[0], leader_epoch=number)) for number in range(4)]
+    await store.multi([Create(paths.partition(topic.topic_id, number), left[number]) for number in (1, 2, 3)])
     await store.close()
     async with running(machine) as coordinator:
         assert len(coordinator.image.topics["a"].partitions) == 1
@@ -178,13 +180,16 @@ async def test_what_an_interrupted_growth_left_is_in_nobodys_way(machine: Machin
 
 
 async def test_an_image_that_is_behind_the_store_is_loaded_before_anything_is_decided_on_it() -> None:
-    """As after a write of somebody else whose change this controller has not taken yet."""
+    """As after a change of somebody else that this broker has not taken yet."""
     async with running(machine := Machine()) as coordinator:
         topic = await coordinator.create_topic("a", partition_count=1)
         other = machine.ensemble.connect()
         moved = encode_topic(topic).replace(b'"configs":{}', b'"configs":{"cleanup.policy":"compact"}')
-        await other.multi([Put(paths.topic("a"), moved, ANY_VERSION)])
-        await other.multi([Create(paths.BROKER_CONFIGS, encode_broker_configs({"1": {"their.key": "1"}}))])
+        client = machine.stores[-1]
+        assert isinstance(client, FakeStore)
+        client.lagging = True
+        theirs = Create(paths.BROKER_CONFIGS, encode_broker_configs({"1": {"their.key": "1"}}))
+        await write_change(other, coordinator.image.version + 1, Put(paths.topic("a"), moved, topic.version), theirs)
         await coordinator.alter_topic_configs("a", [append("delete")])
         assert coordinator.image.topics["a"].configs == {"cleanup.policy": "compact,delete"}
         await coordinator.alter_broker_configs("1", [put("own.key", "1")])
@@ -221,7 +226,7 @@ async def test_a_change_whose_outcome_was_unknown_counts_once() -> None:
         assert machine.host.epochs == {("a", 0): 0, ("a", 1): 0}
 
 
-async def test_other_brokers_follow_and_cannot_change_anything() -> None:
+async def test_any_broker_changes_things_and_the_others_follow() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
@@ -233,12 +238,12 @@ async def test_other_brokers_follow_and_cannot_change_anything() -> None:
         assert two.coordinator.image.topics == one.coordinator.image.topics
         assert (one.host.epochs, two.host.epochs) == ({("a", 0): 0, ("a", 2): 0}, {("a", 1): 0})
         assert two.host.broker_configs == two.coordinator.image.broker_configs == {"2": {"k": "v"}}
-        with pytest.raises(NotController):
-            await two.coordinator.create_partitions("a", 4)
-        with pytest.raises(NotController):
-            await two.coordinator.alter_topic_configs("a", [])
-        with pytest.raises(NotController):
-            await two.coordinator.alter_broker_configs("1", [])
+        await two.coordinator.create_partitions("a", 4, assignments=[[1]])
+        await two.coordinator.alter_topic_configs("a", [put("k", "w")])
+        await two.coordinator.alter_broker_configs("1", [put("k", "v")])
+        await trio.testing.wait_all_tasks_blocked()
+        assert one.coordinator.image == two.coordinator.image
+        assert one.host.epochs == {("a", 0): 0, ("a", 2): 0, ("a", 3): 0}
         nursery.cancel_scope.cancel()
 
 

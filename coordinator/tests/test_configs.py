@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from coordinator.api import CLUSTER_DEFAULT, ClusterImage, ConfigChange, ConfigOperation, TopicInfo
+from coordinator.api import CLUSTER_DEFAULT, ClusterImage, ConfigChange, ConfigOperation, SingleNode, TopicInfo
 from coordinator.cluster import configs
-from coordinator.cluster.image import with_broker_configs, with_topics
-from coordinator.cluster.nodes import ChangeKind, TopicChange, decode_broker_configs, decode_topic
+from coordinator.cluster.nodes import decode_broker_configs, decode_topic
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicName, InvalidTopicRequest, UnknownTopic
 from coordinator.metadata import paths
 from coordinator.metadata.store import Create, Put
 from coordinator.testing import FakeValidator
+from coordinator.testing_image import with_broker_configs, with_topics
 
 ID = bytes(range(16))
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
@@ -104,20 +106,18 @@ def test_what_is_refused(error: type[CoordinatorError], text: str, name: str, on
 def test_a_topics_alteration_is_one_write_of_its_node_at_the_version_it_was_decided_on() -> None:
     image = image_of(kept_ms="1")
     topic = configs.decide_topic_configs(image, "a", [change(SET, "new.ms", "5")], FakeValidator(), replaces=False)
-    plan = configs.topic_alteration(image.topics["a"], topic, 7)
-    [batch] = plan.batches
-    [put] = batch.operations
+    plan = configs.topic_alteration(replace(image.topics["a"], version=7), topic)
+    [put] = plan.operations
     assert isinstance(put, Put)
     assert (put.path, put.version) == (paths.topic("a"), 7)
     assert decode_topic(put.path, put.value).configs == {"kept.ms": "1", "new.ms": "5"}
-    assert batch.topics == (TopicChange(ChangeKind.CHANGED, "a", ID),)
-    assert plan.changed == (topic,)
+    assert plan.topic == replace(topic, version=8)
 
 
 def test_what_changes_nothing_is_not_written() -> None:
     image = with_broker_configs(image_of(kept_ms="1"), {"1": {"a.key": "1"}})
-    assert configs.topic_alteration(image.topics["a"], image.topics["a"], 7).batches == ()
-    assert configs.broker_alteration(image, {"1": {"a.key": "1"}}, 7).batches == ()
+    assert configs.topic_alteration(image.topics["a"], image.topics["a"]).operations == ()
+    assert configs.broker_alteration(image, {"1": {"a.key": "1"}}).operations == ()
 
 
 def test_brokers_have_configs_of_their_own_and_a_default_of_all() -> None:
@@ -138,14 +138,13 @@ def test_brokers_have_configs_of_their_own_and_a_default_of_all() -> None:
 
 def test_the_node_of_all_brokers_is_created_and_then_replaced() -> None:
     wanted = {"": {"b.key": "2"}}
-    for version, kind in ((None, Create), (0, Put)):
-        plan = configs.broker_alteration(image_of(), wanted, version)
-        [batch] = plan.batches
-        [write] = batch.operations
+    with_node = replace(image_of(), singles={paths.BROKER_CONFIGS: SingleNode(4, b'{"later":1}')})
+    for image, kind in ((image_of(), Create), (with_node, Put)):
+        [write] = configs.broker_alteration(image, wanted).operations
         assert isinstance(write, Create | Put)
         assert type(write) is kind
-        assert decode_broker_configs(write.path, write.value) == plan.broker_configs == wanted
-        assert (batch.broker_configs, batch.is_announced) == (True, True)
+        assert decode_broker_configs(write.path, write.value) == wanted
+        assert (getattr(write, "version", None), b"later" in write.value) in ((None, False), (4, True))
     many = {str(number): {"k": "v" * 60_000} for number in range(7)}
     with pytest.raises(InvalidConfig, match="of all brokers together"):
-        configs.broker_alteration(image_of(), many, None)
+        configs.broker_alteration(image_of(), many)

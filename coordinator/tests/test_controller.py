@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from coordinator.api import BrokerInfo, ClusterImage, Extent, TopicInfo
 from coordinator.cluster import controller
+from coordinator.cluster.changes import change_of
 from coordinator.cluster.controller import TopicDefaults, TopicRequest
-from coordinator.cluster.image import with_members, with_topics
-from coordinator.cluster.nodes import Change, ChangeKind, TopicChange, decode_partition, encode_change
+from coordinator.cluster.nodes import encode_change
+from coordinator.cluster.plans import first_batch
 from coordinator.errors import (
     CoordinatorError,
     InvalidConfig,
@@ -25,6 +27,7 @@ from coordinator.errors import (
 from coordinator.metadata import paths
 from coordinator.metadata.store import MULTI_OPERATIONS_MAX, MULTI_SIZE_MAX_BYTES, Create, Delete, Put, size_bytes
 from coordinator.testing import FakeValidator
+from coordinator.testing_image import with_members, with_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -174,60 +177,47 @@ def test_a_manual_assignment_is_taken_as_it_is() -> None:
     assert first.incarnation == INCARNATIONS[2]
 
 
-def test_a_topic_appears_with_its_last_batch() -> None:
-    plan = controller.creation(decide(TopicRequest("a", partition_count=2_500)))
-    created = [[operation.path for operation in batch.operations] for batch in plan.batches]
-    assert [len(batch) for batch in created] == [1_000, 1_000, 502]
-    assert created[0][0] == paths.partitions(TOPIC_ID)
-    assert created[-1][-1] == paths.topic("a")
-    assert [batch.topics for batch in plan.batches] == [(), (), (TopicChange(ChangeKind.CREATED, "a", TOPIC_ID),)]
+def test_a_topic_appears_with_its_own_node_which_comes_last() -> None:
+    plan = controller.creation(image_of(), decide(TopicRequest("a", partition_count=2_500)))
+    assert [plan.operations[0].path, plan.operations[-1].path] == [paths.partitions(TOPIC_ID), paths.topic("a")]
+    assert len(plan.operations) == 2_502
 
 
-def test_a_small_topic_is_one_batch() -> None:
-    assert len(controller.creation(decide(TopicRequest("a", partition_count=3))).batches) == 1
-
-
-def test_deletion_removes_the_topic_first_and_the_rest_after() -> None:
-    topic = decide(TopicRequest("a", partition_count=1_500))
-    plan = controller.deletion(topic, 4)
-    (first,) = plan.batches
-    assert first.operations[0] == Delete(paths.topic("a"), 4)
-    assert first.topics == (TopicChange(ChangeKind.DELETED, "a", TOPIC_ID),)
-    assert plan.cleaning[-1].operations[-1] == Delete(paths.partitions(TOPIC_ID))
-    assert plan.removed == (topic,)
-    assert sum(len(batch.operations) for batch in (first, *plan.cleaning)) == 1 + 1_500 + 1
-
-
-def test_an_epoch_is_acquired_once_per_incarnation() -> None:
-    old, new = broker(1), BrokerInfo(1, (), incarnation=b"n" * 16)
-    topic = decide(TopicRequest("a", assignments={0: [1, 2], 1: [2, 1]}), image_of(2))
-    image = with_topics(image_of(2), [topic])
-    versions = {paths.partition(TOPIC_ID, number): 7 + number for number in range(2)}
-    assert controller.acquisition(image, versions, old).batches == ()
-    plan = controller.acquisition(image, versions, new)
-    ((batch),) = plan.batches
-    (put,) = batch.operations
+def test_what_is_there_of_a_topic_already_is_not_written_again() -> None:
+    topic = decide(TopicRequest("a", partition_count=3))
+    there = {0: replace(topic.partitions[0], version=3), 1: replace(topic.partitions[1], leader_epoch=9, version=4)}
+    put, created, last = controller.creation(replace(image_of(), aside={TOPIC_ID: there}), topic).operations
     assert isinstance(put, Put)
-    assert (put.path, put.version) == (paths.partition(TOPIC_ID, 0), 7)
-    state = decode_partition(put.path, put.value)
-    assert (state.leader_epoch, state.incarnation) == (1, new.incarnation)
-    assert batch.topics == (TopicChange(ChangeKind.PARTITIONS, "a", TOPIC_ID, (0,)),)
-    acquired = with_topics(image, plan.changed)
-    assert acquired.partition("a", 0) == state
-    assert acquired.partition("a", 1) == topic.partitions[1]
-    assert controller.acquisition(acquired, versions, new).batches == ()
+    assert (put.path, put.version) == (paths.partition(TOPIC_ID, 1), 4)
+    assert isinstance(created, Create)
+    assert [created.path, last.path] == [paths.partition(TOPIC_ID, 2), paths.topic("a")]
 
 
-def test_acquisition_batches_fit_into_a_multi_with_their_change_node() -> None:
-    image = image_of()
-    for number in range(1_500):
-        name = f"{number:04}" + "x" * 245
-        state = decide(TopicRequest("a")).partitions[0]
-        image = with_topics(image, [TopicInfo(name, number.to_bytes(16, "big"), (state,) * 2)])
-    versions = {paths.partition(topic.topic_id, number): 0 for topic in image.topics.values() for number in range(2)}
-    plan = controller.acquisition(image, versions, BrokerInfo(1, (), incarnation=b"n" * 16))
-    assert sum(len(batch.operations) for batch in plan.batches) == 3_000
-    for batch in plan.batches:
-        change = Create(paths.change(1), encode_change(Change(bytes(16), batch.topics)))
-        assert sum(map(size_bytes, [*batch.operations, change])) < MULTI_SIZE_MAX_BYTES - 1_024
-        assert len(batch.operations) + 3 <= MULTI_OPERATIONS_MAX
+def test_deletion_removes_the_topics_own_node_and_the_rest_is_cleaned_up() -> None:
+    topic = replace(decide(TopicRequest("a", partition_count=1_500)), version=4)
+    plan = controller.deletion(topic)
+    assert (plan.operations[0], plan.topic) == (Delete(paths.topic("a"), 4), topic)
+    assert len(plan.operations) == 1_000
+    left = replace(image_of(), aside={TOPIC_ID: dict(enumerate(topic.partitions))})
+    *states, parent = controller.cleaning(left, TOPIC_ID).operations
+    assert (len(states), parent) == (1_500, Delete(paths.partitions(TOPIC_ID)))
+    assert controller.cleaning(image_of(), TOPIC_ID).operations == ()
+
+
+def test_states_that_a_topic_has_too_many_of_are_not_cleaned_up() -> None:
+    topic = decide(TopicRequest("a"))
+    image = replace(with_topics(image_of(), [topic]), aside={TOPIC_ID: {7: topic.partitions[0]}})
+    assert controller.cleaning(image, TOPIC_ID).operations == ()
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 249])
+def test_a_batch_fits_into_a_multi_with_its_change(name: str) -> None:
+    operations = controller.creation(image_of(), decide(TopicRequest(name, partition_count=4_999))).operations
+    count = 0
+    while batch := first_batch(operations[count:]):
+        count += len(batch)
+        change = Create(paths.change(1), encode_change(change_of(batch, 1, bytes(16))))
+        assert sum(map(size_bytes, [*batch, change])) < MULTI_SIZE_MAX_BYTES - 1_024
+        assert len(batch) + 3 <= MULTI_OPERATIONS_MAX
+        assert len(batch) > 700 or count == len(operations)
+    assert count == 4_999 + 2

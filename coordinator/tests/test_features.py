@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,13 +11,15 @@ import trio.testing
 
 from coordinator.api import TRANSACTION_VERSION, ClusterImage, FeatureRange, FeatureUpdate, UpgradeType
 from coordinator.cluster import features
-from coordinator.cluster.image import after, with_features
+from coordinator.cluster.changes import change_of
+from coordinator.cluster.image import folded
 from coordinator.cluster.nodes import decode_features, encode_features
-from coordinator.errors import CannotStart, InvalidFeatureUpdate, MetadataUnavailable, NotController
+from coordinator.errors import CannotStart, InvalidFeatureUpdate, MetadataUnavailable
 from coordinator.metadata import paths
 from coordinator.metadata.store import Create, Put
 from coordinator.testing import FakeEnsemble, FakeStore, Loss
-from coordinator.tests.test_runtime import Machine, member, running
+from coordinator.testing_image import with_features
+from coordinator.tests.test_runtime import Machine, member, running, write_change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,22 +112,18 @@ def test_of_a_feature_that_is_named_twice_the_last_counts() -> None:
 
 def test_the_node_is_created_and_then_replaced() -> None:
     levels = {TRANSACTION_VERSION: 1}
-    for epoch, version in ((0, None), (1, 0), (9, 8)):
-        before = image_at(2, epoch)
-        plan = features.alteration(before, levels)
-        [batch] = plan.batches
-        [write] = batch.operations
+    image = image_at(2, 0)
+    for epoch, version in ((1, None), (2, 0), (3, 1)):
+        [write] = features.alteration(replace(image, features={TRANSACTION_VERSION: 2}), levels).operations
         assert isinstance(write, Create | Put)
         assert (write.version if isinstance(write, Put) else None) == version
-        assert decode_features(write.path, write.value) == plan.features == levels
-        assert (batch.features, batch.is_announced) == (True, True)
-        image = after(before, plan)
-        assert (image.features, image.features_epoch) == (levels, epoch + 1)
-        assert image.features_epoch == features.epoch_of(0 if version is None else version + 1)
+        assert decode_features(write.path, write.value) == levels
+        image = folded(image, image.version + 1, change_of([write], 1, bytes(16)).nodes)
+        assert (image.features, image.features_epoch) == (levels, epoch)
 
 
 def test_what_changes_nothing_is_not_written() -> None:
-    assert features.alteration(image_at(2, 0), {TRANSACTION_VERSION: 2}).batches == ()
+    assert features.alteration(image_at(2, 0), {TRANSACTION_VERSION: 2}).operations == ()
 
 
 def test_a_feature_without_a_level_is_at_0() -> None:
@@ -230,26 +229,32 @@ async def test_while_the_store_is_away_all_stays_as_it_is() -> None:
 
 
 async def test_an_image_that_is_behind_the_store_is_loaded_before_anything_is_decided_on_it() -> None:
-    """As after a write of somebody else whose change this controller has not taken yet: first a create, then a put."""
+    """As after a change of somebody else that this broker has not taken yet: first a create, then a put."""
     async with running(machine := Machine()) as coordinator:
-        other = machine.ensemble.connect()
-        await other.multi([Create(paths.FEATURES, encode_features({TRANSACTION_VERSION: 0}))])
+        other, client = machine.ensemble.connect(), machine.stores[-1]
+        assert isinstance(client, FakeStore)
+        client.lagging = True
+        write: Create | Put = Create(paths.FEATURES, encode_features({TRANSACTION_VERSION: 0}))
+        await write_change(other, coordinator.image.version + 1, write)
         await coordinator.update_features([to(1)])
         assert coordinator.image.features_epoch == 2
-        await other.multi([Put(paths.FEATURES, encode_features({TRANSACTION_VERSION: 2}), 1)])
+        client.lagging = True
+        write = Put(paths.FEATURES, encode_features({TRANSACTION_VERSION: 2}), 1)
+        await write_change(other, coordinator.image.version + 1, write)
         await coordinator.update_features([to(1, SAFE)])
         assert (coordinator.image.features, coordinator.image.features_epoch) == ({TRANSACTION_VERSION: 1}, 4)
 
 
-async def test_other_brokers_follow_and_cannot_change_anything() -> None:
+async def test_any_broker_changes_them_and_the_others_follow() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
         await one.coordinator.update_features([to(1, SAFE)])
         await trio.testing.wait_all_tasks_blocked()
         assert (two.coordinator.image.features, two.coordinator.image.features_epoch) == ({TRANSACTION_VERSION: 1}, 1)
-        with pytest.raises(NotController):
-            await two.coordinator.update_features([])
+        await two.coordinator.update_features([to(2)])
+        await trio.testing.wait_all_tasks_blocked()
+        assert (one.coordinator.image.features, one.coordinator.image.features_epoch) == ({TRANSACTION_VERSION: 2}, 2)
         nursery.cancel_scope.cancel()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,8 @@ from coordinator.api import BrokerInfo, ClusterImage, Extent, PartitionState, To
 from coordinator.cluster import growth
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.cluster.growth import GrowthRequest
-from coordinator.cluster.image import with_members, with_topics
-from coordinator.cluster.nodes import ChangeKind, TopicChange, decode_topic
+from coordinator.cluster.nodes import decode_topic
+from coordinator.cluster.plans import first_batch
 from coordinator.errors import (
     CoordinatorError,
     InvalidPartitions,
@@ -23,6 +24,7 @@ from coordinator.errors import (
 )
 from coordinator.metadata import paths
 from coordinator.metadata.store import Create, Delete, Put
+from coordinator.testing_image import with_members, with_topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,21 +120,27 @@ def test_an_internal_topic_does_not_grow() -> None:
         )
 
 
-def test_partitions_appear_with_the_last_batch_which_writes_the_topics_own_node() -> None:
-    before, topic = image_of().topics["a"], decide(2_502)
-    plan = growth.growth(before, topic, 7, [])
-    assert [len(batch.operations) for batch in plan.batches] == [1_000, 1_000, 501]
-    assert [batch.topics for batch in plan.batches] == [(), (), (TopicChange(ChangeKind.CHANGED, "a", ID),)]
-    first, last = plan.batches[0].operations[0], plan.batches[-1].operations[-1]
+def test_partitions_appear_with_the_topics_own_node_which_comes_last() -> None:
+    image, topic = image_of(), decide(2_502)
+    plan = growth.growth(image, topic)
+    first, last = plan.operations[0], plan.operations[-1]
+    assert (len(plan.operations), len(first_batch(plan.operations)) < 2_501) == (2_501, True)
     assert isinstance(first, Create)
     assert first.path == paths.partition(ID, 2)
     assert isinstance(last, Put)
-    assert (last.path, last.version) == (paths.topic("a"), 7)
+    assert (last.path, last.version) == (paths.topic("a"), 0)
     assert decode_topic(last.path, last.value).partition_count == 2_502
-    assert plan.changed == (topic,)
+    assert (plan.topic, topic.version) == (topic, 1)
 
 
-def test_what_an_interrupted_growth_left_goes_first() -> None:
-    plan = growth.growth(image_of().topics["a"], decide(3), 7, [2, 3])
-    assert plan.batches[0].operations == (Delete(paths.partition(ID, 2)), Delete(paths.partition(ID, 3)))
-    assert [type(operation) for operation in plan.batches[1].operations] == [Create, Put]
+def test_of_what_an_interrupted_growth_left_nothing_is_written_twice_and_the_rest_goes() -> None:
+    topic = decide(5)
+    fits, differs = topic.partitions[2], replace(topic.partitions[3], leader_epoch=9, version=6)
+    image = replace(image_of(), aside={ID: {2: fits, 3: differs, 7: differs}})
+    deleted, put, created, last = growth.growth(image, topic).operations
+    assert deleted == Delete(paths.partition(ID, 7))
+    assert isinstance(put, Put)
+    assert (put.path, put.version) == (paths.partition(ID, 3), 6)
+    assert isinstance(created, Create)
+    assert created.path == paths.partition(ID, 4)
+    assert last.path == paths.topic("a")

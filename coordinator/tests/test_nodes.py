@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.api import BrokerEndpoint, BrokerInfo, Extent, PartitionState, TopicInfo
-from coordinator.cluster import nodes
+from coordinator.api import BrokerEndpoint, BrokerInfo, BrokerState, Extent, PartitionState, TopicInfo
+from coordinator.cluster import nodes, plain_nodes
 from coordinator.errors import CannotStart
+from coordinator.metadata import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +27,10 @@ STATE = PartitionState(
     extents=(Extent(0, (3,)), Extent(100, (1, 2))),
     incarnation=ID,
 )
-BROKER = BrokerInfo(1, (BrokerEndpoint("PLAINTEXT", "host", 9_092),), "rack", ID)
-CHANGE = nodes.Change(ID, (nodes.TopicChange(nodes.ChangeKind.PARTITIONS, "a", ID, (0, 2)),))
+BROKER = BrokerInfo(
+    1, (BrokerEndpoint("PLAINTEXT", "host", 9_092),), "rack", ID, 3, BrokerState.LEAVING, ("dir",), version=8
+)
+CHANGE = nodes.Change(1, ID, (nodes.LoggedNode("/topics/a", 3, b'{"v":1}'),), ("/topics/b",))
 
 
 def test_the_documented_form_of_a_partition_state() -> None:
@@ -41,18 +44,32 @@ def test_the_documented_form_of_a_partition_state() -> None:
         "log_start_offset": 5,
         "extents": [[0, [3]], [100, [1, 2]]],
     }
+    marked = replace(STATE, elr=(3,), marks=((3, 6, 90),), adding=(4,), removing=(1,), last_known_leader=2)
+    told = json.loads(nodes.encode_partition(replace(marked, unclean_since=6)))
+    assert {name: told[name] for name in told if name not in json.loads(nodes.encode_partition(STATE))} == {
+        "elr": [3],
+        "marks": [[3, 6, 90]],
+        "adding": [4],
+        "removing": [1],
+        "last_known_leader": 2,
+        "unclean_since": 6,
+    }
 
 
 def test_the_documented_form_of_the_other_nodes() -> None:
-    assert json.loads(nodes.encode_cluster("id")) == {"v": 1, "cluster_id": "id"}
-    assert json.loads(nodes.encode_broker(BROKER)) == {
+    assert json.loads(plain_nodes.encode_cluster("id")) == {"v": 2, "cluster_id": "id"}
+    assert json.loads(nodes.encode_member(BROKER)) == {
         "v": 1,
+        "epoch": 3,
         "incarnation": ID.hex(),
+        "state": "leaving",
         "endpoints": [["PLAINTEXT", "host", 9_092]],
         "rack": "rack",
+        "log_dirs": ["dir"],
     }
-    assert json.loads(nodes.encode_controller(1, 2)) == {"v": 1, "broker_id": 1, "epoch": 2}
-    assert json.loads(nodes.encode_controller_epoch(2)) == {"v": 1, "epoch": 2}
+    assert json.loads(plain_nodes.encode_alive(ID)) == {"v": 2, "incarnation": ID.hex()}
+    assert json.loads(plain_nodes.encode_controller(1, 2)) == {"v": 1, "broker_id": 1, "epoch": 2}
+    assert json.loads(nodes.encode_controller_epoch(1, 2)) == {"v": 1, "epoch": 2, "broker_id": 1}
     topic = TopicInfo("a", ID, (STATE,), {"retention.ms": "1"})
     assert json.loads(nodes.encode_topic(topic)) == {
         "v": 1,
@@ -60,7 +77,7 @@ def test_the_documented_form_of_the_other_nodes() -> None:
         "partition_count": 1,
         "configs": {"retention.ms": "1"},
     }
-    assert json.loads(nodes.encode_topic_partitions("a")) == {"v": 1, "topic": "a"}
+    assert json.loads(plain_nodes.encode_topic_partitions("a")) == {"v": 1, "topic": "a"}
     configs = {"": {"a.key": "1"}, "1": {}}
     assert json.loads(nodes.encode_broker_configs(configs)) == {"v": 1, "configs": configs}
     assert json.loads(nodes.encode_features({"transaction.version": 2})) == {
@@ -68,46 +85,73 @@ def test_the_documented_form_of_the_other_nodes() -> None:
         "levels": {"transaction.version": 2},
     }
     assert json.loads(nodes.encode_change(CHANGE)) == {
-        "v": 1,
-        "writer": ID.hex(),
-        "topics": [{"kind": "partitions", "topic": "a", "topic_id": ID.hex(), "partitions": [0, 2]}],
-        "broker_configs": False,
-        "features": False,
+        "v": 2,
+        "writer": 1,
+        "nonce": ID.hex(),
+        "nodes": [["/topics/a", 3, {"v": 1}]],
+        "deleted": ["/topics/b"],
     }
 
 
 def test_what_is_written_is_read() -> None:
-    assert nodes.decode_partition("/p", nodes.encode_partition(STATE)) == STATE
-    assert nodes.decode_broker("/brokers/1", nodes.encode_broker(BROKER)) == BROKER
+    for state in (STATE, replace(STATE, elr=(3,), marks=((3, 6, 90),), adding=(4,), removing=(1,), unclean_since=6)):
+        read = nodes.decode_partition("/p", 5, nodes.encode_partition(state))
+        assert read == replace(state, version=5)
+    assert nodes.decode_member("/members/1", 8, nodes.encode_member(BROKER)) == BROKER
     assert nodes.decode_change("/c", nodes.encode_change(CHANGE)) == CHANGE
-    for told in (replace(CHANGE, broker_configs=True), replace(CHANGE, features=True)):
-        assert nodes.decode_change("/c", nodes.encode_change(told)) == told
     assert nodes.decode_features("/f", nodes.encode_features({"any": 0, "other": 7})) == {"any": 0, "other": 7}
     assert nodes.decode_broker_configs("/b", nodes.encode_broker_configs({"": {"k": "v"}})) == {"": {"k": "v"}}
-    assert nodes.decode_cluster("/cluster", nodes.encode_cluster("id")) == "id"
-    assert nodes.decode_controller("/controller", nodes.encode_controller(1, 2)) == (1, 2)
-    assert nodes.decode_controller_epoch("/e", nodes.encode_controller_epoch(2)) == 2
+    assert plain_nodes.decode_cluster("/cluster", plain_nodes.encode_cluster("id")) == ("id", True)
+    assert plain_nodes.decode_controller("/controller", plain_nodes.encode_controller(1, 2)) == (1, 2)
+    assert nodes.decode_controller_epoch("/e", nodes.encode_controller_epoch(1, 2)) == (1, 2)
 
 
-def test_unknown_fields_are_ignored() -> None:
-    value = nodes.encode_partition(STATE).replace(b'{"v":1', b'{"later":[{}],"v":1')
-    assert nodes.decode_partition("/p", value) == STATE
+def test_what_a_version_before_clusters_has_written_is_read() -> None:
+    assert plain_nodes.decode_cluster("/cluster", b'{"v":1,"cluster_id":"id"}') == ("id", False)
+    assert nodes.decode_controller_epoch("/e", b'{"v":1,"epoch":4}') == (-1, 4)
 
 
-def test_a_change_of_an_earlier_version_says_nothing_of_features() -> None:
-    value = nodes.encode_change(CHANGE).replace(b',"features":false', b"")
-    assert b"features" not in value
-    assert nodes.decode_change("/c", value) == CHANGE
+LATER = b'{"later":[{}],"v":1'
+
+
+def test_fields_of_a_later_version_are_written_again() -> None:
+    value = nodes.encode_partition(STATE).replace(b'{"v":1', LATER)
+    state = nodes.decode_partition("/p", 0, value)
+    assert replace(state, extra=b"") == STATE
+    assert json.loads(nodes.encode_partition(state)) == json.loads(value)
+    member = nodes.decode_member("/members/1", 0, nodes.encode_member(BROKER).replace(b'{"v":1', LATER))
+    assert json.loads(nodes.encode_member(member))["later"] == [{}]
+    topic = nodes.decode_topic("/t", nodes.encode_topic(TopicInfo("a", ID, ())).replace(b'{"v":1', LATER))
+    assert b'"later":[{}]' in nodes.encode_topic(TopicInfo("a", ID, (), extra=topic.extra))
+
+
+@pytest.mark.parametrize(
+    ("path", "encode"),
+    [
+        (paths.CONTROLLER_EPOCH, lambda extra: nodes.encode_controller_epoch(1, 2, extra)),
+        (paths.BROKER_CONFIGS, lambda extra: nodes.encode_broker_configs({}, extra)),
+        (paths.FEATURES, lambda extra: nodes.encode_features({}, extra)),
+    ],
+)
+def test_and_so_are_those_of_nodes_that_there_is_one_of(path: str, encode: Callable[[bytes], bytes]) -> None:
+    extra = nodes.extra_of(path, encode(b"").replace(b'{"v":1', LATER))
+    assert json.loads(encode(extra))["later"] == [{}]
+
+
+def _partition(path: str, value: bytes) -> object:
+    return nodes.decode_partition(path, 0, value)
+
+
+def _member(path: str, value: bytes) -> object:
+    return nodes.decode_member(path, 0, value)
 
 
 @pytest.mark.parametrize(
     "decode",
     [
-        nodes.decode_partition,
-        nodes.decode_broker,
-        nodes.decode_change,
-        nodes.decode_cluster,
-        nodes.decode_controller,
+        _partition,
+        _member,
+        plain_nodes.decode_controller,
         nodes.decode_controller_epoch,
         nodes.decode_topic,
         nodes.decode_broker_configs,
@@ -131,6 +175,13 @@ def test_what_is_not_understood_stops_the_broker(
         decode("/n/1", value)
 
 
+def test_so_does_a_layout_or_a_change_of_another_version() -> None:
+    with pytest.raises(CannotStart, match="/cluster has the format 3; this version knows 2 only"):
+        plain_nodes.decode_cluster("/cluster", b'{"v":3}')
+    with pytest.raises(CannotStart, match="/c has the format 1; this version knows 2 only"):
+        nodes.decode_change("/c", b'{"v":1}')
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -143,7 +194,7 @@ def test_a_partition_state_that_lies_is_damage(old: bytes, new: bytes) -> None:
     value = nodes.encode_partition(STATE)
     assert old in value
     with pytest.raises(CannotStart, match="damaged"):
-        nodes.decode_partition("/p", value.replace(old, new))
+        nodes.decode_partition("/p", 0, value.replace(old, new))
 
 
 def test_a_partition_state_stays_below_4_kib() -> None:

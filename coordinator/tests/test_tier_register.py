@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from coordinator.api import TierDeletion, TopicInfo
-from coordinator.cluster.tier import TierRegister, leaving
+from coordinator.cluster.controller import leaving
+from coordinator.cluster.tier import TierRegister
 from coordinator.errors import CannotStart, MetadataUnavailable
 from coordinator.metadata import paths
 from coordinator.metadata.store import Create
@@ -32,7 +33,7 @@ async def test_what_is_still_to_be_deleted_keeps_it_there() -> None:
     store = FakeEnsemble().connect()
     register = TierRegister(store)
     await register.claim("s3://one", is_used=False)
-    await store.multi(await leaving(store, TOPIC))
+    await store.multi([Create(paths.TIER_DELETIONS, b""), *leaving(TOPIC)])
     with pytest.raises(CannotStart):
         await register.claim("s3://two", is_used=False)
 
@@ -42,8 +43,7 @@ async def test_deletions_are_remembered_until_they_are_done() -> None:
     register = TierRegister(store)
     assert await register.pending() == []
     other = TopicInfo("other", bytes(15) + b"1", (), {})
-    for topic in (TOPIC, other):
-        await store.multi(await leaving(store, topic))
+    await store.multi([Create(paths.TIER_DELETIONS, b""), *leaving(TOPIC), *leaving(other)])
     assert [one.topic for one in await register.pending()] == ["orders", "other"]
     for _ in range(2):
         await register.done(DELETION)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from coordinator.cluster.nodes import decode_producer_ids, encode_producer_ids
+from coordinator.cluster.plain_nodes import decode_producer_ids, encode_producer_ids
 from coordinator.errors import CannotStart, MetadataUnavailable
 from coordinator.metadata import paths
 from coordinator.metadata.store import (

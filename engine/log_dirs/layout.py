@@ -4,6 +4,7 @@ Plain functions on a `FileSystem`, for a worker. Every file carries a format ver
 refused, never guessed at. Each function leaves the names it made or removed durable (RULES L7).
 """
 
+import base64
 import binascii
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ from engine.logs.segment import SUFFIX, segment_bases
 
 LOCK = ".lock"
 META = "meta.properties"
+DIRECTORY_ID = "directory.id"
 CLEAN_SHUTDOWN = "clean-shutdown"
 INDEX = "index"  # a directory, of the stored index
 PARTITION_METADATA = "partition.metadata"
@@ -61,6 +63,7 @@ class Prepared(NamedTuple):
     """A log dir as found at start, locked by us and no longer marked as cleanly shut down."""
 
     lock: DirLock
+    directory_id: str
     is_clean: bool
     checkpoint: Checkpoint
     journal: Found
@@ -81,8 +84,11 @@ def directory_name(partition: TopicPartition) -> str:
     return f"{partition.topic}-{partition.partition}"
 
 
-def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
-    """Take possession of a log dir. StoreRefused has the one line for the operator; OSError: the disk is bad."""
+def prepare(filesystem: FileSystem, path: str, identity: Identity, new_id: bytes | None = None) -> Prepared:
+    """Take possession of a log dir. `new_id`: of one that has none yet, 16 bytes.
+
+    StoreRefused has the one line for the operator; OSError: the disk is bad.
+    """
     if not filesystem.exists(f"{path}/{META}"):
         ensure_dir(filesystem, path)
     try:
@@ -90,7 +96,7 @@ def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
     except BlockingIOError:
         raise StoreRefused(f"{path} is in use by another broker") from None
     try:
-        _check_meta(filesystem, path, identity)
+        directory_id = _check_meta(filesystem, path, identity, new_id)
         before = read_checkpoint(filesystem, path)
         is_clean = _take_clean_marker(filesystem, path)
         names = [name for name in filesystem.list_dir(path) if is_partition_name(name)]
@@ -103,7 +109,7 @@ def prepare(filesystem: FileSystem, path: str, identity: Identity) -> Prepared:
     except BaseException:
         lock.release()
         raise
-    return Prepared(lock, is_clean, checkpoint, journal, names)
+    return Prepared(lock, directory_id, is_clean, checkpoint, journal, names)
 
 
 def _directories_by_owner(filesystem: FileSystem, path: str, names: Sequence[str]) -> dict[PartitionKey, str]:
@@ -156,19 +162,29 @@ def _meta_values(filesystem: FileSystem, path: str) -> dict[str, str] | None:
     return dict(line.partition("=")[::2] for line in lines[1:])
 
 
-def write_identity(filesystem: FileSystem, path: str, identity: Identity) -> None:
+def write_identity(filesystem: FileSystem, path: str, identity: Identity, directory_id: str = "") -> None:
     """From now on it is a log dir."""
     text = f"{VERSION_LINE}\ncluster.id={identity.cluster_id}\nbroker.id={identity.broker_id}\n"
+    if directory_id:
+        text += f"{DIRECTORY_ID}={directory_id}\n"
     replace_small(filesystem, path, META, text.encode())
 
 
-def _check_meta(filesystem: FileSystem, path: str, identity: Identity) -> None:
+def _check_meta(filesystem: FileSystem, path: str, identity: Identity, new_id: bytes | None) -> str:
+    """The directory's own id: an earlier version, or a restoration, has left none. In Kafka's 22 characters."""
     values = _meta_values(filesystem, path)
-    if values is None:
-        if any(is_partition_name(name) for name in filesystem.list_dir(path)):
-            raise StoreRefused(f"{path} holds partitions but no {META}: not a log dir of this broker")
-        write_identity(filesystem, path, identity)
-        return
+    if values is None and any(is_partition_name(name) for name in filesystem.list_dir(path)):
+        raise StoreRefused(f"{path} holds partitions but no {META}: not a log dir of this broker")
+    if values is not None:
+        _check_owner(path, identity, values)
+    directory_id = (values or {}).get(DIRECTORY_ID, "")
+    if values is None or (not directory_id and new_id is not None):
+        directory_id = "" if new_id is None else base64.urlsafe_b64encode(new_id).decode().rstrip("=")
+        write_identity(filesystem, path, identity, directory_id)
+    return directory_id
+
+
+def _check_owner(path: str, identity: Identity, values: dict[str, str]) -> None:
     for key, ours in (("cluster.id", identity.cluster_id), ("broker.id", str(identity.broker_id))):
         if values.get(key) != ours:
             raise StoreRefused(f"{path} belongs to {key} {values.get(key)}, this broker has {ours}")

@@ -118,6 +118,11 @@ class LogDir:
         )
 
     @property
+    def directory_id(self) -> str:
+        """Of the log dir, wherever it is mounted; none before it is possessed."""
+        return "" if self._prepared is None else self._prepared.directory_id
+
+    @property
     def services(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """What runs for as long as it is served."""
         parts = self.deleter, self.index, self.keys, self.examiner

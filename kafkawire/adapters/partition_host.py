@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import structlog
 
-from coordinator.api import ClusterImage, HostedPartition
+from coordinator.api import ClusterImage
+from coordinator.ports import HostedPartition
 from engine.api import Leadership, TopicPartition
 from engine.errors import EngineError, UnknownPartition
 from engine.store import SegmentStore
@@ -55,10 +56,11 @@ class EngineHost:
         """The partitions as a remote tier sees them: none, as long as there is no store."""
         return () if self._store is None else self._store.tierable()
 
-    async def remove_strays(self, image: ClusterImage) -> None:
+    async def start(self, image: ClusterImage) -> Sequence[str]:
         """Starts the store and removes what deleted topics left on disk."""
         self._store = await self._start_store(image)
         await self._store.remove_strays(lambda topic_id: topic_id in image.topics_by_id)
+        return [one.directory_id for one in self._store.statistics() if one.directory_id]
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         """Takes over what brokers are configured for at run time."""

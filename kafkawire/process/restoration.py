@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from coordinator.cluster.nodes import TierNode
+from coordinator.cluster.plain_nodes import TierNode
 from coordinator.cluster.restoration import RestoredCluster, RestoredTopic, write_cluster
 from coordinator.errors import CoordinatorError
 from coordinator.groups.api import Claim, OffsetToCommit

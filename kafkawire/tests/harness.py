@@ -15,8 +15,9 @@ from typing import Any
 
 import trio
 
-from coordinator.api import BrokerEndpoint, ClusterImage, HostedPartition
+from coordinator.api import BrokerEndpoint, ClusterImage
 from coordinator.cluster.controller import TopicDefaults
+from coordinator.ports import HostedPartition
 from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeValidator
 from engine.api import PartitionLog, TopicPartition
@@ -67,8 +68,9 @@ class Host:
 
     store: SegmentStore
 
-    async def remove_strays(self, image: ClusterImage) -> None:
+    async def start(self, image: ClusterImage) -> Sequence[str]:
         await trio.lowlevel.checkpoint()
+        return ()
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         await trio.lowlevel.checkpoint()

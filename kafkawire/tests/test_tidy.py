@@ -90,6 +90,7 @@ def test_no_orphan_module() -> None:
         "kafkawire.__main__",
         "kafkawire.testing",
         "coordinator.testing",
+        "coordinator.testing_image",
         "spark_connectors.default_source",
         "spark_connectors.jobs.__main__",
         "spark_connectors.lag",

@@ -13,8 +13,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from coordinator import testing_image as images
 from coordinator.api import BrokerInfo, ClusterImage, PartitionState, TopicInfo
-from coordinator.cluster import image as images
 from coordinator.errors import (
     ConcurrentTransactions,
     CoordinatorError,

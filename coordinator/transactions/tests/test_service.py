@@ -15,7 +15,6 @@ from trio.testing import wait_all_tasks_blocked
 
 from coordinator import errors
 from coordinator.api import TRANSACTION_VERSION, Pending
-from coordinator.cluster.image import with_features
 from coordinator.errors import CoordinatorError
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_service import BROKER, FakeCluster, Logs, topic
@@ -24,6 +23,7 @@ from coordinator.shards.pending import Answer
 from coordinator.shards.shard import RELOAD_PAUSE_S
 from coordinator.state_log import StateMarker
 from coordinator.testing import FakeViews
+from coordinator.testing_image import with_features
 from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Partition, ProducerIdentity, TransactionState
 from coordinator.transactions.entry import PARKED_MS, TransactionSettings
 from coordinator.transactions.markers import REFUSED_PAUSE_S, RETRY_PAUSE_MAX_S, RETRY_PAUSE_S

@@ -48,7 +48,7 @@ def topic(name: str, count: int = 1, *, leader: int = ME, isr: tuple[int, ...] =
 
 def image(*topics: TopicInfo) -> ClusterImage:
     brokers = {number: BrokerInfo(number, ()) for number in (1, 2)}
-    return ClusterImage(1, "cluster", 1, brokers, {one.name: one for one in topics})
+    return ClusterImage(1, "cluster", 1, brokers=brokers, topics={one.name: one for one in topics})
 
 
 async def ask(

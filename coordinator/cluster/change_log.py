@@ -1,0 +1,121 @@
+"""The cluster's changes as one broker takes part in them: it follows what others wrote, and writes what it decided.
+
+All that is decided is decided on the newest image: a multi creates the node of the next change, which nobody else can
+then. Who finds it taken follows the chain and decides again. So a write whose outcome is unknown needs no looking up,
+by anybody: it is in the chain, or it will never be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import trio
+
+from coordinator.cluster.changes import change_of
+from coordinator.cluster.image import empty, folded
+from coordinator.cluster.loading import load, read_change
+from coordinator.cluster.nodes import encode_change
+from coordinator.metadata import paths
+from coordinator.metadata.commits import commit
+from coordinator.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, NotEmpty, Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from coordinator.api import ClusterImage
+    from coordinator.cluster.nodes import Change
+    from coordinator.metadata.store import MetadataStore
+
+CONFLICTS = (BadVersion, NodeExists, NoNode, NotEmpty)  # what a multi meets when someone else wrote in between
+NONCE_SIZE_BITS = 128
+
+
+class Overtaken(Exception):
+    """Somebody else's change came first: the image has it now, and what was decided is to be decided again."""
+
+
+class ChangeLog:
+    """Holds the newest image. Any method raises what the store does."""
+
+    def __init__(self, store: MetadataStore, broker_id: int, random: Random) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._random = random
+        self._oldest = paths.FIRST_CHANGE  # of the changes that are kept
+        self._using = trio.Lock()
+        self._waiting: WeakSet[trio.Event] = WeakSet()
+        self.image = empty("")
+        self.loads = 0  # how often everything was read
+
+    def wake_after(self, version: int, wake: trio.Event) -> None:
+        """Sets it when the image is newer than that, at once if it is."""
+        if self.image.version > version:
+            wake.set()
+        else:
+            self._waiting.add(wake)
+
+    async def load(self, cluster_id: str) -> None:
+        """Reads everything."""
+        async with self._using:
+            await self._load(cluster_id)
+
+    async def catch_up(self, wake: trio.Event | None = None) -> None:
+        """Takes all changes that are there by now; `wake` is set when there may be another."""
+        async with self._using:
+            await self._catch_up()
+            if wake is not None and await self._store.exists(paths.change(self.image.version + 1), wake):
+                wake.set()
+
+    async def commit(self, image: ClusterImage, fences: Sequence[Check], operations: Sequence[Operation]) -> None:
+        """Makes one change of operations that were decided on this image.
+
+        `fences` are what gives the right to: whoever is overtaken looks whether that is still so. Raises Overtaken.
+        """
+        async with self._using:
+            if image is not self.image:
+                raise Overtaken
+            number, nonce = image.version + 1, self._random.getrandbits(NONCE_SIZE_BITS).to_bytes(16, "big")
+            change = change_of(operations, self._broker_id, nonce)
+            multi = [*fences, *operations, Create(paths.change(number), encode_change(change))]
+            if number - self._oldest >= paths.CHANGES_KEPT:
+                multi.append(Delete(paths.change(self._oldest)))
+            try:
+                await commit(self._store, multi)
+            except CONFLICTS as conflict:
+                await self._catch_up()
+                if self.image is image:  # it is not what the nodes say
+                    await self._load(image.cluster_id)
+                raise Overtaken from conflict
+            self._take(change)
+
+    async def _catch_up(self) -> None:
+        before = self.image
+        while (change := await read_change(self._store, self.image.version + 1)) is not None:
+            self._take(change)
+        if self.image is before and await self._has_missed():
+            await self._load(before.cluster_id)
+
+    async def _has_missed(self) -> bool:
+        """Whether the next change is no longer kept."""
+        names = await self._store.children(paths.CHANGES)
+        return bool(names) and int(names[-1]) > self.image.version
+
+    def _take(self, change: Change) -> None:
+        number = self.image.version + 1
+        if number - self._oldest >= paths.CHANGES_KEPT:
+            self._oldest += 1
+        self._publish(folded(self.image, number, change.nodes, change.deleted))
+
+    async def _load(self, cluster_id: str) -> None:
+        loaded = await load(self._store, cluster_id)
+        self.loads += 1
+        self._oldest = loaded.oldest
+        self._publish(loaded.image)
+
+    def _publish(self, image: ClusterImage) -> None:
+        self.image = image
+        waiting, self._waiting = self._waiting, WeakSet()
+        for wake in list(waiting):
+            wake.set()

@@ -1,0 +1,31 @@
+"""The change that a multi makes, from its operations. Pure; docs/formats/metadata.md has what is in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.cluster.nodes import Change, LoggedNode
+from coordinator.metadata import paths
+from coordinator.metadata.store import Create, Delete, Operation, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+def change_of(operations: Iterable[Operation], writer: int, nonce: bytes) -> Change:
+    """All that others have to know of the operations; `nonce` is drawn for this multi."""
+    logged = [operation for operation in operations if paths.is_logged(operation.path)]
+    deleted = tuple(operation.path for operation in logged if isinstance(operation, Delete))
+    return Change(writer, nonce, tuple(_written(logged)), deleted)
+
+
+def _written(operations: Iterable[Operation]) -> Iterator[LoggedNode]:
+    """A parent below `/partitions` says nothing that anybody follows."""
+    for operation in operations:
+        if isinstance(operation, Create | Put) and not _is_parent(operation.path):
+            version = 0 if isinstance(operation, Create) else operation.version + 1
+            yield LoggedNode(operation.path, version, operation.value)
+
+
+def _is_parent(path: str) -> bool:
+    return path.startswith(f"{paths.PARTITIONS}/") and path.count("/") == 2

@@ -1,0 +1,120 @@
+"""The controller's role: one broker has it at a time, and makes the cluster's metadata follow what its brokers are.
+
+Whoever finds it free takes it, in a new epoch, which is in the image like everything else; a controller of an earlier
+epoch finds that out by the first thing it writes. What is to be written `settlement` says.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from coordinator.cluster import controller, settlement
+from coordinator.cluster.change_log import Overtaken
+from coordinator.cluster.nodes import encode_controller_epoch
+from coordinator.cluster.plain_nodes import encode_controller
+from coordinator.cluster.plans import first_batch
+from coordinator.errors import MetadataUnavailable
+from coordinator.metadata import paths
+from coordinator.metadata.store import Check, ConnectionLost, Create, Operation, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coordinator.api import ClusterImage
+    from coordinator.cluster.change_log import ChangeLog
+    from coordinator.cluster.membership import Membership
+    from coordinator.metadata.store import MetadataStore
+
+log = structlog.get_logger(__name__)
+
+PAUSE_S = 0.5  # before the store is asked again
+LEFT_OVER_S = 60.0  # how long states of no topic may be those of a topic that is being made
+
+
+class Controllership:
+    """Stands for the role, and does what it asks for as long as this broker has it."""
+
+    def __init__(self, store: MetadataStore, changes: ChangeLog, membership: Membership) -> None:
+        self._store = store
+        self._changes = changes
+        self._membership = membership
+        self._epoch: int | None = None  # that was given to this process
+        self._settled: ClusterImage | None = None  # in which nothing was left to do
+        self._seen_aside: dict[bytes, float] = {}
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this process is the controller, as far as it knows."""
+        image = self._changes.image
+        return image.controller_id == self._membership.me.broker_id and image.controller_epoch == self._epoch
+
+    async def stand(self) -> None:
+        """Takes the role if nobody has it. Raises what the store does."""
+        while not await self._store.exists(paths.CONTROLLER):
+            image = self._changes.image
+            try:
+                fence = self._membership.fence
+                await self._changes.commit(image, [fence], self._acquisition(image))
+            except Overtaken:
+                continue
+            except MetadataUnavailable:  # fenced: who registers anew stands again
+                return
+            self._epoch, self._settled = self._changes.image.controller_epoch, None
+            log.info("this broker is the controller", epoch=self._epoch)
+
+    def _acquisition(self, image: ClusterImage) -> list[Operation]:
+        broker_id, epoch = self._membership.me.broker_id, image.controller_epoch + 1
+        value = encode_controller_epoch(broker_id, epoch, image.extra_of(paths.CONTROLLER_EPOCH))
+        raised = Put(paths.CONTROLLER_EPOCH, value, image.singles[paths.CONTROLLER_EPOCH].version)
+        return [raised, Create(paths.CONTROLLER, encode_controller(broker_id, epoch), ephemeral=True)]
+
+    async def run(self) -> None:
+        """Until the session is lost: raises SessionLost."""
+        while True:
+            wake = trio.Event()
+            try:
+                await self._look(wake)
+            except ConnectionLost:
+                await trio.sleep(PAUSE_S)
+                continue
+            with trio.move_on_after(LEFT_OVER_S):
+                await wake.wait()
+
+    async def _look(self, wake: trio.Event) -> None:
+        """Does what there is to do now; `wake` is set when there may be more."""
+        await self._store.children(paths.BROKERS, wake)
+        if not await self._store.exists(paths.CONTROLLER, wake):
+            await self.stand()
+        if self.is_active and (settled := await self.settle()) is not None:
+            self._changes.wake_after(settled.version, wake)
+
+    async def settle(self) -> ClusterImage | None:
+        """Fences who is gone, elects, and cleans up; returns the image in which nothing is left to do, or None as soon
+        as another is the controller."""
+        while self.is_active:
+            image = self._changes.image
+            # Read after the image: a broker that is in it is not taken for dead.
+            alive = {int(name) for name in await self._store.children(paths.BROKERS)}
+            batch = first_batch(self._to_do(image, alive))
+            if not batch:
+                self._settled = image
+                return image
+            fence = Check(paths.CONTROLLER_EPOCH, image.singles[paths.CONTROLLER_EPOCH].version)
+            with suppress(Overtaken):
+                await self._changes.commit(image, [fence], batch)
+        return None
+
+    def _to_do(self, image: ClusterImage, alive: set[int]) -> Sequence[Operation]:
+        fences = settlement.to_fence(image, alive)
+        return fences or settlement.to_settle(image, self._settled) or self._to_clean(image)
+
+    def _to_clean(self, image: ClusterImage) -> Sequence[Operation]:
+        """What is left of topics that somebody began to make, or to delete, and has not gone on with."""
+        now_s = trio.current_time()
+        self._seen_aside = {topic_id: self._seen_aside.get(topic_id, now_s) for topic_id in image.aside}
+        old = (topic_id for topic_id, seen_s in self._seen_aside.items() if now_s - seen_s >= LEFT_OVER_S)
+        return next(filter(None, (controller.cleaning(image, topic_id).operations for topic_id in old)), ())

@@ -1,0 +1,114 @@
+"""This broker among the others: how it gets in, what it is to them, and the fence of what it writes.
+
+A registration is one multi: that the process is alive, as long as its session is, and what it is in this life. Every
+registration has an incarnation of its own, so what was given to an earlier one is not taken for ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from coordinator.api import BrokerState
+from coordinator.cluster.change_log import Overtaken
+from coordinator.cluster.ids import new_id
+from coordinator.cluster.nodes import encode_member
+from coordinator.cluster.plain_nodes import decode_controller, encode_alive
+from coordinator.errors import CannotStart, MetadataUnavailable
+from coordinator.metadata import paths
+from coordinator.metadata.store import Check, Create, Delete, NoNode, Operation, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from coordinator.api import BrokerInfo
+    from coordinator.cluster.change_log import ChangeLog
+    from coordinator.metadata.store import MetadataStore
+
+
+class Membership:
+    """The broker as it is registered. `broker` says what does not change with its lives: id, endpoints, rack."""
+
+    def __init__(self, store: MetadataStore, log: ChangeLog, broker: BrokerInfo, random: Random) -> None:
+        self._store = store
+        self._log = log
+        self._random = random
+        self.me = broker
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the others have taken this process for dead: it is not what it was, and registers anew."""
+        known = self._log.image.members.get(self.me.broker_id)
+        return known is None or known.incarnation != self.me.incarnation or known.state is BrokerState.FENCED
+
+    @property
+    def fence(self) -> Check:
+        """Of what this broker writes as one of the cluster, on the image as it is. Raises MetadataUnavailable."""
+        if self.is_fenced:
+            raise MetadataUnavailable("This broker is not registered.")
+        known = self._log.image.members[self.me.broker_id]
+        return Check(paths.member(known.broker_id), known.version)
+
+    async def register(self, log_dirs: Sequence[str], timeout_s: float) -> None:
+        """In a new life. One whose locks on log dirs we have is dead, and nobody waits for its session to run out.
+
+        Raises: CannotStart when another broker goes on using the id.
+        """
+        broker_id = self.me.broker_id
+        with trio.move_on_after(timeout_s):
+            while True:
+                gone = trio.Event()
+                is_alive = await self._store.exists(paths.broker(broker_id), gone)
+                image = self._log.image
+                known = image.members.get(broker_id)
+                if is_alive and not (known and {*known.log_dirs} & {*log_dirs}):
+                    await gone.wait()
+                    await self._log.catch_up()
+                    continue
+                self.me = self._next_life(known, log_dirs)
+                left = [Delete(paths.broker(broker_id)), *await self._left_as_controller()] if is_alive else []
+                try:
+                    await self._log.commit(image, [], [*left, *self._registration(known)])
+                except Overtaken:
+                    continue
+                return
+        raise CannotStart(f"the broker id {broker_id} is in use by another running broker")
+
+    def _next_life(self, known: BrokerInfo | None, log_dirs: Sequence[str]) -> BrokerInfo:
+        return replace(
+            self.me,
+            incarnation=new_id(self._random),
+            epoch=known.epoch + 1 if known else 0,
+            state=BrokerState.RECOVERING,
+            log_dirs=tuple(log_dirs),
+            extra=known.extra if known else b"",
+        )
+
+    def _registration(self, known: BrokerInfo | None) -> list[Operation]:
+        path, value = paths.member(self.me.broker_id), encode_member(self.me)
+        alive = Create(paths.broker(self.me.broker_id), encode_alive(self.me.incarnation), ephemeral=True)
+        return [alive, Create(path, value) if known is None else Put(path, value, known.version)]
+
+    async def _left_as_controller(self) -> list[Operation]:
+        """The controller's role of the life before goes with it."""
+        try:
+            node = await self._store.get(paths.CONTROLLER)
+        except NoNode:
+            return []
+        broker_id, _ = decode_controller(paths.CONTROLLER, node.value)
+        return [Delete(paths.CONTROLLER, node.version)] if broker_id == self.me.broker_id else []
+
+    async def become(self, state: BrokerState) -> None:
+        """Tells the others. Raises MetadataUnavailable when they have taken this process for dead meanwhile."""
+        while True:
+            image, fence = self._log.image, self.fence
+            told = replace(image.members[self.me.broker_id], state=state)
+            try:
+                await self._log.commit(image, [], [Put(fence.path, encode_member(told), fence.version)])
+            except Overtaken:
+                continue
+            self.me = replace(self.me, state=state)
+            return

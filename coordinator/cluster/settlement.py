@@ -1,0 +1,68 @@
+"""What a controller has to write for the cluster to be as its brokers are: pure, from the image to operations.
+
+Brokers that are gone are fenced first; then every partition gets the state that `elections` gives it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from coordinator.api import CLUSTER_DEFAULT, BrokerState
+from coordinator.cluster import elections
+from coordinator.cluster.elections import Electorate
+from coordinator.cluster.nodes import encode_member, encode_partition
+from coordinator.metadata import paths
+from coordinator.metadata.store import Operation, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from coordinator.api import ClusterImage, PartitionState, TopicInfo
+
+    Elect = Callable[[PartitionState, Electorate], PartitionState]
+
+MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
+
+
+def to_fence(image: ClusterImage, alive: Collection[int]) -> list[Operation]:
+    """The brokers that are gone."""
+    gone = (one for one in image.members.values() if one.state is not BrokerState.FENCED and one.broker_id not in alive)
+    return [
+        Put(paths.member(one.broker_id), encode_member(replace(one, state=BrokerState.FENCED)), one.version)
+        for one in gone
+    ]
+
+
+def to_settle(image: ClusterImage, since: ClusterImage | None = None) -> list[Operation]:
+    """The partitions that are to have another state. All was settled in the image `since`, if one is given."""
+    is_as_before = since is not None and since.members == image.members
+    known = since.topics_by_id if since is not None and is_as_before else {}
+    changed = [topic for topic in image.topics_by_id.values() if known.get(topic.topic_id) is not topic]
+    return [put for topic in changed for put in _moved(image, topic, _settled_as(image, topic))]
+
+
+def to_prefer(image: ClusterImage) -> list[Operation]:
+    """The partitions that their preferred replica can lead again."""
+    return [put for topic in image.topics_by_id.values() for put in _moved(image, topic, elections.preferred)]
+
+
+def _settled_as(image: ClusterImage, topic: TopicInfo) -> Elect:
+    return elections.unclean if setting(image, topic, UNCLEAN) == "true" else elections.settled
+
+
+def _moved(image: ClusterImage, topic: TopicInfo, elect: Elect) -> Iterator[Operation]:
+    electorate = Electorate(image.members, min_isr(image, topic))
+    for number, state in enumerate(topic.partitions):
+        if (elected := elect(state, electorate)) is not state:
+            yield Put(paths.partition(topic.topic_id, number), encode_partition(elected), state.version)
+
+
+def min_isr(image: ClusterImage, topic: TopicInfo) -> int:
+    """How many replicas in sync a topic asks for: in a cluster that is in the metadata, or 1."""
+    return int(setting(image, topic, MIN_ISR) or 1)
+
+
+def setting(image: ClusterImage, topic: TopicInfo, key: str) -> str | None:
+    """What the topic has been given, or all brokers have."""
+    return topic.configs.get(key) or image.broker_configs.get(CLUSTER_DEFAULT, {}).get(key)

@@ -1,0 +1,77 @@
+"""What the control plane asks of the others, as Protocols: `broker.py` supplies what implements them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coordinator.api import ClusterImage, PartitionState, TopicInfo
+
+
+@dataclass(frozen=True, slots=True)
+class HostedPartition:
+    """A partition that this broker is to host, or to drop: its identity, state and the topic's configs."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    state: PartitionState
+    configs: Mapping[str, str]
+
+
+class PartitionHost(Protocol):
+    """Where this broker's partitions live. `broker.py` supplies it on top of the engine.
+
+    No method raises for a single bad partition or config: the host keeps it as offline, or as it was, and goes on. The
+    calls of one control plane never overlap.
+    """
+
+    async def start(self, image: ClusterImage) -> Sequence[str]:
+        """Locks the log dirs, recovers them, and returns their ids; called once, at start, before anything else.
+
+        Log directories whose topic id is not in `image` are removed: a topic's metadata goes before its files, so a
+        crash between the two leaves files that nobody may ever serve again. The host has checked before that its log
+        dirs carry `image.cluster_id`: an empty or foreign metadata store must not look like "everything was deleted".
+        """
+        ...
+
+    async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Takes over what brokers are configured for at run time; called when it has changed, before `apply`.
+
+        What partitions go by that are open already changes with it, as far as their topics leave it to the broker.
+        """
+        ...
+
+    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
+        """Opens partitions that this broker leads from now on in the epoch given, and drops deleted ones.
+
+        An `opened` partition may be open already: then its leader epoch or configs have changed.
+        """
+        ...
+
+
+class ConfigValidator(Protocol):
+    """Knows which configs exist and what values they take; `broker.py` supplies it."""
+
+    def validate(self, topic: str, configs: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
+        """Raises InvalidConfig, naming the key, for an unknown key of topics or a value that is not enforced, and when
+        they cannot follow those of `before`; None: there is no such topic yet."""
+        ...
+
+    def validate_broker(self, configs: Mapping[str, str], *, is_default: bool) -> None:
+        """Raises InvalidConfig or, where Kafka does, InvalidTopicRequest for what a broker cannot be told at run time.
+
+        With `is_default` the configs are those of all brokers that have none of their own.
+        """
+        ...
+
+    def may_leave_in_tier(self, topic: TopicInfo) -> bool:
+        """Whether the remote tier may have something of it that has to be deleted with it."""
+        ...
+
+    def list_value(self, key: str) -> str | None:
+        """What a list that was not set has, between commas; None for a key that is no list."""
+        ...

@@ -1,0 +1,53 @@
+"""What a step from one image to the next means for the partitions a broker hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.api import BrokerEndpoint, BrokerInfo, ClusterImage, PartitionState, TopicInfo
+from coordinator.cluster.hosting import host_changes
+from coordinator.testing_image import with_partitions, with_topics
+
+ME = BrokerInfo(1, (BrokerEndpoint("A", "host", 1), BrokerEndpoint("B", "host", 2)), incarnation=b"m" * 16)
+MINE = PartitionState(1, 0, (1,), (1,), incarnation=ME.incarnation)
+THEIRS = PartitionState(2, 0, (2, 1), (2, 1), incarnation=b"t" * 16)
+EMPTY = ClusterImage(0, "cluster")
+
+
+def topic(name: str, *states: PartitionState, generation: int = 0) -> TopicInfo:
+    return TopicInfo(name, name.encode().ljust(15) + bytes([generation]), states)
+
+
+def names(old: ClusterImage, new: ClusterImage) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    opened, deleted = host_changes(old, new, ME)
+    return (
+        [(partition.topic, partition.partition) for partition in opened],
+        [(partition.topic, partition.partition) for partition in deleted],
+    )
+
+
+def test_a_topic_made_again_under_its_name_is_another_one() -> None:
+    old, new = topic("a", MINE), topic("a", MINE, generation=1)
+    image = with_topics(with_topics(EMPTY, [old]), [new], [old])
+    assert names(with_topics(EMPTY, [old]), image) == ([("a", 0)], [("a", 0)])
+
+
+def test_only_partitions_led_in_an_epoch_of_this_process_are_opened() -> None:
+    earlier = replace(MINE, incarnation=b"e" * 16)
+    assert names(EMPTY, with_topics(EMPTY, [topic("a", MINE, THEIRS, earlier, MINE)])) == ([("a", 0), ("a", 3)], [])
+
+
+def test_a_partition_is_opened_again_when_its_epoch_or_configs_change() -> None:
+    first = topic("a", MINE, MINE)
+    image = with_topics(EMPTY, [first])
+    assert names(image, with_topics(image, [replace(first)])) == ([], [])
+    raised = with_partitions(first, {1: replace(MINE, leader_epoch=1)})
+    assert names(image, with_topics(image, [raised])) == ([("a", 1)], [])
+    configured = replace(first, configs={"retention.ms": "1"})
+    assert names(image, with_topics(image, [configured])) == ([("a", 0), ("a", 1)], [])
+
+
+def test_all_replicas_here_of_a_deleted_topic_are_dropped() -> None:
+    elsewhere = PartitionState(2, 0, (2,), (2,))
+    image = with_topics(EMPTY, [topic("a", MINE, THEIRS, elsewhere), topic("b", MINE)])
+    assert names(image, with_topics(image, removed=[topic("a")])) == ([], [("a", 0), ("a", 1)])
