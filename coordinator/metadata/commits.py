@@ -1,6 +1,10 @@
-"""Commits a multi exactly once although its reply may be lost: look first, then try again (RULES M2, R3).
+"""Commits a multi exactly once although its reply may be lost (RULES M2, K5).
 
-A store promises that a multi whose reply was lost is either in what a `sync` shows, or will never be.
+What a `sync` shows settles nothing: a leader that has been deposed and does not know it may answer it. The reply to a
+multi does, whether it is done or fails: the leader that all others obey gave it its place among all writes, and what
+this session reads afterwards is at least as new. So after a lost reply the same multi is sent again until there is an
+answer. If that is a failure, the *witness* decides, a node that only this writer makes: the multi may have been done
+the first time, and others may have written since, so that the fence is what fails now.
 """
 
 from __future__ import annotations
@@ -9,43 +13,56 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from coordinator.metadata.store import ConnectionLost, Create, Delete, MetadataStore, NoNode, Operation
+from coordinator.metadata.store import (
+    ConnectionLost,
+    Create,
+    Delete,
+    MetadataStore,
+    NoNode,
+    Operation,
+    SessionLost,
+    StoreError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)  # before each look; about what a request may wait for the store
+PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)  # before each attempt; about what a request may wait for the store
 
 
 async def commit(store: MetadataStore, operations: Sequence[Operation]) -> None:
     """Does the multi once. It must hold a Create whose value is the writer's alone, or only delete for good.
 
-    Raises: what the multi meets; ConnectionLost when the outcome could not be learnt in time.
+    Raises: what the multi meets; ConnectionLost or SessionLost when the outcome could not be learnt in time.
     """
-    for _ in PAUSES_S:
+    is_unknown = False
+    for pause_s in PAUSES_S:
+        await trio.sleep(pause_s)
         try:
-            await store.multi(operations)
+            await _do(store, operations, may_be_done=is_unknown)
         except ConnectionLost:
-            if await _happened(store, operations):
-                return
+            is_unknown = True
         else:
             return
     raise ConnectionLost
 
 
-async def _happened(store: MetadataStore, operations: Sequence[Operation]) -> bool:
-    witness = _witness(operations)
-    for pause_s in PAUSES_S:
-        await trio.sleep(pause_s)
-        try:
-            await store.sync()
-            node = await store.get(witness.path)
-        except NoNode:
-            return isinstance(witness, Delete)
-        except ConnectionLost:
-            continue
-        return isinstance(witness, Create) and node.value == witness.value
-    raise ConnectionLost
+async def _do(store: MetadataStore, operations: Sequence[Operation], *, may_be_done: bool) -> None:
+    try:
+        await store.multi(operations)
+    except (ConnectionLost, SessionLost):
+        raise
+    except StoreError:
+        if not (may_be_done and await _was_done(store, _witness(operations))):
+            raise
+
+
+async def _was_done(store: MetadataStore, witness: Create | Delete) -> bool:
+    try:
+        node = await store.get(witness.path)
+    except NoNode:
+        return isinstance(witness, Delete)
+    return isinstance(witness, Create) and node.value == witness.value
 
 
 def _witness(operations: Sequence[Operation]) -> Create | Delete:

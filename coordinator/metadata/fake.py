@@ -1,14 +1,20 @@
 """An ensemble in memory that misbehaves as real ones may, on demand or by a seed.
 
-Each client reads its own replica of the tree, which may lag behind until the client syncs; wake-ups come when the
-replica advances, so they are late together with it, as in ZooKeeper. Requests and replies can be lost; a client can be
-paused while its session ends. Without faults asked for it behaves, and then also serves as the store of a whole broker
+Each client reads its own replica of the tree, which may lag behind until the client writes or syncs (unless the sync is
+answered by a leader that has been deposed); wake-ups come when the replica advances, so they are late together with
+it, as in ZooKeeper. Requests and replies can be lost, and requests be late; connections can be lost and be back before
+anyone looks. The session of a client that is not heard of, because it is paused or cut off, ends by the clock, which it
+learns once it is heard again. Without faults asked for it behaves, and then also serves as the store of a whole broker
 in memory that is stopped and started again.
+
+How late a multi may be is ZooKeeper's: the leader obeys only the server that a session was last seen at, so what was
+sent by an earlier connection is done before the session's next write or true sync, or never; reads do not show which.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
@@ -16,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from coordinator.metadata.store import ConnectionLost, Node, Operation, SessionLost, Wake
+from coordinator.metadata.store import ConnectionLost, Node, Operation, SessionLost, StoreError, Wake
 from coordinator.metadata.tree import Effect, NodeTree
 from coordinator.metadata.wakes import Wakes, children_of, touched_by
 
@@ -24,20 +30,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+SESSION_TIMEOUT_S = 18.0
+LATE_LANDS = 0.5  # how probably, with every write or sync of anyone
+
+
 @dataclass(frozen=True, slots=True)
 class Faults:
     """Probabilities, drawn per operation from the ensemble's random source."""
 
     request_lost: float = 0.0
+    request_late: float = 0.0
     reply_lost: float = 0.0
     replica_lags: float = 0.0
+    deposed_sync: float = 0.0
+    flap: float = 0.0
 
 
 class Loss(Enum):
-    """What happens to a multi; the client learns nothing of it."""
+    """What is lost of a multi; the client learns nothing of its outcome."""
 
     NOTHING = "nothing"
     REQUEST = "the request: it is not done"
+    LATE = "the reply, before the multi is even done: that may yet happen"
     REPLY = "the reply: it is done"
     REPLY_AND_LINE = "the reply, and from then on the connection"
 
@@ -45,9 +59,15 @@ class Loss(Enum):
 class FakeEnsemble:
     """The servers: what is committed, and who is connected. Outlives its clients."""
 
-    def __init__(self, random: Random | None = None, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        random: Random | None = None,
+        faults: Faults | None = None,
+        session_timeout_s: float = SESSION_TIMEOUT_S,
+    ) -> None:
         self.random = random or Random(0)  # noqa: S311 (a seed, to repeat a run)
         self.faults = faults or Faults()
+        self.session_timeout_s = session_timeout_s
         self.history: list[list[Effect]] = []
         self._tree = NodeTree()
         self._clients: dict[int, FakeStore] = {}
@@ -58,7 +78,7 @@ class FakeEnsemble:
         return FakeStore(self)
 
     def expire(self, client: FakeStore) -> None:
-        """Ends the client's session: its ephemeral nodes go now, it notices once it runs."""
+        """Ends the client's session: its ephemeral nodes go now, it notices once it runs and is connected."""
         if self._clients.pop(client.session_id, None) is not None:
             self._commit(self._tree.stage_end_of_session(client.session_id))
             client.lose_session()
@@ -76,6 +96,19 @@ class FakeEnsemble:
 
     def multi(self, operations: Sequence[Operation], session_id: int) -> None:
         """Commits a client's multi or raises what it met."""
+        self.go_on(session_id)
+        self.order(operations, session_id)
+
+    def go_on(self, session_id: int) -> None:
+        """What is late of anyone may arrive now; what has not of this session never will."""
+        for client in self._clients.values():
+            if client.late and self.random.random() < LATE_LANDS:
+                client.land()
+        if (asker := self._clients.get(session_id)) is not None:
+            asker.late.clear()
+
+    def order(self, operations: Sequence[Operation], session_id: int) -> None:
+        """Gives the multi its place among all writes."""
         self._commit(self._tree.stage(operations, session_id))
 
     def strikes(self, probability: float) -> bool:
@@ -96,8 +129,12 @@ class FakeStore:
     def __init__(self, ensemble: FakeEnsemble) -> None:
         self.ensemble = ensemble
         self.script: deque[Loss] = deque()  # of the next multis, before chance
-        self.lagging = False  # reads and wake-ups stand still until the next sync
+        self.late: list[Sequence[Operation]] = []  # multis that are still on their way
+        self.lagging = False  # reads and wake-ups stand still until the next multi or sync
+        self.has_deposed_leader = False  # who answers a sync, and knows of nothing new
         self._disconnected = False
+        self._closed = False
+        self._silence: trio.CancelScope | None = None  # while the servers do not hear of this client
         self._tree = NodeTree()
         self._position = 0
         self._wakes = Wakes()
@@ -115,30 +152,62 @@ class FakeStore:
     @disconnected.setter
     def disconnected(self, disconnected: bool) -> None:
         self._disconnected = disconnected
-        if disconnected:
-            self._wakes.tell_all()
+        self._wakes.tell_all()
+        self._note_silence()
 
     def pause(self) -> None:
         """The process stands still, as under SIGSTOP."""
         self._running = trio.Event()
+        self._note_silence()
 
     def resume(self) -> None:
         """The process goes on, and learns what happened to its session."""
         self._running.set()
+        self._note_silence()
         if self._lost:
             self._wakes.tell_all()
         self.advance()
 
+    def flap(self) -> None:
+        """The connection is lost and back before anyone looks: nothing raises, and what happened is not known."""
+        self._wakes.tell_all()
+
+    def land(self) -> None:
+        """The multis that were late arrive; the client is not told what they meet."""
+        late, self.late = self.late, []
+        for operations in late:
+            with suppress(StoreError):
+                self.ensemble.order(operations, self.session_id)
+
     def lose_session(self) -> None:
         """Called by the ensemble when the session has ended."""
         self._lost = True
-        if self._running.is_set():
+        self.late.clear()
+        if self._is_heard():
             self._wakes.tell_all()
 
     def advance(self) -> None:
         """Brings the replica up to date unless it is held back."""
-        if not (self.lagging or self._lost or self.disconnected) and self._running.is_set():
+        if not (self.lagging or self._lost) and self._is_heard():
             self._catch_up()
+
+    def _is_heard(self) -> bool:
+        return self._running.is_set() and not self._disconnected
+
+    def _note_silence(self) -> None:
+        """Lets the session end once the client was silent for long enough."""
+        if self._is_heard():
+            if self._silence is not None:
+                self._silence.cancel()
+                self._silence = None
+        elif self._silence is None and not self._lost:
+            self._silence = trio.CancelScope()
+            trio.lowlevel.spawn_system_task(self._end_session_in_time, self._silence)
+
+    async def _end_session_in_time(self, silence: trio.CancelScope) -> None:
+        with silence:
+            await trio.sleep(self.ensemble.session_timeout_s)
+            self.ensemble.expire(self)
 
     async def get(self, path: str) -> Node:
         """See `MetadataStore`."""
@@ -174,38 +243,44 @@ class FakeStore:
         return {name: self._tree.get(f"{path}/{name}") for name in self._tree.children(path)}
 
     async def multi(self, operations: Sequence[Operation]) -> None:
-        """See `MetadataStore`. After a lost reply reads are stale until `sync`, as after a reconnect."""
+        """See `MetadataStore`. After a lost reply reads are stale until there is one, as after a reconnect."""
         await self._enter()
         loss = self.script.popleft() if self.script else self._chance()
         if loss is Loss.NOTHING:
             try:
                 self.ensemble.multi(operations, self.session_id)
             finally:
-                self._catch_up()  # one that failed had its place in the order of all writes too
+                self._show_the_newest()  # one that failed had its place among all writes too
             return
         self._wakes.tell_all()
-        if loss is Loss.REQUEST:
-            raise ConnectionLost
-        self.lagging = True
-        self.ensemble.multi(operations, self.session_id)
-        self.disconnected = self.disconnected or loss is Loss.REPLY_AND_LINE
+        if loss is Loss.LATE:
+            self.late.append(operations)
+        elif loss is not Loss.REQUEST:
+            self.lagging = True
+            with suppress(StoreError):
+                self.ensemble.multi(operations, self.session_id)
+        if loss is Loss.REPLY_AND_LINE:
+            self.disconnected = True
         raise ConnectionLost
 
     def _chance(self) -> Loss:
-        if self.ensemble.strikes(self.ensemble.faults.request_lost):
-            return Loss.REQUEST
-        return Loss.REPLY if self.ensemble.strikes(self.ensemble.faults.reply_lost) else Loss.NOTHING
+        faults = self.ensemble.faults
+        chances = {Loss.REQUEST: faults.request_lost, Loss.LATE: faults.request_late, Loss.REPLY: faults.reply_lost}
+        return next((loss for loss, chance in chances.items() if self.ensemble.strikes(chance)), Loss.NOTHING)
 
     async def sync(self) -> None:
         """See `MetadataStore`."""
         await self._enter()
-        self.lagging = False
-        self._catch_up()
+        if not (self.has_deposed_leader or self.ensemble.strikes(self.ensemble.faults.deposed_sync)):
+            self.ensemble.go_on(self.session_id)
+            self._show_the_newest()
 
     async def renew(self) -> None:
         """See `MetadataStore`."""
         await trio.lowlevel.checkpoint()
         await self._running.wait()
+        if self._closed:
+            raise SessionLost
         if self.disconnected:
             raise ConnectionLost
         self.ensemble.expire(self)
@@ -216,15 +291,26 @@ class FakeStore:
     async def close(self) -> None:
         """See `MetadataStore`."""
         await trio.lowlevel.checkpoint()
-        self.ensemble.expire(self)
+        self._closed = True
+        self._wakes.tell_all()
+        if not self.disconnected:
+            self.ensemble.expire(self)
 
     async def _enter(self) -> None:
         await trio.lowlevel.checkpoint()
         await self._running.wait()
-        if self._lost:
+        if self._closed:
             raise SessionLost
         if self.disconnected:
             raise ConnectionLost
+        if self._lost:
+            raise SessionLost
+        if self.ensemble.strikes(self.ensemble.faults.flap):
+            self.flap()
+
+    def _show_the_newest(self) -> None:
+        self.lagging = False
+        self._catch_up()
 
     def _catch_up(self) -> None:
         for effects in self.ensemble.history[self._position :]:

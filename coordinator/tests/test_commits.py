@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import trio
 
@@ -14,6 +16,7 @@ from coordinator.metadata.store import (
     Delete,
     Node,
     NodeExists,
+    Operation,
     Put,
     SessionLost,
 )
@@ -26,7 +29,11 @@ async def store_with_a() -> FakeStore:
     return store
 
 
-@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.REQUEST, Loss.REPLY])
+async def commit_all(store: FakeStore, *operations: Operation) -> None:
+    await commit(store, operations)
+
+
+@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.REQUEST, Loss.LATE, Loss.REPLY])
 async def test_once(loss: Loss) -> None:
     store = await store_with_a()
     store.script.append(loss)
@@ -35,7 +42,7 @@ async def test_once(loss: Loss) -> None:
     assert await store.get("/b") == Node(b"mine", 0)
 
 
-@pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.REPLY])
+@pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.LATE, Loss.REPLY])
 async def test_deleting_once(loss: Loss) -> None:
     store = await store_with_a()
     store.script.append(loss)
@@ -52,6 +59,83 @@ async def test_after_a_lost_request_someone_else_may_have_won() -> None:
         with pytest.raises(NodeExists):
             await commit(store, [Create("/b", b"mine")])
     assert (await store.get("/b")).value == b"theirs"
+
+
+async def test_what_a_deposed_leader_shows_settles_nothing() -> None:
+    """It answers syncs, and shows neither our write nor the one that fenced us off since."""
+    store = await store_with_a()
+    other = store.ensemble.connect()
+    store.has_deposed_leader = True
+    store.script.append(Loss.REPLY)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit_all, store, Check("/a", 0), Create("/b", b"mine"))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await store.sync()
+        assert await store.children("") == ["a"]
+        await other.multi([Put("/a", b"1", 0)])
+    assert (await store.get("/b")).value == b"mine"
+
+
+@pytest.mark.parametrize("loss", [Loss.REPLY, Loss.REQUEST])
+async def test_the_witness_decides_when_the_fence_fails_afterwards(loss: Loss) -> None:
+    store = await store_with_a()
+    other = store.ensemble.connect()
+
+    async def fence() -> None:
+        await trio.sleep(0.01)
+        await other.multi([Put("/a", b"1", 0)])
+
+    store.script.append(loss)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fence)
+        with nullcontext() if loss is Loss.REPLY else pytest.raises(BadVersion):
+            await commit(store, [Check("/a", 0), Create("/b", b"mine")])
+    assert await store.exists("/b") == (loss is Loss.REPLY)
+
+
+async def test_somebody_elses_witness_is_not_ours() -> None:
+    store = await store_with_a()
+    other = store.ensemble.connect()
+    store.script.append(Loss.REQUEST)
+    await other.multi([Create("/b", b"theirs")])
+    with pytest.raises(NodeExists):
+        await commit(store, [Put("/a", b"1", 0), Create("/b", b"mine")])
+    assert await store.get("/a") == Node(b"0", 0)
+
+
+async def test_a_deletion_is_done_when_its_node_is_gone_whatever_else_fails() -> None:
+    store = await store_with_a()
+    other = store.ensemble.connect()
+    await store.multi([Create("/gone", b"")])
+    store.script.append(Loss.REPLY)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit_all, store, Check("/a", 0), Delete("/gone"))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        await other.multi([Put("/a", b"1", 0)])
+    assert await store.children("") == ["a"]
+
+
+async def test_a_multi_that_is_late_changes_nothing_after_the_one_that_was_sent_again() -> None:
+    store = await store_with_a()
+    operations: list[Operation] = [Put("/a", b"1", 0), Create("/b", b"mine")]
+    store.script.append(Loss.LATE)
+    await commit(store, operations)
+    with pytest.raises(BadVersion):
+        store.ensemble.order(operations, store.session_id)
+    assert await store.get("/a") == Node(b"1", 1)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_multi_that_is_late_counts_once_if_it_arrives_before_the_other(arrives: bool) -> None:
+    store = await store_with_a()
+    store.script.append(Loss.LATE)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit_all, store, Put("/a", b"1", 0), Create("/b", b"mine"))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        if arrives:
+            store.land()
+        store.late.clear()
+    assert (await store.get("/a"), await store.get("/b")) == (Node(b"1", 1), Node(b"mine", 0))
 
 
 async def test_a_conflict_is_the_callers() -> None:
