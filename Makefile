@@ -15,7 +15,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install
 OLDEST_PYTHON := .cache/oldest-python
 NEWEST_SPARK := .cache/newest-spark
 
-.PHONY: help install install-test run compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate clean
+.PHONY: help install install-test run compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -76,11 +76,12 @@ generate: install-test  ## write the generated files: messages, docs/{protocol,c
 	$(BIN)/python tools/generate_modules_doc.py
 	$(BIN)/python tools/generate_compatibility_doc.py
 
-jars: kafka-jars kafka-tier-jars spark-jars registry-jars
+jars: kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars
 kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars
 kafka-tier-jars: $(JARS)/kafka-tier/.done  ## the store that Apache Kafka tests its remote tier with, into .cache/jars/kafka-tier
 spark-jars: $(JARS)/spark/.done  ## the four jars Spark's kafka source needs, into .cache/jars/spark
 registry-jars: $(JARS)/registry/.done  ## Apicurio Registry, into .cache/jars/registry
+zookeeper-jars: $(JARS)/zookeeper/.done  ## ZooKeeper 3.9, into .cache/jars/zookeeper
 
 # Without Maven the tests that need the jars are skipped and say so. Into a new directory: jars of other versions must not
 # stay beside them.

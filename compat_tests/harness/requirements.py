@@ -17,6 +17,7 @@ KAFKA_JARS = ROOT / ".cache" / "jars" / "kafka"
 KAFKA_TIER_JARS = ROOT / ".cache" / "jars" / "kafka-tier"
 SPARK_JARS = ROOT / ".cache" / "jars" / "spark"
 REGISTRY_JARS = ROOT / ".cache" / "jars" / "registry"
+ZOOKEEPER_JARS = ROOT / ".cache" / "jars" / "zookeeper"
 OLDEST_KAFKA_JARS = ROOT / ".cache" / "jars" / "oldest-kafka"
 KASKADE = ROOT / ".cache" / "kaskade"
 PROMTOOL = ROOT / ".cache" / "promtool" / "promtool"
@@ -100,6 +101,13 @@ def need_registry_jars() -> Path:
     need_java()
     need_file(REGISTRY_JARS / ".done", "Apicurio Registry", "make registry-jars")
     return REGISTRY_JARS
+
+
+def need_zookeeper_jars() -> Path:
+    """ZooKeeper's jars, and a Java to run them."""
+    need_java()
+    need_file(ZOOKEEPER_JARS / ".done", "ZooKeeper's jars", "make zookeeper-jars")
+    return ZOOKEEPER_JARS
 
 
 def need_kaskade() -> Path:

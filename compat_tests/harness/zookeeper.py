@@ -1,0 +1,147 @@
+"""A ZooKeeper ensemble from its jars: servers as processes of their own, each of which can be killed or paused."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from compat_tests.harness.apache_kafka import QUICK_JVM
+from compat_tests.harness.broker import free_port
+from compat_tests.harness.requirements import need_zookeeper_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+READY_WITHIN_S: Final = 60
+TICK_MS: Final = 500  # sessions last 2 to 20 of them
+LOG_TAIL_LINES: Final = 30
+
+
+class ZooKeeperServer:
+    """One server of an ensemble. Its number is its id, from 1."""
+
+    def __init__(self, directory: Path, number: int, client_port: int) -> None:
+        self.number = number
+        self.port = client_port
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    def prepare(self, members: Mapping[int, str]) -> None:
+        """Writes its configuration. `members`: what `server.N` says of each."""
+        data = self._directory / "data"
+        data.mkdir(parents=True)
+        (data / "myid").write_text(str(self.number))
+        lines = {
+            "tickTime": str(TICK_MS),
+            "initLimit": "20",
+            "syncLimit": "10",
+            "dataDir": str(data),
+            "clientPort": str(self.port),
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+            "forceSync": "no",  # no test cuts the power
+            **{f"server.{number}": addresses for number, addresses in members.items()},
+        }
+        (self._directory / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+
+    def launch(self) -> None:
+        """Starts it and does not wait."""
+        assert self._process is None, "the server is running already"
+        jars = need_zookeeper_jars()
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        java = ["java", "-Xmx96m", *QUICK_JVM, "-cp", f"{jars}/*", main, "zoo.cfg"]
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(java, stdout=log, stderr=log, cwd=self._directory)
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_WITHIN_S
+        while not self.mode():
+            assert self._process is not None, "the server is not running"
+            assert self._process.poll() is None, self.log_tail()
+            assert time.monotonic() < deadline, self.log_tail()
+            time.sleep(0.05)
+
+    def mode(self) -> str:
+        """`leader` or `follower`; nothing while it does not serve."""
+        answer = b""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 5) as connection:
+            connection.sendall(b"srvr")
+            while part := connection.recv(4096):
+                answer += part
+        return next((line[6:] for line in answer.decode().splitlines() if line.startswith("Mode: ")), "")
+
+    def kill(self) -> None:
+        """SIGKILL; nothing if it is not running."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stopped, with its connections open."""
+        assert self._process is not None, "the server is not running"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def log_tail(self) -> str:
+        return "\n".join(self._log_path.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+
+    @property
+    def _log_path(self) -> Path:
+        return self._directory / "server.log"
+
+
+class ZooKeeperEnsemble:
+    """Three servers, or as many as are asked for."""
+
+    def __init__(self, directory: Path, size: int = 3) -> None:
+        numbers = range(1, size + 1)
+        self.servers = [ZooKeeperServer(directory / str(number), number, free_port()) for number in numbers]
+        members = {number: f"127.0.0.1:{free_port()}:{free_port()}" for number in numbers}
+        for server in self.servers:
+            server.prepare(members)
+
+    @property
+    def connect(self) -> str:
+        """All addresses, as in zookeeper.connect."""
+        return ",".join(server.address for server in self.servers)
+
+    def start(self) -> None:
+        """Starts what is not running, and returns when all serve."""
+        for server in self.servers:
+            if not server.is_running:
+                server.launch()
+        for server in self.servers:
+            server.wait_ready()
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+
+@contextmanager
+def zookeeper_ensemble(directory: Path, size: int = 3) -> Iterator[ZooKeeperEnsemble]:
+    """Started, and at the end killed."""
+    ensemble = ZooKeeperEnsemble(directory, size)
+    try:
+        ensemble.start()
+        yield ensemble
+    finally:
+        ensemble.kill()
