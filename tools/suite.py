@@ -135,6 +135,7 @@ TEST = [
     beside("java tools", 600, *NEWEST, "compat_tests/java"),
     beside("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
     beside("compiled modules", 480, "compat_tests/compiled"),
+    beside("a ZooKeeper ensemble", 480, "compat_tests/zookeeper"),
     beside("differential", 360, "compat_tests/differential"),
     pytest_stage("benchmarks at toy size", 480, "benchmarks"),
 ]

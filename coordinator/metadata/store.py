@@ -46,6 +46,10 @@ class NoChildrenForEphemerals(StoreError):
     """A node that lives with a session cannot have children."""
 
 
+class NotAllowed(StoreError):
+    """This client may not read or write the node."""
+
+
 class ConnectionLost(StoreError):
     """No reply: a write may or may not have happened, and the caller reads before it tries again."""
 
@@ -165,3 +169,9 @@ def size_bytes(operation: Operation) -> int:
     """What an operation counts against MULTI_SIZE_MAX_BYTES."""
     value = operation.value if isinstance(operation, Create | Put) else b""
     return len(operation.path) + len(value) + 32
+
+
+def check_size(operations: Sequence[Operation]) -> None:
+    """Raises ValueError for a multi that no store takes."""
+    if len(operations) > MULTI_OPERATIONS_MAX or sum(map(size_bytes, operations)) > MULTI_SIZE_MAX_BYTES:
+        raise ValueError(f"a multi of {len(operations)} operations is too large")

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 from coordinator.metadata.store import (
     ANY_VERSION,
-    MULTI_OPERATIONS_MAX,
-    MULTI_SIZE_MAX_BYTES,
     BadVersion,
     Check,
     Create,
@@ -24,8 +22,8 @@ from coordinator.metadata.store import (
     NoNode,
     NotEmpty,
     Operation,
+    check_size,
     parent_of,
-    size_bytes,
 )
 
 if TYPE_CHECKING:
@@ -80,8 +78,7 @@ class NodeTree:
 
     def stage(self, operations: Sequence[Operation], session_id: int) -> list[Effect]:
         """What the multi does, step by step; raises what its first impossible operation meets."""
-        if len(operations) > MULTI_OPERATIONS_MAX or sum(map(size_bytes, operations)) > MULTI_SIZE_MAX_BYTES:
-            raise ValueError(f"a multi of {len(operations)} operations is too large")
+        check_size(operations)
         staging = _Staging(self._entries)
         return [effect for operation in operations if (effect := staging.step(operation, session_id))]
 

@@ -1,0 +1,229 @@
+"""One ZooKeeper session: kazoo's client, whose three threads tell trio's loop what they hear.
+
+kazoo queues what is asked of it without a connection and sends it later, begins a new session by itself when one has
+expired, and calls back on threads of its own. Here a request goes out on the connection there is or fails at once, a
+session that is over stays over, and whatever is heard enters the loop in the order in which it was heard.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import outcome
+import structlog
+import trio
+from kazoo.client import CLOSED_STATES, KazooClient
+from kazoo.exceptions import EXCEPTIONS, ConnectionLoss, SessionExpiredError
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import (
+    GetData,
+    int_struct,
+    multiheader_struct,
+    read_buffer,
+    stat_struct,
+)
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+from coordinator.metadata.store import ConnectionLost, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kazoo.protocol.states import WatchedEvent
+
+log = structlog.get_logger(__name__)
+
+IN_FLIGHT_MAX: Final = 100  # requests of one session; one of many reads counts as one
+CLOSE_WITHIN_S: Final = 5.0  # then its threads are left alone: they end with the process
+RECONNECT_PAUSES_S: Final = (0.05, 1.0)  # the first and the longest, between two rounds of all servers
+# kazoo writes what it sends to its log, credentials too: so not to one below others, whose level may be lower. Of what
+# it has to say, only what it does not expect is news.
+KAZOO_LOG: Final = logging.Logger("kazoo", logging.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where the ensemble is and how it is talked to; times in ms."""
+
+    hosts: str
+    count: int
+    session_timeout_ms: int
+    credentials: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMany:
+    """ZooKeeper's multiRead (3.6): many nodes with one request, about ten times as fast as one by one.
+
+    Answered with a Node, or kazoo's exception, for each.
+    """
+
+    paths: Sequence[str]
+
+    type: ClassVar[int] = 22
+    ERROR: ClassVar[int] = -1
+
+    def serialize(self) -> bytes:
+        """What kazoo sends."""
+        header = multiheader_struct.pack(GetData.type, 0, -1)
+        end = multiheader_struct.pack(-1, 1, -1)
+        return b"".join([*(header + GetData(path, None).serialize() for path in self.paths), end])
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> list[Node | Exception]:
+        """What kazoo makes of the answer."""
+        found: list[Node | Exception] = []
+        while True:
+            kind, is_end, _ = multiheader_struct.unpack_from(data, offset)
+            offset += multiheader_struct.size
+            if is_end:
+                return found
+            if kind == cls.ERROR:
+                (code,) = int_struct.unpack_from(data, offset)
+                offset += int_struct.size
+                found.append(EXCEPTIONS[code]())
+            else:
+                value, offset = read_buffer(data, offset)
+                version = stat_struct.unpack_from(data, offset)[4]
+                offset += stat_struct.size
+                found.append(Node(value or b"", version))
+
+
+class Session:
+    """A session from `begin` to `end`.
+
+    `on_touched` is told the path that a watch was set on; None: all may have changed.
+    """
+
+    def __init__(self, servers: Servers, on_touched: Callable[[str | None], object]) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._on_touched = on_touched
+        self._in_flight = trio.Semaphore(IN_FLIGHT_MAX)
+        self._changed = trio.Event()
+        self._client = _Client(servers)
+        self._client.add_listener(self._hear_state)
+
+    async def begin(self, timeout_s: float) -> None:
+        """Raises ConnectionLost: no server took it on in time."""
+        with trio.move_on_after(timeout_s):
+            self._client.start_async()
+            while not (self._client.connected or self._client.is_over):
+                self._changed = trio.Event()
+                await self._changed.wait()
+            return
+        raise ConnectionLost
+
+    async def end(self) -> None:
+        """Ephemeral nodes go at once if a server can be told, otherwise when the session has timed out. Idempotent."""
+        with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_WITHIN_S):
+            await trio.to_thread.run_sync(self._client.leave, abandon_on_cancel=True)
+
+    async def ask(self, request: object) -> Any:
+        """The answer to one of kazoo's requests. Raises kazoo's exceptions."""
+        await self._in_flight.acquire()
+        reply = _Reply(self._token, self._in_flight.release)
+        self._client._call(request, reply)
+        return await reply.wait()
+
+    def hear_watch(self, event: WatchedEvent) -> None:
+        """What a read of kazoo's is given to be told by, on a thread of its own."""
+        if event.path is not None:  # otherwise the connection was lost, of which `_hear_state` is told
+            self._soon(self._on_touched, event.path)
+
+    def _hear_state(self, state: KazooState) -> None:
+        self._soon(self._take_state, state)
+
+    def _take_state(self, state: KazooState) -> None:
+        self._changed.set()
+        if state is not KazooState.CONNECTED:
+            self._on_touched(None)
+        log.info("the connection to ZooKeeper", state=str(state).lower())
+
+    def _soon(self, function: Callable[..., object], *arguments: object) -> None:
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(function, *arguments)
+
+
+class _Reply:
+    """What kazoo's threads settle: its AsyncResult without locks. It settles some twice; the first time counts."""
+
+    def __init__(self, token: trio.lowlevel.TrioToken, on_settled: Callable[[], object]) -> None:
+        self._token = token
+        self._on_settled = on_settled
+        self._arrived = trio.Event()
+        self._outcome: outcome.Outcome[Any] | None = None
+
+    def set(self, value: object = None) -> None:
+        self._settle(outcome.Value(value))
+
+    def set_exception(self, error: BaseException) -> None:
+        self._settle(outcome.Error(error))
+
+    def _settle(self, result: outcome.Outcome[Any]) -> None:
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._arrive, result)
+
+    def _arrive(self, result: outcome.Outcome[Any]) -> None:
+        if self._outcome is None:
+            self._outcome = result
+            self._arrived.set()
+            self._on_settled()
+
+    async def wait(self) -> Any:
+        """A caller that is cancelled leaves; its request is still in flight until it is settled."""
+        await self._arrived.wait()
+        assert self._outcome is not None
+        return self._outcome.unwrap()
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Shares the session's time among the servers, as Java's client does: kazoo gives all of it to the first."""
+
+    def __init__(self, connect_timeout_s: float) -> None:
+        super().__init__()
+        self._connect_timeout_s = connect_timeout_s
+
+    def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        return super().create_connection(*arguments, **{**options, "timeout": self._connect_timeout_s})
+
+
+class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
+    """Sends what it is asked now, or not at all."""
+
+    def __init__(self, servers: Servers) -> None:
+        timeout_s = servers.session_timeout_ms / 1000
+        first_pause_s, longest_pause_s = RECONNECT_PAUSES_S
+        self._gate = threading.Lock()  # so that nothing is queued by what has just seen a connection
+        self.is_over = False
+        super().__init__(
+            hosts=servers.hosts,
+            timeout=timeout_s,
+            handler=_Handler(timeout_s / servers.count),
+            auth_data=[("digest", servers.credentials)] if servers.credentials else None,
+            connection_retry=KazooRetry(max_tries=-1, delay=first_pause_s, max_delay=longest_pause_s),
+            logger=KAZOO_LOG,
+        )
+
+    def leave(self) -> None:
+        """Blocks until the threads have ended."""
+        self.stop()
+        self.close()
+
+    def _call(self, request: object, reply: _Reply) -> None:
+        with self._gate:
+            if self.is_over:
+                reply.set_exception(SessionExpiredError())
+            elif not self.connected:
+                reply.set_exception(ConnectionLoss())
+            else:
+                super()._call(request, reply)
+
+    def _session_callback(self, state: object) -> None:
+        with self._gate:
+            self.is_over = self.is_over or (state in CLOSED_STATES and state != self.client_state)
+            super()._session_callback(state)
