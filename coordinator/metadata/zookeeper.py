@@ -178,13 +178,14 @@ class ZooKeeperStore:
         self._wakes.arm(children_of(path), wake)
         return sorted(await self._ask(requests.GetChildren(self._absolute(path), self._watcher(wake)), path))
 
+    async def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
+        """See `MetadataStore`."""
+        found = await self._read_parts(paths, requests.GetChildren)
+        return [[] if names is None else sorted(names) for names in found]
+
     async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
         """See `MetadataStore`."""
-        parts = [paths[first : first + READS_PER_REQUEST] for first in range(0, len(paths), READS_PER_REQUEST)]
-        found: list[Node | None] = []
-        for part in parts:
-            found += await self._read_part(part)
-        return found
+        return await self._read_parts(paths, requests.GetData)
 
     async def read_children(self, path: str) -> Mapping[str, Node]:
         """See `MetadataStore`."""
@@ -242,9 +243,14 @@ class ZooKeeperStore:
                 with suppress(NodeExists):
                     await self._ask(requests.Create(path, b"", self._acl, 0), path)
 
-    async def _read_part(self, paths: Sequence[str]) -> list[Node | None]:
-        found: list[Node | None] = []
-        answers = await self._ask(ReadMany([self._absolute(path) for path in paths]))
+    async def _read_parts(self, paths: Sequence[str], what: type[requests.GetData | requests.GetChildren]) -> list[Any]:
+        """What there is of each, None of a node that is not there."""
+        parts = [paths[first : first + READS_PER_REQUEST] for first in range(0, len(paths), READS_PER_REQUEST)]
+        return [one for part in parts for one in await self._read_part(part, what)]
+
+    async def _read_part(self, paths: Sequence[str], what: type[requests.GetData | requests.GetChildren]) -> list[Any]:
+        found: list[Any] = []
+        answers = await self._ask(ReadMany([self._absolute(path) for path in paths], what))
         for path, answer in zip(paths, answers, strict=True):
             if isinstance(answer, theirs.NoNodeError):
                 found.append(None)

@@ -20,10 +20,12 @@ from kazoo.client import CLOSED_STATES, KazooClient
 from kazoo.exceptions import EXCEPTIONS, ConnectionLoss, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import (
+    GetChildren,
     GetData,
     int_struct,
     multiheader_struct,
     read_buffer,
+    read_string,
     stat_struct,
 )
 from kazoo.protocol.states import KazooState
@@ -60,24 +62,25 @@ class Servers:
 class ReadMany:
     """ZooKeeper's multiRead (3.6): many nodes with one request, about ten times as fast as one by one.
 
-    Answered with a Node, or kazoo's exception, for each.
+    Answered with a Node, or kazoo's exception, for each; or of each with the names of its children.
     """
 
     paths: Sequence[str]
+    what: type[GetData | GetChildren] = GetData
 
     type: ClassVar[int] = 22
     ERROR: ClassVar[int] = -1
 
     def serialize(self) -> bytes:
         """What kazoo sends."""
-        header = multiheader_struct.pack(GetData.type, 0, -1)
+        header = multiheader_struct.pack(self.what.type, 0, -1)
         end = multiheader_struct.pack(-1, 1, -1)
-        return b"".join([*(header + GetData(path, None).serialize() for path in self.paths), end])
+        return b"".join([*(header + self.what(path, None).serialize() for path in self.paths), end])
 
     @classmethod
-    def deserialize(cls, data: bytes, offset: int) -> list[Node | Exception]:
+    def deserialize(cls, data: bytes, offset: int) -> list[Node | list[str] | Exception]:
         """What kazoo makes of the answer."""
-        found: list[Node | Exception] = []
+        found: list[Node | list[str] | Exception] = []
         while True:
             kind, is_end, _ = multiheader_struct.unpack_from(data, offset)
             offset += multiheader_struct.size
@@ -87,11 +90,24 @@ class ReadMany:
                 (code,) = int_struct.unpack_from(data, offset)
                 offset += int_struct.size
                 found.append(EXCEPTIONS[code]())
+            elif kind == GetChildren.type:
+                names, offset = _read_names(data, offset)
+                found.append(names)
             else:
                 value, offset = read_buffer(data, offset)
                 version = stat_struct.unpack_from(data, offset)[4]
                 offset += stat_struct.size
                 found.append(Node(value or b"", version))
+
+
+def _read_names(data: bytes, offset: int) -> tuple[list[str], int]:
+    (count,) = int_struct.unpack_from(data, offset)
+    offset += int_struct.size
+    names: list[str] = []
+    for _ in range(count):
+        name, offset = read_string(data, offset)
+        names.append(name)
+    return names, offset
 
 
 class Session:

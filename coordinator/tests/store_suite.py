@@ -200,6 +200,8 @@ class MetadataStoreSuite:
         assert found == [*(Node(name.encode(), 0) for name in reversed(names)), None]
         assert await store.read_children("/a") == {name: Node(name.encode(), 0) for name in names}
         assert await store.read_many([]) == []
+        await store.multi([Create("/b", b""), Create("/b/y", b""), Create("/b/x", b"")])
+        assert await store.children_of_many(["/b", "/none", "/a", "/b/x"]) == [["x", "y"], [], names, []]
         await store.close()
 
     async def test_it_is_told_whether_a_node_exists(self, backend: Backend) -> None:
