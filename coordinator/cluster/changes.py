@@ -22,10 +22,11 @@ def change_of(operations: Iterable[Operation], writer: int, nonce: bytes) -> Cha
 def _written(operations: Iterable[Operation]) -> Iterator[LoggedNode]:
     """A parent below `/partitions` says nothing that anybody follows."""
     for operation in operations:
-        if isinstance(operation, Create | Put) and not _is_parent(operation.path):
+        if isinstance(operation, Create | Put) and not is_parent(operation.path):
             version = 0 if isinstance(operation, Create) else operation.version + 1
             yield LoggedNode(operation.path, version, operation.value)
 
 
-def _is_parent(path: str) -> bool:
+def is_parent(path: str) -> bool:
+    """Whether a node is one of those that a topic's partition states lie below."""
     return path.startswith(f"{paths.PARTITIONS}/") and path.count("/") == 2

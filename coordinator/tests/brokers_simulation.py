@@ -1,0 +1,338 @@
+"""Three brokers' control planes on one fake ensemble, with all its faults, and clients that change things meanwhile.
+
+Everything is drawn from a seed: requests of clients, crashes, pauses and cuts of brokers, and what the store does to
+their requests. At the end the brokers have to agree with each other, with the store, and with what clients were told.
+`python -m coordinator.tests.brokers_simulation --seeds 0:2000` runs many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import os
+import sys
+import traceback
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import structlog
+import trio
+import trio.testing
+
+from coordinator.api import BrokerEndpoint, ConfigChange, ConfigOperation
+from coordinator.cluster.changes import is_parent
+from coordinator.cluster.controller import TopicDefaults
+from coordinator.cluster.image import empty, folded
+from coordinator.cluster.loading import load
+from coordinator.cluster.nodes import decode_change, decode_partition
+from coordinator.errors import CannotStart, CoordinatorError
+from coordinator.metadata import paths
+from coordinator.metadata.tree import EffectKind
+from coordinator.runtime import Coordinator, CoordinatorSettings
+from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults
+from engine.tests.ledger import note_for_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from coordinator.api import ClusterImage
+    from coordinator.ports import HostedPartition
+
+COMMAND = "python -m coordinator.tests.brokers_simulation"
+BROKERS = (1, 2, 3)
+FAULTS = Faults(request_lost=0.03, request_late=0.03, reply_lost=0.05, replica_lags=0.2, deposed_sync=0.1, flap=0.02)
+REQUESTS, CLIENTS, BLOWS = 30, 3, 12
+SILENCE_MAX_S = 40.0  # twice a session
+SETTLE_S = 200.0
+
+
+class Witness(FakeHost):
+    """One broker's log dirs, and who of all brokers opened a partition in which epoch: no two processes in one."""
+
+    def __init__(self, broker_id: int, used: dict[tuple[bytes, int, int], bytes]) -> None:
+        super().__init__()
+        self.log_dirs = (f"disk {broker_id}",)
+        self.used = used
+        self.incarnation: Callable[[], bytes] = bytes
+
+    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
+        for partition in opened:
+            key = (partition.topic_id, partition.partition, partition.state.leader_epoch)
+            assert self.used.setdefault(key, self.incarnation()) == self.incarnation()
+        await super().apply(opened, deleted)
+
+
+@dataclass
+class Life:
+    """One process of a broker."""
+
+    store: FakeStore
+    host: Witness
+    coordinator: Coordinator
+    scope: trio.CancelScope
+
+
+@dataclass
+class Told:
+    """What clients were told, and what they had asked for when they were told nothing."""
+
+    created: dict[bytes, str] = field(default_factory=dict)
+    deleted: set[bytes] = field(default_factory=set)
+    asked_to_delete: set[str] = field(default_factory=set)
+    tokens: list[tuple[bytes, str]] = field(default_factory=list)  # by topic id
+    producer_ids: list[int] = field(default_factory=list)
+    requests: Counter[str] = field(default_factory=Counter)
+
+
+class World:
+    """The brokers of one seed, and what happens to them."""
+
+    def __init__(self, seed: int, nursery: trio.Nursery) -> None:
+        self.random = Random(seed)
+        self.ensemble = FakeEnsemble(self.random)
+        self.told = Told()
+        self.lives: dict[int, Life] = {}
+        self.crashes = 0
+        self._used: dict[tuple[bytes, int, int], bytes] = {}
+        self._nursery = nursery
+
+    async def start(self, broker_id: int) -> None:
+        """A process of this broker, on the disks of the ones before; as often as it takes."""
+        while True:
+            store, host = self.ensemble.connect(), Witness(broker_id, self._used)
+            settings = CoordinatorSettings(
+                broker_id, (BrokerEndpoint("PLAINTEXT", "host", broker_id),), defaults=TopicDefaults(2)
+            )
+            seed = Random(self.random.getrandbits(64))
+            coordinator = Coordinator(store, host, FakeValidator(), settings, seed)
+            host.incarnation = partial(getattr, coordinator, "incarnation")
+            try:
+                await coordinator.start()
+            except CannotStart:
+                store.disconnected = True  # as a process that is gone
+            else:
+                break
+        life = self.lives[broker_id] = Life(store, host, coordinator, trio.CancelScope())
+        await self._nursery.start(self._live, life)
+
+    async def _live(self, life: Life, *, task_status: trio.TaskStatus[None]) -> None:
+        with life.scope:
+            task_status.started()
+            await life.coordinator.run()
+
+    async def blows(self) -> None:
+        """What happens to brokers, one after the other."""
+        for _ in range(BLOWS):
+            await trio.sleep(self.random.random() * 5)
+            life = self.lives[self.random.choice(BROKERS)]
+            blow = self.random.choice([self._crash, self._pause, self._cut, self._expire])
+            await blow(life)
+
+    async def _crash(self, life: Life) -> None:
+        """As `kill -9`: nobody closes its session, which ends by the clock unless its next process says it is dead."""
+        self.crashes += 1
+        life.scope.cancel()
+        life.store.disconnected = True
+        await trio.sleep(self.random.choice([0.0, self.random.random() * SILENCE_MAX_S]))
+        await self.start(next(one for one, known in self.lives.items() if known is life))
+
+    async def _pause(self, life: Life) -> None:
+        life.store.pause()
+        await trio.sleep(self.random.random() * SILENCE_MAX_S)
+        life.store.resume()
+
+    async def _cut(self, life: Life) -> None:
+        life.store.disconnected = True
+        await trio.sleep(self.random.random() * SILENCE_MAX_S)
+        life.store.disconnected = False
+
+    async def _expire(self, life: Life) -> None:
+        await trio.lowlevel.checkpoint()
+        self.ensemble.expire(life.store)
+
+    async def client(self, number: int) -> None:
+        """Asks any broker for anything."""
+        for request in range(REQUESTS):
+            life = self.lives[self.random.choice(BROKERS)]
+            with trio.move_on_after(60), suppress(CoordinatorError):
+                await self._ask(life.coordinator, f"t{self.random.randrange(4)}", f"{number}.{request}")
+            await trio.sleep(self.random.random())
+
+    async def _ask(self, cluster: Coordinator, name: str, token: str) -> None:
+        draw, told = self.random.random(), self.told
+        if draw < 0.3:
+            topic = await cluster.create_topic(name, partition_count=self.random.randrange(1, 4))
+            told.created[topic.topic_id] = name
+        elif draw < 0.45:
+            told.asked_to_delete.add(name)
+            told.deleted.add((await cluster.delete_topic(name)).topic_id)
+        elif draw < 0.6:
+            await cluster.create_partitions(name, self.random.randrange(3, 7))
+        elif draw < 0.9:
+            append = ConfigChange(ConfigOperation.APPEND, "cleanup.policy", token)
+            topic = await cluster.alter_topic_configs(name, [append])
+            told.tokens.append((topic.topic_id, token))
+        else:
+            told.producer_ids.append(await cluster.new_producer_id())
+        told.requests["answered"] += 1
+
+    async def run(self) -> None:
+        """All of it, and then what has to be so."""
+        async with trio.open_nursery() as starting:
+            for broker_id in BROKERS:
+                starting.start_soon(self.start, broker_id)
+        self.ensemble.faults = FAULTS
+        async with trio.open_nursery() as working:
+            working.start_soon(self.blows)
+            for number in range(CLIENTS):
+                working.start_soon(self.client, number)
+        self.ensemble.faults = Faults()
+        for _ in range(2):
+            await trio.sleep(SETTLE_S)
+            self.ensemble.settle()
+        await self.check()
+
+    async def check(self) -> None:
+        """Brokers, store, changes and clients agree."""
+        images = [self.lives[broker_id].coordinator.image for broker_id in BROKERS]
+        assert list(images[0].brokers) == list(BROKERS)
+        assert images[0] == images[1] == images[2]
+        image = images[0]
+        assert (await load(self.ensemble.connect(), image.cluster_id)).image == image
+        assert folded_by_hand(self.ensemble, image.cluster_id) == image
+        check_leaders(self.ensemble)
+        self._check_hosts(image)
+        self._check_clients(image)
+
+    def _check_hosts(self, image: ClusterImage) -> None:
+        for broker_id, life in self.lives.items():
+            led = {
+                (topic.name, number): state.leader_epoch
+                for topic in image.topics.values()
+                for number, state in enumerate(topic.partitions)
+                if state.leader == broker_id
+            }
+            assert life.host.epochs == led
+        assert all(state.leader in BROKERS for topic in image.topics.values() for state in topic.partitions)
+
+    def _check_clients(self, image: ClusterImage) -> None:
+        told = self.told
+        assert not told.deleted & image.topics_by_id.keys()
+        for topic_id, name in told.created.items():
+            assert topic_id in image.topics_by_id or name in told.asked_to_delete
+        for topic_id, token in told.tokens:
+            topic = image.topics_by_id.get(topic_id)
+            assert topic is None or topic.configs["cleanup.policy"].split(",").count(token) == 1
+        assert len(set(told.producer_ids)) == len(told.producer_ids)
+
+
+def folded_by_hand(ensemble: FakeEnsemble, cluster_id: str) -> ClusterImage:
+    """What all changes that there ever were add up to; each of them tells of all that was written with it."""
+    image = empty(cluster_id)
+    for effects in ensemble.history:
+        nodes = {effect.path: effect.node.value for effect in effects if effect.node is not None}
+        changes = [path for path in nodes if path.startswith(f"{paths.CHANGES}/")]
+        written = {path for path in nodes if paths.is_logged(path) and not is_parent(path)}
+        if not changes:
+            assert written <= {paths.CONTROLLER_EPOCH}, "a change that nobody is told of"  # the layout has it
+            continue
+        assert changes == [paths.change(image.version + 1)], "a number that was skipped, or given twice"
+        change = decode_change(changes[0], nodes[changes[0]])
+        assert {node.path for node in change.nodes} == written
+        image = folded(image, image.version + 1, change.nodes, change.deleted)
+    return image
+
+
+def check_leaders(ensemble: FakeEnsemble) -> None:
+    """An epoch has one leader, in one life, and epochs never fall."""
+    last: dict[str, tuple[int, int, bytes]] = {}
+    for effects in ensemble.history:
+        for effect in effects:
+            if effect.path.startswith(f"{paths.PARTITIONS}/") and effect.path.count("/") == 3 and effect.node:
+                state = decode_partition(effect.path, 0, effect.node.value)
+                now = (state.leader_epoch, state.leader, state.incarnation)
+                before = last.get(effect.path) if effect.kind is not EffectKind.CREATED else None
+                assert before is None or before == now or before[0] < now[0]
+                last[effect.path] = now
+
+
+@asynccontextmanager
+async def world(seed: int) -> AsyncIterator[World]:
+    """Of one seed."""
+    async with trio.open_nursery() as nursery:
+        yield World(seed, nursery)
+        nursery.cancel_scope.cancel()
+
+
+def run_seed(seed: int) -> Counter[str]:
+    """Raises what is wrong; returns how much happened."""
+
+    async def main() -> Counter[str]:
+        async with world(seed) as made:
+            await made.run()
+            changes = made.lives[1].coordinator.image.version
+            return Counter({"changes": changes, "crashes": made.crashes, **made.told.requests})
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    with (
+        mock.patch("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", new=True),
+        mock.patch("trio._core._run._r", Random(seed)),
+    ):
+        return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def _try_seed(seed: int) -> tuple[int, Counter[str], str | None]:
+    try:
+        return seed, run_seed(seed), None
+    except BaseException as error:
+        return seed, Counter(), _words_of(error)
+
+
+def _words_of(error: BaseException) -> str:
+    """Of what is inside of groups, with the line that says what was to be so."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {last.name}: {last.line}"
+
+
+def _outcomes(seeds: range, jobs: int) -> Iterator[tuple[int, Counter[str], str | None]]:
+    if jobs == 1:
+        yield from map(_try_seed, seeds)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(_try_seed, seeds, chunksize=4)
+
+
+def main() -> None:
+    """Exit code 1: a seed failed; the first one ends it unless it is to keep going."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--seeds", default="0:100", help="A:B, from A up to, not including, B")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
+    chosen = parser.parse_args()
+    first, end = map(int, chosen.seeds.split(":"))
+    total, failed = Counter[str](), 0
+    for seed, happened, error in _outcomes(range(first, end), chosen.jobs):
+        total += happened
+        if error is not None:
+            failed += 1
+            print(f"seed {seed} FAILED: {COMMAND} --seeds {seed}:{seed + 1}\n  {error}", flush=True)
+            if not chosen.keep_going:
+                os._exit(1)  # the others of the pool are not waited for
+    sums = ", ".join(f"{count} {name}" for name, count in sorted(total.items()))
+    summary = f"seeds from {chosen.seeds}: {end - first}, {sums}, {failed} failed"
+    print(summary)
+    note_for_ledger(summary)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
