@@ -83,6 +83,11 @@ def simulation(seeds: str, *arguments: str) -> list[str]:
     return [*command, "--jobs", JOBS, *arguments]
 
 
+def brokers_simulation(seeds: str, *arguments: str) -> list[str]:
+    """The control planes of three brokers, on one store that fails."""
+    return [sys.executable, "-m", "coordinator.tests.brokers_simulation", "--seeds", seeds, "--jobs", JOBS, *arguments]
+
+
 def crash_images(workloads: str, *arguments: str) -> list[str]:
     """What a disk may hold after a crash, reopened."""
     command = [sys.executable, "-m", "engine.tests.crash_states", "--workloads", workloads]
@@ -119,6 +124,7 @@ TEST = [
     Stage("crash images", crash_images("0:1000", "--share", "0.02", "--budget-s", "25"), 90),
     Stage("flipped bits", bit_flips(1000, "--budget-s", "20"), 90),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
+    Stage("simulated brokers", brokers_simulation("0:150"), 180),
     # The longest of those begins early: nothing shall be left that waits for it.
     beside("data dirs of earlier versions", 120, "compat_tests/formats"),
     beside("the README", 480, "compat_tests/readme"),
@@ -155,6 +161,10 @@ LONG: list[Stage] = [
         KAFKAWIRE_LOG_MODEL_EXAMPLES="2000",
     ),
     Stage("simulated broker, 5,000 seeds", simulation("0:5000"), 7200),
+    Stage("simulated brokers, 2,000 seeds", brokers_simulation("0:2000", "--keep-going"), 3600),
+    Stage(
+        "elections, all orders of eight steps", script("-m", "coordinator.tests.election_model", "--depth", "8"), 7200
+    ),
     Stage("planted bugs", script("-m", "compat_tests.exam"), 7200),
     pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
     pytest_stage("50 power cuts", 3600, "compat_tests/chaos/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),

@@ -75,6 +75,11 @@ EXAMINERS = (
         ("kafkawire.tests.simulation", "--seeds", "0:2000", "--budget-s", "300", "--jobs", JOBS),
         r"^seed \d+ FAILED: (?P<command>.*)\n  (?!simulation crashed)(?P<words>.*)",
     ),
+    Examiner(
+        "simulated brokers",
+        ("coordinator.tests.brokers_simulation", "--seeds", "0:400"),
+        r"^seed \d+ FAILED: (?P<command>.*)\n  (?P<words>.*)",
+    ),
     Examiner(  # what one broker alone cannot bring about, or seldom does
         "named cases",
         ("pytest", "-q", "-rf", *NAMED_CASES),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, PartitionState
 from coordinator.cluster import elections
 from coordinator.cluster.elections import NO_LOG, Electorate
+from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -304,14 +305,16 @@ def _way_to(world: World, came_from: dict[World, tuple[World, str] | None]) -> t
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--depth", type=int, default=9)
-    depth = parser.parse_args().depth
+    depth, states = parser.parse_args().depth, 0
     for synced in (True, False):
         for min_isr in (1, 2, 3):
             outcome = explore(Limits(synced=synced, min_isr=min_isr), depth)
             kind = "synced" if synced else "not synced"
             print(f"{kind}, min.insync.replicas={min_isr}, depth {depth}: {outcome.states} states", flush=True)
+            states += outcome.states
             if outcome.wrong is not None:
                 raise SystemExit(f"{outcome.wrong}: {', '.join(outcome.way)}")
+    note_for_ledger(f"{states} states of six kinds of topics, all orders of {depth} steps, 0 wrong")
 
 
 if __name__ == "__main__":
