@@ -54,7 +54,12 @@ NAMED_CASES = (
     "coordinator/transactions/tests",
 )
 CONNECTORS = (
+    "spark_connectors/jobs/audit/tests",
+    "spark_connectors/jobs/comparison/tests/test_search.py",
+    "spark_connectors/jobs/comparison/tests/test_sides.py",
+    "spark_connectors/jobs/comparison/tests/test_verify.py",
     "spark_connectors/jobs/export/tests/test_driver.py",
+    "spark_connectors/jobs/tests/test_digest.py",
     "spark_connectors/tests/test_offsets.py",
     "spark_connectors/records/tests/test_visible.py",
     "spark_connectors/source/tests/test_planner.py",

@@ -90,6 +90,20 @@ def test_a_file_is_not_opened_again_that_has_nothing_of_what_is_looked_at(tmp_pa
     assert side.parts(Look((Span(DEAD, 7, 8),), 1)) == []
 
 
+def test_each_row_is_found_again_by_its_offset(tmp_path: Path) -> None:
+    """In whichever row group of its file it is, and be it the first one of that or the last."""
+    bucket = tier_of(tmp_path / "tier", [log_of([b"v"] * 30), log_of([b"v"] * 30)])
+    table = directory_table(tmp_path / "table")
+    with TopicLog(options_of(bucket)) as log:
+        export(log, table, RAW)
+    side = TableSide(table, RAW, TOPIC)
+    for one in side.parts(LOOK):
+        side.has_read(one, one.read())
+    places = [(partition, offset) for partition in (0, 1) for offset in range(30)]
+    looks = [Look((Span(partition, offset, offset + 1),), 1) for partition, offset in places]
+    assert [sum(one.read().sums.row_count for one in side.parts(look)) for look in looks] == [1] * len(places)
+
+
 def test_parts_of_a_log_travel_and_end_where_it_ends(tmp_path: Path) -> None:
     bucket = tier_of(tmp_path / "tier", [log_of([b'{"id": 1}'] * 12 + [b"dead"] * 3)])
     form = JsonForm(declared(json.dumps([{"name": "id", "type": "int64"}]), taken=ORIGIN_COLUMNS))
