@@ -6,6 +6,7 @@ anyway may be said (acknowledged by all, idempotent); what would make it less th
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
             f"{KAFKA_PREFIX}transaction.timeout.ms", positive_int32, TRANSACTION_TIMEOUT_MS
         ),
         staging=_staging(options),
-        staging_age_s=options.parsed("stagingRetention", duration_s, STAGING_AGE_S),
+        staging_age_s=options.parsed("stagingRetention", _retention_s, STAGING_AGE_S),
         record_topic=options.text("recordTopic") or RECORD_TOPIC,
         is_missing_accepted=options.parsed("onMissingRecord", _on_missing, False),
     )
@@ -96,12 +97,20 @@ def _staging(options: Options) -> str:
     named = options.parsed("stagingLocation", resolved, None)
     if named is not None:
         return named
-    if checkpoint is None:
-        return resolved(tempfile.gettempdir())
+    if checkpoint is None:  # of each user one, as where one has made a directory another one cannot write
+        return resolved(f"{tempfile.gettempdir()}/kafkawire-{os.getuid()}")
     try:
         return resolved(checkpoint)
     except ValueError as error:
         raise OptionRefused(f"option stagingLocation is required, as beside the checkpoint {error}") from None
+
+
+def _retention_s(text: str) -> float:
+    """Not nothing: what other queries have just staged would go."""
+    seconds = duration_s(text)
+    if not seconds:
+        raise ValueError(f"{text!r} keeps nothing for the driver to write")
+    return seconds
 
 
 def _topic(text: str) -> str | None:

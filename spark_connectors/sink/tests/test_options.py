@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,7 @@ def test_a_batch_is_not_larger_than_a_request(record: int, batch: int, expected:
         ("topic", "", "option topic: it names no topic"),
         ("onMissingRecord", "guess", "'guess' is neither fail nor accept"),
         ("stagingLocation", "dbfs:/x", "option stagingLocation: dbfs:/x is no place for files: "),
+        ("stagingRetention", "0d", "option stagingRetention: '0d' keeps nothing for the driver to write"),
         ("startingOffsets", "earliest", "option startingoffsets is not known"),
     ],
 )
@@ -88,7 +90,7 @@ def test_what_is_refused(name: str, value: str, why: str) -> None:
 def test_files_lie_beside_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert options(checkpointLocation=str(tmp_path)).staging == str(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    assert options().staging == str(tmp_path / "temporary")
+    assert options().staging == str(tmp_path / "temporary" / f"kafkawire-{os.getuid()}")
     with pytest.raises(
         OptionRefused,
         match="option stagingLocation is required, as beside the checkpoint s3a://bucket/checkpoint is no",
