@@ -23,7 +23,16 @@ from spark_connectors.sink.relay import (
     Step,
     WriteRecord,
 )
-from spark_connectors.wire import BrokerError, Cluster, Coordinated, ErrorCode, MalformedReply, TopicPartition, by_topic
+from spark_connectors.wire import (
+    BrokerError,
+    Cluster,
+    Coordinated,
+    ErrorCode,
+    MalformedReply,
+    Outcome,
+    TopicPartition,
+    by_topic,
+)
 from spark_connectors.wire.api import Api, RequestT, ResponseT
 from spark_connectors.wire.codes import RETRIABLE
 from spark_connectors.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN, AddOffsetsToTxnRequest
@@ -207,10 +216,11 @@ def _code(reply: Any) -> list[int]:
     return [reply.error_code]
 
 
-def _outcomes(reply: ProduceResponse) -> Iterator[tuple[TopicPartition, int, int]]:
+def _outcomes(reply: ProduceResponse) -> Iterator[Outcome[int]]:
     """A batch that was appended before, and so long ago that nobody knows where, was appended."""
     for one in reply.responses:
         for row in one.partitions:
             is_there = row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
             code = ErrorCode.NONE if is_there else row.error_code
-            yield TopicPartition(one.name, row.index), code, _NOTHING if is_there else row.base_offset
+            offset = _NOTHING if is_there else row.base_offset
+            yield Outcome(TopicPartition(one.name, row.index), code, offset, row.error_message)

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from spark_connectors.offsets import Offsets
 from spark_connectors.source.options import AtOffsets, AtTimestamp, AtTimestamps, Edge, Limit, Selection, SourceOptions
-from spark_connectors.wire import BrokerError, Cluster, ErrorCode, TopicPartition, WireError, by_topic
+from spark_connectors.wire import BrokerError, Cluster, ErrorCode, Outcome, TopicPartition, WireError, by_topic
 from spark_connectors.wire.clock import Clock, SystemClock
 from spark_connectors.wire.messages.list_offsets import (
     LIST_OFFSETS,
@@ -170,10 +170,10 @@ class Places:
         return look()
 
 
-def _outcomes(reply: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, int]]:
+def _outcomes(reply: ListOffsetsResponse) -> Iterable[Outcome[int]]:
     for topic in reply.topics:
         for row in topic.partitions:
-            yield TopicPartition(topic.name, row.partition_index), row.error_code, row.offset
+            yield Outcome(TopicPartition(topic.name, row.partition_index), row.error_code, row.offset)
 
 
 def check_names(given: Collection[TopicPartition], partitions: Collection[TopicPartition]) -> None:

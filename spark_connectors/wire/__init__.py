@@ -4,7 +4,7 @@ Executors have nothing but what is shipped to them, so this is small, blocks, an
 message looks like is said in `messages`, one API a module; `cluster` is what the rest of spark_connectors uses.
 """
 
-from spark_connectors.wire.cluster import Cluster, TopicPartition, by_topic
+from spark_connectors.wire.cluster import Cluster, Outcome, TopicPartition, by_topic
 from spark_connectors.wire.codes import ErrorCode
 from spark_connectors.wire.connection import Settings
 from spark_connectors.wire.errors import (
@@ -28,6 +28,7 @@ __all__ = [
     "ErrorCode",
     "GaveUp",
     "MalformedReply",
+    "Outcome",
     "ReplyTooLarge",
     "Settings",
     "TopicPartition",

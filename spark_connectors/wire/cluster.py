@@ -9,8 +9,9 @@ deadline, with pauses that grow: after a lost connection, and after a refusal th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 from spark_connectors.wire.api import Api, RequestT, ResponseT
 from spark_connectors.wire.clock import Clock, SystemClock
@@ -64,7 +65,14 @@ class Leader(NamedTuple):
     epoch: int
 
 
-Outcome = tuple[TopicPartition, int, _T]  # of one partition: an error code, and an answer that counts without one
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[_T]):
+    """Of one partition: an error code, an answer that counts without one, and what a broker says beside the code."""
+
+    place: TopicPartition
+    code: int
+    answer: _T
+    message: str | None = None
 
 
 class Cluster:
@@ -311,20 +319,20 @@ class Cluster:
         retry_on: Collection[int],
     ) -> BrokerError | None:
         """Puts what succeeded into `answers`; returns a refusal that is worth another try, raises one that is not."""
-        refused: dict[TopicPartition, int] = {}
-        for partition, code, answer in outcomes:
-            if code == ErrorCode.NONE:
-                answers[partition] = answer
+        refused: dict[TopicPartition, BrokerError] = {}
+        for one in outcomes:
+            if one.code == ErrorCode.NONE:
+                answers[one.place] = one.answer
             else:
-                refused[partition] = code
+                refused[one.place] = BrokerError(one.code, f"{name} of {one.place}", one.message)
         self._forget(refused)
-        for partition, code in refused.items():
-            if code not in retry_on:
-                raise BrokerError(code, f"{name} of {partition}")
+        for error in refused.values():
+            if error.code not in retry_on:
+                raise error
         for partition in asked:
             if partition not in answers and partition not in refused:
                 raise MalformedReply(f"the answer to {name} says nothing of {partition}")
-        return next((BrokerError(code, f"{name} of {partition}") for partition, code in refused.items()), None)
+        return next(iter(refused.values()), None)
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

@@ -151,6 +151,12 @@ def test_a_batch_that_is_too_large_for_its_topic(world: World, options: SinkOpti
         commit(tasks(options, 0), options, world.cluster())
 
 
+def test_what_a_broker_says_of_a_batch_is_told(world: World, options: SinkOptions) -> None:
+    world.produce_code, world.produce_message = ErrorCode.INVALID_RECORD, "it has no key"
+    with pytest.raises(BrokerError, match="Produce of t-0: INVALID_RECORD: it has no key"):
+        commit(tasks(options, 0), options, world.cluster())
+
+
 def test_a_record_that_is_missing(world: World, options: SinkOptions) -> None:
     with pytest.raises(CommitRefused, match="onMissingRecord=accept"):
         commit(tasks(options, 3), options, world.cluster())

@@ -68,6 +68,7 @@ class World:
         self.network = FakeNetwork(self.clock)
         self.model = Model()
         self.produce_code: int = ErrorCode.NONE
+        self.produce_message: str | None = None
         self.broker = FakeBroker(
             (MetadataRequest, self._metadata),
             (FindCoordinatorRequest, self._find),
@@ -149,7 +150,8 @@ class World:
                 by = Producer(header.producer_id, header.producer_epoch)
                 step = Append(by, {TopicPartition(topic.name, one.index): batch})
                 code = self.produce_code or self._code(request.transactional_id, step)
-                rows.append(PartitionProduceResponse(index=one.index, error_code=code))
+                said = self.produce_message
+                rows.append(PartitionProduceResponse(index=one.index, error_code=code, error_message=said))
             answers.append(TopicProduceResponse(name=topic.name, partition_responses=rows))
         return ProduceResponse(responses=answers)
 

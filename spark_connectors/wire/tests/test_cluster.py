@@ -34,6 +34,7 @@ from spark_connectors.wire import (
     ErrorCode,
     GaveUp,
     MalformedReply,
+    Outcome,
     ReplyTooLarge,
     Settings,
     TopicPartition,
@@ -129,10 +130,10 @@ def offsets_wanted(theirs: dict[TopicPartition, int]) -> ListOffsetsRequest:
     return ListOffsetsRequest(isolation_level=0, topics=(ListOffsetsTopic(name="t", partitions=tuple(rows)),))
 
 
-def offsets_told(reply: ListOffsetsResponse) -> Iterable[tuple[TopicPartition, int, int]]:
+def offsets_told(reply: ListOffsetsResponse) -> Iterable[Outcome[int]]:
     for topic in reply.topics:
         for row in topic.partitions:
-            yield TopicPartition(topic.name, row.partition_index), row.error_code, row.offset
+            yield Outcome(TopicPartition(topic.name, row.partition_index), row.error_code, row.offset)
 
 
 EXPECTED = {OURS[0]: 100, OURS[1]: 101}
@@ -326,8 +327,8 @@ def fetch(world: World, **how: Any) -> dict[TopicPartition, Any]:
         topics = (FetchTopic(topic_id=TOPIC_ID, partitions=(row,)),)
         return FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=10, isolation_level=0, topics=topics)
 
-    def told(reply: Fetched) -> Iterable[tuple[TopicPartition, int, Any]]:
-        return [(OURS[0], row.error_code, row.records) for topic in reply.responses for row in topic.partitions]
+    def told(reply: Fetched) -> Iterable[Outcome[Any]]:
+        return [Outcome(OURS[0], row.error_code, row.records) for topic in reply.responses for row in topic.partitions]
 
     return world.cluster.at_leaders(FETCH, [OURS[0]], wanted, told, **how)
 
