@@ -236,6 +236,12 @@ LONG: list[Stage] = [
         *folders("spark/test_kafkawire_source.py", "spark/test_filters.py"),
         KAFKAWIRE_PYSPARK="newest",
     ),
+    pytest_stage(
+        "connectors' sink with the newest Spark",
+        1800,
+        "compat_tests/spark/test_sink.py",
+        KAFKAWIRE_PYSPARK="newest",
+    ),
     # What the black-box tests expect of us must hold for Apache Kafka too.
     pytest_stage(
         "clients against Apache Kafka",
