@@ -204,6 +204,12 @@ LONG: list[Stage] = [
         KAFKAWIRE_COMPAT_TARGET="kafka",
     ),
     pytest_stage(
+        "60 rounds of reads past the broker",
+        3600,
+        "compat_tests/spark/test_past_brokers.py",
+        KAFKAWIRE_CHAOS_SPARK_ROUNDS="60",
+    ),
+    pytest_stage(
         "300 kills at requests to the object store",
         3600,
         "compat_tests/tiering/test_store_kills.py",

@@ -1,4 +1,4 @@
-"""Writes numbered records to a topic without an end, in transactions of which some are aborted, and outside of any.
+"""Writes records to a topic without an end, in transactions of which some are aborted, and outside of any.
 
 What is committed is read from the topic afterwards: a producer whose broker is killed does not always know.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from compat_tests.harness.broker import Broker
 
 KEYS = 16
@@ -22,10 +24,23 @@ PAUSE_S = 0.2  # between two turns
 TIMEOUT_S = 60.0
 
 
-class Feed:
-    """From `start` to `finish`, in a thread."""
+def numbered(number: int, choice: random.Random) -> Mapping[str, Any]:
+    """A small one, as a producer takes it."""
+    key = None if choice.random() < KEYLESS else str(choice.randrange(KEYS))
+    return {"value": str(number), "key": key}
 
-    def __init__(self, broker: Broker, topic: str, seed: int) -> None:
+
+class Feed:
+    """From `start` to `finish`, in a thread. `record` is given each number, and `times` as many are written a turn."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        topic: str,
+        seed: int,
+        record: Callable[[int, random.Random], Mapping[str, Any]] = numbered,
+        times: int = 1,
+    ) -> None:
         self._settings = {
             "bootstrap.servers": broker.bootstrap,
             "partitioner": "murmur2_random",  # as Kafka's own, and Spark's: a key has one partition
@@ -34,6 +49,8 @@ class Feed:
             "log_level": 0,
         }
         self._topic = topic
+        self._record = record
+        self._times = times
         self._choice = random.Random(seed)
         self._number = 0
         self._plain = Producer(self._settings)
@@ -67,7 +84,7 @@ class Feed:
 
     def _transactional(self) -> Producer:
         while True:
-            made = Producer({**self._settings, "transactional.id": "feed"})
+            made = Producer({**self._settings, "transactional.id": f"feed of {self._topic}"})
             try:
                 made.init_transactions(TIMEOUT_S)
             except KafkaException:
@@ -87,8 +104,7 @@ class Feed:
             producer.commit_transaction(TIMEOUT_S)
 
     def _write(self, producer: Producer, count: int) -> None:
-        for _ in range(count):
-            key = None if self._choice.random() < KEYLESS else str(self._choice.randrange(KEYS))
-            producer.produce(self._topic, str(self._number), key)
+        for _ in range(count * self._times):
+            producer.produce(self._topic, **self._record(self._number, self._choice))
             self._number += 1
         producer.poll(0)
