@@ -115,6 +115,9 @@ CHECK = [
 CLIENTS = folders("kcat", "confluent", "kafka_python", "aiokafka", "consoles", "cli", "restart", "compaction")
 OTHER_LANGUAGES = folders("go", "node", "rust")
 APPLICATIONS = folders("connect", "mirror", "streams", "registry")
+SPARK_STREAMS = folders("spark/test_streams.py", "spark/test_transactions.py")
+SPARK_KILLS = folders(*(f"spark/test_{name}.py" for name in ("kills", "past_brokers", "sink", "tiered")))
+OTHER_SPARK = ("compat_tests/spark", *(f"--ignore={one}" for one in (*SPARK_STREAMS, *SPARK_KILLS)))
 TIERS_ON_S3 = ("tiers", "clients", "restore", "bad_stores", "store_kills", "store_outages")
 NEWEST = ("-m", "not oldest")
 OLDEST = ("-m", "oldest", *folders("confluent", "kafka_python", "aiokafka", "java"), *OTHER_LANGUAGES)
@@ -130,8 +133,10 @@ TEST = [
     beside("the README", 480, "compat_tests/readme"),
     beside("planted bugs that are caught soon", 480, "compat_tests/exam", "-k", "is_caught"),
     beside("clients", 720, *NEWEST, "compat_tests/serve", *CLIENTS),
-    beside("spark", 1500, "compat_tests/spark", "--durations=15"),
+    beside("spark: who is killed, past brokers, sinks", 900, *SPARK_KILLS, "--durations=15"),
+    beside("spark: streams and transactions", 900, *SPARK_STREAMS, "--durations=15"),
     beside("what users install", 600, "compat_tests/install"),
+    beside("spark: all else", 900, *OTHER_SPARK, "--durations=15"),
     beside("object stores and topics in the tier", 720, *folders("object_stores", "tiering")),
     beside("kills, power cuts, failing disks", 720, "compat_tests/chaos"),
     beside("connect, mirrors, streams, a registry", 720, *APPLICATIONS),

@@ -8,6 +8,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
+from compat_tests.harness.apache_kafka import QUICK_JVM
 from compat_tests.spark.faulty import Faulty
 from spark_connectors import register
 
@@ -17,6 +18,7 @@ def main(source: dict[str, str], sink: dict[str, str]) -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.extraJavaOptions", " ".join(QUICK_JVM))
     spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     register(spark)
     spark.dataSource.register(Faulty)

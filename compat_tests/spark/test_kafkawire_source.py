@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -33,6 +33,7 @@ from spark_connectors import WorkersLack, check
 from spark_connectors.source.options import COLUMNS, HEADERS, source_options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+ROW = (*COLUMNS, HEADERS)
 WITHOUT_US = """
 import pickle, sys
 sys.modules["spark_connectors"] = None
@@ -59,9 +61,14 @@ def ours(spark: SparkSession) -> Connector:
 
 def rows_in_order(frame: DataFrame) -> dict[tuple[str, int], list[tuple[object, ...]]]:
     """Of each partition of a topic, as they came."""
+    return in_order(frame.selectExpr(*ROW).collect())
+
+
+def in_order(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[str, int], list[tuple[object, ...]]]:
     found: dict[tuple[str, int], list[tuple[object, ...]]] = {}
-    for row in frame.selectExpr(*COLUMNS, HEADERS).collect():
-        found.setdefault((row.topic, row.partition), []).append(tuple(row))
+    for row in rows:
+        _, _, topic, partition, *_ = row
+        found.setdefault((topic, partition), []).append(tuple(row))
     return found
 
 
@@ -276,7 +283,7 @@ def test_a_broker_that_comes_back(ours: Connector, own_broker: Broker, topic: st
     """The query that was running meanwhile goes on."""
     create_topic(own_broker, topic)
     fill(own_broker, topic, 0, 1000)
-    frame = ours.stream(own_broker, subscribe=topic, maxOffsetsPerTrigger="100").load()
+    frame = ours.stream(own_broker, subscribe=topic, maxOffsetsPerTrigger="250").load()
     with running(output.writer(frame).trigger(processingTime="100 milliseconds")) as query:
         for count in (1000, 1500):
             wait_until(lambda: len(query.recentProgress) >= 2, "no batch comes to its end", DONE_WITHIN_S)

@@ -12,7 +12,7 @@ from compat_tests.spark import kill_campaign
 if TYPE_CHECKING:
     from pathlib import Path
 
-KILLS = int(os.environ.get("KAFKAWIRE_CHAOS_SPARK_KILLS", "3"))
+KILLS = int(os.environ.get("KAFKAWIRE_CHAOS_SPARK_KILLS", "2"))
 
 
 def test_kills_leave_every_record_once_in_the_copy(tmp_path: Path) -> None:

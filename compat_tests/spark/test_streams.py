@@ -53,14 +53,14 @@ def test_a_batch_waits_until_there_is_enough(connector: Connector, broker: Broke
     """minOffsetsPerTrigger, but no longer than maxTriggerDelay; with a trigger by the clock."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 10)
-    options = {"minOffsetsPerTrigger": "30", "maxTriggerDelay": "12s"}
+    options = {"minOffsetsPerTrigger": "30", "maxTriggerDelay": "6s"}
     source = connector.stream(broker, subscribe=topic, **options).load()
     with running(output.writer(source).trigger(processingTime="200 milliseconds")) as query:
         output.wait_for(10, query)  # the first batch of a query waits for nothing
         begun_s = time.monotonic()
         fill(broker, topic, 10, 10)
         output.wait_for(20, query)
-        assert time.monotonic() - begun_s > 4, "too little was not waited with"
+        assert time.monotonic() - begun_s > 2, "too little was not waited with"
         fill(broker, topic, 20, 40)
         output.wait_for(60, query)
 

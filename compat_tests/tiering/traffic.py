@@ -256,16 +256,18 @@ class TransactionalWriter(Writer):
 
 
 class Traffic:
-    """A topic and its writers. `pool` is where they write, each in a thread.
+    """A topic and its writers. `pool` is where they write, each in a thread: `before` records each before anybody
+    reads, and `in_all`.
 
     As a context it has begun, and whoever writes or reads still ends with it.
     """
 
-    def __init__(self, broker: Broker, topic: str, pool: Executor) -> None:
+    def __init__(self, broker: Broker, topic: str, pool: Executor, before: int = BEFORE, in_all: int = IN_ALL) -> None:
         self.history = History()
         self.broker = broker
         self.topic = topic
         self._pool = pool
+        self._first, self._second = range(before), range(before, in_all)
         self._writers: list[Writer] = []
         self._writing: list[Future[None]] = []
 
@@ -279,11 +281,11 @@ class Traffic:
             TransactionalWriter(*given, "transactional", self.history, compression_type="zstd"),
         ]
         self.history.may_hurry.set()
-        for done in [self._pool.submit(writer.write, range(BEFORE)) for writer in self._writers]:
+        for done in [self._pool.submit(writer.write, self._first) for writer in self._writers]:
             done.result(WITHIN_S)
         wait_until(self._is_dropped, "files stay that the tier has", WITHIN_S)
         self.history.may_hurry.clear()
-        self._writing = [self._pool.submit(writer.write, range(BEFORE, IN_ALL)) for writer in self._writers]
+        self._writing = [self._pool.submit(writer.write, self._second) for writer in self._writers]
 
     def _is_dropped(self) -> bool:
         """All partitions have but their active segment in the log dir, which is not their first."""
