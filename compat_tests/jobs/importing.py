@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
 import sys
 from dataclasses import dataclass
 from random import Random
@@ -15,6 +13,7 @@ from aiokafka import TopicPartition as AioKafkaPartition
 from confluent_kafka import KafkaError, TopicPartition
 
 from compat_tests.confluent.clients import TIMEOUT_S, create_topic, flush, new_consumer, producer, wait_until
+from compat_tests.jobs.runs import JOBS, ONE, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,20 +40,23 @@ class Edges:
     end: int
 
 
-def words(source: Broker, target: Broker, topic: str, *more: str) -> list[str]:
-    """The command line. A target without HTTP is told one where nobody is."""
+def asked(source: Broker, target: Broker, topic: str, *more: str) -> list[str]:
+    """What the job is told. A target without HTTP is told one where nobody is."""
     url = getattr(target, "http_url", "http://127.0.0.1:9")
     brokers = "--from-bootstrap", source.bootstrap, "-b", target.bootstrap, "--to-http", url
-    return [sys.executable, "-m", "spark_connectors.jobs", "import", *brokers, "--topic", topic, "--report", "-", *more]
+    return ["import", *brokers, "--topic", topic, *more]
+
+
+def words(source: Broker, target: Broker, topic: str, *more: str) -> list[str]:
+    """The command line."""
+    return [sys.executable, *JOBS, *asked(source, target, topic, *more)]
 
 
 def imported(source: Broker, target: Broker, topic: str, *more: str, code: int = 0) -> dict[str, Any]:
-    """What an import tells when it has ended with that code."""
-    done = subprocess.run(
-        words(source, target, topic, *more), capture_output=True, text=True, timeout=IMPORT_WITHIN_S, check=False
-    )
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    return json.loads(done.stdout) if done.stdout else {"reason": done.stderr.splitlines()[-1]}
+    """What an import tells when it has ended with that code; by itself, if nothing is said of workers."""
+    done = run(*asked(source, target, topic, *(() if "--workers" in more else ONE), *more))
+    assert done.code == code, done
+    return done.report or {"reason": done.told.splitlines()[-1]}
 
 
 def fill(broker: Broker, topic: str, transactions: int = 12, records: int = 40, value_bytes: int = 20) -> None:

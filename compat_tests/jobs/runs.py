@@ -1,26 +1,38 @@
-"""Runs of `kafkawire-spark` as processes, and topics for them."""
+"""Runs of `kafkawire-spark`, and topics for them.
+
+Those that are to be killed, or have workers, are processes. The others are calls, as it takes a process longer to start
+than to do such a job.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.confluent.clients import flush, producer
+from compat_tests.harness.apache_kafka import QUICK_JVM
 from compat_tests.spark.queries import FIRST_MS
+from spark_connectors.jobs.__main__ import main
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from compat_tests.harness.broker import Broker
 
 DONE_WITHIN_S = 120.0
 JOBS = ("-m", "spark_connectors.jobs")
+ONE = ("--workers", "1")
+SPARK = f"--driver-java-options '{' '.join(QUICK_JVM)}' --conf spark.ui.enabled=false pyspark-shell"
 STOPPED = ("-m", "compat_tests.jobs.stopped")
 
 
@@ -41,7 +53,7 @@ class Run:
 def begin(*words: str, module: Sequence[str] = JOBS) -> subprocess.Popen[str]:
     """Of `job arguments …`, its report goes to standard output."""
     command = [sys.executable, *module, *words, "--report", "-", "--quiet"]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": SPARK}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
@@ -51,7 +63,27 @@ def finished(process: subprocess.Popen[str]) -> Run:
 
 
 def run(*words: str, module: Sequence[str] = JOBS) -> Run:
-    return finished(begin(*words, module=module))
+    """To its end; in this process, if it does all by itself."""
+    if module != JOBS or ONE not in pairwise(words):
+        return finished(begin(*words, module=module))
+    out, told = io.StringIO(), io.StringIO()
+    with _handlers_kept(), redirect_stdout(out), redirect_stderr(told):
+        try:
+            code = main([*words, "--report", "-", "--quiet"])
+        except SystemExit as left:  # of who parses the words
+            code = int(left.code or 0)
+    return Run(code, told.getvalue(), json.loads(out.getvalue()) if out.getvalue() else {})
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Of the signals that a job handles."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def run_and_kill(after_s: float, *words: str) -> Run:

@@ -8,7 +8,7 @@ import pytest
 
 from compat_tests.confluent.clients import create_topic, wait_until
 from compat_tests.harness.kafkawire_broker import Kafkawire
-from compat_tests.jobs.runs import Run, run
+from compat_tests.jobs.runs import ONE, Run, run
 from compat_tests.jobs.spoiled import fill, flip, sealed, segments_of, where
 from compat_tests.spark.test_transactions import COMPACT, KEYS, VALUE_SIZE_BYTES, Transactional, Writer
 from compat_tests.tiering.brokers import TieredKafkawire
@@ -71,13 +71,13 @@ def test_all_copies_are_in_order_and_a_flipped_bit_is_named(broker: TieredKafkaw
     assert (alone.code, alone.report["findings"]) == (0, [])
     for place, kind in ((2000, "batch"), (key.stat().st_size - 100, "trailer")):
         flip(key, place)
-        found = run("audit", "--topic", topic, "--option", tier(broker))
+        found = run("audit", "--topic", topic, "--option", tier(broker), *ONE)
         assert found.code == 1
         assert {one["kind"] for one in found.report["findings"]} == {kind}
         assert {one["object"] for one in found.report["findings"]} == {str(key.relative_to(objects))}
         flip(key, place)
     key.unlink()
-    found = run("audit", "--topic", topic, "--option", tier(broker))
+    found = run("audit", "--topic", topic, "--option", tier(broker), *ONE)
     assert [(one["kind"], one["segment"]) for one in found.report["findings"]] == [("unreadable", int(path.stem))]
 
 

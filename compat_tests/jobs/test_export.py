@@ -18,7 +18,7 @@ from compat_tests.chaos.campaign import SEED
 from compat_tests.confluent.clients import Admin, create_topic, wait_until
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.requirements import need_pyspark
-from compat_tests.jobs.runs import STOPPED, Run, begin, finished, run, run_and_kill, send, values
+from compat_tests.jobs.runs import ONE, STOPPED, Run, begin, finished, run, run_and_kill, send, values
 from compat_tests.jobs.stopped import GO, READY
 from compat_tests.spark.test_transactions import Writer
 from compat_tests.tiering.brokers import TieredKafkawire
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 SMALL = ("--file-size", "64KiB", "--option", "kafka.max.partition.fetch.bytes=32768")
-ONE = ("--workers", "1")
 ROWS = 1200  # of each of two partitions: eight files
 SCHEMA = [{"name": "id", "type": "int64"}]
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 CLEANER = {"log.cleaner.backoff.ms": "200"}
-KILLS = 5
+KILLS = 3
 LARGE = {"transactions": 60, "records": 400, "value_bytes": 2000}  # some 40 MB, incompressible
 
 
@@ -79,7 +79,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafkawire]:
 
 def test_each_offset_has_the_same_record(source: Broker, target: Kafkawire, topic: str) -> None:
     fill(source, topic)
-    report = imported(source, target, topic)
+    report = imported(source, target, topic, "--workers", "2")
     wanted = check_same(source, target, topic)
     assert report["outcome"] == "done"
     assert report["asked"]["offsets"] == "stay"
