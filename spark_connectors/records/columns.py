@@ -60,9 +60,9 @@ def record_batch(rows: Rows, part: slice, topic: str, partition: int, schema: pa
             case "value":
                 return _gathered(data, rows.values, part)
             case "topic":
-                return pa.repeat(pa.scalar(topic, pa.string()), count)
+                return _repeated(topic, count)
             case "partition":
-                return pa.repeat(pa.scalar(partition, pa.int32()), count)
+                return _numbers(pa.int32(), np.full(count, partition, np.int32))
             case "offset":
                 return _numbers(pa.int64(), rows.offsets[part])
             case "timestamp":
@@ -100,6 +100,13 @@ def _gathered(data: pa.Buffer, spans: Spans, part: slice) -> pa.Array:
         return wanted
     _, offsets, octets = wanted.buffers()
     return pa.Array.from_buffers(pa.binary(), count, [_validity(lengths >= 0), offsets, octets])
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    """Without a scalar of pyarrow's: the first one that a process makes imports pandas, if that is installed."""
+    octets = text.encode()
+    edges = np.arange(0, (count + 1) * len(octets), len(octets), np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(edges), pa.py_buffer(octets * count)])
 
 
 def _numbers(kind: pa.DataType, numbers: npt.NDArray[Any], validity: pa.Buffer | None = None) -> pa.Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -17,6 +17,8 @@ from pyarrow import types
 from spark_connectors.jobs.tables.errors import FileRefused
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.parquet")  # nothing to escape anywhere, nothing to be hidden
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _TEXT_MAX: Final = 64  # characters of a bound; longer ones are of no use to readers
 
 
@@ -47,7 +49,7 @@ def new_file(path: str, metadata: Any, size_bytes: int) -> NewFile:
     leaf = 0
     for one in schema:
         if not types.is_nested(one.type):
-            columns[one.name] = _column([row_group.column(leaf) for row_group in row_groups])
+            columns[one.name] = _column(one.type, [row_group.column(leaf) for row_group in row_groups])
         leaf += _leaves(one.type)
     return NewFile(path, metadata.num_rows, size_bytes, schema, {name: one for name, one in columns.items() if one})
 
@@ -59,7 +61,7 @@ def _leaves(kind: pa.DataType) -> int:
     return 1
 
 
-def _column(chunks: list[Any]) -> Column | None:
+def _column(kind: pa.DataType, chunks: list[Any]) -> Column | None:
     """None: its nulls are not counted everywhere."""
     statistics = [chunk.statistics for chunk in chunks]
     if not all(one is not None and one.has_null_count for one in statistics):
@@ -68,16 +70,23 @@ def _column(chunks: list[Any]) -> Column | None:
     filled = [one for one in statistics if one.num_values]
     if not filled or not all(one.has_min_max for one in filled):
         return Column(nulls)
+    least, greatest = min(one.min_raw for one in filled), max(one.max_raw for one in filled)
+    bounds = _bound(kind, least), _bound(kind, greatest)
+    return Column(nulls) if None in bounds else Column(nulls, *bounds)
+
+
+def _bound(kind: pa.DataType, raw: Any) -> Any:
+    """As Python has it, of how Parquet has it; pyarrow would import pandas for that. None: nobody is told."""
     try:
-        bounds = [(one.min, one.max) for one in filled]
+        if types.is_signed_integer(kind):
+            return raw
+        if types.is_string(kind):
+            text = raw.decode()
+            return text if len(text) <= _TEXT_MAX else None
+        if types.is_date32(kind):
+            return _EPOCH.date() + timedelta(days=raw)
+        if kind == _TIMESTAMP:
+            return _EPOCH + timedelta(microseconds=raw)
     except OverflowError:  # Python has no year after 9999
-        return Column(nulls)
-    if not all(_is_bound(one) for pair in bounds for one in pair):
-        return Column(nulls)
-    return Column(nulls, min(least for least, _ in bounds), max(greatest for _, greatest in bounds))
-
-
-def _is_bound(value: Any) -> bool:
-    if isinstance(value, str):
-        return len(value) <= _TEXT_MAX
-    return isinstance(value, (int, date, datetime)) and not isinstance(value, bool)
+        return None
+    return None

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -96,6 +98,22 @@ def test_files_are_compressed_with_zstd(tmp_path: Path) -> None:
     (one,) = written([raw_rows(3)], SCHEMA, tmp_path)
     row_group = parquet.ParquetFile(tmp_path / one.path).metadata.row_group(0)
     assert {row_group.column(index).compression for index in range(row_group.num_columns)} == {"ZSTD"}
+
+
+def test_files_are_written_without_pandas(tmp_path: Path) -> None:
+    """Which takes as long to import as a million rows to write."""
+    script = (
+        "import sys\n"
+        "from engine.batches.batch import Record\n"
+        "from spark_connectors.jobs.files import FileWriter\n"
+        "from spark_connectors.records.tests.written import ALL, batch, record_batches\n"
+        "(rows,) = record_batches(batch(Record(b'key', b'value', 1)))\n"
+        "writer = FileWriter(ALL, sys.argv[1], lambda _: 'one.parquet')\n"
+        "writer.add(rows)\n"
+        "(file,) = writer.finish()\n"
+        "assert file.columns['timestamp'].least and 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script, tmp_path], timeout=60, check=True)
 
 
 def test_times_for_which_python_has_none_are_no_bounds(tmp_path: Path) -> None:

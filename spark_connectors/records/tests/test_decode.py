@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -153,6 +155,19 @@ def test_columns_come_in_the_order_of_the_schema() -> None:
 def test_a_schema_of_anything_else_is_refused(schema: pa.Schema) -> None:
     with pytest.raises(ValueError, match="not columns of the kafka source"):
         record_batches(batch(Record()), schema=schema)
+
+
+def test_rows_are_made_without_pandas() -> None:
+    """Which pyarrow imports for its first scalar, and that takes as long as a million rows."""
+    script = (
+        "import sys\n"
+        "from engine.batches.batch import Record, RecordHeader\n"
+        "from spark_connectors.records.tests.written import batch, record_batches\n"
+        "headers = (RecordHeader(b'key', b'value'),)\n"
+        "assert record_batches(batch(Record(b'key', None, 1, headers), Record(None, b'value', 2)))\n"
+        "assert 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
 
 
 def test_no_batch_no_rows() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ SCHEMA = pa.schema(
     [
         ("offset", pa.int64()),
         ("at", pa.timestamp("us", "UTC")),
+        ("on", pa.date32()),
         ("text", pa.string()),
         ("value", pa.binary()),
         ("many", pa.list_(pa.int64())),
@@ -32,7 +33,7 @@ def told(rows: list[dict[str, Any]], **options: Any) -> NewFile:
 
 
 def row(number: int, **changed: Any) -> dict[str, Any]:
-    return {"offset": number, "at": number, "text": f"t{number}", "value": b"v", "many": [1], **changed}
+    return {"offset": number, "at": number, "on": number, "text": f"t{number}", "value": b"v", "many": [1], **changed}
 
 
 def test_columns_over_all_row_groups() -> None:
@@ -41,6 +42,7 @@ def test_columns_over_all_row_groups() -> None:
     assert file.schema == SCHEMA
     assert file.columns["offset"] == Column(0, 1, 9)
     assert file.columns["text"] == Column(0, "t1", "t9")
+    assert file.columns["on"] == Column(0, date(1970, 1, 2), date(1970, 1, 10))
     assert file.columns["empty"] == Column(5)
     at = file.columns["at"]
     assert (at.least, at.greatest) == (datetime.fromtimestamp(1e-6, UTC), datetime.fromtimestamp(9e-6, UTC))
@@ -56,6 +58,10 @@ def test_bounds_of_bytes_and_of_long_texts_are_not_told() -> None:
     assert file.columns["text"] == Column(0)
     assert file.columns["value"] == Column(0)
     assert "many" not in file.columns
+
+
+def test_days_for_which_python_has_none_are_no_bounds() -> None:
+    assert told([row(1), row(2, on=2**31 - 1)]).columns["on"] == Column(0)
 
 
 def test_a_file_without_statistics_or_rows() -> None:
