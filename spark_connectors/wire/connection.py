@@ -19,7 +19,7 @@ from spark_connectors.wire.transport import Address, Connect, Stream
 
 CLIENT_NAME: Final = "kafkawire-spark"
 CLIENT_VERSION: Final = "1"
-FIRST_BUFFER_BYTES: Final = 1 << 20  # memory grows with what was received, not with what is announced
+FIRST_BUFFER_BYTES: Final = 1 << 20  # memory grows with what was received, before too, not with what is announced
 GROWTH: Final = 4
 THROTTLE_MAX_S: Final = 60.0
 
@@ -47,6 +47,7 @@ class Connection:
         self._settings = settings
         self._clock = clock
         self._correlation_id = 0
+        self._buffer_bytes = FIRST_BUFFER_BYTES
         self._quiet_until_s = 0.0
         self._versions: dict[int, tuple[int, int]] = {}
 
@@ -121,7 +122,7 @@ class Connection:
             raise ConnectionLost(f"no answer of {self.address} to {name}: {_reason(error)}", was_sent) from error
 
     def _receive(self, size_bytes: int, end_s: float) -> bytearray:
-        buffer = bytearray(min(size_bytes, FIRST_BUFFER_BYTES))
+        buffer = bytearray(min(size_bytes, self._buffer_bytes))
         filled = 0
         while filled < size_bytes:
             if filled == len(buffer):
@@ -132,6 +133,7 @@ class Connection:
             if received == 0:
                 raise ConnectionResetError("closed by the broker")
             filled += received
+        self._buffer_bytes = max(self._buffer_bytes, size_bytes)
         return buffer
 
     def _set_timeout(self, end_s: float) -> None:

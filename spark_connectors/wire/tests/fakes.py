@@ -51,6 +51,7 @@ class FakeBroker:
         self.next: deque[str | bytes | None] = deque()
         self.is_down = False
         self.connections = 0
+        self.rooms_bytes: list[int] = []  # that there were for pieces of replies
 
     def asked(self, kind: type[Message]) -> list[Any]:
         return [one for one in self.requests if type(one) is kind]
@@ -114,6 +115,7 @@ class FakeStream:
             self._is_first_piece = True
 
     def recv_into(self, buffer: memoryview, /) -> int:
+        self._broker.rooms_bytes.append(len(buffer))
         if not self._received:
             if self._is_over or self._broker.is_down:
                 return 0

@@ -55,6 +55,18 @@ def test_a_long_reply_comes_in_pieces() -> None:
     assert [(one.node_id, one.host) for one in answer.brokers] == [(number, host) for number in range(len(rows))]
 
 
+def test_memory_grows_with_what_was_received() -> None:
+    """By this reply, or by one before: room that is made in one piece does not have to be moved."""
+    world = World()
+    connection = world.open()
+    brokers = [MetadataResponseBroker(host="x" * 32_000) for _ in range(5 * FIRST_BUFFER_BYTES // 32_000)]
+    world.broker.handlers[MetadataAsked] = lambda _: MetadataResponse(brokers=brokers)
+    world.ask(connection)
+    assert max(world.broker.rooms_bytes) < 5 * FIRST_BUFFER_BYTES - 32_000
+    world.ask(connection)
+    assert max(world.broker.rooms_bytes) > 5 * FIRST_BUFFER_BYTES - 32_000
+
+
 def test_nobody_is_there() -> None:
     world = World()
     world.broker.is_down = True
