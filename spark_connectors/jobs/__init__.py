@@ -5,6 +5,7 @@
     json_values values as these columns, and which of them cannot be
     table_rows  rows of the kafka source as rows of a table
     files       rows of a table as files of Parquet, and what a commit has to know of each
+    dictionaries which columns of them have one
     tables      what files are committed to, exactly once
     table_names what tables are called on a command line
     spans       offsets of partitions, as stretches of them

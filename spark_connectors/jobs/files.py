@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import parquet
 
+from spark_connectors.jobs.dictionaries import with_dictionary
 from spark_connectors.jobs.tables.facts import NewFile, new_file
 from spark_connectors.locations import opened
 
@@ -85,7 +86,7 @@ class FileWriter:
         if self._current is None:
             name = next(self._names)
             self._begun.append(name)
-            self._current = _File(self._schema, self._system, self._root, name)
+            self._current = _File(self._schema, self._system, self._root, name, with_dictionary(row_group))
         self._current.add(row_group)
 
 
@@ -131,13 +132,17 @@ def _parts(batch: pa.RecordBatch, sizes: RowGroupSizes) -> Iterator[pa.RecordBat
 
 
 class _File:
-    def __init__(self, schema: pa.Schema, system: Any, root: str, name: str) -> None:
+    def __init__(self, schema: pa.Schema, system: Any, root: str, name: str, with_dictionary: list[str]) -> None:
         self._name = name
         self._metadata: list[Any] = []
         system.create_dir(root, recursive=True)
         self._stream = system.open_output_stream(f"{root}/{name}", compression=None)
         self._writer = parquet.ParquetWriter(
-            self._stream, schema, compression=_COMPRESSION, metadata_collector=self._metadata
+            self._stream,
+            schema,
+            compression=_COMPRESSION,
+            use_dictionary=with_dictionary,
+            metadata_collector=self._metadata,
         )
 
     @property
