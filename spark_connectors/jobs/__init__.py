@@ -20,3 +20,8 @@
 
 What makes rows of rows is pure, and only `workers` knows of Spark.
 """
+
+import os
+
+# Jobs count, and solve no equations: threads of numpy's for that would wait for nothing, and busily at first.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -38,7 +38,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Runs one job; returns the exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
-    commands = {module.NAME: module for module in map(_command, COMMANDS)}
+    commands = _commands(sys.argv[1:] if words is None else words)
     arguments = _parser(commands).parse_args(words)
     begun_s = time.monotonic()
     session = _session(arguments)
@@ -54,8 +54,11 @@ def main(words: Sequence[str] | None = None) -> int:
     return _told(report, arguments, time.monotonic() - begun_s)
 
 
-def _command(name: str) -> ModuleType:
-    return import_module(f"spark_connectors.jobs.cli.{name}")
+def _commands(words: Sequence[str]) -> dict[str, ModuleType]:
+    """The one that is asked for, as others have more to import; or else all."""
+    asked = [name for name in COMMANDS if name.rstrip("_") in words[:1]] or COMMANDS
+    modules = [import_module(f"spark_connectors.jobs.cli.{name}") for name in asked]
+    return {module.NAME: module for module in modules}
 
 
 def _parser(commands: dict[str, ModuleType]) -> argparse.ArgumentParser:

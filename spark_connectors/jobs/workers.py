@@ -6,9 +6,11 @@ has written them. Tasks may be done twice, as Spark may do one again whose execu
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -49,18 +51,23 @@ class OneByOne:
 
 
 class LocalWorkers:
-    """Processes of this machine, which are new ones: a process with threads, as pyarrow has them, is not forked. They
-    stay for the next tasks, unless one has failed, and end when whoever has begun them ends, however that comes."""
+    """Processes of this machine. They stay for the next tasks, unless one has failed, and end when whoever has begun
+    them ends, however that comes.
+
+    The first ones are copies of this process as it is here, so nothing has to be imported again; later ones, and all of
+    a process with threads, are new: a copy has the locks that they hold, and not them. Libraries that have threads once
+    they are imported, as numpy and pyarrow, know of copies; what has begun to work may not, so this comes before it.
+    """
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._executor: Executor | None = None
+        self._executor = _copies(count) if sys.platform == "linux" and threading.active_count() == 1 else None
 
     def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
         """See Workers."""
         executor, self._executor = self._executor, None
         if executor is None:
-            executor = ProcessPoolExecutor(self.count, multiprocessing.get_context("spawn"), _end_with_parent)
+            executor = _pool(self.count, "spawn")
         yield from _mapped(executor, self.count * _AHEAD, task, wanted)
         self._executor = executor
 
@@ -124,10 +131,25 @@ def _mapped(
         raise
 
 
+def _pool(count: int, method: str) -> Executor:
+    return ProcessPoolExecutor(count, multiprocessing.get_context(method), _end_with_parent)
+
+
+def _copies(count: int) -> Executor:
+    """Which are there when this returns. What was imported is looked at no more for garbage, so its memory stays
+    common to all."""
+    gc.freeze()
+    executor = _pool(count, "fork")
+    executor.submit(int).result()
+    return executor
+
+
 def _end_with_parent() -> None:
     """A pool's processes do not notice by themselves that its owner was killed. An interrupt of the terminal is the
-    owner's, who ends them."""
+    owner's, who ends them, and so is what it does when it is asked to leave."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

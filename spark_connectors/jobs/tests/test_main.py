@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -96,3 +98,39 @@ def test_what_is_not_clear_ends_with_two(ends: list[Report | Exception]) -> None
     with pytest.raises(SystemExit) as end:
         entry.main(["rest", "--workers", "none"])
     assert end.value.code == 2
+
+
+def test_only_what_is_asked_for_is_imported() -> None:
+    """What others need takes as long to import as what is done."""
+    script = (
+        "import sys\n"
+        "from spark_connectors.jobs.__main__ import main\n"
+        "try:\n"
+        "    main(['export', '--help'])\n"
+        "finally:\n"
+        "    print(*(name for name in sys.modules if '.cli.' in name), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert set(done.stderr.split()) == {f"spark_connectors.jobs.cli.{name}" for name in ("common", "export")}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are looked up in /proc")
+def test_numpy_has_no_threads_in_a_job() -> None:
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "import spark_connectors.jobs.__main__\n"
+        "assert 'numpy' in sys.modules\n"
+        "print(*(path.read_text().strip() for path in Path('/proc/self/task').glob('*/comm')))\n"
+    )
+    command = [sys.executable, "-c", script]
+    without = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=without)
+    assert [name for name in done.stdout.split() if not name.startswith("jemalloc")] == [Path(sys.executable).name[:15]]
+
+
+def test_all_there_is_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        entry.main(["--help"])
+    told = capsys.readouterr().out
+    assert all(name.rstrip("_") in told for name in entry.COMMANDS)

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,35 @@ def wrong_at_three(number: int) -> int:
 
 def process(_: int) -> int:
     return os.getpid()
+
+
+marked: list[int] = []  # of this process, and of copies of it
+
+
+def marks(_: int) -> list[int]:
+    return marked
+
+
+def on_request_to_leave(_: int) -> list[object]:
+    return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+
+
+@contextmanager
+def thread() -> Iterator[None]:
+    """Beside this one."""
+    end = threading.Event()
+    started = threading.Thread(target=end.wait)
+    started.start()
+    try:
+        yield
+    finally:
+        end.set()
+        started.join()
+
+
+def beside_a_thread() -> LocalWorkers:
+    with thread():
+        return LocalWorkers(2)
 
 
 class FakeContext:
@@ -58,6 +88,7 @@ class FakeSession:
 WORKERS: dict[str, Callable[[], Workers]] = {
     "one": OneByOne,
     "local": lambda: LocalWorkers(2),
+    "local, beside a thread": beside_a_thread,
     "spark": lambda: SparkWorkers(FakeSession()),
 }
 
@@ -103,6 +134,40 @@ def test_no_more_is_taken_than_is_soon_begun(workers: Workers) -> None:
 def test_local_workers_are_processes_of_their_own() -> None:
     with closing(LocalWorkers(2)) as workers:
         assert os.getpid() not in set(workers.map(process, range(4)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not copied")
+def test_the_first_local_workers_have_what_was_there_already(tmp_path: Path) -> None:
+    """Where there are no threads, as xdist has one."""
+    script = tmp_path / "owner.py"
+    script.write_text(
+        "from contextlib import closing\n"
+        "from spark_connectors.jobs.workers import LocalWorkers\n"
+        "marked = []\n"
+        "def marks(_):\n"
+        "    return marked\n"
+        "if __name__ == '__main__':\n"
+        "    marked.append(1)\n"
+        "    with closing(LocalWorkers(2)) as workers:\n"
+        "        print(*workers.map(marks, [0]))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[1]\n"
+
+
+def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.marked", [1])
+    with closing(beside_a_thread()) as workers:
+        assert list(workers.map(marks, [0])) == [[]]
+
+
+def test_local_workers_do_not_leave_as_their_owner_does() -> None:
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        with closing(LocalWorkers(1)) as workers:
+            assert list(workers.map(on_request_to_leave, [0])) == [[signal.SIG_DFL, signal.SIG_DFL]]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_local_workers_stay_for_the_next_tasks_until_they_are_closed() -> None:
