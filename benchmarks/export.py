@@ -9,6 +9,7 @@ CPU, as either keeps all cores at work, and the broker has them, too. The table 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -82,13 +83,20 @@ def by_spark(site: Site, topic: Topic, connector: Connector) -> float:
     return machine.tree_cpu_s(site.jvm_pid) - begun_s
 
 
+def as_installed(directory: Path) -> dict[str, str]:
+    """Where modules are compiled once, whatever this process was told."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
+
+
 def by_export(site: Site, topic: Topic, exporter: Exporter, file_bytes: int) -> float:
     """Likewise."""
     options = [word for name, value in exporter.options.items() for word in ("--option", f"{name}={value}")]
     command = [sys.executable, "-m", "spark_connectors.jobs", "export", "-b", site.broker.bootstrap]
     command += ["--topic", topic.name, "--to", f"parquet:{table(site)}", "--file-size", str(file_bytes), *options]
     begun_s = children_cpu_s()
-    done = subprocess.run([*command, "--quiet", "--report", "-"], stdout=subprocess.PIPE, check=True)
+    command += ["--quiet", "--report", "-"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=as_installed(site.directory))
     assert json.loads(done.stdout)["counts"]["rows"] == topic.rows
     return children_cpu_s() - begun_s
 
@@ -117,13 +125,13 @@ def once(site: Site, topic: Topic, file_bytes: int, contender: Connector | Expor
 
 
 def run_case(site: Site, reading: Reading, options: Options) -> report.Result:
-    """The first run of each is not counted: Spark gets warm."""
+    """The first run of each is not counted: Spark gets warm, and modules are compiled."""
     assert isinstance(site.broker, Kafkawire), "others do not tell what is sealed"
     topic = filled(site, reading, options)
     file_bytes = TOY_FILE_BYTES if options.toy else FILE_BYTES
     field = contenders(site.broker)
-    for connector in READERS:
-        once(site, topic, file_bytes, connector)
+    for contender in field:
+        once(site, topic, file_bytes, contender)
     case = f"{topic.rows:,} rows of {reading.log.name} in {PARTITIONS} partitions, files of {file_bytes / MIB:g} MiB"
     result = bench.alternate(case, COMPARED, field, partial(once, site, topic, file_bytes), options, reading.log.bound)
     bench.delete_topic(site.contender, topic.name)
