@@ -105,7 +105,7 @@ def _gathered(data: pa.Buffer, spans: Spans, part: slice) -> pa.Array:
 def _repeated(text: str, count: int) -> pa.Array:
     """Without a scalar of pyarrow's: the first one that a process makes imports pandas, if that is installed."""
     octets = text.encode()
-    edges = np.arange(0, (count + 1) * len(octets), len(octets), np.int32)
+    edges = np.arange(count + 1, dtype=np.int32) * np.int32(len(octets))
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(edges), pa.py_buffer(octets * count)])
 
 

@@ -37,7 +37,8 @@ def test_values_that_repeat_have_a_dictionary(values: list[object], kind: pa.Dat
 
 
 def test_only_the_first_rows_are_looked_at() -> None:
-    assert with_dictionary(table_of([1] * 16_384 + list(range(50_000)), pa.int64())) == ["column"]
+    values: list[object] = [*[1] * 16_384, *range(50_000)]
+    assert with_dictionary(table_of(values, pa.int64())) == ["column"]
 
 
 def test_parts_of_lists_and_structs_have_one_by_the_names_that_parquet_has(tmp_path: Path) -> None:
