@@ -66,16 +66,12 @@ class ZooKeeperServer:
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(java, stdout=log, stderr=log, cwd=self._directory)
 
-    def wait_ready(self) -> None:
-        deadline = time.monotonic() + READY_WITHIN_S
-        while not self.mode():
-            assert self._process is not None, "the server is not running"
-            assert self._process.poll() is None, self.log_tail()
-            assert time.monotonic() < deadline, self.log_tail()
-            time.sleep(0.05)
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def mode(self) -> str:
-        """`leader` or `follower`; nothing while it does not serve."""
+        """`leader`, `follower` or `standalone`; nothing while it does not serve."""
         answer = b""
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 5) as connection:
             connection.sendall(b"srvr")
@@ -113,6 +109,7 @@ class ZooKeeperEnsemble:
 
     def __init__(self, directory: Path, size: int = 3) -> None:
         numbers = range(1, size + 1)
+        self._modes = ["follower"] * (size - 1) + ["leader" if size > 1 else "standalone"]
         self.servers = [ZooKeeperServer(directory / str(number), number, free_port()) for number in numbers]
         members = {number: f"127.0.0.1:{free_port()}:{free_port()}" for number in numbers}
         for server in self.servers:
@@ -124,12 +121,22 @@ class ZooKeeperEnsemble:
         return ",".join(server.address for server in self.servers)
 
     def start(self) -> None:
-        """Starts what is not running, and returns when all serve."""
+        """Starts what is not running, and returns when all serve below one leader."""
         for server in self.servers:
             if not server.is_running:
                 server.launch()
-        for server in self.servers:
-            server.wait_ready()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Also for a leader that stood still to see that it is none any more."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        while sorted(server.mode() for server in self.servers) != self._modes:
+            assert all(server.is_alive for server in self.servers), self.log_tail()
+            assert time.monotonic() < deadline, self.log_tail()
+            time.sleep(0.05)
+
+    def log_tail(self) -> str:
+        return "\n".join(server.log_tail() for server in self.servers)
 
     def kill(self) -> None:
         for server in self.servers:

@@ -11,6 +11,7 @@ import logging
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import outcome
@@ -216,8 +217,12 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         first_pause_s, longest_pause_s = RECONNECT_PAUSES_S
         self._gate = threading.Lock()  # so that nothing is queued by what has just seen a connection
         self.is_over = False
+        hosts = servers.hosts.split(",")
         super().__init__(
-            hosts=servers.hosts,
+            hosts=",".join(SystemRandom().sample(hosts, len(hosts))),
+            # Mixed anew before each round, the first might be the one that has just failed: a server that stands still
+            # takes two thirds of the session to be given up, and would have the rest of it for its handshake.
+            randomize_hosts=False,
             timeout=timeout_s,
             handler=_Handler(timeout_s / servers.count),
             auth_data=[("digest", servers.credentials)] if servers.credentials else None,
