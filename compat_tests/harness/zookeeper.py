@@ -52,6 +52,7 @@ class ZooKeeperServer:
             "clientPort": str(self.port),
             "clientPortAddress": "127.0.0.1",
             "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr,mntr",
             "forceSync": "no",  # no test cuts the power
             **{f"server.{number}": addresses for number, addresses in members.items()},
         }
@@ -72,12 +73,16 @@ class ZooKeeperServer:
 
     def mode(self) -> str:
         """`leader`, `follower` or `standalone`; nothing while it does not serve."""
+        return next((line[6:] for line in self.ask("srvr").splitlines() if line.startswith("Mode: ")), "")
+
+    def ask(self, word: str) -> str:
+        """What it says to one of ZooKeeper's four-letter words; nothing while it does not serve."""
         answer = b""
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 5) as connection:
-            connection.sendall(b"srvr")
+            connection.sendall(word.encode())
             while part := connection.recv(4096):
                 answer += part
-        return next((line[6:] for line in answer.decode().splitlines() if line.startswith("Mode: ")), "")
+        return answer.decode()
 
     def kill(self) -> None:
         """SIGKILL; nothing if it is not running."""

@@ -14,7 +14,7 @@ import trio
 
 from coordinator.cluster.changes import change_of
 from coordinator.cluster.image import empty, folded
-from coordinator.cluster.loading import load, read_change
+from coordinator.cluster.loading import load, read_changes
 from coordinator.cluster.nodes import encode_change
 from coordinator.metadata import paths
 from coordinator.metadata.commits import commit
@@ -64,9 +64,7 @@ class ChangeLog:
     async def catch_up(self, wake: trio.Event | None = None) -> None:
         """Takes all changes that are there by now; `wake` is set when there may be another."""
         async with self._using:
-            await self._catch_up()
-            if wake is not None and await self._store.exists(paths.change(self.image.version + 1), wake):
-                wake.set()
+            await self._catch_up(wake)
 
     async def commit(self, image: ClusterImage, fences: Sequence[Check], operations: Sequence[Operation]) -> None:
         """Makes one change of operations that were decided on this image.
@@ -90,17 +88,18 @@ class ChangeLog:
                 raise Overtaken from conflict
             self._take(change)
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, wake: trio.Event | None = None) -> None:
+        """To wait for children costs the store one watch, to wait for the next number one for each that was missed."""
         before = self.image
-        while (change := await read_change(self._store, self.image.version + 1)) is not None:
-            self._take(change)
-        if self.image is before and await self._has_missed():
+        numbers = [int(name) for name in await self._store.children(paths.CHANGES, wake)]
+        news = [number for number in numbers if number > before.version]
+        changes = await read_changes(self._store, news)
+        if news and (news[0] != before.version + 1 or None in changes):  # some are no longer kept
             await self._load(before.cluster_id)
-
-    async def _has_missed(self) -> bool:
-        """Whether the next change is no longer kept."""
-        names = await self._store.children(paths.CHANGES)
-        return bool(names) and int(names[-1]) > self.image.version
+        else:
+            for change in changes:
+                assert change is not None
+                self._take(change)
 
     def _take(self, change: Change) -> None:
         number = self.image.version + 1

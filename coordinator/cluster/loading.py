@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from coordinator.cluster.image import empty, folded
 from coordinator.cluster.nodes import LoggedNode, decode_change
 from coordinator.metadata import paths
-from coordinator.metadata.store import MetadataStore, NoNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coordinator.api import ClusterImage
     from coordinator.cluster.nodes import Change
+    from coordinator.metadata.store import MetadataStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,19 @@ async def load(store: MetadataStore, cluster_id: str) -> Loaded:
     """
     await store.sync()
     while True:
-        numbers = await _numbers(store)
-        number = numbers[-1]
+        first = (await _numbers(store))[-1]
         nodes = {node.path: node for node in await _read_all(store)}
-        while (change := await read_change(store, number + 1)) is not None:
-            number += 1
+        numbers = await _numbers(store)
+        changes = await read_changes(store, [number for number in numbers if number > first])
+        for change in changes:
+            if change is None:
+                break
             for path in change.deleted:
                 nodes.pop(path, None)
             nodes.update((node.path, node) for node in change.nodes)
-        numbers = await _numbers(store)
-        if numbers[-1] == number:
-            return Loaded(folded(empty(cluster_id), number, nodes.values()), numbers[0])
+        else:
+            if len(changes) == numbers[-1] - first:
+                return Loaded(folded(empty(cluster_id), numbers[-1], nodes.values()), numbers[0])
 
 
 async def _numbers(store: MetadataStore) -> list[int]:
@@ -71,11 +73,8 @@ def _below(parent: str, names: Iterable[str]) -> Sequence[str]:
     return [f"{parent}/{name}" for name in names]
 
 
-async def read_change(store: MetadataStore, number: int) -> Change | None:
-    """One change; None when it is not there yet, or no longer."""
-    path = paths.change(number)
-    try:
-        node = await store.get(path)
-    except NoNode:
-        return None
-    return decode_change(path, node.value)
+async def read_changes(store: MetadataStore, numbers: Sequence[int]) -> list[Change | None]:
+    """These changes; None for one that is not there, or no longer."""
+    found = [paths.change(number) for number in numbers]
+    nodes = zip(found, await store.read_many(found), strict=True)
+    return [None if node is None else decode_change(path, node.value) for path, node in nodes]

@@ -35,27 +35,33 @@ def to_fence(image: ClusterImage, alive: Collection[int]) -> list[Operation]:
 
 
 def to_settle(image: ClusterImage, since: ClusterImage | None = None) -> list[Operation]:
-    """The partitions that are to have another state. All was settled in the image `since`, if one is given."""
+    """The partitions that are to have another state, first those that nobody leads until then.
+
+    All was settled in the image `since`, if one is given.
+    """
     is_as_before = since is not None and since.members == image.members
     known = since.topics_by_id if since is not None and is_as_before else {}
     changed = [topic for topic in image.topics_by_id.values() if known.get(topic.topic_id) is not topic]
-    return [put for topic in changed for put in _moved(image, topic, _settled_as(image, topic))]
+    moved = [one for topic in changed for one in _moved(image, topic, _settled_as(image, topic))]
+    return [put for is_led_on in (False, True) for put, stays in moved if stays == is_led_on]
 
 
 def to_prefer(image: ClusterImage) -> list[Operation]:
     """The partitions that their preferred replica can lead again."""
-    return [put for topic in image.topics_by_id.values() for put in _moved(image, topic, elections.preferred)]
+    return [put for topic in image.topics_by_id.values() for put, _ in _moved(image, topic, elections.preferred)]
 
 
 def _settled_as(image: ClusterImage, topic: TopicInfo) -> Elect:
     return elections.unclean if setting(image, topic, UNCLEAN) == "true" else elections.settled
 
 
-def _moved(image: ClusterImage, topic: TopicInfo, elect: Elect) -> Iterator[Operation]:
+def _moved(image: ClusterImage, topic: TopicInfo, elect: Elect) -> Iterator[tuple[Operation, bool]]:
+    """With whether the leader stays."""
     electorate = Electorate(image.members, min_isr(image, topic))
     for number, state in enumerate(topic.partitions):
         if (elected := elect(state, electorate)) is not state:
-            yield Put(paths.partition(topic.topic_id, number), encode_partition(elected), state.version)
+            put = Put(paths.partition(topic.topic_id, number), encode_partition(elected), state.version)
+            yield put, elected.leader_epoch == state.leader_epoch
 
 
 def min_isr(image: ClusterImage, topic: TopicInfo) -> int:

@@ -280,7 +280,6 @@ def run_seed(seed: int) -> Counter[str]:
             changes = made.lives[1].coordinator.image.version
             return Counter({"changes": changes, "crashes": made.crashes, **made.told.requests})
 
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with (
         mock.patch("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", new=True),
         mock.patch("trio._core._run._r", Random(seed)),
@@ -289,6 +288,7 @@ def run_seed(seed: int) -> Counter[str]:
 
 
 def _try_seed(seed: int) -> tuple[int, Counter[str], str | None]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
         return seed, run_seed(seed), None
     except BaseException as error:
