@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from coordinator.api import DEFAULT, BrokerEndpoint, BrokerInfo, BrokerState, ClusterImage, TopicInfo
-from coordinator.cluster import controller, features, layout
+from coordinator.cluster import controller, features, layout, settlement
 from coordinator.cluster.change_log import ChangeLog, Overtaken
 from coordinator.cluster.controllership import Controllership
 from coordinator.cluster.decisions import Decisions, Draw
@@ -43,6 +43,7 @@ log = structlog.get_logger(__name__)
 
 DECIDE_TIMEOUT_S = 10.0  # how long a request is decided again because others write in between
 RECONNECT_PAUSE_S = 0.5
+LEAVE_TIMEOUT_S = 15.0
 START_RANGE = 1 << 16  # of the places where leaders of a new topic begin
 
 
@@ -142,6 +143,15 @@ class Coordinator:
                 pass
             if not await self._rejoined():
                 return
+
+    async def leave(self) -> None:
+        """Before an orderly stop: lets the others lead what they can, for a while. `run` goes on meanwhile."""
+        with trio.move_on_after(LEAVE_TIMEOUT_S), suppress(StoreError, MetadataUnavailable):
+            await self._membership.become(BrokerState.LEAVING)
+            while settlement.leads_what_others_can(self._changes.image, self._settings.broker_id):
+                wake = trio.Event()
+                self._changes.wake_after(self._changes.image.version, wake)
+                await wake.wait()
 
     async def _follow(self) -> None:
         """Takes changes as they come, until the session is lost or the cluster does not count on this process."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 PAUSE_S = 0.5  # before the store is asked again
+PREFER_INTERVAL_S = 300.0  # Kafka's default of leader.imbalance.check.interval.seconds
 LEFT_OVER_S = 60.0  # how long states of no topic may be those of a topic that is being made
 
 
@@ -45,6 +46,7 @@ class Controllership:
         self._epoch: int | None = None  # that was given to this process
         self._settled: ClusterImage | None = None  # in which nothing was left to do
         self._seen_aside: dict[bytes, float] = {}
+        self._prefer_at_s = trio.current_time() + PREFER_INTERVAL_S
 
     @property
     def is_active(self) -> bool:
@@ -110,7 +112,15 @@ class Controllership:
 
     def _to_do(self, image: ClusterImage, alive: set[int]) -> Sequence[Operation]:
         fences = settlement.to_fence(image, alive)
-        return fences or settlement.to_settle(image, self._settled) or self._to_clean(image)
+        return fences or settlement.to_settle(image, self._settled) or self._to_clean(image) or self._to_prefer(image)
+
+    def _to_prefer(self, image: ClusterImage) -> Sequence[Operation]:
+        """Now and then, leaders go back to where they were placed: after failures few would lead everything."""
+        now_s = trio.current_time()
+        found = settlement.to_prefer(image) if now_s >= self._prefer_at_s else ()
+        if now_s >= self._prefer_at_s and not found:
+            self._prefer_at_s = now_s + PREFER_INTERVAL_S
+        return found
 
     def _to_clean(self, image: ClusterImage) -> Sequence[Operation]:
         """What is left of topics that somebody began to make, or to delete, and has not gone on with."""

@@ -86,7 +86,7 @@ def unclean(state: PartitionState, electorate: Electorate) -> PartitionState:
     leader = by_marks.best(state.replicas, SERVING)
     if leader == NO_LEADER:
         return found
-    elected = _led_by(replace(found, isr=(leader,), elr=()), leader, electorate)
+    elected = _led_by(replace(state, isr=(leader,), elr=()), leader, electorate)
     return replace(elected, unclean_since=elected.leader_epoch)
 
 

@@ -326,6 +326,10 @@ class Member:
     coordinator: Coordinator
 
 
+async def two_brokers(nursery: trio.Nursery, ensemble: FakeEnsemble) -> tuple[Member, Member]:
+    return await member(nursery, ensemble, 1), await member(nursery, ensemble, 2)
+
+
 async def member(nursery: trio.Nursery, ensemble: FakeEnsemble, broker_id: int, seed: int = 0) -> Member:
     store, host = ensemble.connect(), FakeHost()
     coordinator = coordinator_on(store, host, broker_id, seed)
@@ -585,6 +589,58 @@ async def test_who_is_fenced_while_it_lives_registers_anew() -> None:
         assert one.coordinator.image.members[2].epoch == known.epoch + 1
         assert two.host.epochs == {("a", 0): 2}
         nursery.cancel_scope.cancel()
+
+
+async def test_who_leaves_lets_others_lead_what_they_can_and_leads_on_what_they_cannot() -> None:
+    async with trio.open_nursery() as nursery:
+        one, two = await two_brokers(nursery, FakeEnsemble())
+        await one.coordinator.create_topic("both", assignments={0: [2, 1], 1: [1, 2]})
+        await one.coordinator.create_topic("alone", assignments={0: [2]})
+        await trio.testing.wait_all_tasks_blocked()
+        started_s = trio.current_time()
+        await two.coordinator.leave()
+        await trio.testing.wait_all_tasks_blocked()
+        image = one.coordinator.image
+        assert image == two.coordinator.image
+        assert [state.leader for state in image.topics["both"].partitions] == [1, 1]
+        assert [state.isr for state in image.topics["both"].partitions] == [(1,), (1,)]
+        assert (image.topics["alone"].partitions[0].leader, image.members[2].state) == (2, BrokerState.LEAVING)
+        assert (list(image.brokers), trio.current_time() - started_s) == ([1, 2], 0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_controller_can_leave_too_and_nobody_waits_for_long() -> None:
+    async with trio.open_nursery() as nursery:
+        one, two = await two_brokers(nursery, FakeEnsemble())
+        await one.coordinator.create_topic("both", assignments={0: [1, 2]})
+        await one.coordinator.leave()
+        await trio.testing.wait_all_tasks_blocked()
+        assert two.coordinator.image.topics["both"].partitions[0].leader == 2
+        one.store.disconnected = True
+        await one.coordinator.leave()
+        nursery.cancel_scope.cancel()
+
+
+async def test_leaders_go_back_to_where_they_were_placed_after_a_while() -> None:
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one, two = await two_brokers(nursery, ensemble)
+        topic = await one.coordinator.create_topic("a", assignments={0: [2, 1]})
+        led = replace(topic.partitions[0], leader=1, leader_epoch=1, incarnation=one.coordinator.incarnation)
+        put = Put(paths.partition(topic.topic_id, 0), encode_partition(led), 0)
+        await write_change(ensemble.connect(), one.coordinator.image.version + 1, put)
+        await trio.sleep(200)
+        assert two.coordinator.image.topics["a"].partitions[0].leader == 1
+        await trio.sleep(200)
+        assert two.coordinator.image.topics["a"].partitions[0].leader == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_alone_leaves_at_once() -> None:
+    async with running(Machine()) as coordinator:
+        await coordinator.create_topic("a")
+        await coordinator.leave()
+        assert coordinator.image.topics["a"].partitions[0].leader == 1
 
 
 class EpochWitness(FakeHost):
