@@ -66,8 +66,10 @@ class ChangeLog:
         async with self._using:
             await self._catch_up(wake)
 
-    async def commit(self, image: ClusterImage, fences: Sequence[Check], operations: Sequence[Operation]) -> None:
-        """Makes one change of operations that were decided on this image.
+    async def commit(
+        self, image: ClusterImage, fences: Sequence[Check], operations: Sequence[Operation]
+    ) -> ClusterImage:
+        """Makes one change of operations that were decided on this image; returns the image with it.
 
         `fences` are what gives the right to: whoever is overtaken looks whether that is still so. Raises Overtaken.
         """
@@ -87,6 +89,7 @@ class ChangeLog:
                     await self._load(image.cluster_id)
                 raise Overtaken from conflict
             self._take(change)
+            return self.image
 
     async def _catch_up(self, wake: trio.Event | None = None) -> None:
         """To wait for children costs the store one watch, to wait for the next number one for each that was missed."""

@@ -101,14 +101,20 @@ class Controllership:
             image = self._changes.image
             # Read after the image: a broker that is in it is not taken for dead.
             alive = {int(name) for name in await self._store.children(paths.BROKERS)}
-            batch = first_batch(self._to_do(image, alive))
-            if not batch:
+            operations = self._to_do(image, alive)
+            if not operations:
                 self._settled = image
                 return image
-            fence = Check(paths.CONTROLLER_EPOCH, image.singles[paths.CONTROLLER_EPOCH].version)
             with suppress(Overtaken):
-                await self._changes.commit(image, [fence], batch)
+                await self._write(image, operations)
         return None
+
+    async def _write(self, image: ClusterImage, operations: Sequence[Operation]) -> None:
+        """In several changes if need be: as long as none comes in between, what was decided stays right."""
+        fence = Check(paths.CONTROLLER_EPOCH, image.singles[paths.CONTROLLER_EPOCH].version)
+        while batch := first_batch(operations):
+            image = await self._changes.commit(image, [fence], batch)
+            operations = operations[len(batch) :]
 
     def _to_do(self, image: ClusterImage, alive: set[int]) -> Sequence[Operation]:
         fences = settlement.to_fence(image, alive)
