@@ -49,7 +49,7 @@ class Tier:
         self._store.heal()
 
     def _look(self) -> None:
-        """Nothing loses its files before it is copied, and no log dir is lost because of a store (RULES O13)."""
+        """Nothing loses its files before it is copied, and no log dir is lost because of a store."""
         troubles, objects = self.shared.history.troubles, self._objects()
         self.segments.update(key for key in objects if is_segment(key))
         for log in self._logs():
