@@ -227,6 +227,13 @@ LONG: list[Stage] = [
         KAFKAWIRE_CHAOS_STORE_AWAY_S="180",
     ),
     pytest_stage(
+        "an export of 5 M records, killed ten times, to each format of tables",
+        3600,
+        "compat_tests/jobs/test_export_kills.py",
+        KAFKAWIRE_CHAOS_EXPORT_ROWS="5000000",
+        KAFKAWIRE_CHAOS_EXPORT_KILLS="10",
+    ),
+    pytest_stage(
         "object stores and the tier on MinIO",
         3600,
         *folders("object_stores", *(f"tiering/test_{name}.py" for name in TIERS_ON_S3)),

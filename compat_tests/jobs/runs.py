@@ -23,11 +23,13 @@ from compat_tests.confluent.clients import flush, producer
 from compat_tests.harness.apache_kafka import QUICK_JVM
 from compat_tests.spark.queries import FIRST_MS
 from spark_connectors.jobs.__main__ import main
+from spark_connectors.jobs.tables.tests.lakes import CATALOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from compat_tests.harness.broker import Broker
+    from spark_connectors.jobs.tables.tests.lakes import Lake
 
 DONE_WITHIN_S = 120.0
 JOBS = ("-m", "spark_connectors.jobs")
@@ -48,6 +50,18 @@ class Run:
     def counts(self) -> dict[str, int]:
         found: dict[str, int] = self.report["counts"]
         return found
+
+
+def table_words(lake: Lake, argument: str) -> list[str]:
+    """How a job is told of the table, by `--to` or another argument."""
+    names = {
+        "parquet": f"parquet:{lake.place}",
+        "delta": f"delta:{lake.place}",
+        "iceberg": f"iceberg:{CATALOG}/db.events",
+    }
+    options = lake.catalog if lake.kind == "iceberg" else {}
+    told = [word for name, value in options.items() for word in ("--table-option", f"{name}={value}")]
+    return [argument, names[lake.kind], *told]
 
 
 def begin(*words: str, module: Sequence[str] = JOBS) -> subprocess.Popen[str]:

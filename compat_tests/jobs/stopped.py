@@ -1,8 +1,10 @@
 """`kafkawire-spark` that is killed, or waits, where it matters: `python -m compat_tests.jobs.stopped POINT NUMBER …`.
 
-POINT is `before` or `after` the commit of that number, of whichever table, or `outcome`: when so many tasks are done,
-and others may be under way; there it is killed. `race`: before the commit it says that it is there, in a file behind
-NUMBER, and waits for another one.
+POINT is `before` or `after` the commit of that number, of whichever table; `within`, NUMBER being `1:500`: in the first
+one, after so many calls that it makes, or behind it, if they are fewer; `outcome`: when so many tasks are done, and
+others may be under way; `read` and `write`: when a task has read so many batches of rows, or written so many row
+groups, whose process may be a copy of this one. There it is killed. `race`: before the commit it says that it is there,
+in a file behind NUMBER, and waits for another one.
 """
 
 from __future__ import annotations
@@ -15,20 +17,26 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_connectors.jobs import workers
+from spark_connectors.jobs import files, workers
 from spark_connectors.jobs.__main__ import main
+from spark_connectors.jobs.export import tasks
 from spark_connectors.jobs.tables import delta, iceberg, parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 READY, GO = "ready", "go"
 WAIT_S = 90.0
 
 
+OWNER = os.getpid()  # of copies of it, too
+
+
 def stop(is_it: bool) -> None:
     if is_it:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(OWNER, signal.SIGKILL)
+        signal.pause()  # a copy is ended likewise, by who watches
 
 
 def around_commits(before: Callable[[int], None], after: Callable[[int], None]) -> None:
@@ -59,6 +67,53 @@ def around_outcomes(before: Callable[[int], None]) -> None:
         kind.map = mapped
 
 
+def after_calls(count: int) -> None:
+    """From now on in this thread."""
+    left = count
+
+    def called(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal left
+        left -= event in ("call", "c_call")
+        stop(left <= 0)
+
+    sys.setprofile(called)
+
+
+def within_commit(number: int, calls: int) -> None:
+    def before(one: int) -> None:
+        if one == number:
+            after_calls(calls)
+
+    def after(one: int) -> None:
+        sys.setprofile(None)
+        stop(one == number)
+
+    around_commits(before, after)
+
+
+def at_batches(number: int) -> None:
+    original = vars(tasks)["rows_in"]
+
+    def rows_in(*arguments: Any) -> Iterator[Any]:
+        for batch in original(*arguments):
+            yield batch
+            stop(next(batches) == number)
+
+    batches = count(1)
+    vars(tasks)["rows_in"] = rows_in
+
+
+def at_row_groups(number: int) -> None:
+    original = files.FileWriter._put
+    row_groups = count(1)
+
+    def put(self: Any, row_group: Any) -> None:
+        original(self, row_group)
+        stop(next(row_groups) == number)
+
+    files.FileWriter._put = put  # type: ignore[method-assign]
+
+
 def wait_at(directory: Path) -> Callable[[int], None]:
     def wait(number: int) -> None:
         if number == 1:
@@ -76,6 +131,10 @@ def plan(point: str, number: str) -> None:
         around_commits(wait_at(Path(number)), nothing)
     elif point == "outcome":
         around_outcomes(lambda one: stop(one == int(number)))
+    elif point == "within":
+        within_commit(*map(int, number.split(":")))
+    elif point in ("read", "write"):
+        (at_batches if point == "read" else at_row_groups)(int(number))
     else:
         at: Callable[[int], None] = lambda one: stop(one == int(number))  # noqa: E731
         around_commits(*((at, nothing) if point == "before" else (nothing, at)))

@@ -18,12 +18,12 @@ from compat_tests.chaos.campaign import SEED
 from compat_tests.confluent.clients import Admin, create_topic, wait_until
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.requirements import need_pyspark
-from compat_tests.jobs.runs import ONE, STOPPED, Run, begin, finished, run, run_and_kill, send, values
+from compat_tests.jobs.runs import ONE, STOPPED, Run, begin, finished, run, run_and_kill, send, table_words, values
 from compat_tests.jobs.stopped import GO, READY
 from compat_tests.spark.test_transactions import Writer
 from compat_tests.tiering.brokers import TieredKafkawire
 from spark_connectors.jobs.table_rows import RawForm
-from spark_connectors.jobs.tables.tests.lakes import CATALOG, KINDS, Lake, lake_of
+from spark_connectors.jobs.tables.tests.lakes import KINDS, Lake, lake_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,14 +51,7 @@ def filled(broker: Broker, topic: str) -> str:
 
 
 def words(broker: Broker, topic: str, lake: Lake, *more: str) -> list[str]:
-    names = {
-        "parquet": f"parquet:{lake.place}",
-        "delta": f"delta:{lake.place}",
-        "iceberg": f"iceberg:{CATALOG}/db.events",
-    }
-    options = lake.catalog if lake.kind == "iceberg" else {}
-    told = [word for name, value in options.items() for word in ("--table-option", f"{name}={value}")]
-    return ["export", "-b", broker.bootstrap, "--topic", topic, "--to", names[lake.kind], *told, *SMALL, *more]
+    return ["export", "-b", broker.bootstrap, "--topic", topic, *table_words(lake, "--to"), *SMALL, *more]
 
 
 def rows(lake: Lake, *columns: str) -> list[tuple[Any, ...]]:
