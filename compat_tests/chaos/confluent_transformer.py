@@ -54,7 +54,7 @@ class Transformer:
             common | {"transactional.id": transactional_id, "transaction.timeout.ms": 10_000, "linger.ms": 1}
         )
         _insist(lambda: self._producer.init_transactions(TIMEOUT_S))
-        self._consumer.subscribe([source])
+        self._consumer.subscribe([source], on_assign=_begin_where_committed)
 
     def transact(self) -> None:
         """One transaction, if there is something to read."""
@@ -101,12 +101,24 @@ class Transformer:
         """And read again what was read."""
         _insist(lambda: self._producer.abort_transaction(TIMEOUT_S))
         _tell("aborted", 0)
-        for place in self._consumer.committed(self._consumer.assignment(), TIMEOUT_S):
-            offset = OFFSET_BEGINNING if place.offset == OFFSET_INVALID else place.offset
-            self._consumer.seek(TopicPartition(place.topic, place.partition, offset))
+        for place in _committed(self._consumer, self._consumer.assignment()):
+            self._consumer.seek(place)
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _begin_where_committed(consumer: Consumer, places: list[TopicPartition]) -> None:
+    """Not left to librdkafka: it begins at the start when partitions are dealt out anew while it waits for an offset
+    that a transaction has not decided, on Apache Kafka as well."""
+    consumer.assign(_committed(consumer, places))
+
+
+def _committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+    """Once they are decided; the beginning of what was never committed."""
+    found = consumer.committed(places, TIMEOUT_S)
+    begin = ((one, OFFSET_BEGINNING if one.offset == OFFSET_INVALID else one.offset) for one in found)
+    return [TopicPartition(one.topic, one.partition, offset) for one, offset in begin]
 
 
 @contextmanager
