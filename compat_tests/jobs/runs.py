@@ -65,10 +65,15 @@ def table_words(lake: Lake, argument: str) -> list[str]:
 
 
 def begin(*words: str, module: Sequence[str] = JOBS) -> subprocess.Popen[str]:
-    """Of `job arguments …`, its report goes to standard output."""
+    """Of `job arguments …`, its report goes to standard output. It heeds interrupts, as what a shell has begun in the
+    background does not, and with it these tests."""
     command = [sys.executable, *module, *words, "--report", "-", "--quiet"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": SPARK}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # one that is ignored would be there, too
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def finished(process: subprocess.Popen[str]) -> Run:

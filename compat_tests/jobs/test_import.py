@@ -177,7 +177,8 @@ def test_whatever_is_killed_each_offset_has_the_same_record(source: Broker, targ
             target.kill()
             target.start()
         _, told = running.communicate(timeout=IMPORT_WITHIN_S)
-        assert running.returncode in (0, 1), told
+        # Of a target that is down when it begins it says so, and is to be called again.
+        assert running.returncode in (0, 1) or "no kafkawire answers" in told, told
     imported(source, target, topic)
     check_same(source, target, topic)
 
