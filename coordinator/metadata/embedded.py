@@ -15,13 +15,14 @@ import plyvel
 import trio
 
 from coordinator.errors import CannotStart
-from coordinator.metadata.store import ConnectionLost, Node, Operation, SessionLost, Wake
+from coordinator.metadata.store import ConnectionLost, Node, Operation, SessionLost
 from coordinator.metadata.tree import NO_SESSION, Effect, EffectKind, NodeTree
-from coordinator.metadata.wakes import Wakes, children_of, touched_by
+from coordinator.metadata.tree_reads import TreeReads
+from coordinator.metadata.wakes import Wakes, touched_by
 from coordinator.private_directory import make_private
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
 FORMAT_KEY = b"format"
@@ -42,7 +43,7 @@ async def open_embedded(directory: Path, run: Callable[[Callable[[], None]], Awa
     return EmbeddedStore(database, tree, run)
 
 
-class EmbeddedStore:
+class EmbeddedStore(TreeReads):
     """A `MetadataStore` in one directory, for one process."""
 
     def __init__(
@@ -54,39 +55,6 @@ class EmbeddedStore:
         self._writing = trio.Lock()
         self._wakes = Wakes()
         self._closed = False
-
-    async def get(self, path: str) -> Node:
-        """See `MetadataStore`."""
-        await self._enter()
-        return self._tree.get(path)
-
-    async def exists(self, path: str, wake: Wake | None = None) -> bool:
-        """See `MetadataStore`."""
-        await self._enter()
-        self._wakes.arm(path, wake)
-        return self._tree.find(path) is not None
-
-    async def children(self, path: str, wake: Wake | None = None) -> list[str]:
-        """See `MetadataStore`."""
-        await self._enter()
-        names = self._tree.children(path)
-        self._wakes.arm(children_of(path), wake)
-        return names
-
-    async def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
-        """See `MetadataStore`."""
-        await self._enter()
-        return [self._tree.children(path) if self._tree.find(path) is not None else [] for path in paths]
-
-    async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """See `MetadataStore`."""
-        await self._enter()
-        return [self._tree.find(path) for path in paths]
-
-    async def read_children(self, path: str) -> Mapping[str, Node]:
-        """See `MetadataStore`."""
-        await self._enter()
-        return {name: self._tree.get(f"{path}/{name}") for name in self._tree.children(path)}
 
     async def multi(self, operations: Sequence[Operation]) -> None:
         """See `MetadataStore`. Once the write has begun it is finished, whoever is cancelled."""

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from coordinator.metadata.store import ConnectionLost, Node, Operation, SessionLost, StoreError, Wake
+from coordinator.metadata.store import ConnectionLost, Operation, SessionLost, StoreError
 from coordinator.metadata.tree import Effect, NodeTree
-from coordinator.metadata.wakes import Wakes, children_of, touched_by
+from coordinator.metadata.tree_reads import TreeReads
+from coordinator.metadata.wakes import Wakes, touched_by
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 
 SESSION_TIMEOUT_S = 18.0
@@ -123,7 +124,7 @@ class FakeEnsemble:
                 client.advance()
 
 
-class FakeStore:
+class FakeStore(TreeReads):
     """A `MetadataStore`. The public attributes are the levers of a test."""
 
     def __init__(self, ensemble: FakeEnsemble) -> None:
@@ -208,39 +209,6 @@ class FakeStore:
         with silence:
             await trio.sleep(self.ensemble.session_timeout_s)
             self.ensemble.expire(self)
-
-    async def get(self, path: str) -> Node:
-        """See `MetadataStore`."""
-        await self._enter()
-        return self._tree.get(path)
-
-    async def exists(self, path: str, wake: Wake | None = None) -> bool:
-        """See `MetadataStore`."""
-        await self._enter()
-        self._wakes.arm(path, wake)
-        return self._tree.find(path) is not None
-
-    async def children(self, path: str, wake: Wake | None = None) -> list[str]:
-        """See `MetadataStore`."""
-        await self._enter()
-        names = self._tree.children(path)
-        self._wakes.arm(children_of(path), wake)
-        return names
-
-    async def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
-        """See `MetadataStore`."""
-        await self._enter()
-        return [self._tree.children(path) if self._tree.find(path) is not None else [] for path in paths]
-
-    async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """See `MetadataStore`."""
-        await self._enter()
-        return [self._tree.find(path) for path in paths]
-
-    async def read_children(self, path: str) -> Mapping[str, Node]:
-        """See `MetadataStore`."""
-        await self._enter()
-        return {name: self._tree.get(f"{path}/{name}") for name in self._tree.children(path)}
 
     async def multi(self, operations: Sequence[Operation]) -> None:
         """See `MetadataStore`. After a lost reply reads are stale until there is one, as after a reconnect."""
