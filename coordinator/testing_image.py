@@ -45,3 +45,13 @@ def with_partitions(topic: TopicInfo, states: Mapping[int, PartitionState]) -> T
     """The topic with some of its partitions' states replaced."""
     partitions = tuple(states.get(number, state) for number, state in enumerate(topic.partitions))
     return replace(topic, partitions=partitions)
+
+
+def epochs_led(image: ClusterImage, broker_id: int) -> dict[tuple[str, int], int]:
+    """The leader epochs of what a broker leads, by topic and partition: what its host is to have open."""
+    return {
+        (topic.name, number): state.leader_epoch
+        for topic in image.topics.values()
+        for number, state in enumerate(topic.partitions)
+        if state.leader == broker_id
+    }

@@ -37,6 +37,7 @@ from coordinator.metadata import paths
 from coordinator.metadata.tree import EffectKind
 from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults
+from coordinator.testing_image import epochs_led
 from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
@@ -213,13 +214,7 @@ class World:
 
     def _check_hosts(self, image: ClusterImage) -> None:
         for broker_id, life in self.lives.items():
-            led = {
-                (topic.name, number): state.leader_epoch
-                for topic in image.topics.values()
-                for number, state in enumerate(topic.partitions)
-                if state.leader == broker_id
-            }
-            assert life.host.epochs == led
+            assert life.host.epochs == epochs_led(image, broker_id)
         assert all(state.leader in BROKERS for topic in image.topics.values() for state in topic.partitions)
 
     def _check_clients(self, image: ClusterImage) -> None:

@@ -45,6 +45,7 @@ from coordinator.metadata.embedded import open_embedded
 from coordinator.metadata.store import ANY_VERSION, Create, Delete, MetadataStore, Put
 from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults, Loss, run_inline
+from coordinator.testing_image import epochs_led
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -748,13 +749,7 @@ async def test_two_brokers_agree_after_any_mix_of_faults(seed: int, monkeypatch:
         assert list(one.brokers) == [1, 2]
         assert all(each.host.broker_configs == one.broker_configs for each in mix.members.values())
         for broker_id, each in mix.members.items():
-            led = {
-                (topic.name, number): state.leader_epoch
-                for topic in one.topics.values()
-                for number, state in enumerate(topic.partitions)
-                if state.leader == broker_id
-            }
-            assert each.host.epochs == led
+            assert each.host.epochs == epochs_led(one, broker_id)
         pending = {each.topic_id for each in await mix.members[1].coordinator.tier.pending()}
         assert mix.left_in_tier <= pending
         assert not pending & one.topics_by_id.keys()
