@@ -244,7 +244,7 @@ class ClusterService(Protocol):
         race for one name one wins and the others get TopicExists: for automatic creation that is a success too.
 
         Raises: InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
-        InvalidTopicRequest, InvalidConfig, TooManyPartitions, NotController, MetadataUnavailable.
+        InvalidTopicRequest, InvalidConfig, TooManyPartitions, MetadataUnavailable.
         """
         ...
 
@@ -253,7 +253,7 @@ class ClusterService(Protocol):
 
         When it returns, the topic is gone from `image` and this broker's files of it are closed and marked deleted.
 
-        Raises: UnknownTopic, UnknownTopicId, NotController, MetadataUnavailable.
+        Raises: UnknownTopic, UnknownTopicId, MetadataUnavailable.
         """
         ...
 
@@ -271,7 +271,7 @@ class ClusterService(Protocol):
         and those of this broker can be written to.
 
         Raises: UnknownTopic, InvalidPartitions, InvalidReplicaAssignment, InvalidReplicationFactor,
-        InvalidTopicRequest, TooManyPartitions, NotController, MetadataUnavailable.
+        InvalidTopicRequest, TooManyPartitions, MetadataUnavailable.
         """
         ...
 
@@ -283,7 +283,7 @@ class ClusterService(Protocol):
         All changes or none, on what is set at that moment: of two that append at once both count. When it returns,
         the change is in `image` and the topic's partitions here obey it.
 
-        Raises: InvalidConfig, InvalidTopicName, InvalidTopicRequest, UnknownTopic, NotController, MetadataUnavailable.
+        Raises: InvalidConfig, InvalidTopicName, InvalidTopicRequest, UnknownTopic, MetadataUnavailable.
         """
         ...
 
@@ -292,7 +292,7 @@ class ClusterService(Protocol):
     ) -> None:
         """The same for what brokers are configured for at run time: one, by its id, or CLUSTER_DEFAULT (KIP-226).
 
-        That there is such a broker is the caller's to see. Raises: InvalidConfig, InvalidTopicRequest, NotController,
+        That there is such a broker is the caller's to see. Raises: InvalidConfig, InvalidTopicRequest,
         MetadataUnavailable.
         """
         ...
@@ -305,7 +305,7 @@ class ClusterService(Protocol):
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """Sets levels of features: all or none. Of a feature that is named twice the last update counts.
 
-        When it returns, the levels are in `image`. Raises: InvalidFeatureUpdate, NotController, MetadataUnavailable.
+        When it returns, the levels are in `image`. Raises: InvalidFeatureUpdate, MetadataUnavailable.
         """
         ...
 

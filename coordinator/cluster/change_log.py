@@ -47,7 +47,6 @@ class ChangeLog:
         self._using = trio.Lock()
         self._waiting: WeakSet[trio.Event] = WeakSet()
         self.image = empty("")
-        self.loads = 0  # how often everything was read
 
     def wake_after(self, version: int, wake: trio.Event) -> None:
         """Sets it when the image is newer than that, at once if it is."""
@@ -112,7 +111,6 @@ class ChangeLog:
 
     async def _load(self, cluster_id: str) -> None:
         loaded = await load(self._store, cluster_id)
-        self.loads += 1
         self._oldest = loaded.oldest
         self._publish(loaded.image)
 
