@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from coordinator.api import ConfigChange, FeatureRange, FeatureUpdate
+    from coordinator.cluster.probes import IsRefused
     from coordinator.metadata.store import MetadataStore
     from coordinator.ports import ConfigValidator, PartitionHost
 
@@ -56,6 +57,8 @@ class CoordinatorSettings:
     rack: str | None = None
     defaults: controller.TopicDefaults = field(default_factory=controller.TopicDefaults)
     registration_timeout_s: float = 30.0
+    prefer_interval_s: float = 300.0  # how often leaders go back to where they were placed
+    is_refused: IsRefused | None = None  # see `coordinator.cluster.probes`
 
 
 class Coordinator:
@@ -82,7 +85,8 @@ class Coordinator:
         self._changes = ChangeLog(store, settings.broker_id, random)
         broker = BrokerInfo(settings.broker_id, settings.endpoints, settings.rack)
         self._membership = Membership(store, self._changes, broker, random)
-        self._controllership = Controllership(store, self._changes, self._membership)
+        prefer_s, is_refused = settings.prefer_interval_s, settings.is_refused
+        self._controllership = Controllership(store, self._changes, self._membership, prefer_s, is_refused)
         self._log_dirs: Sequence[str] = ()
         self._image = self._changes.image
         self._published = trio.Event()
@@ -146,6 +150,8 @@ class Coordinator:
 
     async def leave(self) -> None:
         """Before an orderly stop: lets the others lead what they can, for a while. `run` goes on meanwhile."""
+        if not settlement.others_serving(self._changes.image, self._settings.broker_id):
+            return
         with trio.move_on_after(LEAVE_TIMEOUT_S), suppress(StoreError, MetadataUnavailable):
             await self._membership.become(BrokerState.LEAVING)
             while settlement.leads_what_others_can(self._changes.image, self._settings.broker_id):

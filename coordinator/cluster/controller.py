@@ -52,6 +52,7 @@ class TopicDefaults:
     partition_count: int = 1
     replication_factor: int = 1
     partitions_max: int = 10_000
+    replicas_max: int = 2**15 - 1
 
 
 def decide_topic(
@@ -73,6 +74,7 @@ def decide_topic(
     validator.validate(request.name, request.configs)
     check_size(request.configs)
     replicas = _assigned(request, image, defaults) if request.assignments else _placed(request, image, defaults, start)
+    _refuse_replicas(replicas, defaults)
     partitions = tuple(new_partition(of_one, image.brokers) for of_one in replicas)
     return TopicInfo(request.name, topic_id, partitions, dict(request.configs))
 
@@ -129,6 +131,14 @@ def _left_overs(topic_id: bytes, numbers: Iterable[int]) -> list[Operation]:
 def refuse_excess(partition_count: int, defaults: TopicDefaults) -> None:
     if partition_count > defaults.partitions_max:
         raise TooManyPartitions("Excessively large number of partitions per request.")
+
+
+def _refuse_replicas(replicas: Iterable[Sequence[int]], defaults: TopicDefaults) -> None:
+    factor = max(map(len, replicas))
+    if factor > defaults.replicas_max:
+        raise InvalidReplicationFactor(
+            f"Unable to replicate the partition {factor} time(s): records are not replicated between brokers yet."
+        )
 
 
 def _assigned(request: TopicRequest, image: ClusterImage, defaults: TopicDefaults) -> list[tuple[int, ...]]:

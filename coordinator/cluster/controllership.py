@@ -6,6 +6,7 @@ epoch finds that out by the first thing it writes. What is to be written `settle
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from coordinator.cluster.change_log import Overtaken
 from coordinator.cluster.nodes import encode_controller_epoch
 from coordinator.cluster.plain_nodes import encode_controller
 from coordinator.cluster.plans import first_batch
+from coordinator.cluster.probes import INTERVAL_S, Probes
 from coordinator.errors import MetadataUnavailable
 from coordinator.metadata import paths
 from coordinator.metadata.store import Check, ConnectionLost, Create, Operation, Put
@@ -27,26 +29,38 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage
     from coordinator.cluster.change_log import ChangeLog
     from coordinator.cluster.membership import Membership
+    from coordinator.cluster.probes import IsRefused
     from coordinator.metadata.store import MetadataStore
 
 log = structlog.get_logger(__name__)
 
 PAUSE_S = 0.5  # before the store is asked again
-PREFER_INTERVAL_S = 300.0  # Kafka's default of leader.imbalance.check.interval.seconds
 LEFT_OVER_S = 60.0  # how long states of no topic may be those of a topic that is being made
 
 
 class Controllership:
     """Stands for the role, and does what it asks for as long as this broker has it."""
 
-    def __init__(self, store: MetadataStore, changes: ChangeLog, membership: Membership) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        changes: ChangeLog,
+        membership: Membership,
+        prefer_interval_s: float = math.inf,
+        is_refused: IsRefused | None = None,
+    ) -> None:
+        """`prefer_interval_s`: how often leaders go back to where they were placed. `is_refused`: see `Probes`; without
+        it a broker is alive as long as its session is."""
         self._store = store
         self._changes = changes
         self._membership = membership
         self._epoch: int | None = None  # that was given to this process
         self._settled: ClusterImage | None = None  # in which nothing was left to do
         self._seen_aside: dict[bytes, float] = {}
-        self._prefer_at_s = trio.current_time() + PREFER_INTERVAL_S
+        self._probes = Probes(is_refused) if is_refused is not None else None
+        self._prefer_interval_s = prefer_interval_s
+        self._prefer_at_s = trio.current_time() + prefer_interval_s
+        self._wake = trio.Event()
 
     @property
     def is_active(self) -> bool:
@@ -76,15 +90,24 @@ class Controllership:
 
     async def run(self) -> None:
         """Until the session is lost: raises SessionLost."""
+        async with trio.open_nursery() as nursery:
+            if self._probes is not None:
+                nursery.start_soon(self._probe, self._probes)
+            while True:
+                wake = self._wake = trio.Event()
+                try:
+                    await self._look(wake)
+                except ConnectionLost:
+                    await trio.sleep(PAUSE_S)
+                    continue
+                with trio.move_on_after(min(LEFT_OVER_S, self._prefer_interval_s)):
+                    await wake.wait()
+
+    async def _probe(self, probes: Probes) -> None:
         while True:
-            wake = trio.Event()
-            try:
-                await self._look(wake)
-            except ConnectionLost:
-                await trio.sleep(PAUSE_S)
-                continue
-            with trio.move_on_after(LEFT_OVER_S):
-                await wake.wait()
+            await trio.sleep(INTERVAL_S)
+            if self.is_active and await probes.look(self._changes.image, self._membership.me.broker_id):
+                self._wake.set()
 
     async def _look(self, wake: trio.Event) -> None:
         """Does what there is to do now; `wake` is set when there may be more."""
@@ -100,7 +123,7 @@ class Controllership:
         while self.is_active:
             image = self._changes.image
             # Read after the image: a broker that is in it is not taken for dead.
-            alive = {int(name) for name in await self._store.children(paths.BROKERS)}
+            alive = {int(name) for name in await self._store.children(paths.BROKERS)} - self._gone(image)
             operations = self._to_do(image, alive)
             if not operations:
                 self._settled = image
@@ -108,6 +131,9 @@ class Controllership:
             with suppress(Overtaken):
                 await self._write(image, operations)
         return None
+
+    def _gone(self, image: ClusterImage) -> set[int]:
+        return set() if self._probes is None else self._probes.gone(image)
 
     async def _write(self, image: ClusterImage, operations: Sequence[Operation]) -> None:
         """In several changes if need be: as long as none comes in between, what was decided stays right."""
@@ -125,7 +151,7 @@ class Controllership:
         now_s = trio.current_time()
         found = settlement.to_prefer(image) if now_s >= self._prefer_at_s else ()
         if now_s >= self._prefer_at_s and not found:
-            self._prefer_at_s = now_s + PREFER_INTERVAL_S
+            self._prefer_at_s = now_s + self._prefer_interval_s
         return found
 
     def _to_clean(self, image: ClusterImage) -> Sequence[Operation]:

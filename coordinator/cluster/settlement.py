@@ -53,9 +53,14 @@ def to_prefer(image: ClusterImage) -> list[Operation]:
 
 def leads_what_others_can(image: ClusterImage, broker_id: int) -> bool:
     """Whether a broker that leaves still leads a partition that another one in sync can."""
-    serving = {one.broker_id for one in image.members.values() if one.state is BrokerState.SERVING} - {broker_id}
+    serving = others_serving(image, broker_id)
     states = (state for topic in image.topics_by_id.values() for state in topic.partitions)
     return any(state.leader == broker_id and not serving.isdisjoint(state.isr) for state in states)
+
+
+def others_serving(image: ClusterImage, broker_id: int) -> set[int]:
+    """The other brokers that can lead."""
+    return {one.broker_id for one in image.members.values() if one.state is BrokerState.SERVING} - {broker_id}
 
 
 def _settled_as(image: ClusterImage, topic: TopicInfo) -> Elect:

@@ -1,0 +1,59 @@
+"""Whose process is gone although its session is not over yet: where it listened connections are refused (RULES K13).
+
+Kafka has no such thing. A mistake costs an election and no record: safety rests on ISRs and epochs, and a broker that
+was fenced and lives registers anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from coordinator.api import BrokerState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from coordinator.api import BrokerInfo, ClusterImage
+
+    IsRefused = Callable[[BrokerInfo], Awaitable[bool]]
+
+INTERVAL_S = 0.25
+REFUSALS = 2  # one after the other
+
+
+class Probes:
+    """Of one controller. `is_refused` connects to where a broker listens for others: False for anything else than that
+    nobody listens there any more."""
+
+    def __init__(self, is_refused: IsRefused) -> None:
+        self._is_refused = is_refused
+        self._refusals: dict[bytes, int] = {}  # by incarnation, of those that were reached once
+
+    def gone(self, image: ClusterImage) -> set[int]:
+        """Those whose sessions nobody has to wait for."""
+        members = image.members.values()
+        return {one.broker_id for one in members if self._refusals.get(one.incarnation, 0) >= REFUSALS}
+
+    async def look(self, image: ClusterImage, me: int) -> bool:
+        """Asks all others; whether one was found to be gone."""
+        before, others = self.gone(image), list(_others(image, me))
+        known, self._refusals = self._refusals, {}
+        async with trio.open_nursery() as nursery:
+            for one in others:
+                nursery.start_soon(self._ask, one, known.get(one.incarnation))
+        return bool(self.gone(image) - before)
+
+    async def _ask(self, one: BrokerInfo, refusals: int | None) -> None:
+        """Who was never reached is not gone: where it says that it listens may be wrong."""
+        if not await self._is_refused(one):
+            self._refusals[one.incarnation] = 0
+        elif refusals is not None:
+            self._refusals[one.incarnation] = refusals + 1
+
+
+def _others(image: ClusterImage, me: int) -> Iterator[BrokerInfo]:
+    for one in image.members.values():
+        if one.broker_id != me and one.state is not BrokerState.FENCED:
+            yield one

@@ -1,0 +1,70 @@
+"""Who refuses twice after it was reached is gone; nobody else is."""
+
+from __future__ import annotations
+
+from coordinator.api import BrokerInfo, BrokerState, ClusterImage
+from coordinator.cluster.probes import Probes
+
+ME = 1
+
+
+def image_of(*brokers: BrokerInfo) -> ClusterImage:
+    return ClusterImage(1, "c", members={one.broker_id: one for one in brokers})
+
+
+class Network:
+    """Which brokers refuse now, and who was asked."""
+
+    def __init__(self) -> None:
+        self.refusing: set[int] = set()
+        self.asked: list[int] = []
+
+    async def is_refused(self, broker: BrokerInfo) -> bool:
+        self.asked.append(broker.broker_id)
+        return broker.broker_id in self.refusing
+
+
+TWO = BrokerInfo(2, (), incarnation=b"2" * 16)
+IMAGE = image_of(BrokerInfo(ME, ()), TWO)
+
+
+async def test_two_refusals_in_a_row_say_that_a_process_is_gone() -> None:
+    network = Network()
+    probes = Probes(network.is_refused)
+    assert not await probes.look(IMAGE, ME)
+    network.refusing = {2}
+    assert not await probes.look(IMAGE, ME)
+    network.refusing = set()
+    assert not await probes.look(IMAGE, ME)
+    network.refusing = {2}
+    assert not await probes.look(IMAGE, ME)
+    assert probes.gone(IMAGE) == set()
+    assert await probes.look(IMAGE, ME)
+    assert probes.gone(IMAGE) == {2}
+    assert not await probes.look(IMAGE, ME), "it is no news"
+
+
+async def test_who_was_never_reached_is_not_gone() -> None:
+    network = Network()
+    network.refusing = {2}
+    probes = Probes(network.is_refused)
+    for _ in range(5):
+        assert not await probes.look(IMAGE, ME)
+    assert probes.gone(IMAGE) == set()
+
+
+async def test_another_life_of_the_broker_is_not_gone_with_the_one_before() -> None:
+    network = Network()
+    probes = Probes(network.is_refused)
+    await probes.look(IMAGE, ME)
+    network.refusing = {2}
+    for _ in range(2):
+        await probes.look(IMAGE, ME)
+    assert probes.gone(image_of(BrokerInfo(2, (), incarnation=b"3" * 16))) == set()
+
+
+async def test_neither_oneself_nor_the_fenced_are_asked() -> None:
+    network = Network()
+    fenced = BrokerInfo(3, (), state=BrokerState.FENCED)
+    await Probes(network.is_refused).look(image_of(BrokerInfo(ME, ()), TWO, fenced), ME)
+    assert network.asked == [2]
