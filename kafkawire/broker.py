@@ -7,58 +7,47 @@ touches the outside world comes in through `Surroundings`; `testing.py` puts oth
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from coordinator.api import BrokerEndpoint, ClusterImage
-from coordinator.cluster.controller import TopicDefaults
 from coordinator.errors import CannotStart
-from coordinator.metadata.embedded import open_embedded
 from coordinator.metadata.store import MetadataStore
-from coordinator.runtime import Coordinator, CoordinatorSettings
-from coordinator.state_view import StateView
-from coordinator.view import open_view
+from coordinator.runtime import Coordinator
 from engine.errors import StoreRefused
-from engine.files.filesystem import FileSystem, PosixFileSystem
-from engine.files.io_workers import Lanes, ThreadPool, WorkerPool
-from engine.index.store import LevelDbStore, OpenIndex
 from engine.options import StoreWorld
 from engine.store import SegmentStore
 from engine.tier import NoTier
 from kafkawire.adapters.coordinators import Coordinators, join
-from kafkawire.adapters.options import cleaner_options, store_options
+from kafkawire.adapters.options import cleaner_options, coordinator_settings, store_options
 from kafkawire.adapters.partition_host import EngineHost
-from kafkawire.adapters.tier import RemoteTier, TierOpening, TierRefused, open_object_store, open_tier
+from kafkawire.adapters.refusals import refusals
+from kafkawire.adapters.tier import RemoteTier, TierOpening, TierRefused, open_tier
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
-from kafkawire.config.log_levels import LEVELS, LogLevels
 from kafkawire.express import lanes
 from kafkawire.fetching.cold_loads import ColdLoads
 from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
 from kafkawire.requests.cold_searches import ColdSearches
-from kafkawire.requests.context import Authorizer, BrokerInterfaces, Elsewhere, allow_all
+from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
 from kafkawire.requests.metrics import RequestMetrics
 from kafkawire.requests.topic_lookup import high_watermark
 from kafkawire.requests.transactions import TransactionRules
-from kafkawire.server.descriptors import PLENTY, Descriptors
 from kafkawire.server.server import ServerLimits, serve
 from kafkawire.server.stats import ServerStats
-from kafkawire.server.transport import Listener, open_listener
+from kafkawire.server.transport import Listener
+from kafkawire.surroundings import Surroundings
 from kafkawire.wire.connection import ConnectionLimits
 from kafkawire.wire.plans import warm
-from tiering.object_store import ObjectStore
 
 if TYPE_CHECKING:  # imported when there is an HTTP listener
     from kafkawire.http.app import App
@@ -75,41 +64,6 @@ class BrokerFailed(Exception):
     """The broker had to stop by itself; its text is the one line for the operator."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """The world outside the broker: network, disk, threads, the metadata store, chance, time, and its log."""
-
-    listen: Callable[[str, int], Awaitable[Listener]]
-    open_metadata: Callable[[Path], Awaitable[MetadataStore]]
-    open_view: Callable[[Path], Awaitable[StateView]]
-    filesystem: FileSystem
-    open_index: OpenIndex
-    pool: WorkerPool
-    random: Random
-    now_ms: Callable[[], int]
-    decode_elsewhere: Elsewhere
-    log_levels: LogLevels = field(default_factory=LogLevels)
-    descriptors: Descriptors = PLENTY
-    open_object_store: Callable[[Config, Lanes, Random], ObjectStore] = open_object_store
-
-
-def real_surroundings() -> Surroundings:
-    """Sockets, the disk, threads, the system's clock. Call it inside `trio.run`."""
-    return Surroundings(
-        listen=open_listener,
-        open_metadata=partial(open_embedded, run=trio.to_thread.run_sync),
-        open_view=partial(open_view, run=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1))),
-        filesystem=PosixFileSystem(),
-        open_index=LevelDbStore,
-        pool=ThreadPool(),
-        random=SystemRandom(),
-        now_ms=lambda: time.time_ns() // 1_000_000,
-        decode_elsewhere=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1)),
-        log_levels=LEVELS,
-        descriptors=Descriptors.of_this_process(),
-    )
-
-
 @dataclass(slots=True, eq=False)
 class Broker:
     """One broker and its parts. Whoever runs it sets `stop` to end it in order."""
@@ -121,6 +75,7 @@ class Broker:
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     stats: ServerStats = field(default_factory=ServerStats)
     stop: trio.Event = field(default_factory=trio.Event)
+    closing: trio.Event = field(default_factory=trio.Event)  # the others lead what they can: it serves no more
     drained: trio.Event = field(default_factory=trio.Event)  # the server has answered its last request
     failure: str | None = None
     _authorizer: Authorizer = field(init=False)  # one for all that is asked, by whatever protocol
@@ -212,15 +167,10 @@ class Broker:
 
     async def _start_coordinator(self, nursery: trio.Nursery) -> None:
         config = self.config
-        directory = config.metadata_dir or config.log_dirs[0] / "metadata"
-        self._metadata = await self.world.open_metadata(directory.absolute())
+        self._metadata = await self.world.open_metadata(config)
         self._host = EngineHost(partial(self._start_store, nursery), self._configs, self._configured)
-        settings = CoordinatorSettings(
-            config.node_id,
-            tuple(self._endpoints()),
-            config.rack or None,
-            TopicDefaults(config.num_partitions, config.default_replication_factor),
-        )
+        is_refused = refusals(self.world.connect, config.inter_broker_listener)
+        settings = coordinator_settings(config, self._endpoints(), is_refused)
         self._coordinator = Coordinator(self._metadata, self._host, self._configs, settings, self.world.random)
         await self._coordinator.start()
         nursery.start_soon(self._coordinator.run)
@@ -237,7 +187,7 @@ class Broker:
         world = self.world
         around = world.open_view, world.random, world.now_ms
         self._coordinators = await join(self.config, self.coordinator, self.store, *around)
-        nursery.start_soon(self._coordinators.run, self.stop)
+        nursery.start_soon(self._coordinators.run, self.closing)
 
     def _endpoints(self) -> Iterator[BrokerEndpoint]:
         """What this broker advertises: as configured, else where it listens."""
@@ -296,8 +246,16 @@ class Broker:
         nursery.start_soon(expire_sessions, interfaces.fetch_sessions)
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
         named = {name: [listener] for name, listener in self.listeners.items()}
+        nursery.start_soon(self._leave_at_stop)
         dispatcher = Dispatcher(interfaces, API_TABLE, lanes(interfaces, API_TABLE))
         await nursery.start(partial(self._serve, named, dispatcher))
+
+    async def _leave_at_stop(self) -> None:
+        """A broker that has failed has nothing to wait for."""
+        await self.stop.wait()
+        if self.failure is None:
+            await self.coordinator.leave()
+        self.closing.set()
 
     async def _serve(
         self,
@@ -306,12 +264,12 @@ class Broker:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serves until `stop`; then the parts behind the server are closed and every other task is ended."""
+        """Serves until `closing`; then the parts behind the server are closed and every other task is ended."""
         await serve(
             listeners,
             dispatcher,
             self._limits,
-            stop=self.stop,
+            stop=self.closing,
             stats=self.stats,
             rounds=self.store,
             task_status=task_status,

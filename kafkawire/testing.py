@@ -8,13 +8,13 @@ what the first one left.
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import trio
@@ -24,11 +24,12 @@ from coordinator.metadata.store import MetadataStore
 from coordinator.testing_view import FakeViews
 from engine.files.twin import MemoryFileSystem, TwinPool
 from engine.index.twin import MemoryIndex
-from kafkawire.broker import Broker, Surroundings, run_broker
+from kafkawire.broker import Broker, run_broker
 from kafkawire.config.broker_config import Config, load
 from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.server.memory_transport import MemoryListener, MemoryStream
 from kafkawire.server.transport import Listener
+from kafkawire.surroundings import Surroundings
 from kafkawire.wire.message import Message
 from tiering.stores.memory import MemoryStore
 
@@ -64,6 +65,7 @@ class MemoryWorld:
         """For one life of the broker."""
         return Surroundings(
             listen=self._listen,
+            connect=self._connect,
             open_metadata=self._open_metadata,
             open_view=self.views.open,
             filesystem=self.filesystem,
@@ -86,7 +88,13 @@ class MemoryWorld:
         self.listeners[port] = MemoryListener((host, port))
         return self.listeners[port]
 
-    async def _open_metadata(self, directory: Path) -> MetadataStore:
+    async def _connect(self, _host: str, port: int) -> trio.abc.Stream:
+        await trio.lowlevel.checkpoint()
+        if (listener := self.listeners.get(port)) is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at port {port}")
+        return listener.connect()
+
+    async def _open_metadata(self, _config: Config) -> MetadataStore:
         self.sessions.append(self.ensemble.connect())
         return self.sessions[-1]
 
@@ -169,6 +177,85 @@ async def open_broker(world: MemoryWorld | None = None, /, **properties: str) ->
         broker: Broker = await nursery.start(_run, config, world.surroundings())
         yield OpenBroker(broker, world)
         broker.stop.set()
+
+
+SECRET_FILE = "/secret"  # noqa: S105 - where the one is that the brokers of a cluster share
+FIRST_PORT = 9092
+
+
+@dataclass
+class MemoryCluster:
+    """Several brokers on one ensemble and one network. Each has a disk of its own, and the port FIRST_PORT + its id."""
+
+    seed: int = 0
+    ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
+    worlds: dict[int, MemoryWorld] = field(default_factory=dict)
+    brokers: dict[int, OpenBroker] = field(default_factory=dict)  # that run
+    _scopes: dict[int, trio.CancelScope] = field(default_factory=dict)
+
+    def world(self, broker_id: int) -> MemoryWorld:
+        """What outlives the broker's processes."""
+        if broker_id not in self.worlds:
+            listeners = next(iter(self.worlds.values())).listeners if self.worlds else {}
+            seed = self.seed * 1_000 + broker_id
+            self.worlds[broker_id] = MemoryWorld(seed, ensemble=self.ensemble, listeners=listeners)
+        return self.worlds[broker_id]
+
+    def connect(self, broker_id: int) -> Client:
+        """A new connection to this broker."""
+        return self.brokers[broker_id].connect(port=FIRST_PORT + broker_id)
+
+    async def serve(
+        self,
+        broker_id: int,
+        properties: Mapping[str, str],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Until it is stopped, or killed: then, as for a process, nobody closes its session."""
+        settings = {
+            "zookeeper_connect": "ensemble:2181",
+            "inter_broker_secret_file": SECRET_FILE,
+            "broker_id": str(broker_id),
+            "listeners": f"PLAINTEXT://memory:{FIRST_PORT + broker_id}",
+        }
+        world = self.world(broker_id)
+        scope = self._scopes[broker_id] = trio.CancelScope()
+        try:
+            with scope:
+                async with open_broker(world, **settings | dict(properties)) as opened:
+                    self.brokers[broker_id] = opened
+                    task_status.started()
+                    await opened.broker.drained.wait()
+        finally:
+            self.brokers.pop(broker_id, None)
+            if scope.cancelled_caught:
+                world.sessions[-1].disconnected = True
+                world.filesystem.end_process()
+
+    def kill(self, broker_id: int) -> None:
+        """As `kill -9`."""
+        self._scopes[broker_id].cancel()
+
+    async def stop(self, broker_id: int) -> None:
+        """In order."""
+        broker = self.brokers[broker_id].broker
+        broker.stop.set()
+        await broker.drained.wait()
+
+
+@asynccontextmanager
+async def open_cluster(
+    count: int = 3, cluster: MemoryCluster | None = None, /, **properties: str
+) -> AsyncIterator[tuple[MemoryCluster, trio.Nursery]]:
+    """Runs brokers 1 to `count`; the nursery is for those that are started again. Leaving the block stops all."""
+    cluster = cluster or MemoryCluster()
+    async with trio.open_nursery() as nursery:
+        for broker_id in range(1, count + 1):
+            await nursery.start(cluster.serve, broker_id, properties)
+        yield cluster, nursery
+        for opened in [*cluster.brokers.values()]:
+            opened.broker.stop.set()
 
 
 async def _run(

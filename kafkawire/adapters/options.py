@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from typing import TYPE_CHECKING, Final
 
+from coordinator.cluster.controller import TopicDefaults
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupOptions
 from coordinator.groups.turn import GroupSettings
+from coordinator.runtime import CoordinatorSettings
 from coordinator.shards.writer import ViewMode
 from coordinator.transactions.entry import TransactionSettings
 from coordinator.transactions.service import TransactionOptions
@@ -17,7 +20,31 @@ from engine.upkeep.sealing import SealingOptions
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import COMPACTION
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coordinator.api import BrokerEndpoint
+    from coordinator.cluster.probes import IsRefused
+
 MINUTE_MS: Final = 60_000
+REPLICAS_MAX: Final = 1  # records are not replicated between brokers yet
+REGISTRATION_MARGIN_S: Final = 12.0  # beyond the session of a process of the same broker that has ended
+
+
+def coordinator_settings(
+    config: Config, endpoints: Iterable[BrokerEndpoint], is_refused: IsRefused
+) -> CoordinatorSettings:
+    """About this broker among the others."""
+    prefers = config.auto_leader_rebalance_enable
+    return CoordinatorSettings(
+        config.node_id,
+        tuple(endpoints),
+        config.rack or None,
+        TopicDefaults(config.num_partitions, config.default_replication_factor, replicas_max=REPLICAS_MAX),
+        registration_timeout_s=config.zookeeper_session_timeout_ms / 1000 + REGISTRATION_MARGIN_S,
+        prefer_interval_s=config.leader_imbalance_check_interval_seconds if prefers else math.inf,
+        is_refused=is_refused if config.is_in_cluster else None,
+    )
 
 
 def cleaner_options(config: Config) -> CleanerOptions:
@@ -78,8 +105,8 @@ def transaction_options(config: Config) -> TransactionOptions:
             ]
         ),
         partition_count=config.transactions_topic_partitions,
-        replication_factor=config.transactions_topic_replication_factor,
-        min_isr=config.transactions_topic_min_isr,
+        replication_factor=min(config.transactions_topic_replication_factor, REPLICAS_MAX),
+        min_isr=min(config.transactions_topic_min_isr, REPLICAS_MAX),
         expiry_check_interval_ms=config.transactional_id_expiration_check_interval_ms,
     )
 
@@ -100,7 +127,7 @@ def group_options(config: Config) -> GroupOptions:
         ),
         topic_configs=dict([COMPACTION, ("segment.bytes", str(config.offsets_topic_segment_size_bytes))]),
         partition_count=config.offsets_topic_partitions,
-        replication_factor=config.offsets_topic_replication_factor,
+        replication_factor=min(config.offsets_topic_replication_factor, REPLICAS_MAX),
         retention_check_interval_ms=config.offsets_retention_check_interval_ms,
         view_mode=ViewMode(config.offsets_view_mode),
         view_flush_interval_ms=config.offsets_view_flush_interval_ms,

@@ -67,8 +67,8 @@ def command(
 
 
 async def _of_tier(config: Config) -> list[Finding]:
-    from kafkawire.broker import real_surroundings
     from kafkawire.process.tier_findings import examine_tier
+    from kafkawire.surroundings import real_surroundings
 
     return await examine_tier(config, real_surroundings()) if config.tier_store else []
 

@@ -14,8 +14,8 @@ from kafkawire.cli import tier_reports
 from kafkawire.cli.cluster_command import Report, output_option, printable, show
 
 if TYPE_CHECKING:
-    from kafkawire.broker import Surroundings
     from kafkawire.config.broker_config import Config
+    from kafkawire.surroundings import Surroundings
 
 Work = Callable[["Config", "Surroundings"], Awaitable[Report]]
 
@@ -61,7 +61,7 @@ def tier_command(function: Callable[..., Work]) -> Callable[..., None]:
 
 
 async def _in_world(work: Work, config: Config, world: Surroundings | None) -> Report:
-    from kafkawire.broker import real_surroundings
+    from kafkawire.surroundings import real_surroundings
 
     return await work(config, world or real_surroundings())
 

@@ -16,9 +16,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kafkawire.config import values as read
+from kafkawire.config.cluster_config import ClusterConfig, check_cluster
 from kafkawire.config.keys import Key, Update
 from kafkawire.config.settings import setting
-from kafkawire.config.tier_config import TierConfig, check_tier
+from kafkawire.config.tier_config import check_tier
 from kafkawire.config.topic_config import LOG_KEYS, MIB
 from kafkawire.config.unbuilt import HARMLESS_KEYS, REFUSED_KEYS, UNBUILT_KEYS, UNLISTED_KEYS
 from kafkawire.config.values import INT_MAX, PROTOCOLS, ConfigError, DailyWindow, Listener, one_line
@@ -29,7 +30,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(TierConfig):
+class Config(ClusterConfig):
     """What a broker runs with. Defaults are Kafka's but for the addresses and directory of a first `make run`."""
 
     # Who it is and where it is reached
@@ -310,8 +311,10 @@ def _check(config: Config) -> None:
         if protocol != "PLAINTEXT":
             text = f"listeners: {listener.name} asks for {protocol}, only PLAINTEXT is supported yet"
             raise ConfigError(text, "listeners")
+    names = {one.name for one in config.listeners}
     for listener in config.advertised_listeners:
-        _check_advertised(listener, {one.name for one in config.listeners})
+        _check_advertised(listener, names)
+    check_cluster(config, names, config.given)
 
 
 def _protocol(config: Config, name: str) -> str:

@@ -21,8 +21,9 @@ _SECRET: Final = re.compile(
 
 
 def is_secret(name: str) -> bool:
-    """Whether a key that is in no table, as another broker may have it, sounds like one whose value is not shown."""
-    return _SECRET.fullmatch(name.lower()) is not None
+    """Whether a key that is in no table, as another broker may have it, sounds like one whose value is not shown. Where
+    a file is may be shown."""
+    return _SECRET.fullmatch(name.lower()) is not None and not name.lower().endswith(".file")
 
 
 class Update(Enum):

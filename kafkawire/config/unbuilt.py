@@ -80,7 +80,6 @@ _POLICY_KEYS: Final = (
 _KEYS: Final = (
     *_SECURITY_KEYS,
     *_POLICY_KEYS,
-    _unbuilt("zookeeper.connect", text, "", "The ZooKeeper ensemble that coordinates a cluster."),
     _cluster_wide(
         "max.connection.creation.rate", integer(0), str(INT_MAX),
         "How many connections are accepted in a second.",
@@ -148,14 +147,12 @@ REFUSED_KEYS: Final[dict[str, str]] = {
 
 _NO_QUORUM: Final = "this broker needs no KRaft quorum"
 _ONE_LOOP: Final = "one event loop serves all requests"
-_ONE_BROKER: Final = "one broker has no traffic between brokers"
 _NO_SHARE_GROUPS: Final = "share groups are not supported yet"
 
 HARMLESS_KEYS: Final[dict[str, str]] = {
     "controller.quorum.bootstrap.servers": _NO_QUORUM,
     "controller.quorum.voters": _NO_QUORUM,
     "process.roles": "one process is broker and controller",
-    "inter.broker.listener.name": _ONE_BROKER,
     "group.coordinator.append.linger.ms": "commits that come while others are on their way to the disk share a batch",
     "group.coordinator.threads": _ONE_LOOP,
     "offsets.load.buffer.size": "the log is read a MiB at a time",
@@ -163,7 +160,8 @@ HARMLESS_KEYS: Final[dict[str, str]] = {
     "num.io.threads": _ONE_LOOP,
     "num.network.threads": _ONE_LOOP,
     "num.recovery.threads.per.data.dir": "recovery runs on the I/O workers",
-    "num.replica.fetchers": _ONE_BROKER,
+    "leader.imbalance.per.broker.percentage": "leaders go back however few have moved",
+    "num.replica.fetchers": "records are not replicated yet",
     "queued.max.requests": "requests in flight are bounded per connection",
     "share.coordinator.state.topic.min.isr": _NO_SHARE_GROUPS,
     "share.coordinator.state.topic.replication.factor": _NO_SHARE_GROUPS,

@@ -386,6 +386,7 @@ PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")  # Kafka's Securi
 
 words = Reader(ConfigType.LIST, lambda value: tuple(elements(value)))
 upper_words = Reader(ConfigType.LIST, lambda value: tuple(elements(value.upper())))
+upper_word = Reader(ConfigType.STRING, str.upper)
 directory = Reader(ConfigType.STRING, lambda value: _path(value) if value else None)
 directories = Reader(ConfigType.LIST, _directories)  # each once
 listeners = Reader(ConfigType.LIST, _listeners)  # `NAME://host:port`, names and addresses unique

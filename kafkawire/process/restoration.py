@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -24,6 +23,7 @@ from engine.files.io_workers import Lanes
 from engine.log_dirs.layout import Identity
 from engine.log_dirs.restoration import KeptLog, RestoredLog, is_used, kept_logs, restore_log_dir
 from engine.logs.producer_snapshot import decode_snapshot
+from kafkawire.adapters.metadata import metadata_directory
 from kafkawire.adapters.tier import store_lanes
 from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
 from kafkawire.config.broker_config import load
@@ -41,8 +41,8 @@ from tiering.sweeps import for_each
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kafkawire.broker import Surroundings
     from kafkawire.config.broker_config import Config
+    from kafkawire.surroundings import Surroundings
     from tiering.cluster_objects import CommittedCopy, OffsetsCopy
 
 EPOCH_MARGIN = 1_000  # a leader takes one with each start, and the tier may not have seen the last ones
@@ -130,7 +130,7 @@ class Restoration:
         """What log dirs have that were kept; None: they are empty. Raises RestoreRefused, and what they do."""
         paths = [str(path.absolute()) for path in self.config.log_dirs]
         used = [path for path in paths if is_used(self.world.filesystem, path)]
-        metadata = self._metadata_dir
+        metadata = str(metadata_directory(self.config))
         if is_used(self.world.filesystem, metadata):
             raise RestoreRefused(
                 f"{metadata} is not empty: the metadata of a cluster, or what is left of them, are there"
@@ -148,10 +148,6 @@ class Restoration:
                 raise RestoreRefused(f"the log dirs have no partition {name}: move them away, and restore all of it")
         self.tell(f"the log dirs have {len(kept)} partitions of the cluster: they stay as they are")
         return kept
-
-    @property
-    def _metadata_dir(self) -> str:
-        return str((self.config.metadata_dir or self.config.log_dirs[0] / "metadata").absolute())
 
     async def _job(self, job: Callable[[], None]) -> None:
         await Lanes(self.world.pool, store_lanes(self.config.tier_copiers)).run(job)
@@ -182,7 +178,7 @@ class Restoration:
             await self._job(partial(restore_log_dir, self.world.filesystem, where, identity, some))
 
     async def _write_metadata(self, plan: RestorePlan, kept: Sequence[KeptLog]) -> None:
-        store = await self.world.open_metadata(Path(self._metadata_dir))
+        store = await self.world.open_metadata(self.config)
         producer_ids = [_last_producer_id(holding) for _, _, holding in plan.partitions()]
         cluster = RestoredCluster(
             plan.part.cluster_id,

@@ -17,8 +17,9 @@ import click
 import structlog
 import trio
 
-from kafkawire.broker import Broker, BrokerFailed, StartError, real_surroundings, run_broker
+from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
 from kafkawire.config.broker_config import Config
+from kafkawire.surroundings import real_surroundings
 
 EXIT_AT_ONCE = 130
 EXIT_OVERDUE = 1

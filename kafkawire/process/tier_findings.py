@@ -13,8 +13,8 @@ from tiering.stores.directory import DirectoryStore
 from tiering.survey import clusters
 
 if TYPE_CHECKING:
-    from kafkawire.broker import Surroundings
     from kafkawire.config.broker_config import Config
+    from kafkawire.surroundings import Surroundings
     from tiering.object_store import ObjectStore
 
 SUBJECT = "tier.store"

@@ -15,8 +15,8 @@ from tiering.survey import Part, clusters, holdings_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kafkawire.broker import Surroundings
     from kafkawire.config.broker_config import Config
+    from kafkawire.surroundings import Surroundings
     from tiering.object_store import ObjectStore
     from tiering.survey import TopicHolding
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import trio
@@ -16,8 +15,8 @@ from engine.batches.batch import Record, build_batch
 from engine.files.filesystem import File
 from engine.files.io_workers import LoopPool
 from engine.files.twin import Fault
-from kafkawire.broker import Broker, BrokerFailed, StartError, Surroundings, run_broker
-from kafkawire.config.broker_config import load
+from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
+from kafkawire.config.broker_config import Config, load
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -34,13 +33,14 @@ from kafkawire.messages.list_offsets import (
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kafkawire.server.descriptors import Descriptors
+from kafkawire.surroundings import Surroundings
 from kafkawire.testing import Client, MemoryWorld, open_broker
 
 
 class HangingStart(MemoryWorld):
     """The metadata store does not answer."""
 
-    async def _open_metadata(self, directory: Path) -> MetadataStore:
+    async def _open_metadata(self, _config: Config) -> MetadataStore:
         await trio.sleep_forever()
         raise AssertionError
 

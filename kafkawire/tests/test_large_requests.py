@@ -14,7 +14,6 @@ import trio
 import trio.testing
 
 from engine.batches.batch import Record, build_batch
-from kafkawire.broker import Surroundings
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
@@ -31,6 +30,7 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReque
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests import dispatch
 from kafkawire.requests.headers import encode_request
+from kafkawire.surroundings import Surroundings
 from kafkawire.testing import Client, MemoryWorld, OpenBroker, open_broker
 from kafkawire.wire.message import ELEMENT_CAP, Message
 from kafkawire.wire.primitives import uvarint

@@ -52,7 +52,6 @@ log.dirs=/tmp/kraft-broker-logs
 WITHOUT_EFFECT = {
     "process.roles",
     "controller.quorum.bootstrap.servers",
-    "inter.broker.listener.name",
     "num.network.threads",
     "num.io.threads",
     "socket.send.buffer.bytes",
@@ -353,3 +352,25 @@ def test_retention_leaves_internal_topics_alone() -> None:
     configs = EffectiveConfigs(Config())
     assert configs.log_config("__consumer_offsets", dict([COMPACTION])).cleanup_policy == {CleanupPolicy.COMPACT}
     assert configs.log_config("orders", {}).cleanup_policy == {CleanupPolicy.DELETE}
+
+
+IN_CLUSTER = {"zookeeper.connect": "zk:2181", "inter.broker.secret.file": "/secret"}
+
+
+@pytest.mark.enforces("inter.broker.secret.file")
+@pytest.mark.parametrize(
+    ("given", "key", "complaint"),
+    [
+        ({"inter.broker.secret.file": ""}, "inter.broker.secret.file", "there has to be a secret"),
+        ({"listeners": "OUTSIDE://:9092"}, "inter.broker.listener.name", "at which of the listeners"),
+        ({"inter.broker.listener.name": "inside"}, "inter.broker.listener.name", "INSIDE is not among listeners"),
+        ({"min.insync.replicas": "2"}, "min.insync.replicas", "of all brokers at run time"),
+    ],
+)
+def test_a_broker_of_a_cluster_that_others_could_not_count_on_is_refused(
+    given: dict[str, str], key: str, complaint: str
+) -> None:
+    assert load(IN_CLUSTER)[0].is_in_cluster
+    with pytest.raises(ConfigError, match=complaint) as refused:
+        load(IN_CLUSTER | given)
+    assert refused.value.key == key

@@ -20,7 +20,8 @@ import trio
 from engine.batches.batch import Record, build_batch
 from engine.files.io_workers import LoopPool
 from engine.index.twin import MemoryIndex
-from kafkawire.broker import Surroundings
+from kafkawire.adapters.metadata import metadata_directory
+from kafkawire.config.broker_config import Config
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -28,6 +29,7 @@ from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitions
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.surroundings import Surroundings
 from kafkawire.testing import EPOCH_MS, Client, MemoryWorld, open_broker
 
 T = TypeVar("T")
@@ -122,9 +124,9 @@ class Witness(MemoryWorld):
 
         plain = super().surroundings()
 
-        async def open_metadata(directory: Path) -> Any:
-            witness.metadata_directory = directory
-            return await plain.open_metadata(directory)
+        async def open_metadata(config: Config) -> Any:
+            witness.metadata_directory = metadata_directory(config)
+            return await plain.open_metadata(config)
 
         return dataclasses.replace(plain, pool=Pool(), open_metadata=open_metadata)
 

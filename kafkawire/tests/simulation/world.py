@@ -21,7 +21,7 @@ from engine.files.twin import Fault, MemoryFileSystem, begin_sync
 from engine.files.twin_loss import Operation
 from engine.log_dirs.layout import INDEX
 from kafkawire.adapters.tier import CACHE_DIRECTORY
-from kafkawire.broker import Surroundings
+from kafkawire.surroundings import Surroundings
 from kafkawire.testing import MemoryWorld
 from kafkawire.tests.simulation.history import History
 

@@ -1,0 +1,51 @@
+"""The metadata store that a broker's configuration names: ZooKeeper servers, or a directory of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from coordinator.errors import CannotStart
+from coordinator.metadata.embedded import open_embedded
+
+if TYPE_CHECKING:
+    from coordinator.metadata.store import MetadataStore
+    from coordinator.metadata.zookeeper import ZooKeeperSettings
+    from kafkawire.config.broker_config import Config
+
+
+def metadata_directory(config: Config) -> Path:
+    """Where the metadata of a broker that stands alone lies."""
+    return (config.metadata_dir or config.log_dirs[0] / "metadata").absolute()
+
+
+async def open_metadata(config: Config) -> MetadataStore:
+    """Raises CannotStart."""
+    if not config.is_in_cluster:
+        return await open_embedded(metadata_directory(config), trio.to_thread.run_sync)
+    from coordinator.metadata.zookeeper import open_zookeeper
+
+    return await open_zookeeper(zookeeper_settings(config))
+
+
+def zookeeper_settings(config: Config) -> ZooKeeperSettings:
+    """Of a broker that is in a cluster. Raises CannotStart when the credentials cannot be read."""
+    from coordinator.metadata.zookeeper import ZooKeeperSettings
+
+    credentials = config.zookeeper_credentials_file
+    return ZooKeeperSettings(
+        config.zookeeper_connect,
+        config.zookeeper_session_timeout_ms,
+        config.zookeeper_connection_timeout_ms,
+        None if credentials is None else _credentials(credentials),
+    )
+
+
+def _credentials(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise CannotStart(f"zookeeper.credentials.file: {path} cannot be read: {reason}") from error

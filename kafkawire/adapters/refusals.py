@@ -1,0 +1,42 @@
+"""Whether the process of another broker is gone: its system refuses connections where it listened for brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from coordinator.api import BrokerInfo
+
+TIMEOUT_S = 1.0
+
+
+def refusals(
+    connect: Callable[[str, int], Awaitable[trio.abc.Stream]], listener: str
+) -> Callable[[BrokerInfo], Awaitable[bool]]:
+    """Asks by a connection to the endpoint of that listener. `connect` raises OSError."""
+
+    async def is_refused(broker: BrokerInfo) -> bool:
+        endpoint = broker.endpoint(listener)
+        if endpoint is None:
+            return False
+        with trio.move_on_after(TIMEOUT_S):
+            try:
+                stream = await connect(endpoint.host, endpoint.port)
+            except OSError as error:
+                return _says_refused(error)
+            await trio.aclose_forcefully(stream)
+        return False
+
+    return is_refused
+
+
+def _says_refused(error: BaseException | None) -> bool:
+    """Of a name that has several addresses all have to refuse: trio tells of them as a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_says_refused, error.exceptions))
+    return isinstance(error, ConnectionRefusedError) or (
+        isinstance(error, OSError) and error.__cause__ is not None and _says_refused(error.__cause__)
+    )

@@ -1,0 +1,83 @@
+"""The part of the broker's configuration that is about the others: who coordinates them, and how they are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kafkawire.config import values as read
+from kafkawire.config.settings import setting
+from kafkawire.config.tier_config import TierConfig
+from kafkawire.config.values import ConfigError
+
+DEFAULT_LISTENER: Final = "PLAINTEXT"  # that of security.inter.broker.protocol
+MIN_ISR: Final = "min.insync.replicas"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig(TierConfig):
+    """See `kafkawire.config.broker_config.Config`. Defaults are Kafka's, where Kafka has, or had, the key."""
+
+    zookeeper_connect: str = setting(
+        "zookeeper.connect", read.text, "",
+        "The ZooKeeper servers that coordinate the cluster, as host:port,host:port/chroot. Empty: this broker stands "
+        "alone, and its metadata is in a directory.",
+    )  # fmt: skip
+    zookeeper_session_timeout_ms: int = setting(
+        "zookeeper.session.timeout.ms", read.integer(1), "18000",
+        "After what time without a word from this broker ZooKeeper takes it for dead.",
+    )  # fmt: skip
+    zookeeper_connection_timeout_ms: int | None = setting(
+        "zookeeper.connection.timeout.ms", read.optional(read.integer(1)), None,
+        "How long a start looks for a ZooKeeper server that answers. Not set, it is zookeeper.session.timeout.ms.",
+    )  # fmt: skip
+    zookeeper_credentials_file: Path | None = setting(
+        "zookeeper.credentials.file", read.directory, None,
+        "A file with user:password, by which this broker is known to ZooKeeper (digest); the nodes that it makes are "
+        "for these credentials alone.",
+    )  # fmt: skip
+    inter_broker_listener_name: str | None = setting(
+        "inter.broker.listener.name", read.optional(read.upper_word), None,
+        "The listener at which brokers reach each other. Not set, it is PLAINTEXT.",
+    )  # fmt: skip
+    inter_broker_secret_file: Path | None = setting(
+        "inter.broker.secret.file", read.directory, None,
+        "A file with the secret by which brokers of one cluster know each other; with zookeeper.connect there has to "
+        "be one.",
+    )  # fmt: skip
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable", read.boolean, "true",
+        "Whether leaders go back, now and then, to the first of a partition's replicas.",
+    )  # fmt: skip
+    leader_imbalance_check_interval_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds", read.long(1), "300", "How often leaders go back."
+    )
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """Whether there may be other brokers."""
+        return bool(self.zookeeper_connect)
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener at which brokers reach each other."""
+        return self.inter_broker_listener_name or DEFAULT_LISTENER
+
+
+def check_cluster(config: ClusterConfig, listeners: Collection[str], given: Collection[str]) -> None:
+    """What no single key can tell. Raises ConfigError. `given`: the keys that were set."""
+    key = "inter.broker.listener.name"
+    if config.inter_broker_listener_name is not None and config.inter_broker_listener not in listeners:
+        raise ConfigError(f"{key}: {config.inter_broker_listener} is not among listeners", key)
+    if not config.is_in_cluster:
+        return
+    if config.inter_broker_listener not in listeners:
+        raise ConfigError(f"{key} has to say at which of the listeners brokers reach each other", key)
+    if config.inter_broker_secret_file is None:
+        key = "inter.broker.secret.file"
+        raise ConfigError(f"{key}: with zookeeper.connect there has to be a secret that the brokers share", key)
+    if MIN_ISR in given:
+        text = f"{MIN_ISR}: with zookeeper.connect it is a config of topics, or of all brokers at run time"
+        raise ConfigError(text, MIN_ISR)

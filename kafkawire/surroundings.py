@@ -1,0 +1,64 @@
+"""The world outside the broker, as `broker.py` is given it, and the real one. `testing.py` puts others in its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random, SystemRandom
+
+import trio
+
+from coordinator.metadata.store import MetadataStore
+from coordinator.state_view import StateView
+from coordinator.view import open_view
+from engine.files.filesystem import FileSystem, PosixFileSystem
+from engine.files.io_workers import Lanes, ThreadPool, WorkerPool
+from engine.index.store import LevelDbStore, OpenIndex
+from kafkawire.adapters.metadata import open_metadata
+from kafkawire.adapters.tier import open_object_store
+from kafkawire.config.broker_config import Config
+from kafkawire.config.log_levels import LEVELS, LogLevels
+from kafkawire.requests.context import Elsewhere
+from kafkawire.server.descriptors import PLENTY, Descriptors
+from kafkawire.server.transport import Listener, open_listener
+from tiering.object_store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The world outside the broker: network, disk, threads, the metadata store, chance, time, and its log."""
+
+    listen: Callable[[str, int], Awaitable[Listener]]
+    connect: Callable[[str, int], Awaitable[trio.abc.Stream]]  # raises OSError
+    open_metadata: Callable[[Config], Awaitable[MetadataStore]]
+    open_view: Callable[[Path], Awaitable[StateView]]
+    filesystem: FileSystem
+    open_index: OpenIndex
+    pool: WorkerPool
+    random: Random
+    now_ms: Callable[[], int]
+    decode_elsewhere: Elsewhere
+    log_levels: LogLevels = field(default_factory=LogLevels)
+    descriptors: Descriptors = PLENTY
+    open_object_store: Callable[[Config, Lanes, Random], ObjectStore] = open_object_store
+
+
+def real_surroundings() -> Surroundings:
+    """Sockets, the disk, threads, the system's clock. Call it inside `trio.run`."""
+    return Surroundings(
+        listen=open_listener,
+        connect=trio.open_tcp_stream,
+        open_metadata=open_metadata,
+        open_view=partial(open_view, run=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1))),
+        filesystem=PosixFileSystem(),
+        open_index=LevelDbStore,
+        pool=ThreadPool(),
+        random=SystemRandom(),
+        now_ms=lambda: time.time_ns() // 1_000_000,
+        decode_elsewhere=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1)),
+        log_levels=LEVELS,
+        descriptors=Descriptors.of_this_process(),
+    )
