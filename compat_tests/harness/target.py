@@ -1,4 +1,4 @@
-"""Chooses the broker under test: kafkawire, or Apache Kafka with KAFKAWIRE_COMPAT_TARGET=kafka.
+"""Chooses the broker under test by KAFKAWIRE_COMPAT_TARGET: kafkawire, Apache Kafka as kafka, three of ours as cluster.
 
 A test that holds against both says something about Kafka; one that holds only against ours may be a misreading.
 """
@@ -9,8 +9,9 @@ import os
 from typing import TYPE_CHECKING
 
 from compat_tests.harness.apache_kafka import ApacheKafka
+from compat_tests.harness.cluster import KafkawireCluster
 from compat_tests.harness.kafkawire_broker import Kafkawire
-from compat_tests.harness.requirements import need_kafka_jars
+from compat_tests.harness.requirements import need_kafka_jars, need_zookeeper_jars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,5 +27,8 @@ def target_broker(directory: Path, overrides: Mapping[str, str] | None = None) -
     if TARGET == "kafka":
         need_kafka_jars()
         return ApacheKafka(directory, overrides)
-    assert TARGET == "kafkawire", f"KAFKAWIRE_COMPAT_TARGET is {TARGET!r}, not kafkawire or kafka"
+    if TARGET == "cluster":
+        need_zookeeper_jars()
+        return KafkawireCluster(directory, overrides)
+    assert TARGET == "kafkawire", f"KAFKAWIRE_COMPAT_TARGET is {TARGET!r}, not kafkawire, kafka or cluster"
     return Kafkawire(directory, overrides)

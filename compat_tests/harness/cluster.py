@@ -1,0 +1,105 @@
+"""Three of our brokers on a ZooKeeper server, to a test one `Broker` with three addresses."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import signal
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, TypeVar
+
+from compat_tests.harness.broker import READY_TIMEOUT_S, STOP_TIMEOUT_S, Broker
+from compat_tests.harness.kafkawire_broker import Kafkawire
+from compat_tests.harness.zookeeper import ZooKeeperEnsemble
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ResultT = TypeVar("ResultT")
+SIZE: Final = 3
+SECRET: Final = "the brokers of a test know each other\n"
+
+_chroots = itertools.count(1)
+
+
+@cache
+def shared_zookeeper() -> ZooKeeperEnsemble:
+    """One server for all clusters of the run, each of which has a chroot of its own."""
+    directory = tempfile.TemporaryDirectory(prefix="zookeeper")
+    atexit.register(directory.cleanup)
+    ensemble = ZooKeeperEnsemble(Path(directory.name), size=1)
+    atexit.register(ensemble.kill)
+    ensemble.start()
+    return ensemble
+
+
+def broker_of(directory: Path, connect: str, broker_id: int, overrides: Mapping[str, str] | None = None) -> Kafkawire:
+    """One broker of a cluster, not yet started. Its neighbours' directories share the parent, and the secret there."""
+    directory.mkdir(parents=True, exist_ok=True)
+    secret = directory.parent / "secret"
+    if not secret.exists():
+        secret.touch(mode=0o600)
+        secret.write_text(SECRET)
+    coordinated = {
+        "zookeeper.connect": connect,
+        "inter.broker.secret.file": str(secret),
+        "broker.id": str(broker_id),
+    }
+    return Kafkawire(directory, coordinated | dict(overrides or {}))
+
+
+class KafkawireCluster(Broker):
+    """What is done to the broker is done to all of them: `kill` ends three processes. `brokers` are by id."""
+
+    name = "kafkawire cluster"
+
+    def __init__(
+        self, directory: Path, overrides: Mapping[str, str] | None = None, connect: str | None = None, size: int = SIZE
+    ) -> None:
+        super().__init__(directory, overrides)
+        connect = connect or f"{shared_zookeeper().connect}/clusters/{next(_chroots)}"
+        self.brokers = {
+            broker_id: broker_of(directory / str(broker_id), connect, broker_id, overrides)
+            for broker_id in range(1, size + 1)
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(one.bootstrap for one in self.brokers.values())
+
+    @property
+    def is_alive(self) -> bool:
+        return all(one.is_alive for one in self.brokers.values())
+
+    def command(self) -> list[str]:
+        raise NotImplementedError("each of its brokers has one")
+
+    def prepare(self) -> None:
+        """Each of its brokers prepares itself."""
+
+    def start(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        self._each(lambda one: one.start(timeout_s))
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        return max(self._each(lambda one: one.stop(number, timeout_s)))
+
+    def kill(self) -> None:
+        self._each(lambda one: one.kill())
+
+    def log_tail(self) -> str:
+        return "\n".join(one.log_tail() for one in self.brokers.values())
+
+    def __enter__(self) -> Self:
+        self._each(lambda one: one.__enter__())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        self._each(lambda one: one.__exit__(kind, *exception))
+
+    def _each(self, work: Callable[[Kafkawire], ResultT]) -> list[ResultT]:
+        """At the same time, as they may wait for each other."""
+        with ThreadPoolExecutor(len(self.brokers)) as pool:
+            return list(pool.map(work, self.brokers.values()))
