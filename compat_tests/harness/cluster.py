@@ -18,6 +18,8 @@ from compat_tests.harness.zookeeper import ZooKeeperEnsemble
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from compat_tests.harness.network import Host
+
 ResultT = TypeVar("ResultT")
 SIZE: Final = 3
 SECRET: Final = "the brokers of a test know each other\n"
@@ -36,7 +38,13 @@ def shared_zookeeper() -> ZooKeeperEnsemble:
     return ensemble
 
 
-def broker_of(directory: Path, connect: str, broker_id: int, overrides: Mapping[str, str] | None = None) -> Kafkawire:
+def broker_of(
+    directory: Path,
+    connect: str,
+    broker_id: int,
+    overrides: Mapping[str, str] | None = None,
+    host: Host | None = None,
+) -> Kafkawire:
     """One broker of a cluster, not yet started. Its neighbours' directories share the parent, and the secret there."""
     directory.mkdir(parents=True, exist_ok=True)
     secret = directory.parent / "secret"
@@ -48,7 +56,7 @@ def broker_of(directory: Path, connect: str, broker_id: int, overrides: Mapping[
         "inter.broker.secret.file": str(secret),
         "broker.id": str(broker_id),
     }
-    return Kafkawire(directory, coordinated | dict(overrides or {}))
+    return Kafkawire(directory, coordinated | dict(overrides or {}), host)
 
 
 class KafkawireCluster(Broker):

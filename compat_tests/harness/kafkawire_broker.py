@@ -13,6 +13,8 @@ from compat_tests.harness.requirements import COMPILED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from compat_tests.harness.network import Host
+
 KAFKAWIRE = Path(sys.executable).parent / "kafkawire"
 
 
@@ -24,28 +26,36 @@ class Kafkawire(Broker):
     in_order = (0,)
     bug_line = re.compile(r"^.*handler failed", re.MULTILINE)
 
-    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None, host: Host | None = None) -> None:
+        """`host`: where it runs, if not here."""
         super().__init__(directory, overrides)
+        self.ip = "127.0.0.1" if host is None else host.address
         self.http_port = free_port()
+        self._host = host
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.ip}:{self.port}"
 
     @property
     def http_url(self) -> str:
         """Of its HTTP listener."""
-        return f"http://127.0.0.1:{self.http_port}"
+        return f"http://{self.ip}:{self.http_port}"
 
     def prepare(self) -> None:
         """Nothing: a broker of ours needs no more than a directory."""
 
     def command(self) -> list[str]:
         properties = {
-            **self.listeners(),
+            **(self.listeners() if self._host is None else {"listeners": f"PLAINTEXT://{self.bootstrap}"}),
             "http.listeners": self.http_url,
             "log.dirs": str(self.data_dir),
             "log.initial.task.delay.ms": "86400000",  # as for Apache Kafka: tests write timestamps that are years old
             **self.overrides,
         }
         overrides = [part for key, value in properties.items() for part in ("--set", f"{key}={value}")]
-        return [str(KAFKAWIRE), "serve", *overrides]
+        command = [str(KAFKAWIRE), "serve", *overrides]
+        return command if self._host is None else self._host.command(command)
 
 
 class CompiledKafkawire(Kafkawire):

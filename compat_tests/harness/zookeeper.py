@@ -14,8 +14,10 @@ from compat_tests.harness.broker import free_port
 from compat_tests.harness.requirements import need_zookeeper_jars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from compat_tests.harness.network import Host
 
 READY_WITHIN_S: Final = 60
 TICK_MS: Final = 500  # sessions last 2 to 20 of them
@@ -23,17 +25,19 @@ LOG_TAIL_LINES: Final = 30
 
 
 class ZooKeeperServer:
-    """One server of an ensemble. Its number is its id, from 1."""
+    """One server of an ensemble. Its number is its id, from 1. `host`: where it runs, if not here."""
 
-    def __init__(self, directory: Path, number: int, client_port: int) -> None:
+    def __init__(self, directory: Path, number: int, client_port: int, host: Host | None = None) -> None:
         self.number = number
         self.port = client_port
+        self.ip = "127.0.0.1" if host is None else host.address
+        self._host = host
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.ip}:{self.port}"
 
     @property
     def is_running(self) -> bool:
@@ -50,7 +54,7 @@ class ZooKeeperServer:
             "syncLimit": "10",
             "dataDir": str(data),
             "clientPort": str(self.port),
-            "clientPortAddress": "127.0.0.1",
+            "clientPortAddress": self.ip,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr,mntr",
             "forceSync": "no",  # no test cuts the power
@@ -65,7 +69,8 @@ class ZooKeeperServer:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         java = ["java", "-Xmx96m", *QUICK_JVM, "-cp", f"{jars}/*", main, "zoo.cfg"]
         with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(java, stdout=log, stderr=log, cwd=self._directory)
+            command = java if self._host is None else self._host.command(java)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._directory)
 
     @property
     def is_alive(self) -> bool:
@@ -78,7 +83,7 @@ class ZooKeeperServer:
     def ask(self, word: str) -> str:
         """What it says to one of ZooKeeper's four-letter words; nothing while it does not serve."""
         answer = b""
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 5) as connection:
+        with suppress(OSError), socket.create_connection((self.ip, self.port), 5) as connection:
             connection.sendall(word.encode())
             while part := connection.recv(4096):
                 answer += part
@@ -110,13 +115,15 @@ class ZooKeeperServer:
 
 
 class ZooKeeperEnsemble:
-    """Three servers, or as many as are asked for."""
+    """Three servers, or as many as are asked for; at these hosts, if there are any."""
 
-    def __init__(self, directory: Path, size: int = 3) -> None:
-        numbers = range(1, size + 1)
+    def __init__(self, directory: Path, size: int = 3, hosts: Sequence[Host] = ()) -> None:
         self._modes = ["follower"] * (size - 1) + ["leader" if size > 1 else "standalone"]
-        self.servers = [ZooKeeperServer(directory / str(number), number, free_port()) for number in numbers]
-        members = {number: f"127.0.0.1:{free_port()}:{free_port()}" for number in numbers}
+        self.servers = [
+            ZooKeeperServer(directory / str(number), number, free_port(), host)
+            for number, host in enumerate(hosts or [None] * size, 1)
+        ]
+        members = {one.number: f"{one.ip}:{free_port()}:{free_port()}" for one in self.servers}
         for server in self.servers:
             server.prepare(members)
 
@@ -149,9 +156,9 @@ class ZooKeeperEnsemble:
 
 
 @contextmanager
-def zookeeper_ensemble(directory: Path, size: int = 3) -> Iterator[ZooKeeperEnsemble]:
+def zookeeper_ensemble(directory: Path, size: int = 3, hosts: Sequence[Host] = ()) -> Iterator[ZooKeeperEnsemble]:
     """Started, and at the end killed."""
-    ensemble = ZooKeeperEnsemble(directory, size)
+    ensemble = ZooKeeperEnsemble(directory, size, hosts)
     try:
         ensemble.start()
         yield ensemble

@@ -1,0 +1,138 @@
+"""A switch and hosts at it, each a network namespace of its own, so that who reaches whom can be changed at any time.
+
+It takes root and `ip`. Nobody outside is reached and nobody outside is met: addresses and ports are free to choose.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+import pytest
+
+from compat_tests.harness.requirements import need_command
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+CLONE_NEWNET: Final = 0x40000000
+NAMESPACES: Final = Path("/run/netns")
+SUBNET: Final = "10.77.0"
+NOBODY: Final = "02:00:00:00:00:01"  # the hardware address of no host: what goes there is lost
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def need_network_namespaces() -> None:
+    """Skips the test where there are none to be had."""
+    need_command("ip", "make system-deps")
+    if os.geteuid() != 0:
+        pytest.skip("needs network namespaces of its own: root")
+
+
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr}"
+
+
+@dataclass(eq=False)
+class Host:
+    """One at the switch."""
+
+    namespace: str
+    address: str
+    _unreached: set[str] = field(default_factory=set)
+
+    def command(self, command: list[str]) -> list[str]:
+        """What runs it there."""
+        return ["ip", "netns", "exec", self.namespace, *command]
+
+    def lose(self, other: Host) -> None:
+        """What it sends to the other one is lost from now on; what comes from there still arrives."""
+        if other.address not in self._unreached:
+            self._unreached.add(other.address)
+            nobody = f"neigh replace {other.address} lladdr {NOBODY} dev uplink nud permanent"
+            _ip("-n", self.namespace, *nobody.split())
+
+    def find(self, other: Host) -> None:
+        """The end of that."""
+        if other.address in self._unreached:
+            self._unreached.discard(other.address)
+            _ip("-n", self.namespace, *f"neigh del {other.address} dev uplink".split())
+
+
+class Network:
+    """With the switch in a host of its own, `hub`, which clients may be in."""
+
+    def __init__(self) -> None:
+        self._prefix = f"kw{os.getpid()}-"
+        self.hub = Host(f"{self._prefix}hub", f"{SUBNET}.254")
+        self.hosts: list[Host] = []
+
+    def __enter__(self) -> Self:
+        need_network_namespaces()
+        _ip("netns", "add", self.hub.namespace)
+        for words in (
+            "link set lo up",
+            "link add switch type bridge",
+            f"address add {self.hub.address}/24 dev switch",
+            "link set switch up",
+        ):
+            _ip("-n", self.hub.namespace, *words.split())
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for host in (*self.hosts, self.hub):
+            subprocess.run(["ip", "netns", "del", host.namespace], capture_output=True, check=False)
+
+    def add(self) -> Host:
+        """One more host, whom all others reach."""
+        number = len(self.hosts) + 1
+        host = Host(f"{self._prefix}{number}", f"{SUBNET}.{number}")
+        self.hosts.append(host)
+        _ip("netns", "add", host.namespace)
+        port = f"port{number}"
+        _ip(*f"-n {self.hub.namespace} link add {port} type veth peer name uplink netns {host.namespace}".split())
+        _ip(*f"-n {self.hub.namespace} link set {port} master switch up".split())
+        for words in ("link set lo up", f"address add {host.address}/24 dev uplink", "link set uplink up"):
+            _ip("-n", host.namespace, *words.split())
+        return host
+
+    def part(self, some: Collection[Host], others: Collection[Host]) -> None:
+        """No host of the one side reaches one of the other."""
+        for one in some:
+            for other in others:
+                one.lose(other)
+                other.lose(one)
+
+    def heal(self) -> None:
+        """Everybody reaches everybody."""
+        for one in self.hosts:
+            for other in self.hosts:
+                one.find(other)
+
+
+@contextmanager
+def inside(host: Host) -> Iterator[None]:
+    """This thread, and threads and processes it starts meanwhile, are there."""
+    with Path(f"/proc/self/task/{threading.get_native_id()}/ns/net").open("rb") as home:
+        _enter(NAMESPACES / host.namespace)
+        try:
+            yield
+        finally:
+            _set(home.fileno())
+
+
+def _enter(path: Path) -> None:
+    with path.open("rb") as there:
+        _set(there.fileno())
+
+
+def _set(descriptor: int) -> None:
+    if _libc.setns(descriptor, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
