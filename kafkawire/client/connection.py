@@ -84,13 +84,11 @@ class Connection:
         try:
             with trio.fail_after(CONNECT_TIMEOUT_S):
                 connection = cls(await connect(address), address)
-                # Version 0 every broker answers, and it tells all that is needed.
-                answer = await connection._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0)
+                await connection._learn_versions()
         except OSError as error:
             raise CannotConnect(f"cannot connect to {address}: {_reason(error)}") from error
         except trio.TooSlowError as error:
             raise CannotConnect(f"cannot connect to {address}: no answer in {CONNECT_TIMEOUT_S} s") from error
-        connection._versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
         return connection
 
     async def call(
@@ -113,6 +111,15 @@ class Connection:
     async def aclose(self) -> None:
         """At once, whatever is under way."""
         await trio.aclose_forcefully(self._stream)
+
+    async def _learn_versions(self) -> None:
+        """Version 0 of the question every broker answers, and it tells all that is needed."""
+        try:
+            answer = await self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        except BaseException:
+            await self.aclose()
+            raise
+        self._versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
 
     async def _exchange(self, request: Message, reply: type[_ReplyT], version: int) -> _ReplyT:
         self._correlation_id += 1

@@ -115,6 +115,18 @@ async def test_who_accepts_and_says_nothing_is_given_up() -> None:
     assert trio.current_time() - started_s == CONNECT_TIMEOUT_S
 
 
+async def test_a_connection_that_is_given_up_is_closed() -> None:
+    ours, theirs = memory_stream_pair()
+
+    async def connect(address: Address) -> trio.abc.Stream:
+        return ours
+
+    with pytest.raises(CannotConnect):
+        await Connection.open(BROKER, connect)
+    while await theirs.receive_some():
+        pass  # its question, and then the end
+
+
 @pytest.mark.parametrize(
     ("reply", "line"),
     [
