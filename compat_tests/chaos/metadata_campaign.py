@@ -1,0 +1,391 @@
+"""Clients change the metadata of three brokers while servers and brokers are killed, paused and cut off.
+
+Each of the brokers, and of the ZooKeeper servers, is a host of its own at a switch. A witness follows the changes as a
+broker would. At the end every broker has to tell what the witness knows, what clients were told has to be there, and
+nothing may have been done twice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from compat_tests.harness.cluster import broker_of
+from compat_tests.harness.network import Network, inside
+from compat_tests.harness.zookeeper import zookeeper_ensemble
+from coordinator.cluster.change_log import ChangeLog
+from coordinator.metadata import paths
+from coordinator.metadata.store import ConnectionLost
+from coordinator.metadata.zookeeper import ZooKeeperSettings, open_zookeeper
+from kafkawire.client.connection import Address, Connection, connect_tcp
+from kafkawire.client.errors import ClientError
+from kafkawire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kafkawire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from kafkawire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from kafkawire.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from compat_tests.harness.kafkawire_broker import Kafkawire
+    from compat_tests.harness.network import Host
+    from compat_tests.harness.zookeeper import ZooKeeperEnsemble
+    from coordinator.api import ClusterImage, TopicInfo
+
+CLIENTS: Final = 4
+NAMES: Final = 12
+SESSION_TIMEOUT_MS: Final = 3_000
+ANSWER_WITHIN_S: Final = 15.0
+SETTLED_WITHIN_S: Final = 60.0
+TOPIC: Final = 2  # of ConfigResource.Type
+SET: Final = 0
+RETENTION: Final = "retention.ms"
+HOUR_MS: Final = 3_600_000
+
+
+class Witness(ChangeLog):
+    """Follows all changes one by one, and remembers what became of each topic."""
+
+    created: Counter[bytes]
+    deleted: Counter[bytes]
+    grown: int
+    values: Counter[tuple[bytes, str]]  # each time that a topic's retention became so
+    leads: dict[tuple[bytes, int, int], tuple[int, bytes]]
+    loads: int
+
+    def begin(self) -> None:
+        self.created, self.deleted, self.values = Counter(), Counter(), Counter()
+        self.grown, self.loads, self.leads = 0, 0, {}
+
+    async def _load(self, cluster_id: str) -> None:
+        self.loads += 1
+        await super()._load(cluster_id)
+
+    def _publish(self, image: ClusterImage) -> None:
+        before = self.image.topics_by_id
+        self.created.update(image.topics_by_id.keys() - before.keys())
+        self.deleted.update(before.keys() - image.topics_by_id.keys())
+        for topic_id, topic in image.topics_by_id.items():
+            if (known := before.get(topic_id)) is not topic:
+                self._note(known, topic)
+        super()._publish(image)
+
+    def _note(self, known: TopicInfo | None, topic: TopicInfo) -> None:
+        self.grown += known is not None and len(known.partitions) < len(topic.partitions)
+        value = topic.configs.get(RETENTION)
+        if value is not None and (known is None or known.configs.get(RETENTION) != value):
+            self.values[topic.topic_id, value] += 1
+        for number, state in enumerate(topic.partitions):
+            lead = (state.leader, state.incarnation)
+            key = (topic.topic_id, number, state.leader_epoch)
+            assert self.leads.setdefault(key, lead) == lead, f"two leaders of {topic.name}-{number} in one epoch"
+
+    async def follow(self) -> None:
+        """Until cancelled."""
+        while True:
+            wake = trio.Event()
+            with suppress(ConnectionLost):
+                await self.catch_up(wake)
+            with trio.move_on_after(1):
+                await wake.wait()
+
+
+@dataclass
+class Told:
+    """What clients asked for, and what they were told."""
+
+    created: set[bytes] = field(default_factory=set)
+    deleted: set[bytes] = field(default_factory=set)
+    asked_to_delete: set[bytes] = field(default_factory=set)
+    values: set[str] = field(default_factory=set)
+    growths_asked: int = 0
+    growths: int = 0
+    errors: Counter[int] = field(default_factory=Counter)
+    unanswered: int = 0
+
+    @property
+    def changes(self) -> int:
+        """That were acknowledged."""
+        return len(self.created) + len(self.deleted) + len(self.values) + self.growths
+
+
+class Campaign:
+    """One run."""
+
+    def __init__(self, directory: Path, network: Network, ensemble: ZooKeeperEnsemble, seed: int) -> None:
+        self.random = Random(seed)
+        self.network = network
+        self.ensemble = ensemble
+        self.servers = list(network.hosts)
+        self.hosts = [network.add() for _ in range(3)]
+        overrides = {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS), "offsets.topic.num.partitions": "1"}
+        self.brokers = [
+            broker_of(directory / str(number), ensemble.connect, number, overrides, host)
+            for number, host in enumerate(self.hosts, 1)
+        ]
+        self.told = Told()
+        self.blows: Counter[str] = Counter()
+
+    # What clients do
+
+    async def change_until(self, count: int) -> None:
+        """One client."""
+        while self.told.changes < count:
+            number = self.random.randrange(3)
+            try:
+                with trio.fail_after(ANSWER_WITHIN_S):
+                    async with connected(self.brokers[number]) as connection:
+                        for _ in range(self.random.randrange(1, 20)):
+                            await self._change(connection)
+            except (ClientError, trio.TooSlowError):
+                self.told.unanswered += 1
+                await trio.sleep(0.05)
+
+    async def _change(self, connection: Connection) -> None:
+        draw, told = self.random.random(), self.told
+        name = f"t{self.random.randrange(NAMES)}"
+        alive = sorted(told.created - told.asked_to_delete)
+        if draw < 0.3 or not alive:
+            await self._create(connection, name)
+        elif draw < 0.55:
+            await self._delete(connection, self.random.choice(alive))
+        elif draw < 0.65:
+            await self._grow(connection, name)
+        else:
+            await self._set(connection, name)
+
+    async def _create(self, connection: Connection, name: str) -> None:
+        topic = CreatableTopic(name=name, num_partitions=self.random.randrange(1, 4), replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+        (row,) = (await connection.call(request, CreateTopicsResponse, at_least=7)).topics
+        if self._is_done(row.error_code):
+            self.told.created.add(row.topic_id)
+
+    async def _delete(self, connection: Connection, topic_id: bytes) -> None:
+        """Each is asked for once: by its id, so that no late request meets another topic of that name."""
+        self.told.asked_to_delete.add(topic_id)
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=10_000)
+        (row,) = (await connection.call(request, DeleteTopicsResponse, at_least=6)).responses
+        if self._is_done(row.error_code):
+            self.told.deleted.add(topic_id)
+
+    async def _grow(self, connection: Connection, name: str) -> None:
+        self.told.growths_asked += 1
+        topic = CreatePartitionsTopic(name=name, count=self.random.randrange(2, 9), assignments=None)
+        request = CreatePartitionsRequest(topics=[topic], timeout_ms=10_000)
+        (row,) = (await connection.call(request, CreatePartitionsResponse)).results
+        self.told.growths += self._is_done(row.error_code)
+
+    async def _set(self, connection: Connection, name: str) -> None:
+        value = str(HOUR_MS + self.random.getrandbits(48))
+        config = AlterableConfig(name=RETENTION, config_operation=SET, value=value)
+        resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[config])
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        (row,) = (await connection.call(request, IncrementalAlterConfigsResponse)).responses
+        if self._is_done(row.error_code):
+            self.told.values.add(value)
+
+    def _is_done(self, code: int) -> bool:
+        self.told.errors[code] += 1
+        return code == 0
+
+    # What happens meanwhile
+
+    async def blow_until(self, over: Callable[[], bool]) -> None:
+        """One after the other."""
+        blows = [
+            self._kill_server,
+            self._pause_server,
+            self._kill_broker,
+            self._pause_broker,
+            self._cut_off_broker,
+            self._cut_off_from_zookeeper,
+            self._cut_off_server,
+            self._halve,
+        ]
+        while not over():
+            await trio.sleep(self.random.random() * 2)
+            blow = self.random.choice(blows)
+            self.blows[blow.__name__.removeprefix("_")] += 1
+            await blow()
+
+    async def _while_it_lasts(self) -> None:
+        await trio.sleep(self.random.random() * 2 * SESSION_TIMEOUT_MS / 1000)
+
+    async def _kill_server(self) -> None:
+        self.random.choice(self.ensemble.servers).kill()
+        await self._while_it_lasts()
+        await trio.to_thread.run_sync(self.ensemble.start)
+
+    async def _pause_server(self) -> None:
+        with self.random.choice(self.ensemble.servers).paused():
+            await self._while_it_lasts()
+        await trio.to_thread.run_sync(self.ensemble.wait_ready)
+
+    async def _kill_broker(self) -> None:
+        broker = self.random.choice(self.brokers)
+        broker.kill()
+        if self.random.random() < 0.5:
+            await self._while_it_lasts()
+        await trio.to_thread.run_sync(broker.start)
+
+    async def _pause_broker(self) -> None:
+        broker = self.random.choice(self.brokers)
+        os.kill(broker.pid, signal.SIGSTOP)
+        await self._while_it_lasts()
+        os.kill(broker.pid, signal.SIGCONT)
+
+    async def _cut_off_broker(self) -> None:
+        host = self.random.choice(self.hosts)
+        await self._parted([host], [one for one in self.network.hosts if one is not host])
+
+    async def _cut_off_from_zookeeper(self) -> None:
+        await self._parted([self.random.choice(self.hosts)], self.servers)
+
+    async def _cut_off_server(self) -> None:
+        host = self.random.choice(self.servers)
+        await self._parted([host], [one for one in self.network.hosts if one is not host])
+
+    async def _halve(self) -> None:
+        some = [self.random.choice(self.servers), *self.random.sample(self.hosts, 2)]
+        await self._parted(some, [one for one in self.network.hosts if one not in some])
+
+    async def _parted(self, some: list[Host], others: list[Host]) -> None:
+        self.network.part(some, others)
+        await self._while_it_lasts()
+        self.network.heal()
+        await trio.to_thread.run_sync(self.ensemble.wait_ready)
+
+    # What has to be so afterwards
+
+    async def check(self, witness: Witness) -> None:
+        told = self.told
+        with trio.fail_after(SETTLED_WITHIN_S):
+            for broker in self.brokers:
+                await self._until_it_tells(broker, partial(seen_by, witness))
+        assert witness.loads == 1, "the witness has missed changes"
+        assert set(witness.created.values()) <= {1}
+        assert set(witness.deleted.values()) <= {1}
+        assert told.created <= witness.created.keys()
+        assert told.deleted <= witness.deleted.keys() <= told.asked_to_delete
+        values = Counter(value for _, value in witness.values.elements())
+        assert set(values.values()) <= {1}
+        assert told.values <= values.keys()
+        assert told.growths <= witness.grown <= told.growths_asked
+
+    async def _until_it_tells(self, broker: Kafkawire, expected: Callable[[], object]) -> None:
+        """What the witness knows: both may still be on the way."""
+        found: object = None
+        with trio.move_on_after(SETTLED_WITHIN_S / 2):
+            while True:
+                with suppress(ClientError, trio.TooSlowError), trio.fail_after(ANSWER_WITHIN_S):
+                    async with connected(broker) as connection:
+                        found = await seen_at(connection)
+                if found == expected():
+                    return
+                await trio.sleep(0.2)
+        assert found == expected()
+
+
+Seen = dict[str, tuple[bytes, str | None, list[tuple[int, int, list[int], list[int]]]]]
+
+
+def seen_by(witness: Witness) -> Seen:
+    return {
+        topic.name: (
+            topic.topic_id,
+            topic.configs.get(RETENTION),
+            [(one.leader, one.leader_epoch, list(one.replicas), list(one.isr)) for one in topic.partitions],
+        )
+        for topic in witness.image.topics.values()
+    }
+
+
+async def seen_at(connection: Connection) -> Seen:
+    """Topics with their configs and partitions, as one broker tells."""
+    request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    topics = (await connection.call(request, MetadataResponse)).topics
+    names = [topic.name or "" for topic in topics]
+    resources = [
+        DescribeConfigsResource(resource_type=TOPIC, resource_name=name, configuration_keys=[RETENTION])
+        for name in names
+    ]
+    told = (await connection.call(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)).results
+    values = {
+        row.resource_name: next((one.value for one in row.configs if one.config_source == 1), None) for row in told
+    }
+    return {
+        topic.name or "": (
+            topic.topic_id,
+            values[topic.name or ""],
+            [
+                (one.leader_id, one.leader_epoch, one.replica_nodes, one.isr_nodes)
+                for one in sorted(topic.partitions, key=lambda one: one.partition_index)
+            ],
+        )
+        for topic in topics
+    }
+
+
+@asynccontextmanager
+async def connected(broker: Kafkawire) -> AsyncIterator[Connection]:
+    """Raises ClientError."""
+    connection = await Connection.open(Address(broker.ip, broker.port), connect_tcp)
+    try:
+        yield connection
+    finally:
+        await connection.aclose()
+
+
+def run(directory: Path, seed: int, changes: int) -> Campaign:
+    """Until so many changes were acknowledged. Raises AssertionError for what should not be."""
+    with ExitStack() as stack:
+        network = stack.enter_context(Network())
+        stack.enter_context(inside(network.hub))
+        hosts = [network.add() for _ in range(3)]
+        ensemble = stack.enter_context(zookeeper_ensemble(directory / "zookeeper", hosts=hosts))
+        campaign = Campaign(directory, network, ensemble, seed)
+        for broker in campaign.brokers:
+            stack.enter_context(broker)
+        trio.run(_run, campaign, changes)
+    return campaign
+
+
+async def _run(campaign: Campaign, changes: int) -> None:
+    store = await open_zookeeper(ZooKeeperSettings(campaign.ensemble.connect))
+    witness = Witness(store, 0, campaign.random)
+    witness.begin()
+    await witness.load((await store.get(paths.CLUSTER)).value.decode())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(witness.follow)
+        async with trio.open_nursery() as working:
+            for _ in range(CLIENTS):
+                working.start_soon(campaign.change_until, changes)
+            working.start_soon(campaign.blow_until, lambda: campaign.told.changes >= changes)
+        await campaign.check(witness)
+        nursery.cancel_scope.cancel()
+    await store.close()

@@ -1,0 +1,27 @@
+"""Whatever happens to brokers and to ZooKeeper: no change that was acknowledged is lost, and none is done twice."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from compat_tests.chaos import metadata_campaign
+from compat_tests.harness.requirements import need_zookeeper_jars
+from engine.tests.ledger import note_for_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHANGES = int(os.environ.get("KAFKAWIRE_METADATA_CHANGES", "400"))
+SEED = int(os.environ.get("KAFKAWIRE_METADATA_SEED", "1"))
+
+
+def test_metadata_outlives_what_happens_to_brokers_and_zookeeper(tmp_path: Path) -> None:
+    need_zookeeper_jars()
+    campaign = metadata_campaign.run(tmp_path, SEED, CHANGES)
+    told, blows = campaign.told, campaign.blows
+    summary = f"{told.changes} changes acknowledged, {told.unanswered} connections given up, errors {dict(told.errors)}"
+    print(f"\n{summary}; {dict(blows)}")
+    note_for_ledger(
+        f"{told.changes} changes acknowledged under {blows.total()} blows to brokers and ZooKeeper, 0 anomalies"
+    )
