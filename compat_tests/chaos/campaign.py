@@ -77,7 +77,7 @@ def run(broker: Broker, directory: Path, fault: Fault, count: int) -> str:
 
 
 def fault_name(fault: Fault) -> str:
-    return "kill -9" if fault is kill else "power cut"
+    return "kill -9" if fault is kill else getattr(fault, "__name__", "power cut").replace("_", " ")
 
 
 def _faults(broker: Broker, choice: random.Random, fault: Fault, count: int) -> int:
@@ -126,8 +126,9 @@ def _read_partition(consumer: Consumer, partition: int) -> list[Found]:
     assert first == 0
     found: list[Found] = []
     consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING)])
-    while not found or found[-1].place.offset + 1 < end:
-        batch = consumer.consume(min(10_000, end), TIMEOUT_S)
+    next_offset = 0
+    while next_offset < end:
+        batch = consumer.consume(min(10_000, end - next_offset), TIMEOUT_S)  # which waits for as many
         assert batch, f"partition {partition} ends at {end}, reads stop behind {found[-1:]}"
         for message in batch:
             assert message.error() is None, message.error()
@@ -135,4 +136,5 @@ def _read_partition(consumer: Consumer, partition: int) -> list[Found]:
             assert offset is not None
             assert isinstance(value, bytes)
             found.append(Found(Place(partition, offset), unpadded(value.decode())))
+            next_offset = offset + 1
     return found

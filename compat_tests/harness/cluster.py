@@ -89,7 +89,16 @@ class KafkawireCluster(Broker):
         """Each of its brokers prepares itself."""
 
     def start(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        self._each(lambda one: one.start(timeout_s))
+        """Those that do not run."""
+
+        def start(one: Kafkawire) -> None:
+            if not one.is_alive:
+                one.start(timeout_s)
+
+        self._each(start)
+
+    def launch(self) -> int:
+        return max(one.launch() for one in self.brokers.values() if not one.is_alive)
 
     def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int:
         return max(self._each(lambda one: one.stop(number, timeout_s)))
