@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +20,20 @@ class HostedPartition:
     partition: int
     state: PartitionState
     configs: Mapping[str, str]
+
+
+class HostChanges(NamedTuple):
+    """What a host is to do. A partition that is led, or followed, may be open already, in another role or epoch or
+    with other configs. Whoever follows takes what the leader has, if there is one. What is dropped is deleted: its
+    topic is, or its replica has moved elsewhere."""
+
+    led: list[HostedPartition]
+    followed: list[HostedPartition]
+    dropped: list[HostedPartition]
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return any(self)
 
 
 class PartitionHost(Protocol):
@@ -45,11 +59,8 @@ class PartitionHost(Protocol):
         """
         ...
 
-    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
-        """Opens partitions that this broker leads from now on in the epoch given, and drops deleted ones.
-
-        An `opened` partition may be open already: then its leader epoch or configs have changed.
-        """
+    async def apply(self, changes: HostChanges) -> None:
+        """Leads, follows and drops partitions."""
         ...
 
 

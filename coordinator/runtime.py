@@ -205,9 +205,8 @@ class Coordinator:
                     return
                 if new.broker_configs != self._image.broker_configs:
                     await self._host.configure(new.broker_configs)
-                opened, deleted = host_changes(self._image, new, me)
-                if opened or deleted:
-                    await self._host.apply(opened, deleted)
+                if changes := host_changes(self._image, new, me):
+                    await self._host.apply(changes)
                 self._image = new
                 self._published.set()
                 self._published = trio.Event()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from coordinator.api import ClusterImage, TopicInfo
-    from coordinator.ports import HostedPartition
+    from coordinator.ports import HostChanges
 
 __all__ = [
     "FakeEnsemble",
@@ -68,14 +68,16 @@ class FakeHost:
         self.calls.append("configure")
         self.broker_configs = broker_configs
 
-    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
+    async def apply(self, changes: HostChanges) -> None:
         """Opens and drops; an epoch must never go back."""
         await trio.lowlevel.checkpoint()
-        self.calls.append(f"apply {len(opened)} opened, {len(deleted)} deleted")
-        for partition in deleted:
+        self.calls.append(f"apply {len(changes.led)} led, {len(changes.dropped)} dropped")
+        for partition in changes.dropped:
             self.epochs.pop((partition.topic, partition.partition), None)
             self.topic_ids.discard(partition.topic_id)
-        for partition in opened:
+        for partition in changes.followed:
+            self.epochs.pop((partition.topic, partition.partition), None)
+        for partition in changes.led:
             key = (partition.topic, partition.partition)
             assert self.epochs.get(key, -1) <= partition.state.leader_epoch
             self.epochs[key] = partition.state.leader_epoch

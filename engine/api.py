@@ -10,21 +10,16 @@ from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
 from engine.errors import EngineError
-from engine.log_config import LogConfig
+from engine.roles import Following as Following
+from engine.roles import Leadership as Leadership
+from engine.roles import Role as Role
+from engine.roles import TopicPartition as TopicPartition
 
 NO_TIMESTAMP_MS = -1
 HEADER_OVERHEAD_BYTES = 32
 NO_OFFSET = -1
 NO_EPOCH = -1
 FIRST_PROTOCOL, SECOND_PROTOCOL = 0, 2  # of transactions, as Kafka's transaction.version numbers them
-
-
-class TopicPartition(NamedTuple):
-    """Identity of a partition; a tuple because it is the key of the hottest dict."""
-
-    topic_id: bytes
-    topic: str
-    partition: int
 
 
 class Isolation(IntEnum):
@@ -51,15 +46,6 @@ class OffsetSpec(IntEnum):
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
     EARLIEST_PENDING_UPLOAD = -6
-
-
-class Leadership(NamedTuple):
-    """Of a partition, in an epoch acquired durably (RULES L3); `in_sync`: who else has to have a record."""
-
-    partition: TopicPartition
-    config: LogConfig
-    leader_epoch: int
-    in_sync: tuple[int, ...] = ()
 
 
 class ReadableFile(Protocol):
@@ -369,7 +355,7 @@ class PartitionStore(Protocol):
     """All partitions of this broker, over one log dir or several."""
 
     def get(self, partition: TopicPartition) -> PartitionLog:
-        """Raises UnknownPartition, NotLeaderOrFollower or StorageError (log dir offline)."""
+        """One that is led here. Raises UnknownPartition, NotLeaderOrFollower or StorageError (log dir offline)."""
 
     def new_waiter(self) -> ReadyWaiter: ...
     def find_producer(self, partition: TopicPartition, producer_id: int) -> ActiveProducer | None:
@@ -381,10 +367,10 @@ class PartitionStore(Protocol):
     async def describe_log_dirs(self) -> Sequence[LogDirDescription]:
         """All of them, in the order they were configured."""
 
-    async def open_partitions(self, wanted: Sequence[Leadership]) -> Sequence[PartitionLog | EngineError]:
-        """Open or create these, each named once, and lead them; in this order, with the error of each that fails.
+    async def open_partitions(self, wanted: Sequence[Role]) -> Sequence[PartitionLog | EngineError]:
+        """Open or create these, each named once, and lead or follow; in this order, with the error of each that fails.
 
-        One that is open already takes over the new epoch and configuration.
+        One that is open already takes over the new role, epoch and configuration.
         """
 
     async def delete_partitions(self, partitions: Sequence[TopicPartition]) -> Sequence[EngineError | None]:

@@ -3,12 +3,14 @@
 Looks only, and keeps nothing.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
 from engine.api import ActiveProducer, LogDirDescription
 from engine.errors import StorageError
 from engine.log_dirs.log_dir import LogDir
+from engine.logs.log import Log
 from engine.logs.producer_state import Producer
 from engine.partitions.partition import Partition
 from engine.stats import LogDirStatistics, PartitionStatistics
@@ -47,3 +49,10 @@ def partition_statistics(one: Partition) -> PartitionStatistics:
     log, offsets = one.log, (one.log_start_offset, one.log_end_offset, one.high_watermark, one.last_stable_offset)
     oldest_ms, size = log.producers.oldest_transaction_ms, (len(log.segments), log.size_bytes)
     return PartitionStatistics(one.partition.topic, one.partition.partition, *offsets, oldest_ms, *size)
+
+
+def problems_of(log: Log) -> Iterator[str]:
+    """What an operator should know of a log that was opened."""
+    yield from log.problems
+    if log.damaged_from is not None:
+        yield f"{log.directory} is damaged from offset {log.damaged_from} on: it takes no appends"

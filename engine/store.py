@@ -10,12 +10,12 @@ from functools import partial
 
 import trio
 
-from engine.api import ActiveProducer, Leadership, LogDirDescription, ReadyWaiter, TopicPartition
+from engine import descriptions
+from engine.api import ActiveProducer, LogDirDescription, ReadyWaiter
 from engine.commit.appends import Attendance, QueueBudget, Room
 from engine.commit.commit_log import CommitLog
 from engine.commit.journal_format import SLOT_ID_SIZE_BYTES
 from engine.compaction.cleaner import Cleaner
-from engine.descriptions import describe_log_dir, describe_producer, log_dir_statistics, partition_statistics
 from engine.errors import (
     EngineError,
     NotLeaderOrFollower,
@@ -39,6 +39,7 @@ from engine.logs.recovery import LastKnown
 from engine.options import StoreOptions, StoreWorld
 from engine.partitions.partition import Partition
 from engine.partitions.waiters import Waiter
+from engine.roles import Leadership, Role, TopicPartition
 from engine.sealed import SealedLog
 from engine.stats import LogDirStatistics, PartitionStatistics, StoreStats
 from engine.tier import TierableLog
@@ -145,7 +146,14 @@ class SegmentStore:
     def get(self, partition: TopicPartition) -> Partition:
         found = self._partitions.get(partition)
         if found is None:
-            raise UnknownPartition(f"{partition.topic}-{partition.partition} is not on this broker")
+            raise _unknown(partition)
+        found.check_led()
+        return found
+
+    def replica(self, partition: TopicPartition) -> Partition:
+        """Led here or not. Raises as `get` does."""
+        if (found := self._partitions.get(partition)) is None:
+            raise _unknown(partition)
         found.check_open()
         return found
 
@@ -154,24 +162,24 @@ class SegmentStore:
 
     def find_producer(self, partition: TopicPartition, producer_id: int) -> ActiveProducer | None:
         known = self.get(partition).log.producers.get(producer_id)
-        return None if known is None else describe_producer(producer_id, known)
+        return descriptions.describe_producer(producer_id, known) if known is not None else None
 
     def active_producers(self, partition: TopicPartition) -> list[ActiveProducer]:
-        return [describe_producer(*one) for one in self.get(partition).log.producers]
+        return [descriptions.describe_producer(*one) for one in self.get(partition).log.producers]
 
     async def describe_log_dirs(self) -> list[LogDirDescription]:
-        return [await describe_log_dir(log_dir) for log_dir in self._dirs]
+        return [await descriptions.describe_log_dir(log_dir) for log_dir in self._dirs]
 
     def statistics(self) -> list[LogDirStatistics]:
-        return list(map(log_dir_statistics, self._dirs))
+        return list(map(descriptions.log_dir_statistics, self._dirs))
 
     def partition_statistics(self) -> Iterator[PartitionStatistics]:
         """Of every partition that is open now, as they are when they are asked for."""
-        return map(partition_statistics, list(self._partitions.values()))
+        return map(descriptions.partition_statistics, list(self._partitions.values()))
 
     def tierable(self) -> Iterator[TierableLog]:
-        """The same, as a remote tier sees them."""
-        return map(Tierable, list(self._partitions.values()))
+        """Those that are led here, as a remote tier sees them."""
+        return (Tierable(one) for one in list(self._partitions.values()) if one.is_led)
 
     def sealed(self, partition: TopicPartition) -> SealedLog:
         """What may be read of it elsewhere. Raises as `get` does."""
@@ -184,7 +192,7 @@ class SegmentStore:
             raise opened
         return opened
 
-    async def open_partitions(self, wanted: Sequence[Leadership]) -> list[Partition | EngineError]:
+    async def open_partitions(self, wanted: Sequence[Role]) -> list[Partition | EngineError]:
         opened: list[Partition | EngineError] = []
         for start in range(0, len(wanted), BATCH_MAX):
             some = wanted[start : start + BATCH_MAX]
@@ -192,11 +200,11 @@ class SegmentStore:
                 opened += await self._open_some(some)
         return opened
 
-    async def _open_some(self, wanted: Sequence[Leadership]) -> list[Partition | EngineError]:
+    async def _open_some(self, wanted: Sequence[Role]) -> list[Partition | EngineError]:
         if self._is_closed:
             return [_shutting_down() for _ in wanted]
         failed: dict[TopicPartition, EngineError] = {}
-        missing: dict[LogDir, list[Leadership]] = {log_dir: [] for log_dir in self._dirs}
+        missing: dict[LogDir, list[Role]] = {log_dir: [] for log_dir in self._dirs}
         for one in wanted:
             if one.partition not in self._partitions:
                 try:
@@ -205,8 +213,8 @@ class SegmentStore:
                     failed[one.partition] = error
 
         async def open_there(log_dir: LogDir) -> None:
-            failed.update(await self._lead_anew(log_dir, wanted))
-            known = [(one, log_dir.last_known(one.partition, has_others=bool(one.in_sync))) for one in missing[log_dir]]
+            failed.update(await self._assume(log_dir, wanted))
+            known = [(one, log_dir.last_known(one.partition, has_others=one.has_others)) for one in missing[log_dir]]
             for some in in_jobs(known):
                 failed.update(await self._open_in(log_dir, some))
 
@@ -216,14 +224,12 @@ class SegmentStore:
         return [failed.get(one.partition) or self._sound(one.partition) for one in wanted]
 
     def _sound(self, partition: TopicPartition) -> Partition | EngineError:
-        found = self._partitions[partition]
         try:
-            found.check_open()
+            return self.replica(partition)
         except EngineError as error:
             return error
-        return found
 
-    async def _lead_anew(self, log_dir: LogDir, wanted: Sequence[Leadership]) -> dict[TopicPartition, EngineError]:
+    async def _assume(self, log_dir: LogDir, wanted: Sequence[Role]) -> dict[TopicPartition, EngineError]:
         """Those that are open already; what is on its way to the disk carries the epoch in which it was staged."""
         failed: dict[TopicPartition, EngineError] = {}
         known = [(found, one) for one in wanted if (found := self._partitions.get(one.partition)) is not None]
@@ -232,7 +238,7 @@ class SegmentStore:
             for found, one in here:
                 try:
                     found.check_open()
-                    found.lead(one.config, one.leader_epoch, one.in_sync)
+                    found.assume(one)
                 except EngineError as error:
                     failed[one.partition] = error
         return failed
@@ -253,26 +259,19 @@ class SegmentStore:
                 failed[one.partition] = error
         return failed
 
-    async def _take_in(self, log_dir: LogDir, wanted: Leadership, log: Log, last_known: LastKnown) -> None:
-        for problem in log.problems:
+    async def _take_in(self, log_dir: LogDir, wanted: Role, log: Log, last_known: LastKnown) -> None:
+        for problem in descriptions.problems_of(log):
             self._world.on_problem(problem)
-        if log.damaged_from is not None:
-            self._world.on_problem(f"{log.directory} is damaged from offset {log.damaged_from} on: it takes no appends")
         if wanted.config.preallocate and log.damaged_from is None:
             log_dir.note_unallocated(await log_dir.disk.run(partial(log.preallocate, wanted.config.segment_size_bytes)))
         opened = Partition(wanted.partition, log, log_dir, self._world.now_ms)
         try:
-            opened.lead(wanted.config, wanted.leader_epoch, wanted.in_sync)  # refused, it is not served at all
+            opened.assume(wanted)  # refused, it is not served at all
             await log_dir.adopt(opened, last_known)
         except EngineError:
             self._caches.forget(log.segments)
             raise
         self._partitions[wanted.partition] = opened
-
-    def _check_not_closed(self) -> None:
-        """The log dirs are another process's to take once `close` has let go of them."""
-        if self._is_closed:
-            raise _shutting_down()
 
     async def delete_partition(self, partition: TopicPartition) -> None:
         """One of `delete_partitions`; raises its error."""
@@ -296,7 +295,7 @@ class SegmentStore:
         for one in partitions:
             found = self._partitions.pop(one, None)
             if found is None:
-                failed[one] = UnknownPartition(f"{one.topic}-{one.partition} is not on this broker")
+                failed[one] = _unknown(one)
             else:
                 found.close(partial(UnknownPartition, f"{one.topic}-{one.partition} was deleted"))
                 doomed.setdefault(found.log_dir, []).append(found)
@@ -313,7 +312,7 @@ class SegmentStore:
         [error] = await self.truncate_partitions({partition: offset}, below_sealed=below_sealed)
         if error is not None:
             raise error
-        return self.get(partition).log_end_offset
+        return self.replica(partition).log_end_offset
 
     async def truncate_partitions(
         self, offsets: Mapping[TopicPartition, int], *, below_sealed: bool = False
@@ -328,8 +327,7 @@ class SegmentStore:
             wanted: dict[LogDir, list[Truncation]] = {}
             for one, offset in offsets.items():
                 try:
-                    self._check_not_closed()
-                    found = self.get(one)
+                    found = self.replica(one)
                 except EngineError as error:
                     errors[one] = error
                 else:
@@ -342,9 +340,7 @@ class SegmentStore:
     async def reset_partition(self, partition: TopicPartition, offset: int, *, expects_unused: bool = False) -> None:
         """Forget all of it for good: its log goes on at `offset`. With `expects_unused`, if that is nothing."""
         async with self._changes.of([partition]):
-            self._check_not_closed()
-            found = self.get(partition)
-            found.check_open()
+            found = self.replica(partition)
             await reset(found.log_dir, found, offset, expects_unused=expects_unused)
 
     async def remove_strays(self, is_known: Callable[[bytes], bool]) -> None:
@@ -394,6 +390,10 @@ class SegmentStore:
                 await self._served.wait()  # a keeper that is shielded would write behind the clean marker
             for log_dir in self._dirs:
                 await log_dir.shut_down()
+
+
+def _unknown(partition: TopicPartition) -> EngineError:
+    return UnknownPartition(f"{partition.topic}-{partition.partition} is not on this broker")
 
 
 def _shutting_down() -> EngineError:

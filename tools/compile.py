@@ -25,7 +25,7 @@ MODULES: Final = (
     *(f"engine/commit/{name}.py" for name in ("appends", "group_committer", "syncer", "writer")),
     *(f"engine/logs/{name}.py" for name in ("chunk", "epochs", "footer", "log", "position", "recently_used")),
     *(f"engine/logs/{name}.py" for name in ("roll_policy", "segment", "sparse_index")),
-    *(f"engine/partitions/{name}.py" for name in ("follower", "intake", "joining", "kept", "leader")),
+    *(f"engine/partitions/{name}.py" for name in ("availability", "follower", "intake", "joining", "kept", "leader")),
     *(f"engine/partitions/{name}.py" for name in ("partition", "pending_acks", "progress", "waiters")),
     "engine/reading/reader.py",
     *(f"kafkawire/express/{name}.py" for name in ("begun", "fetch", "fetch_reply", "fetch_shape", "heartbeat")),

@@ -5,40 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.api import BrokerInfo, ClusterImage, PartitionState, TopicInfo
-from coordinator.ports import HostedPartition
+from coordinator.ports import HostChanges, HostedPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def host_changes(
-    old: ClusterImage, new: ClusterImage, broker: BrokerInfo
-) -> tuple[list[HostedPartition], list[HostedPartition]]:
-    """The partitions that this broker is to open, in their new state, and those of deleted topics it is to drop."""
-    opened: list[HostedPartition] = []
+def host_changes(old: ClusterImage, new: ClusterImage, broker: BrokerInfo) -> HostChanges:
+    """What this broker is to lead, to follow and to drop, as far as that is not so already."""
+    changes = HostChanges([], [], [])
     for topic in new.topics_by_id.values():
         before = old.topics_by_id.get(topic.topic_id)
         if before is not topic:
-            opened.extend(_opened(before, topic, broker))
-    deleted = [
-        partition
-        for topic in old.topics_by_id.values()
-        if topic.topic_id not in new.topics_by_id
-        for partition in _hosted(topic)
-        if broker.broker_id in partition.state.replicas
-    ]
-    return opened, deleted
+            _note(changes, before, topic, broker)
+    for topic in old.topics_by_id.values():
+        if topic.topic_id not in new.topics_by_id:
+            changes.dropped.extend(one for one in _partitions(topic) if broker.broker_id in one.state.replicas)
+    return changes
 
 
-def _opened(before: TopicInfo | None, topic: TopicInfo, broker: BrokerInfo) -> Iterator[HostedPartition]:
+def _note(changes: HostChanges, before: TopicInfo | None, topic: TopicInfo, broker: BrokerInfo) -> None:
+    known = before.partitions if before is not None else ()
     same_configs = before is not None and before.configs == topic.configs
-    known = before.partitions if before else ()
-    for partition in _hosted(topic):
-        if may_append(partition.state, broker):
-            number = partition.partition
-            acquired = number < len(known) and known[number].leader_epoch == partition.state.leader_epoch
-            if not (acquired and same_configs):
-                yield partition
+    for partition in _partitions(topic):
+        state, number = partition.state, partition.partition
+        earlier = known[number] if number < len(known) else None
+        was_here = earlier is not None and broker.broker_id in earlier.replicas
+        if broker.broker_id not in state.replicas:
+            if was_here:
+                changes.dropped.append(partition)
+        elif not (was_here and same_configs and earlier is not None and _is_same_role(earlier, state, broker)):
+            (changes.led if may_append(state, broker) else changes.followed).append(partition)
+
+
+def _is_same_role(earlier: PartitionState, state: PartitionState, broker: BrokerInfo) -> bool:
+    """Whoever leads does so in one epoch only."""
+    return earlier is state or (
+        (earlier.leader, earlier.leader_epoch) == (state.leader, state.leader_epoch)
+        and may_append(earlier, broker) == may_append(state, broker)
+    )
 
 
 def may_append(state: PartitionState, broker: BrokerInfo) -> bool:
@@ -46,6 +51,6 @@ def may_append(state: PartitionState, broker: BrokerInfo) -> bool:
     return state.leader == broker.broker_id and state.incarnation == broker.incarnation
 
 
-def _hosted(topic: TopicInfo) -> Iterator[HostedPartition]:
+def _partitions(topic: TopicInfo) -> Iterator[HostedPartition]:
     for number, state in enumerate(topic.partitions):
         yield HostedPartition(topic.name, topic.topic_id, number, state, topic.configs)

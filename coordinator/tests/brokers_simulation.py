@@ -41,10 +41,10 @@ from coordinator.testing_image import epochs_led
 from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from coordinator.api import ClusterImage
-    from coordinator.ports import HostedPartition
+    from coordinator.ports import HostChanges
 
 COMMAND = "python -m coordinator.tests.brokers_simulation"
 BROKERS = (1, 2, 3)
@@ -63,11 +63,11 @@ class Witness(FakeHost):
         self.used = used
         self.incarnation: Callable[[], bytes] = bytes
 
-    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
-        for partition in opened:
+    async def apply(self, changes: HostChanges) -> None:
+        for partition in changes.led:
             key = (partition.topic_id, partition.partition, partition.state.leader_epoch)
             assert self.used.setdefault(key, self.incarnation()) == self.incarnation()
-        await super().apply(opened, deleted)
+        await super().apply(changes)
 
 
 @dataclass

@@ -43,7 +43,7 @@ async def test_new_partitions_are_in_the_image_open_and_durable(machine: Machine
         assert coordinator.image.topics["a"] == topic
         assert coordinator.image.topics_by_id == {topic.topic_id: topic}
         assert (len(topic.partitions), topic.partitions[0]) == (3, before.partitions[0])
-        assert machine.host.calls == ["apply 2 opened, 0 deleted"]
+        assert machine.host.calls == ["apply 2 led, 0 dropped"]
         assert machine.host.epochs == {("a", 0): 0, ("a", 1): 0, ("a", 2): 0}
     async with running(machine) as coordinator:
         found = coordinator.image.topics["a"]
@@ -61,9 +61,9 @@ async def test_topic_configs_are_in_the_image_told_the_host_and_durable(machine:
         machine.host.calls.clear()
         topic = await coordinator.alter_topic_configs("a", [put("retention.ms", "5")])
         assert coordinator.image.topics["a"].configs == topic.configs == {"kept.ms": "1", "retention.ms": "5"}
-        assert machine.host.calls == ["apply 2 opened, 0 deleted"]
+        assert machine.host.calls == ["apply 2 led, 0 dropped"]
         await coordinator.alter_topic_configs("a", [put("retention.ms", "5")])
-        assert machine.host.calls == ["apply 2 opened, 0 deleted"]
+        assert machine.host.calls == ["apply 2 led, 0 dropped"]
         await coordinator.alter_topic_configs("a", [put("retention.ms", "6")], replace=True)
     async with running(machine) as coordinator:
         assert coordinator.image.topics["a"].configs == {"retention.ms": "6"}
@@ -82,7 +82,7 @@ async def test_broker_configs_are_in_the_image_told_the_host_and_durable(machine
         machine.host.broker_configs = {}
     async with running(machine) as coordinator:
         assert coordinator.image.broker_configs == machine.host.broker_configs == expected
-        assert machine.host.calls == ["start", "configure", "apply 2 opened, 0 deleted"]
+        assert machine.host.calls == ["start", "configure", "apply 2 led, 0 dropped"]
         await coordinator.alter_broker_configs("1", [], replace=True)
         assert machine.host.broker_configs == {"": {"b.key": "2"}}
 

@@ -48,11 +48,11 @@ from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator
 from coordinator.testing_image import epochs_led
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from coordinator.api import ClusterImage
-    from coordinator.ports import HostedPartition
+    from coordinator.ports import HostChanges
 
 
 @dataclass
@@ -153,7 +153,7 @@ async def test_epochs_are_durable_before_the_host_opens_a_partition(machine: Mac
         topic = await coordinator.create_topic("a")
 
     class Crash(FakeHost):
-        async def apply(self, opened: object, deleted: object) -> None:
+        async def apply(self, changes: object) -> None:
             raise KeyboardInterrupt
 
     store = await machine.open_store()
@@ -169,7 +169,7 @@ async def test_at_start_strays_are_removed_before_partitions_are_opened(machine:
         kept = await coordinator.create_topic("kept")
     machine.host.topic_ids.add(b"left by a crash.")
     async with running(machine):
-        assert machine.host.calls == ["start", "apply 2 opened, 0 deleted"]
+        assert machine.host.calls == ["start", "apply 2 led, 0 dropped"]
         assert machine.host.topic_ids == {kept.topic_id}
 
 
@@ -518,8 +518,8 @@ async def test_a_restart_waits_for_the_session_of_the_process_before() -> None:
 
 async def test_the_host_has_opened_what_the_image_shows() -> None:
     class Looking(FakeHost):
-        async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
-            await super().apply(opened, deleted)
+        async def apply(self, changes: HostChanges) -> None:
+            await super().apply(changes)
             shown.append(set(coordinator.image.topics))
 
     shown: list[set[str]] = []
@@ -651,11 +651,11 @@ class EpochWitness(FakeHost):
         super().__init__()
         self.used = used
 
-    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
-        for partition in opened:
+    async def apply(self, changes: HostChanges) -> None:
+        for partition in changes.led:
             key = (partition.topic_id, partition.partition, partition.state.leader_epoch)
             assert self.used.setdefault(key, partition.state.incarnation) == partition.state.incarnation
-        await super().apply(opened, deleted)
+        await super().apply(changes)
 
 
 @dataclass

@@ -6,14 +6,14 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 
-from engine.api import Leadership
+from engine.api import Role
 from engine.errors import StorageError, StoreRefused
 from engine.log_dirs.layout import Claim, claim
 from engine.log_dirs.log_dir import LogDir
 
 
 def home_of(
-    log_dirs: Sequence[LogDir], name: str, leader_epoch: int, coming: Mapping[LogDir, Sequence[Leadership]]
+    log_dirs: Sequence[LogDir], name: str, leader_epoch: int, coming: Mapping[LogDir, Sequence[Role]]
 ) -> LogDir:
     """The log dir a partition lies on; for a new one that with the fewest, as Kafka's LogManager chooses.
 

@@ -45,6 +45,10 @@ class Resident(Protocol):
     def is_sound(self) -> bool:
         """Whether it is served, and nothing of it is known to be damaged."""
 
+    @property
+    def is_led(self) -> bool:
+        """Whether it is this broker's to decide where the log starts."""
+
     async def aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
         """Those that touch a segment all of which is stable. Raises CorruptMessage, StorageError."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from engine.api import Leadership, TopicPartition
+from engine.api import Role, TopicPartition
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.errors import StorageError
 from engine.log_dirs.layout import NewDir, delete_partition_dirs, finish_partition_dirs, open_partition_dirs
@@ -17,7 +17,7 @@ from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
 from engine.logs.recovery import LastKnown
 
-Known = tuple[Leadership, LastKnown]
+Known = tuple[Role, LastKnown]
 
 
 def in_jobs(wanted: Sequence[Known]) -> Iterator[Sequence[Known]]:

@@ -12,6 +12,7 @@ from engine.api import (
     NO_EPOCH,
     AbortedTransaction,
     EpochEnd,
+    Following,
     FoundRecords,
     Isolation,
     Joining,
@@ -21,6 +22,7 @@ from engine.api import (
     PendingAppend,
     ReadResult,
     RecordFilter,
+    Role,
     TopicPartition,
 )
 from engine.commit.appends import Append, PartitionRound
@@ -35,6 +37,7 @@ from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment
 from engine.logs.shortening import Shorter
 from engine.logs.staging import empty_chunk
+from engine.partitions.availability import Availability
 from engine.partitions.epoch_checks import check_leader_epoch, check_newer
 from engine.partitions.follower import Follower
 from engine.partitions.intake import Intake
@@ -43,7 +46,6 @@ from engine.partitions.leader import Leader
 from engine.partitions.pending_acks import PendingAcks
 from engine.partitions.progress import Progress
 from engine.partitions.reads import Reads
-from engine.partitions.waiters import Watched
 from engine.reading.key_indexer import outgrows_tail
 from engine.reading.reader import LogReader
 
@@ -51,33 +53,34 @@ UP_TO_HIGH_WATERMARK = -1  # of DeleteRecords
 NEVER_MS = 2**63 - 1  # flush.ms as Kafka defaults it
 
 
-class Partition(Watched):
+class Partition(Availability):
     """Implements `engine.api.PartitionLog` for callers and `engine.commit.appends.Owner` for its group committer."""
 
     __slots__ = (
-        "_closed", "_intake", "_is_being_cut", "_now_ms", "_pending", "_reader", "_reads", "_role",
-        "config", "log", "log_dir", "partition", "progress",
+        "_intake", "_now_ms", "_pending", "_reader", "_reads", "config", "progress",
     )  # fmt: skip
 
     def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
-        super().__init__()
-        self.partition = partition
-        self.log = log
-        self.log_dir = log_dir
+        super().__init__(partition, log, log_dir)
         self.config = LogConfig()
         confirmed, *ends = log.unconfirmed or [log.end]
         self.progress = Progress(log.end, confirmed, ends, has_others=bool(log.unconfirmed), unstable=log.unstable)
         log.unconfirmed, log.unstable = [], {}
         self._pending = PendingAcks()
-        self._role: Leader | Follower | None = None
         self._now_ms = now_ms
         self._reader = LogReader(partition, log, log_dir.reading)
         self._reads = Reads(log, log_dir, self.progress, self._reader)
         self._intake = Intake(self, log, log_dir)
-        self._closed: Callable[[], EngineError] | None = None
-        self._is_being_cut = False
 
     # Life
+
+    def assume(self, role: Role) -> None:
+        """Lead or follow from now on; see `lead`, `follow`."""
+        if isinstance(role, Following):
+            self.follow(role.config, role.leader_epoch)
+        else:
+            self.progress.has_others = role.has_others
+            self.lead(role.config, role.leader_epoch, role.in_sync)
 
     def lead(self, config: LogConfig, leader_epoch: int, in_sync: Collection[int] = ()) -> None:
         """Take over in an epoch acquired durably; between rounds. What was queued before is refused."""
@@ -179,16 +182,8 @@ class Partition(Watched):
     def batch_size_max_bytes(self) -> int:
         return min(self.config.max_message_size_bytes, self.config.segment_size_bytes)
 
-    @property
-    def is_sound(self) -> bool:
-        return self._closed is None and self.log.damaged_from is None
-
     async def aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
         return await self._reader.aborted_between(segment, segment.base_offset, segment.end_offset)
-
-    def check_open(self) -> None:
-        if self._closed is not None:
-            raise self._closed()
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         check_leader_epoch(current_leader_epoch, self.leader_epoch)
@@ -218,17 +213,6 @@ class Partition(Watched):
         """One that the leader has admitted. Raises as `append`."""
         return self._intake.queue(append)
 
-    def leading(self) -> Leader:
-        """Raises why it takes no appends."""
-        if not isinstance(self._role, Leader) or self._takes_no_appends:
-            raise self._why_closed()
-        return self._role
-
-    @property
-    def _takes_no_appends(self) -> bool:
-        is_closing = self._closed is not None or self.log_dir.is_closing
-        return is_closing or self._is_being_cut or self.log.damaged_from is not None
-
     def replicate(self, records: memoryview, *, begins_segment: bool = False) -> PendingAppend:
         """As `append`, of a follower: what it fetched from its leader, unchanged; a segment begins where it did there.
 
@@ -251,20 +235,6 @@ class Partition(Watched):
 
     def ended(self, marker: Marker) -> None:
         self._intake.ended(marker)
-
-    def refusal(self) -> EngineError | None:
-        return self._why_closed() if self._takes_no_appends else None
-
-    def _why_closed(self) -> EngineError:
-        if self._closed is not None:
-            return self._closed()
-        if self.log_dir.is_closing:
-            return NotLeaderOrFollower("the broker is shutting down")
-        if self._is_being_cut:
-            return NotLeaderOrFollower("the log is being truncated")
-        if self.log.damaged_from is None:
-            return NotLeaderOrFollower(f"{self.partition.topic}-{self.partition.partition} is not led here")
-        return StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
         if self._closed is not None:

@@ -68,7 +68,7 @@ class RetentionKeeper:
         for number, resident in enumerate(list(self._log_dir.partitions.values())):
             if number % TURN == 0:
                 await trio.lowlevel.checkpoint()
-            if resident.is_sound:
+            if resident.is_sound and resident.is_led:
                 with suppress(StorageError):  # no space for the next segment, or cold ones are not known: the next time
                     moves += await self._due(resident)
                     drops += await self._copied(resident)
@@ -162,7 +162,7 @@ class RetentionKeeper:
         residents = [
             one
             for one in log_dir.partitions.values()
-            if one.is_sound and may_make_room(one.config) and one not in self._stuck
+            if one.is_sound and one.is_led and may_make_room(one.config) and one not in self._stuck
         ]
         finished = []
         for number, one in enumerate(residents):

@@ -8,19 +8,37 @@ what topics default to is changed at run time, every open partition is told.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 
 from coordinator.api import ClusterImage
-from coordinator.ports import HostedPartition
-from engine.api import Leadership, TopicPartition
+from coordinator.ports import HostChanges, HostedPartition
+from engine.api import Following, Leadership, Role, TopicPartition
 from engine.errors import EngineError, UnknownPartition
+from engine.log_config import LogConfig
 from engine.store import SegmentStore
 from engine.tier import TierableLog
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 
 _log = structlog.get_logger(__name__)
+
+
+class Opened(NamedTuple):
+    """A partition that is open, or is to be."""
+
+    hosted: HostedPartition
+    is_led: bool
+
+    def role(self, config: LogConfig) -> Role:
+        """Of this broker, with its topic's config."""
+        partition, state = _identity(self.hosted), self.hosted.state
+        epoch, has_others = state.leader_epoch, len(state.replicas) > 1
+        if not self.is_led:
+            return Following(partition, config, epoch, has_others)
+        others = tuple(one for one in state.isr if one != state.leader)
+        return Leadership(partition, config, epoch, others, has_others)
 
 
 class EngineHost:
@@ -39,7 +57,7 @@ class EngineHost:
         self._configs = configs
         self._on_change = on_change
         self._store: SegmentStore | None = None
-        self._open: dict[TopicPartition, HostedPartition] = {}
+        self._open: dict[TopicPartition, Opened] = {}
 
     @property
     def has_store(self) -> bool:
@@ -68,31 +86,32 @@ class EngineHost:
         self._configs.change(broker_configs)
         self._on_change(self._configs.config)
         if self._configs.log_defaults != before:
-            await self._lead(list(self._open.values()))
+            await self._open_all(list(self._open.values()))
 
-    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
-        """Opens and deletes."""
-        for hosted in deleted:
+    async def apply(self, changes: HostChanges) -> None:
+        """Deletes, follows and leads."""
+        for hosted in changes.dropped:
             self._open.pop(_identity(hosted), None)
-        errors = await self.store.delete_partitions([_identity(hosted) for hosted in deleted])
-        for hosted, error in zip(deleted, errors, strict=True):
+        errors = await self.store.delete_partitions([_identity(hosted) for hosted in changes.dropped])
+        for hosted, error in zip(changes.dropped, errors, strict=True):
             if error is not None and not isinstance(error, UnknownPartition):
                 _log.error("partition not deleted", partition=_name(hosted), reason=str(error))
-        await self._lead(opened)
+        followed = [Opened(one, is_led=False) for one in changes.followed]
+        await self._open_all([*followed, *(Opened(one, is_led=True) for one in changes.led)])
 
-    async def _lead(self, opened: Sequence[HostedPartition]) -> None:
-        outcomes = await self.store.open_partitions(self._leaderships(opened))
-        for hosted, outcome in zip(opened, outcomes, strict=True):
+    async def _open_all(self, opened: Sequence[Opened]) -> None:
+        outcomes = await self.store.open_partitions(self._roles(opened))
+        for one, outcome in zip(opened, outcomes, strict=True):
             if isinstance(outcome, EngineError):
-                self._open.pop(_identity(hosted), None)
-                _log.error("partition is offline", partition=_name(hosted), reason=str(outcome))
+                self._open.pop(_identity(one.hosted), None)
+                _log.error("partition is offline", partition=_name(one.hosted), reason=str(outcome))
             else:
-                self._open[_identity(hosted)] = hosted
+                self._open[_identity(one.hosted)] = one
 
-    def _leaderships(self, opened: Sequence[HostedPartition]) -> list[Leadership]:
-        topics = {one.topic_id: one for one in opened}
+    def _roles(self, opened: Sequence[Opened]) -> list[Role]:
+        topics = {one.hosted.topic_id: one.hosted for one in opened}
         configs = {key: self._configs.log_config(one.topic, one.configs) for key, one in topics.items()}
-        return [Leadership(_identity(one), configs[one.topic_id], one.state.leader_epoch) for one in opened]
+        return [one.role(configs[one.hosted.topic_id]) for one in opened]
 
 
 def _identity(hosted: HostedPartition) -> TopicPartition:

@@ -17,7 +17,7 @@ import trio
 
 from coordinator.api import BrokerEndpoint, ClusterImage
 from coordinator.cluster.controller import TopicDefaults
-from coordinator.ports import HostedPartition
+from coordinator.ports import HostChanges
 from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeValidator
 from engine.api import PartitionLog, TopicPartition
@@ -75,10 +75,10 @@ class Host:
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def apply(self, opened: Sequence[HostedPartition], deleted: Sequence[HostedPartition]) -> None:
-        for one in deleted:
+    async def apply(self, changes: HostChanges) -> None:
+        for one in changes.dropped:
             await self.store.delete_partition(TopicPartition(one.topic_id, one.topic, one.partition))
-        for one in opened:
+        for one in changes.led:
             partition = TopicPartition(one.topic_id, one.topic, one.partition)
             await self.store.open_partition(partition, log_config(one.configs), one.state.leader_epoch)
 

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import AbortedTransaction, Leadership, Marker, Outcome
+from engine.api import AbortedTransaction, Following, Leadership, Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch, parse_header, stamp
 from engine.batches.markers import build_marker
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
@@ -45,11 +45,28 @@ def stamped(
 
 async def following(store: SegmentStore, config: LogConfig = SMALL, epoch: int = 0) -> Partition:
     """The orders log as a follower of the leader of that epoch."""
-    log = await open_orders(store, config, epoch)
+    [log] = await store.open_partitions([Following(ORDERS, config, epoch)])
     assert isinstance(log, Partition)
-    async with log.log_dir.commit_log.committer.between_rounds():
-        log.follow(config, epoch)
     return log
+
+
+async def test_clients_are_served_by_who_leads_and_roles_change_both_ways() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await following(store, epoch=1)
+        with pytest.raises(NotLeaderOrFollower):
+            store.get(ORDERS)
+        assert store.replica(ORDERS) is log
+        assert not list(store.tierable())
+        [led] = await store.open_partitions([Leadership(ORDERS, SMALL, 2)])
+        assert led is log is store.get(ORDERS)
+        await append(log, bytes(batch(b"a")))
+        assert log.high_watermark == 1
+        [followed] = await store.open_partitions([Following(ORDERS, SMALL, 3)])
+        assert followed is log
+        with pytest.raises(NotLeaderOrFollower):
+            store.get(ORDERS)
+        with pytest.raises(NotLeaderOrFollower):
+            await append(log, bytes(batch(b"b")))
 
 
 async def fetched(leader: Partition, offset: int, max_size_bytes: int) -> tuple[bytes, bool]:
@@ -259,7 +276,7 @@ async def test_a_start_begins_from_the_high_watermark() -> None:
     filesystem.crash()
     image = MemoryFileSystem.replayed(filesystem.operations)
     async with running(filesystem) as store:
-        [leader] = await store.open_partitions([Leadership(ORDERS, SMALL, 1, in_sync=(2, 3))])
+        [leader] = await store.open_partitions([Leadership(ORDERS, SMALL, 1, in_sync=(2, 3), has_others=True)])
         assert isinstance(leader, Partition)
         assert (leader.high_watermark, leader.log_end_offset) == (3, 6)
         assert list(await read_all(leader)) == [0, 1, 2]

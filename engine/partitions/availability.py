@@ -1,0 +1,70 @@
+"""Whether a partition is served, and takes appends, and the error that says why not."""
+
+from collections.abc import Callable
+
+from engine.errors import EngineError, NotLeaderOrFollower, StorageError
+from engine.log_dirs.log_dir import LogDir
+from engine.logs.log import Log
+from engine.partitions.follower import Follower
+from engine.partitions.leader import Leader
+from engine.partitions.waiters import Watched
+from engine.roles import TopicPartition
+
+
+class Availability(Watched):
+    """What of a `Partition` knows only whether it is open, in which role, and whole."""
+
+    __slots__ = ("_closed", "_is_being_cut", "_role", "log", "log_dir", "partition")
+
+    def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir) -> None:
+        super().__init__()
+        self.partition = partition
+        self.log = log
+        self.log_dir = log_dir
+        self._role: Leader | Follower | None = None
+        self._closed: Callable[[], EngineError] | None = None
+        self._is_being_cut = False
+
+    @property
+    def is_sound(self) -> bool:
+        return self._closed is None and self.log.damaged_from is None
+
+    @property
+    def is_led(self) -> bool:
+        return isinstance(self._role, Leader)
+
+    def check_led(self) -> None:
+        """And open. Raises NotLeaderOrFollower, and as `check_open`."""
+        if self._closed is not None:
+            raise self._closed()
+        if not isinstance(self._role, Leader):
+            raise NotLeaderOrFollower(f"{self.partition.topic}-{self.partition.partition} is not led here")
+
+    def check_open(self) -> None:
+        if self._closed is not None:
+            raise self._closed()
+
+    def leading(self) -> Leader:
+        """Raises why it takes no appends."""
+        if not isinstance(self._role, Leader) or self._takes_no_appends:
+            raise self._why_closed()
+        return self._role
+
+    @property
+    def _takes_no_appends(self) -> bool:
+        is_closing = self._closed is not None or self.log_dir.is_closing
+        return is_closing or self._is_being_cut or self.log.damaged_from is not None
+
+    def refusal(self) -> EngineError | None:
+        return self._why_closed() if self._takes_no_appends else None
+
+    def _why_closed(self) -> EngineError:
+        if self._closed is not None:
+            return self._closed()
+        if self.log_dir.is_closing:
+            return NotLeaderOrFollower("the broker is shutting down")
+        if self._is_being_cut:
+            return NotLeaderOrFollower("the log is being truncated")
+        if self.log.damaged_from is None:
+            return NotLeaderOrFollower(f"{self.partition.topic}-{self.partition.partition} is not led here")
+        return StorageError(f"the log is damaged from offset {self.log.damaged_from} on and takes no appends")
