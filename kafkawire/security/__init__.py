@@ -1,1 +1,1 @@
-"""TLS, SASL, ACLs and quotas will live here; until then a config that asks for them is refused."""
+"""Who talks to the broker: brokers prove it to each other; TLS, ACLs and quotas of clients are refused as yet."""
