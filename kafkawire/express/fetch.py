@@ -49,8 +49,9 @@ class FetchLane:
         counters.requests += 1
         counters.request_size_bytes += len(frame)
         correlation_id = _INT32.unpack_from(frame, CORRELATION_ID_AT)[0]
+        principal = connection.principal or ANONYMOUS
         context = RequestContext(
-            self._broker, connection, API_KEY, frame[3], correlation_id, None, (), now_s, ANONYMOUS
+            self._broker, connection, API_KEY, frame[3], correlation_id, None, (), now_s, principal
         )
         return ExpressFetch(self._api, context, frame, asked)
 

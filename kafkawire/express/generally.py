@@ -33,7 +33,9 @@ def generally(
     """The request as the general path has it, with `finish` to do the rest of the handler's work."""
     header, body_start = decode_request_header(arrival.frame)
     request: Any = api.request.decode(arrival.frame, header.api_version, body_start)
-    context = RequestContext(broker, arrival.connection, *header[:3], header.client_id, (), arrival.now_s, ANONYMOUS)
+    connection = arrival.connection
+    principal = connection.principal or ANONYMOUS
+    context = RequestContext(broker, connection, *header[:3], header.client_id, (), arrival.now_s, principal)
     try:
         second_stage = finish(context, request)
     except Exception as error:

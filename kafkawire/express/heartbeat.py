@@ -58,9 +58,9 @@ class HeartbeatLane:
         counters = broker.metrics.by_api[API_KEY]
         counters.requests += 1
         counters.request_size_bytes += len(arrival.frame)
-        host = arrival.connection.peer_host
+        host, principal = arrival.connection.peer_host, arrival.connection.principal or ANONYMOUS
         try:
-            if broker.authorizer(ANONYMOUS, host, Operation.READ, ResourceType.GROUP, group_id):
+            if broker.authorizer(principal, host, Operation.READ, ResourceType.GROUP, group_id):
                 return ExpressHeartbeat(self, arrival, broker.groups.heartbeat(group_id, claim))
         except Exception as error:
             return failed(broker, api, arrival, error)

@@ -56,12 +56,13 @@ class ListOffsetsLane:
 
     def find(self, arrival: Arrival, asked: Asked) -> list[OffsetAtTimestamp] | Dispatched:
         """What was asked for; unless all of it is found, the request as the general path has it, answered."""
-        broker, api, host = self._broker, self._api, arrival.connection.peer_host
+        broker, api, connection = self._broker, self._api, arrival.connection
+        principal, host = connection.principal or ANONYMOUS, connection.peer_host
         try:
             allowed = [
                 topic
                 for topic in asked.topics
-                if broker.authorizer(ANONYMOUS, host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+                if broker.authorizer(principal, host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
             ]
             found = self._find_all(asked) if len(allowed) == len(asked.topics) else None
         except Exception as error:

@@ -100,7 +100,7 @@ class CommitLane:
         topics, offsets, reply = asked
         group_id, claim, retention_ms = committer
         try:
-            found = self._authorized(arrival.connection.peer_host, group_id, topics)
+            found = self._authorized(arrival.connection, group_id, topics)
             if found is topics:
                 pending = broker.groups.commit(group_id, claim, offsets, retention_ms)
                 return ExpressCommit(self, arrival, topics, reply, pending)
@@ -109,13 +109,14 @@ class CommitLane:
         return generally(broker, api, arrival, lambda context, request: commit(context, request, found))
 
     def _authorized(
-        self, host: str, group_id: str, topics: list[TopicInfo]
+        self, connection: ConnectionInfo, group_id: str, topics: list[TopicInfo]
     ) -> Sequence[TopicInfo] | Sequence[TopicInfo | ErrorCode]:
         """The topics, or what some of them are refused with."""
-        authorizer = self._broker.authorizer
-        if not authorizer(ANONYMOUS, host, Operation.READ, ResourceType.GROUP, group_id):
+        authorizer, host = self._broker.authorizer, connection.peer_host
+        principal = connection.principal or ANONYMOUS
+        if not authorizer(principal, host, Operation.READ, ResourceType.GROUP, group_id):
             return [ErrorCode.GROUP_AUTHORIZATION_FAILED] * len(topics)
-        allowed = [authorizer(ANONYMOUS, host, Operation.READ, ResourceType.TOPIC, topic.name) for topic in topics]
+        allowed = [authorizer(principal, host, Operation.READ, ResourceType.TOPIC, topic.name) for topic in topics]
         if all(allowed):
             return topics
         refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -97,8 +97,9 @@ class ProduceLane:
         self._counters.requests += 1
         self._counters.request_size_bytes += len(frame)
         topic, beginning = template.destination.topic.name, template.beginning
+        principal, host = connection.principal or ANONYMOUS, connection.peer_host
         try:
-            if not broker.authorizer(ANONYMOUS, connection.peer_host, Operation.WRITE, ResourceType.TOPIC, topic):
+            if not broker.authorizer(principal, host, Operation.WRITE, ResourceType.TOPIC, topic):
                 produced = [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
                 return self.general(frame, connection, now_s, produced)
             append = log.append(memoryview(frame)[start:end], acks=beginning.acks, allow_zstd=beginning.allow_zstd)
@@ -165,7 +166,8 @@ class ProduceLane:
     ) -> None:
         """What is for one topic; `produced` tells of each batch, `appends` has those that were taken."""
         topic, host = destination.topic.name, connection.peer_host
-        if not self._broker.authorizer(ANONYMOUS, host, Operation.WRITE, ResourceType.TOPIC, topic):
+        principal = connection.principal or ANONYMOUS
+        if not self._broker.authorizer(principal, host, Operation.WRITE, ResourceType.TOPIC, topic):
             produced += [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)] * len(asked.rows)
             return
         for row in asked.rows:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kafkawire.requests.failures import FailureLog
 from kafkawire.requests.topic_rows import TopicRows
 from kafkawire.requests.transactions import TransactionRules
+from kafkawire.security.accepted_links import PRINCIPAL_OF_BROKERS, AcceptedLinks
 
 if TYPE_CHECKING:
     from coordinator.api import BrokerInfo, ClusterImage, ClusterService
@@ -109,6 +110,14 @@ def allow_all(principal: str, host: str, operation: Operation, resource_type: Re
     return True
 
 
+def cluster_authorizer(
+    principal: str, host: str, operation: Operation, resource_type: ResourceType, resource_name: str
+) -> bool:
+    """The Authorizer of a broker among several: as `allow_all`, but what brokers ask of each other takes a broker that
+    has proved to be one (RULES K23)."""
+    return operation != Operation.CLUSTER_ACTION or principal.startswith(PRINCIPAL_OF_BROKERS)
+
+
 class HandlerConfig(Protocol):
     """The part of the broker's configuration that handlers obey; `kafkawire.config.broker_config.Config` has it."""
 
@@ -148,6 +157,7 @@ class BrokerInterfaces:
     transaction_rules: TransactionRules = field(default_factory=TransactionRules)
     failures: FailureLog = field(default_factory=FailureLog)
     topic_rows: TopicRows = field(default_factory=TopicRows)
+    links: AcceptedLinks = field(default_factory=AcceptedLinks)
 
 
 @dataclass(slots=True)

@@ -94,6 +94,10 @@ class Dispatched:
         return failure
 
     def _handle(self) -> Response | PendingReply[Any] | Awaitable[Response | None]:
+        """Raises ProtocolViolation, too, when the connection has ended while the request waited for its turn."""
+        violation = self.context.connection.violation
+        if violation is not None:
+            raise violation
         if self._request is None:
             assert self._api.refuse_version is not None
             return self._api.refuse_version(self.context)
@@ -199,6 +203,9 @@ class Dispatcher:
         if len(frame) < _START.size:
             self._broker.metrics.protocol_violations += 1
             raise ProtocolViolation(f"a request of {len(frame)} bytes")
+        if connection.ends_because is not None:
+            self._broker.metrics.protocol_violations += 1
+            raise ProtocolViolation(connection.ends_because)
         lane = self._lanes.get(frame[1]) if not frame[0] else None
         if lane is not None:
             started = lane.take(frame, connection, now_s)
@@ -229,7 +236,15 @@ class Dispatcher:
         if api is None:
             raise ProtocolViolation(f"unknown API key {key}")
         context = RequestContext(
-            self._broker, connection, key, version, correlation_id, None, self._advertised, now_s, ANONYMOUS
+            self._broker,
+            connection,
+            key,
+            version,
+            correlation_id,
+            None,
+            self._advertised,
+            now_s,
+            connection.principal or ANONYMOUS,
         )
         if not api.served_min <= version <= api.max_version:
             if api.refuse_version is None:

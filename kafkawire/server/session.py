@@ -289,7 +289,7 @@ class Session:
         if answers is None:
             return False
         self._leaving = answers.requests
-        self._violation = answers.violation
+        self._violation = answers.violation or self.info.violation
         self._hub.replies_left -= answers.replies
         self._hub.stats.replies += answers.replies
         if answers.segments and not self._is_broken:

@@ -65,6 +65,13 @@ class ConnectionInfo:
     client_software_version: str = "unknown"
     is_ending: bool = False
     answer_early: Callable[[], None] | None = None
+    principal: str | None = None  # who is at the other end, once that is proved
+    ends_because: str | None = None  # from then on nothing is executed, and the next reply is the last one
+
+    @property
+    def violation(self) -> ProtocolViolation | None:
+        """What ends it, if it is to end."""
+        return None if self.ends_because is None else ProtocolViolation(self.ends_because)
 
 
 @dataclass(frozen=True, slots=True)

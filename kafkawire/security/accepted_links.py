@@ -1,0 +1,143 @@
+"""The links that other brokers have opened to this one: who is let in, and which of them count (RULES K23).
+
+What is left of a connection that was cut may come when nobody counts on it any more: a marker, say, when the producer's
+next transaction is open. So links are numbered, and whoever is let in with a link ends, for good, all that its broker
+had for the same purpose before: not one request of theirs begins from then on, whatever of them is still on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary, ref
+
+from kafkawire.security.link_claim import LinkClaim, LinkNumber
+from kafkawire.security.scram import (
+    MECHANISM,
+    NONCE_SIZE_BYTES,
+    SALT_SIZE_BYTES,
+    Credentials,
+    ScramError,
+    ScramServer,
+    nonce_of,
+)
+
+if TYPE_CHECKING:
+    from coordinator.api import ClusterImage
+    from kafkawire.wire.connection import ConnectionInfo
+
+PRINCIPAL_OF_BROKERS: Final = "User:broker-"  # and the id
+
+
+class SaslRefused(Exception):
+    """Base of what is not taken; the text is for the log."""
+
+
+class OutOfPlace(SaslRefused):
+    """Nobody proves who he is over this listener, or not now (Kafka: ILLEGAL_SASL_STATE)."""
+
+
+class UnknownMechanism(SaslRefused):
+    """Not the one that there is."""
+
+
+class NotAuthenticated(SaslRefused):
+    """A proof that does not hold, or a link that does not count: the connection is to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """Whose links they are. `listener_name`: inter.broker.listener.name. `incarnation`: of its registration, as it is.
+
+    `random_bytes` gives as many as it is asked for, that nobody can guess.
+    """
+
+    broker_id: int
+    listener_name: str
+    secret: bytes
+    incarnation: Callable[[], bytes]
+    image: Callable[[], ClusterImage]
+    random_bytes: Callable[[int], bytes]
+
+
+@dataclass(slots=True)
+class _Newest:
+    """Of one sender and purpose. The number outlives its connection."""
+
+    number: LinkNumber
+    connection: ref[ConnectionInfo]
+
+
+class AcceptedLinks:
+    """Of one broker. Without a receiver nobody is let in."""
+
+    def __init__(self, receiver: Receiver | None = None) -> None:
+        self._receiver = receiver
+        self._exchanges: WeakKeyDictionary[ConnectionInfo, ScramServer] = WeakKeyDictionary()
+        self._newest: dict[tuple[int, str], _Newest] = {}
+        if receiver is not None:
+            self._credentials = Credentials.of(receiver.secret, receiver.random_bytes(SALT_SIZE_BYTES))
+
+    def begin(self, connection: ConnectionInfo, mechanism: str) -> None:
+        """SaslHandshake. Raises OutOfPlace, UnknownMechanism."""
+        receiver = self._receiver
+        if receiver is None or connection.listener_name != receiver.listener_name:
+            raise OutOfPlace("nobody authenticates over this listener")
+        if connection.principal is not None or connection in self._exchanges:
+            raise OutOfPlace("the connection has authenticated, or begun to")
+        if mechanism != MECHANISM:
+            raise UnknownMechanism(mechanism)
+        self._exchanges[connection] = ScramServer(self._credentials, nonce_of(receiver.random_bytes(NONCE_SIZE_BYTES)))
+
+    def answer(self, connection: ConnectionInfo, message: bytes) -> bytes:
+        """SaslAuthenticate: what the other side is told. With the second answer the connection is a link.
+
+        Raises OutOfPlace, NotAuthenticated.
+        """
+        exchange = self._exchanges.get(connection)
+        if exchange is None:
+            raise OutOfPlace("nobody has asked for a mechanism")
+        try:
+            if not exchange.has_challenged:
+                return exchange.challenge(message)
+            verifier = exchange.finish(message)
+            self._accept(connection, LinkClaim.read(exchange.user, exchange.extensions))
+        except (ScramError, ValueError) as error:
+            raise NotAuthenticated(str(error)) from error
+        del self._exchanges[connection]
+        return verifier
+
+    def end_all(self) -> None:
+        """This broker is about to register anew: who meant the registration before is executed no more."""
+        for one in self._newest.values():
+            _end(one, "this broker has registered anew")
+
+    def _accept(self, connection: ConnectionInfo, claim: LinkClaim) -> None:
+        self._check(claim)
+        place = claim.sender, claim.purpose
+        before = self._newest.get(place)
+        if before is not None:
+            if claim.number <= before.number:
+                raise NotAuthenticated(f"{claim.user} has a newer link")
+            _end(before, f"{claim.user} has a newer link")
+        self._newest[place] = _Newest(claim.number, ref(connection))
+        connection.principal = f"{PRINCIPAL_OF_BROKERS}{claim.sender}"
+
+    def _check(self, claim: LinkClaim) -> None:
+        """That it is for this broker as it is registered, and from another one as far as is known."""
+        receiver = self._receiver
+        assert receiver is not None
+        if claim.receiver != receiver.broker_id or claim.incarnation != receiver.incarnation():
+            raise NotAuthenticated("the link is for another broker, or for an earlier registration of this one")
+        if claim.sender == receiver.broker_id:
+            raise NotAuthenticated("no broker has links to itself")
+        known = receiver.image().members.get(claim.sender)
+        if known is not None and known.epoch > claim.number.broker_epoch:
+            raise NotAuthenticated(f"{claim.user} has registered anew")
+
+
+def _end(link: _Newest, why: str) -> None:
+    connection = link.connection()
+    if connection is not None and connection.ends_because is None:
+        connection.ends_because = why
