@@ -86,6 +86,8 @@ def sample(side: Side, api: str, version: int) -> dict[str, Any]:
         "describe_transactions": {"transactional_ids": [TOPIC]},
         "list_transactions": {"state_filters": ["Dead"], "producer_id_filters": [7]},
         "update_features": {"feature_updates": [{"feature": TOPIC, "max_version_level": 1}]},
+        "sasl_handshake": {"mechanism": "SCRAM-SHA-256"},
+        "sasl_authenticate": {"auth_bytes": b"n,,n=compat,r=nonce"},
     }
     return samples[api]
 

@@ -50,6 +50,8 @@ VERSIONS = {
     "describe_transactions": range(1),
     "list_transactions": range(3),
     "update_features": range(3),
+    "sasl_handshake": range(2),
+    "sasl_authenticate": range(3),
 }
 
 

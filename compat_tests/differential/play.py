@@ -19,6 +19,7 @@ from compat_tests.differential import (
     cases_partitions,
     cases_produce,
     cases_producer_ids,
+    cases_sasl,
     cases_second_protocol,
     cases_topics,
     cases_transactional_logs,
@@ -54,6 +55,7 @@ MODULES = (
     cases_transactions,
     cases_transactional_logs,
     cases_second_protocol,
+    cases_sasl,
     cases_frames,
 )
 

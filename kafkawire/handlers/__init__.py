@@ -44,6 +44,8 @@ from kafkawire.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
     txn_offset_commit,
     update_features,
@@ -83,6 +85,8 @@ from kafkawire.messages.offset_delete import OffsetDeleteRequest
 from kafkawire.messages.offset_fetch import OffsetFetchRequest
 from kafkawire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafkawire.messages.produce import ProduceRequest
+from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kafkawire.messages.update_features import UpdateFeaturesRequest
@@ -113,6 +117,7 @@ API_TABLE: tuple[Api, ...] = (
     _api(sync_group, SyncGroupRequest, 0, 5, two_stage=True),
     _api(describe_groups, DescribeGroupsRequest, 0, 6, two_stage=True),
     _api(list_groups, ListGroupsRequest, 0, 5, two_stage=True),
+    _api(sasl_handshake, SaslHandshakeRequest, 0, 1),
     _api(api_versions, ApiVersionsRequest, 0, 4, refuse_version=api_versions.refuse_version),
     _api(create_topics, CreateTopicsRequest, 2, 7),
     _api(delete_topics, DeleteTopicsRequest, 1, 6),
@@ -127,6 +132,7 @@ API_TABLE: tuple[Api, ...] = (
     _api(describe_configs, DescribeConfigsRequest, 1, 4),
     _api(alter_configs, AlterConfigsRequest, 0, 2),
     _api(describe_log_dirs, DescribeLogDirsRequest, 1, 5),
+    _api(sasl_authenticate, SaslAuthenticateRequest, 0, 2),
     _api(create_partitions, CreatePartitionsRequest, 0, 3),
     _api(delete_groups, DeleteGroupsRequest, 0, 2, two_stage=True),
     _api(incremental_alter_configs, IncrementalAlterConfigsRequest, 0, 1),

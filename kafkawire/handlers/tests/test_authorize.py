@@ -59,6 +59,8 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -498,6 +500,9 @@ CASES = [
         lambda response: len(response.topics),
         0,
     ),
+    # They ask nobody: by them one proves who he is.
+    Case("sasl_handshake", lambda: SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1, set(), of_reply, 34),
+    Case("sasl_authenticate", lambda: SaslAuthenticateRequest(auth_bytes=b"n,,n=x,r=y"), 2, set(), of_reply, 34),
     # Asks nobody: a client learns from it how it can prove who it is.
     Case(
         "api_versions",

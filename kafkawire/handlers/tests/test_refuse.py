@@ -64,6 +64,8 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -196,6 +198,8 @@ REQUESTS: dict[str, Any] = {
     ),
     "describe_transactions": DescribeTransactionsRequest(transactional_ids=["x", "y"]),
     "list_transactions": ListTransactionsRequest(),
+    "sasl_handshake": SaslHandshakeRequest(mechanism="SCRAM-SHA-256"),
+    "sasl_authenticate": SaslAuthenticateRequest(auth_bytes=b"n,,"),
 }
 
 WHOLE = ["error_code"]
@@ -246,6 +250,8 @@ PLACES: dict[str, dict[int, list[str]]] = {
     "txn_offset_commit": {0: ["topics.partitions.error_code"] * 2},
     "describe_transactions": {0: ["transaction_states.error_code"] * 2},
     "list_transactions": {0: WHOLE},
+    "sasl_handshake": {0: WHOLE},
+    "sasl_authenticate": {0: WHOLE},
 }
 SERVED = [(api, version) for api in API_TABLE for version in range(api.served_min, api.max_version + 1)]
 

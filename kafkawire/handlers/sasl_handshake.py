@@ -1,0 +1,45 @@
+"""SaslHandshake, key 17: by which mechanism the other side will prove who it is.
+
+Behavior:
+- Brokers alone prove it, to each other, over inter.broker.listener.name. Over another listener, or when this broker
+  shares no secret with others, it is ILLEGAL_SASL_STATE, as in Kafka over a listener without SASL
+  (KafkaApis.handleSaslHandshakeRequest); so it is once a connection has authenticated, or begun to.
+- There is one mechanism. Any other is UNSUPPORTED_SASL_MECHANISM, with the list, and the connection ends, as by
+  SaslServerAuthenticator.
+- Needs no authorization: it is how one finds out who asks.
+
+Version notes: what comes next is in SaslAuthenticate from version 1 on (KIP-152); tokens without a header, as behind
+version 0, are not read here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafkawire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kafkawire.requests.context import RequestContext
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.security.accepted_links import OutOfPlace, UnknownMechanism
+from kafkawire.security.scram import MECHANISM
+
+FIRST_VERSION_WITH_AUTHENTICATE: Final = 1
+
+
+def handle(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """Begins."""
+    if context.api_version < FIRST_VERSION_WITH_AUTHENTICATE:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    connection = context.connection
+    try:
+        context.broker.links.begin(connection, request.mechanism)
+    except OutOfPlace:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    except UnknownMechanism as error:
+        connection.ends_because = f"no SASL mechanism of ours: {error}"
+        return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=[MECHANISM])
+    return SaslHandshakeResponse(mechanisms=[MECHANISM])
+
+
+def refuse(context: RequestContext, request: SaslHandshakeRequest, code: ErrorCode) -> SaslHandshakeResponse:
+    """The handshake."""
+    return SaslHandshakeResponse(error_code=code)
