@@ -1,0 +1,111 @@
+"""All links of one broker to the others (RULES K23): by broker, and by what they are for.
+
+Requests of one purpose leave in the order in which they are asked, and are answered in it; what may wait long, or is
+waited for by others, has a purpose of its own. Links are numbered in one count, whomever they are to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+import trio
+
+from kafkawire.links.line import Connect, Line, LineLimits, LineWorld, Peer
+from kafkawire.security.link_claim import LinkNumber
+from kafkawire.security.scram import salted_by
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from coordinator.api import ClusterImage, ClusterService, Pending
+    from kafkawire.links.errors import SentBy
+    from kafkawire.wire.message import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """Who this broker is, and how it proves it. `listener_name`: inter.broker.listener.name."""
+
+    broker_id: int
+    listener_name: str
+    secret: bytes
+    limits: LineLimits = field(default_factory=LineLimits)
+
+
+class Links:
+    """Life: `run` in a task. Requests that are asked before it runs wait for it."""
+
+    def __init__(
+        self,
+        settings: LinkSettings,
+        cluster: ClusterService,
+        broker_epoch: Callable[[], int],
+        connect: Connect,
+        random: Random,
+    ) -> None:
+        """`broker_epoch`: of this broker's registration, as it is. `random`: one that nobody can guess."""
+        self._settings = settings
+        self._cluster = cluster
+        self._broker_epoch = broker_epoch
+        self._counter = count(1)
+        self._world = LineWorld(
+            broker_id=settings.broker_id,
+            connect=connect,
+            salted=salted_by(settings.secret),
+            random=random,
+            next_number=lambda: LinkNumber(broker_epoch(), next(self._counter)),
+            limits=settings.limits,
+        )
+        self._lines: dict[tuple[int, str], Line] = {}
+        self._unstarted: list[Line] = []
+        self._has_unstarted = trio.Event()
+
+    async def run(self) -> None:
+        """For as long as the broker lives."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow)
+            while True:
+                self._has_unstarted = trio.Event()
+                unstarted, self._unstarted = self._unstarted, []
+                for line in unstarted:
+                    nursery.start_soon(line.run)
+                await self._has_unstarted.wait()
+
+    def call(self, broker_id: int, request: Message, version: int, *, purpose: str) -> Pending[Message]:
+        """The reply of another broker. Settled with LinkFailed when there is none, in time or ever."""
+        return self._line(broker_id, purpose).ask(request, version)
+
+    def is_over(self, sent: SentBy) -> bool:
+        """Whether what has left by that link will not be executed any more, if it was not: the other broker has let in
+        a newer one, or is another registration now, or none."""
+        return self._line(sent.broker_id, sent.purpose).is_over(sent)
+
+    def renew(self, sent: SentBy) -> None:
+        """See to it that that link will be over, as soon as the other broker can be reached."""
+        self._line(sent.broker_id, sent.purpose).open()
+
+    def _line(self, broker_id: int, purpose: str) -> Line:
+        line = self._lines.get((broker_id, purpose))
+        if line is None:
+            line = self._lines[broker_id, purpose] = Line(broker_id, purpose, self._world)
+            self._unstarted.append(line)
+            self._has_unstarted.set()
+        line.follow(self._peer(self._cluster.image, broker_id), self._broker_epoch())
+        return line
+
+    async def _follow(self) -> None:
+        while True:
+            image = self._cluster.image
+            for (broker_id, _), line in self._lines.items():
+                line.follow(self._peer(image, broker_id), self._broker_epoch())
+            await self._cluster.wait_for_image_after(image.version)
+
+    def _peer(self, image: ClusterImage, broker_id: int) -> Peer | None:
+        broker = image.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoint(self._settings.listener_name)
+        if broker is None or endpoint is None:
+            return None
+        return Peer(endpoint.host, endpoint.port, broker.incarnation)
