@@ -98,7 +98,7 @@ def test_no_orphan_module() -> None:
     }
     orphans = {dotted(path) for path in modules()} - imported - entry_points
     assert orphans == {  # to be opened, when brokers talk to each other
-        "kafkawire.links.links",
+        "kafkawire.links.markers",
         "kafkawire.security.secret",
     }
 

@@ -1,0 +1,158 @@
+"""Markers into any partition of the cluster: here, or by WriteTxnMarkers to whoever leads it.
+
+A marker that has left for a broker and is not answered may still be written by it. When another broker leads the
+partition by now, that has to be ruled out first: the one before could write it late, when it leads the partition again
+and the producer's next transaction is open, which in the first protocol has the same epoch (RULES C5, K23).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from coordinator.api import NO_LEADER
+from coordinator.errors import MarkerNotWritten, StaleProducerEpoch, TransactionCoordinatorFenced, UnknownTopic
+from coordinator.shards.pending import Answer
+from kafkawire.links.doubts import Doubts
+from kafkawire.links.errors import LinkFailed
+from kafkawire.links.fanout import Fanout
+from kafkawire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from kafkawire.requests.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Mapping, Sequence
+
+    from coordinator.api import ClusterService, Pending
+    from coordinator.errors import CoordinatorError
+    from coordinator.state_log import StateMarker
+    from coordinator.transactions.api import MarkerWriter, Partition
+    from kafkawire.links.links import Links
+    from kafkawire.wire.message import Message
+
+MARKERS_PER_REQUEST: Final = 1_000
+
+_Key = tuple[int, str, int]  # producer id, topic, partition: what answers go by
+
+
+class _Due(NamedTuple):
+    """One marker on its way into one partition."""
+
+    marker: StateMarker
+    partition: Partition
+    answer: Answer[None]
+
+    @property
+    def key(self) -> _Key:
+        return self.marker.producer_id, self.partition.topic, self.partition.number
+
+
+class ClusterMarkers:
+    """See `MarkerWriter`. Life: `run` in a task.
+
+    `local` writes what this broker leads. Handlers use it alone: a marker that was sent to the wrong broker is not sent
+    on.
+    """
+
+    def __init__(self, local: MarkerWriter, links: Links, cluster: ClusterService, broker_id: int) -> None:
+        self._local = local
+        self._cluster = cluster
+        self._broker_id = broker_id
+        self._doubts: Doubts[_Key] = Doubts(links)
+        self._fanout = Fanout(links, _MarkerTrade(self._doubts))
+
+    async def run(self) -> None:
+        """For as long as the broker lives."""
+        await self._fanout.run()
+
+    def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
+        """See `MarkerWriter`."""
+        due = _Due(marker, partition, Answer())
+        state = self._cluster.image.partition(partition.topic, partition.number)
+        leader = NO_LEADER if state is None else state.leader
+        if not self._doubts.may_ask(due.key, leader):
+            due.answer.settle(MarkerNotWritten(f"who led {partition} before may write it still"))
+        elif state is None:
+            due.answer.settle(UnknownTopic(partition.topic))
+        elif leader == self._broker_id:
+            return self._local.write(marker, partition)
+        elif leader == NO_LEADER:
+            due.answer.settle(MarkerNotWritten(f"nobody leads {partition}"))
+        else:
+            self._doubts.asked(due.key, leader)
+            self._fanout.add(leader, due)
+        return due.answer
+
+
+class _MarkerTrade:
+    """See `Trade`."""
+
+    purpose = "markers"  # apart: their replies never wait behind those of transactions that wait for markers
+    version = 2
+
+    def __init__(self, doubts: Doubts[_Key]) -> None:
+        self._doubts = doubts
+
+    def take(self, queued: deque[_Due]) -> Sequence[_Due]:
+        """Of each producer and partition there is one."""
+        taken: dict[_Key, _Due] = {}
+        while queued and len(taken) < MARKERS_PER_REQUEST and queued[0].key not in taken:
+            one = queued.popleft()
+            taken[one.key] = one
+        return list(taken.values())
+
+    def request(self, items: Sequence[_Due]) -> WriteTxnMarkersRequest:
+        by_marker: dict[StateMarker, dict[str, list[int]]] = {}
+        for one in items:
+            by_marker.setdefault(one.marker, {}).setdefault(one.partition.topic, []).append(one.partition.number)
+        return WriteTxnMarkersRequest(markers=[_written(marker, topics) for marker, topics in by_marker.items()])
+
+    def told(self, items: Sequence[_Due], reply: Pending[Message]) -> None:
+        try:
+            response = reply.result()
+        except LinkFailed as error:
+            for one in items:
+                self._doubts.lost(one.key, error.sent_by)
+                one.answer.settle(MarkerNotWritten(str(error)))
+            self._doubts.sweep()
+            return
+        assert isinstance(response, WriteTxnMarkersResponse)
+        codes = _codes(response)
+        for one in items:
+            self._doubts.answered(one.key)
+            one.answer.settle(_outcome(one, codes.get(one.key)))
+
+
+def _written(marker: StateMarker, topics: Mapping[str, list[int]]) -> WritableTxnMarker:
+    return WritableTxnMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.epoch,
+        transaction_result=marker.is_commit,
+        topics=[WritableTxnMarkerTopic(name=name, partition_indexes=numbers) for name, numbers in topics.items()],
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.protocol,
+    )
+
+
+def _codes(response: WriteTxnMarkersResponse) -> dict[_Key, int]:
+    return {
+        (of_producer.producer_id, topic.name, row.partition_index): row.error_code
+        for of_producer in response.markers
+        for topic in of_producer.topics
+        for row in topic.partitions
+    }
+
+
+def _outcome(due: _Due, code: int | None) -> CoordinatorError | None:
+    """All else is worth another try, at whoever leads then: a topic that is gone is gone from the image."""
+    if code == ErrorCode.NONE:
+        return None
+    if code == ErrorCode.INVALID_PRODUCER_EPOCH:
+        return StaleProducerEpoch(f"{due.partition} knows a newer epoch of producer {due.marker.producer_id}")
+    if code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+        return TransactionCoordinatorFenced(f"{due.partition} knows a newer epoch of the coordinator")
+    return MarkerNotWritten(f"the leader of {due.partition} answers with {code}")
