@@ -74,7 +74,23 @@ class TransactionDescription(NamedTuple):
     partitions: Collection[Partition]
 
 
-class TransactionService(Protocol):
+class TransactionPartitions(Protocol):
+    """What those who write for a producer ask its coordinator; see `TransactionService`."""
+
+    def add_partitions(
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
+    ) -> Pending[None]:
+        """AddPartitionsToTxn, AddOffsetsToTxn, and in the second protocol what is written: InvalidProducerIdMapping,
+        ProducerFenced, ConcurrentTransactions, TransactionTooLarge."""
+
+    def verify_partitions(
+        self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
+    ) -> Pending[list[bool]]:
+        """Before something is written, in the first protocol: which of these the transaction has.
+        InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions."""
+
+
+class TransactionService(TransactionPartitions, Protocol):
     """The coordinators of transactional ids of this broker.
 
     Any call may be answered with NotCoordinator, CoordinatorLoading or CoordinatorNotAvailable; a transactional id is
@@ -96,18 +112,6 @@ class TransactionService(Protocol):
 
         InvalidTransactionTimeout, ProducerFenced, ConcurrentTransactions.
         """
-
-    def add_partitions(
-        self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
-    ) -> Pending[None]:
-        """AddPartitionsToTxn, AddOffsetsToTxn, and in the second protocol what is written: InvalidProducerIdMapping,
-        ProducerFenced, ConcurrentTransactions, TransactionTooLarge."""
-
-    def verify_partitions(
-        self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
-    ) -> Pending[list[bool]]:
-        """Before something is written, in the first protocol: which of these the transaction has.
-        InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions."""
 
     def end(
         self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool, protocol: int

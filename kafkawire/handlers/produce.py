@@ -265,4 +265,4 @@ def _joining(context: RequestContext, request: ProduceRequest) -> TransactionJoi
     if not producers:
         return None
     is_enforced = broker.transaction_rules.verifies_partitions
-    return TransactionJoining(broker.transactions, name, producers.pop(), version, is_enforced=is_enforced)
+    return TransactionJoining(broker.transactions_anywhere, name, producers.pop(), version, is_enforced=is_enforced)

@@ -96,10 +96,10 @@ def _permission(context: RequestContext, request: TxnOffsetCommitRequest, protoc
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     partitions = [partition_of_group(broker.groups, request.group_id)]
     if protocol == SECOND_PROTOCOL:
-        return broker.transactions.add_partitions(name, producer, partitions, protocol=protocol)
+        return broker.transactions_anywhere.add_partitions(name, producer, partitions, protocol=protocol)
     if not broker.transaction_rules.verifies_partitions:
         return None
-    return Verified(broker.transactions.verify_partitions(name, producer, partitions))
+    return Verified(broker.transactions_anywhere.verify_partitions(name, producer, partitions))
 
 
 def refuse(context: RequestContext, request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:

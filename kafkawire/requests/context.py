@@ -19,7 +19,7 @@ from kafkawire.security.accepted_links import PRINCIPAL_OF_BROKERS, AcceptedLink
 if TYPE_CHECKING:
     from coordinator.api import BrokerInfo, ClusterImage, ClusterService
     from coordinator.groups.api import GroupService
-    from coordinator.transactions.api import MarkerWriter, TransactionService
+    from coordinator.transactions.api import MarkerWriter, TransactionPartitions, TransactionService
     from engine.api import PartitionStore
     from kafkawire.config.entries import ConfigCatalogue
     from kafkawire.config.log_levels import LogLevels
@@ -158,6 +158,12 @@ class BrokerInterfaces:
     failures: FailureLog = field(default_factory=FailureLog)
     topic_rows: TopicRows = field(default_factory=TopicRows)
     links: AcceptedLinks = field(default_factory=AcceptedLinks)
+    transactions_of_cluster: TransactionPartitions | None = None  # None: all are coordinated here
+
+    @property
+    def transactions_anywhere(self) -> TransactionPartitions:
+        """For whoever writes in a transaction. What is asked of a coordinator goes to `transactions`: to this one."""
+        return self.transactions_of_cluster or self.transactions
 
 
 @dataclass(slots=True)

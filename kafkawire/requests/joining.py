@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from coordinator.api import Pending
-    from coordinator.transactions.api import TransactionService
+    from coordinator.transactions.api import TransactionPartitions
     from engine.api import TopicPartition
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
@@ -100,7 +100,7 @@ class TransactionJoining:
 
     def __init__(
         self,
-        transactions: TransactionService,
+        transactions: TransactionPartitions,
         transactional_id: str,
         producer: ProducerIdentity,
         version: int,

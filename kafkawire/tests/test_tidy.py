@@ -99,6 +99,7 @@ def test_no_orphan_module() -> None:
     orphans = {dotted(path) for path in modules()} - imported - entry_points
     assert orphans == {  # to be opened, when brokers talk to each other
         "kafkawire.links.markers",
+        "kafkawire.links.transactions",
         "kafkawire.security.secret",
     }
 
