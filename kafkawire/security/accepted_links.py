@@ -109,7 +109,8 @@ class AcceptedLinks:
         return verifier
 
     def end_all(self) -> None:
-        """This broker is about to register anew: who meant the registration before is executed no more."""
+        """This broker is about to register anew, and `incarnation` says so: who meant the registration before is
+        executed no more."""
         for one in self._newest.values():
             _end(one, "this broker has registered anew")
 
