@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkawire.security.scram import (
     ITERATIONS_MAX,
@@ -181,3 +184,25 @@ def test_a_nonce_fits_into_a_message() -> None:
     nonce = nonce_of(bytes(range(18)))
     asking, asked = client(nonce=nonce), server(nonce)
     asking.check(asked.finish(asking.final(asked.challenge(asking.first()))))
+
+
+@given(st.binary(max_size=MESSAGE_MAX_BYTES))
+def test_no_message_does_anything_else_than_being_refused(message: bytes) -> None:
+    asked = server()
+    with pytest.raises(ScramError):
+        asked.finish(message)
+    asking = client()
+    for read in (asking.final, asking.check, asked.challenge):
+        with suppress(ScramError):
+            read(message)
+
+
+@given(st.text(alphabet="nrcpvsime=,biwsclientserver0123456789+/", max_size=80))
+def test_nor_does_one_that_looks_like_one(text: str) -> None:
+    asking, asked = client(), server()
+    proof = asking.final(asked.challenge(asking.first()))
+    if text.encode() != proof:
+        with pytest.raises(ScramError):
+            asked.finish(text.encode())
+    with suppress(ScramError):
+        server().challenge(b"n,," + text.encode())
