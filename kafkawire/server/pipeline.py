@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import trio
 
 from kafkawire.requests.started import Segment, StartedRequest
-from kafkawire.wire.connection import ProtocolViolation
+from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
 
 REPLIES_PER_SEND: Final = 16  # that leave together
 
@@ -32,10 +32,11 @@ class Answers(NamedTuple):
 class Pipeline:
     """Starts nothing by itself. What has to wait is awaited by a task, at most one at a time."""
 
-    __slots__ = ("_on_ready", "_pending", "_spawn", "_waiting", "is_quiet")
+    __slots__ = ("_info", "_on_ready", "_pending", "_spawn", "_waiting", "is_quiet")
 
-    def __init__(self, spawn: Callable[..., None], on_ready: Callable[[], None]) -> None:
+    def __init__(self, info: ConnectionInfo, spawn: Callable[..., None], on_ready: Callable[[], None]) -> None:
         """`spawn` starts a task; `on_ready` is told that there may be answers."""
+        self._info = info
         self._spawn = spawn
         self._on_ready = on_ready
         self._pending: deque[StartedRequest] = deque()
@@ -61,6 +62,8 @@ class Pipeline:
     def answers(self, now_s: float) -> Answers | None:
         """Those that are ready, out of here; None when the oldest is not."""
         pending = self._pending
+        if pending and self._info.ends_because is not None and not pending[0].two_stage:
+            return Answers([], 0, 0, self._info.violation)  # what had to wait for its turn is not executed any more
         if not pending or not self._is_answerable(pending[0], now_s):
             self.is_quiet = True
             return None
@@ -77,7 +80,9 @@ class Pipeline:
                 segments.append(_SIZE.pack(sum(map(len, reply))))
                 segments += reply
                 replies += 1
-            if not pending or requests == REPLIES_PER_SEND or not self._is_answerable(pending[0], now_s):
+            if not pending or requests == REPLIES_PER_SEND or self._info.ends_because is not None:
+                return Answers(segments, requests, replies, None)
+            if not self._is_answerable(pending[0], now_s):
                 return Answers(segments, requests, replies, None)
 
     def clear(self) -> None:

@@ -80,7 +80,7 @@ class Session:
         self._hub = hub
         self._host = host
         self._machine = ConnectionMachine(limits, hub.now_s)
-        self._pipeline = Pipeline(host.spawn, partial(hub.note_ready, self))
+        self._pipeline = Pipeline(info, host.spawn, partial(hub.note_ready, self))
         self._outgoing = Outgoing(transport, hub.stats)
         self._watched_events = 0
         self._leaving = 0  # requests whose replies it sends

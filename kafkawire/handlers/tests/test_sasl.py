@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from coordinator.state_log import StateMarker
 from coordinator.transactions.api import Partition
 from kafkawire.express import lanes
 from kafkawire.handlers import API_TABLE
+from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkawire.messages.heartbeat import HeartbeatRequest
+from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
@@ -264,3 +267,30 @@ async def test_an_older_link_ends_with_its_next_request() -> None:
             await older.ask(MARKERS, 2)
         await newer.ask(MARKERS, 2)
         assert broker.markers.written == [WRITTEN]
+
+
+@pytest.mark.parametrize("with_lanes", [False, True])
+async def test_what_waits_for_its_turn_when_the_newer_link_comes_is_not_executed(with_lanes: bool) -> None:
+    late = ListOffsetsRequest(
+        replica_id=-1,
+        topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])],
+    )
+    async with open_broker() as real:
+        await real.create("t")
+        asked = Asked([])
+        interfaces = changed(real.interfaces, authorizer=asked)
+        dispatcher = Dispatcher(interfaces, API_TABLE, lanes(interfaces, API_TABLE) if with_lanes else {})
+        async with serving(changed(real, dispatcher=dispatcher)) as listener:
+            older, newer = (Asking(Client(listener.connect())) for _ in range(2))
+            await prove(older, 1)
+            await older.client.send(EndTxnRequest(transactional_id="x"), version=4)
+            await older.client.send(late, version=9)
+            await trio.testing.wait_all_tasks_blocked()
+            await prove(newer, 2)
+            real.transactions.asked[0].settle((7, 1))
+            assert isinstance(await older.client.receive(), EndTxnResponse)
+            with pytest.raises(EOFError):
+                await older.client.receive()
+            assert len(asked.principals) == 1  # by EndTxn
+            await newer.ask(late, 9)
+            assert len(asked.principals) == 2
