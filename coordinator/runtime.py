@@ -59,6 +59,7 @@ class CoordinatorSettings:
     registration_timeout_s: float = 30.0
     prefer_interval_s: float = 300.0  # how often leaders go back to where they were placed
     is_refused: IsRefused | None = None  # see `coordinator.cluster.probes`
+    on_new_life: Callable[[], None] = lambda: None  # see `coordinator.cluster.membership`
 
 
 class Coordinator:
@@ -84,7 +85,7 @@ class Coordinator:
         self._random = random
         self._changes = ChangeLog(store, settings.broker_id, random)
         broker = BrokerInfo(settings.broker_id, settings.endpoints, settings.rack)
-        self._membership = Membership(store, self._changes, broker, random)
+        self._membership = Membership(store, self._changes, broker, random, settings.on_new_life)
         prefer_s, is_refused = settings.prefer_interval_s, settings.is_refused
         self._controllership = Controllership(store, self._changes, self._membership, prefer_s, is_refused)
         self._log_dirs: Sequence[str] = ()
@@ -106,6 +107,11 @@ class Coordinator:
     def incarnation(self) -> bytes:
         """Names this broker's registration among all that there ever were."""
         return self._membership.me.incarnation
+
+    @property
+    def broker_epoch(self) -> int:
+        """Counts this broker's registrations."""
+        return self._membership.me.epoch
 
     @property
     def is_controller(self) -> bool:

@@ -35,13 +35,16 @@ from kafkawire.fetching.cold_loads import ColdLoads
 from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
+from kafkawire.links.links import Links, LinkSettings
 from kafkawire.requests.cold_searches import ColdSearches
-from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all
+from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all, cluster_authorizer
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
 from kafkawire.requests.metrics import RequestMetrics
 from kafkawire.requests.topic_lookup import high_watermark
 from kafkawire.requests.transactions import TransactionRules
+from kafkawire.security.accepted_links import AcceptedLinks, Receiver
+from kafkawire.security.secret import SecretRefused
 from kafkawire.server.server import ServerLimits, serve
 from kafkawire.server.stats import ServerStats
 from kafkawire.server.transport import Listener
@@ -82,6 +85,8 @@ class Broker:
     _configs: EffectiveConfigs = field(init=False)
     _limits: ServerLimits = field(init=False)
     _transaction_rules: TransactionRules = field(default_factory=TransactionRules)
+    _accepted_links: AcceptedLinks = field(default_factory=AcceptedLinks)
+    _secret: bytes | None = None  # by which brokers of a cluster know each other
     _host: EngineHost | None = None
     _tier: RemoteTier | None = None
     _metadata: MetadataStore | None = None
@@ -89,7 +94,7 @@ class Broker:
     _coordinators: Coordinators | None = None
 
     def __post_init__(self) -> None:
-        self._authorizer = allow_all  # a config that asks for another one was refused
+        self._authorizer = cluster_authorizer if self.config.is_in_cluster else allow_all
         self._configs = EffectiveConfigs(self.config)
         self._transaction_rules.verifies_partitions = self.config.transaction_partition_verification
         self._limits = ServerLimits(
@@ -136,6 +141,7 @@ class Broker:
         Raises: StartError.
         """
         try:
+            self._secret = self._read_secret()
             await self._bind()
             await self._start_coordinator(nursery)
             await self._start_coordinators(nursery)
@@ -157,6 +163,14 @@ class Broker:
         if self._metadata is not None:
             await self._metadata.close()
 
+    def _read_secret(self) -> bytes | None:
+        """Without one nobody registers."""
+        path = self.config.inter_broker_secret_file
+        try:
+            return self.world.read_secret(path) if self.config.is_in_cluster and path is not None else None
+        except SecretRefused as error:
+            raise StartError(f"inter.broker.secret.file: {error}") from error
+
     async def _bind(self) -> None:
         for one in self.config.listeners:
             try:
@@ -170,7 +184,7 @@ class Broker:
         self._metadata = await self.world.open_metadata(config)
         self._host = EngineHost(partial(self._start_store, nursery), self._configs, self._configured)
         is_refused = refusals(self.world.connect, config.inter_broker_listener)
-        settings = coordinator_settings(config, self._endpoints(), is_refused)
+        settings = coordinator_settings(config, self._endpoints(), is_refused, self._end_links)
         self._coordinator = Coordinator(self._metadata, self._host, self._configs, settings, self.world.random)
         await self._coordinator.start()
         nursery.start_soon(self._coordinator.run)
@@ -185,9 +199,31 @@ class Broker:
 
     async def _start_coordinators(self, nursery: trio.Nursery) -> None:
         world = self.world
-        around = world.open_view, world.random, world.now_ms
+        around = world.open_view, world.random, world.now_ms, self._links()
         self._coordinators = await join(self.config, self.coordinator, self.store, *around)
         nursery.start_soon(self._coordinators.run, self.closing)
+
+    def _end_links(self) -> None:
+        """Before another registration: what others sent to the one before is executed no more."""
+        self._accepted_links.end_all()
+
+    def _links(self) -> Links | None:
+        """To the other brokers; a broker that stands alone has none."""
+        config, world, coordinator = self.config, self.world, self.coordinator
+        secret, listener = self._secret, config.inter_broker_listener
+        if secret is None:
+            return None
+        receiver = Receiver(
+            broker_id=config.node_id,
+            listener_name=listener,
+            secret=secret,
+            incarnation=lambda: coordinator.incarnation,
+            image=lambda: coordinator.image,
+            random_bytes=world.random.randbytes,
+        )
+        self._accepted_links = AcceptedLinks(receiver)
+        settings = LinkSettings(broker_id=config.node_id, listener_name=listener, secret=secret)
+        return Links(settings, coordinator, lambda: coordinator.broker_epoch, world.connect, world.random)
 
     def _endpoints(self) -> Iterator[BrokerEndpoint]:
         """What this broker advertises: as configured, else where it listens."""
@@ -225,6 +261,7 @@ class Broker:
         if self.config.http_listener is not None:
             await self._start_http(nursery, *self.config.http_listener)
         effective, cache_size_bytes = self._configs, self.config.tier_cache_size_bytes
+        neighbours = self.coordinators.neighbours
         interfaces = BrokerInterfaces(
             store=self.store,
             cluster=self.coordinator,
@@ -242,6 +279,8 @@ class Broker:
             now_ms=self.world.now_ms,
             authorizer=self._authorizer,
             decode_elsewhere=self.world.decode_elsewhere,
+            links=self._accepted_links,
+            transactions_of_cluster=neighbours.transactions if neighbours is not None else None,
         )
         nursery.start_soon(expire_sessions, interfaces.fetch_sessions)
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)

@@ -22,6 +22,7 @@ from kafkawire.adapters.tier import open_object_store
 from kafkawire.config.broker_config import Config
 from kafkawire.config.log_levels import LEVELS, LogLevels
 from kafkawire.requests.context import Elsewhere
+from kafkawire.security.secret import read_secret
 from kafkawire.server.descriptors import PLENTY, Descriptors
 from kafkawire.server.transport import Listener, open_listener
 from tiering.object_store import ObjectStore
@@ -34,6 +35,7 @@ class Surroundings:
     listen: Callable[[str, int], Awaitable[Listener]]
     connect: Callable[[str, int], Awaitable[trio.abc.Stream]]  # raises OSError
     open_metadata: Callable[[Config], Awaitable[MetadataStore]]
+    read_secret: Callable[[Path], bytes]  # raises SecretRefused
     open_view: Callable[[Path], Awaitable[StateView]]
     filesystem: FileSystem
     open_index: OpenIndex
@@ -52,6 +54,7 @@ def real_surroundings() -> Surroundings:
         listen=open_listener,
         connect=trio.open_tcp_stream,
         open_metadata=open_metadata,
+        read_secret=read_secret,
         open_view=partial(open_view, run=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1))),
         filesystem=PosixFileSystem(),
         open_index=LevelDbStore,

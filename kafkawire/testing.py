@@ -33,6 +33,7 @@ from kafkawire.surroundings import Surroundings
 from kafkawire.wire.message import Message
 from tiering.stores.memory import MemoryStore
 
+SECRET_FILE = "/secret"  # noqa: S105 - where the one is that the brokers of a cluster share
 EPOCH_MS = 1_700_000_000_000  # the wall clock when trio's clock shows 0
 
 
@@ -56,6 +57,7 @@ class MemoryWorld:
     views: FakeViews = field(default_factory=FakeViews)
     listeners: dict[int, MemoryListener] = field(default_factory=dict)
     sessions: list[FakeStore] = field(default_factory=list)
+    secrets: dict[str, bytes] = field(default_factory=lambda: {SECRET_FILE: b"that brokers of a test share"})  # by file
     objects: MemoryStore = field(default_factory=lambda: MemoryStore(_now_ms))  # whatever tier.store says
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class MemoryWorld:
             listen=self._listen,
             connect=self._connect,
             open_metadata=self._open_metadata,
+            read_secret=lambda path: self.secrets[str(path)],
             open_view=self.views.open,
             filesystem=self.filesystem,
             open_index=partial(MemoryIndex, self.filesystem),
@@ -179,7 +182,6 @@ async def open_broker(world: MemoryWorld | None = None, /, **properties: str) ->
         broker.stop.set()
 
 
-SECRET_FILE = "/secret"  # noqa: S105 - where the one is that the brokers of a cluster share
 FIRST_PORT = 9092
 
 

@@ -21,7 +21,7 @@ from coordinator.metadata import paths
 from coordinator.metadata.store import Check, Create, Delete, NoNode, Operation, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from random import Random
 
     from coordinator.api import BrokerInfo
@@ -32,10 +32,19 @@ if TYPE_CHECKING:
 class Membership:
     """The broker as it is registered. `broker` says what does not change with its lives: id, endpoints, rack."""
 
-    def __init__(self, store: MetadataStore, log: ChangeLog, broker: BrokerInfo, random: Random) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        log: ChangeLog,
+        broker: BrokerInfo,
+        random: Random,
+        on_new_life: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_new_life` is called before a registration, when `me` has its incarnation."""
         self._store = store
         self._log = log
         self._random = random
+        self._on_new_life = on_new_life
         self.me = broker
 
     @property
@@ -69,6 +78,7 @@ class Membership:
                     await self._log.catch_up()
                     continue
                 self.me = self._next_life(known, log_dirs)
+                self._on_new_life()
                 left = [Delete(paths.broker(broker_id)), *await self._left_as_controller()] if is_alive else []
                 try:
                     await self._log.commit(image, [], [*left, *self._registration(known)])

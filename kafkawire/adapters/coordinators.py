@@ -1,4 +1,5 @@
-"""The coordinators of one broker, joined: groups, transactions, and the markers by which the one moves the other."""
+"""The coordinators of one broker, joined: groups, transactions, and the markers by which the one moves the other. Among
+several brokers transactions reach to what others lead, and others are asked for transactions, over links."""
 
 from __future__ import annotations
 
@@ -16,12 +17,31 @@ from coordinator.transactions.service import TransactionCoordinators
 from kafkawire.adapters.markers import LocalMarkers
 from kafkawire.adapters.options import group_options, transaction_options
 from kafkawire.adapters.state_logs import EngineStateLogs
+from kafkawire.links.markers import ClusterMarkers
+from kafkawire.links.transactions import ClusterTransactions
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterService
     from coordinator.state_view import StateView
     from engine.api import PartitionStore
     from kafkawire.config.broker_config import Config
+    from kafkawire.links.links import Links
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What goes to other brokers."""
+
+    links: Links
+    markers: ClusterMarkers
+    transactions: ClusterTransactions
+
+    async def run(self) -> None:
+        """For as long as the broker lives."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.links.run)
+            nursery.start_soon(self.markers.run)
+            nursery.start_soon(self.transactions.run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +51,7 @@ class Coordinators:
     groups: GroupCoordinators
     transactions: TransactionCoordinators
     markers: LocalMarkers
+    neighbours: Neighbours | None = None
 
     async def run(self, stop: trio.Event) -> None:
         """For as long as the broker lives. From `stop` on they take nothing: members that wait for others would keep
@@ -38,6 +59,8 @@ class Coordinators:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.groups.run)
             nursery.start_soon(self.transactions.run)
+            if self.neighbours is not None:
+                nursery.start_soon(self.neighbours.run)
             await stop.wait()
             self.groups.stop()
             self.transactions.stop()
@@ -55,12 +78,18 @@ async def join(
     open_view: Callable[[Path], Awaitable[StateView]],
     random: Random,
     now_ms: Callable[[], int],
+    links: Links | None = None,
 ) -> Coordinators:
-    """Each with a view of its topic in the first log dir."""
+    """Each with a view of its topic in the first log dir. `links`: to other brokers, if there may be any."""
     offsets_view = await open_view((config.log_dirs[0] / "offsets-view").absolute())
     groups = GroupCoordinators(cluster, EngineStateLogs(store), offsets_view, group_options(config), random, now_ms)
     markers = LocalMarkers(store, cluster, groups)
     transactions_view = await open_view((config.log_dirs[0] / "transactions-view").absolute())
     keeping = StateKeeping(logs=EngineStateLogs(store), view=transactions_view)
-    transactions = TransactionCoordinators(cluster, keeping, markers, transaction_options(config), now_ms)
-    return Coordinators(groups, transactions, markers)
+    options = transaction_options(config)
+    if links is None:
+        return Coordinators(groups, TransactionCoordinators(cluster, keeping, markers, options, now_ms), markers)
+    everywhere = ClusterMarkers(markers, links, cluster, config.node_id)
+    transactions = TransactionCoordinators(cluster, keeping, everywhere, options, now_ms)
+    asked = ClusterTransactions(transactions, links, cluster, config.node_id)
+    return Coordinators(groups, transactions, markers, Neighbours(links, everywhere, asked))

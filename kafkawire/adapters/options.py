@@ -21,7 +21,7 @@ from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import COMPACTION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from coordinator.api import BrokerEndpoint
     from coordinator.cluster.probes import IsRefused
@@ -32,7 +32,7 @@ REGISTRATION_MARGIN_S: Final = 12.0  # beyond the session of a process of the sa
 
 
 def coordinator_settings(
-    config: Config, endpoints: Iterable[BrokerEndpoint], is_refused: IsRefused
+    config: Config, endpoints: Iterable[BrokerEndpoint], is_refused: IsRefused, on_new_life: Callable[[], None]
 ) -> CoordinatorSettings:
     """About this broker among the others."""
     prefers = config.auto_leader_rebalance_enable
@@ -44,6 +44,7 @@ def coordinator_settings(
         registration_timeout_s=config.zookeeper_session_timeout_ms / 1000 + REGISTRATION_MARGIN_S,
         prefer_interval_s=config.leader_imbalance_check_interval_seconds if prefers else math.inf,
         is_refused=is_refused if config.is_in_cluster else None,
+        on_new_life=on_new_life,
     )
 
 
@@ -106,7 +107,7 @@ def transaction_options(config: Config) -> TransactionOptions:
         ),
         partition_count=config.transactions_topic_partitions,
         replication_factor=min(config.transactions_topic_replication_factor, REPLICAS_MAX),
-        min_isr=min(config.transactions_topic_min_isr, REPLICAS_MAX),
+        min_isr=config.transactions_topic_min_isr,
         expiry_check_interval_ms=config.transactional_id_expiration_check_interval_ms,
     )
 

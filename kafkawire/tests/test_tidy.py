@@ -97,11 +97,7 @@ def test_no_orphan_module() -> None:
         *(f"spark_connectors.jobs.cli.{name}" for name in COMMANDS),
     }
     orphans = {dotted(path) for path in modules()} - imported - entry_points
-    assert orphans == {  # to be opened, when brokers talk to each other
-        "kafkawire.links.markers",
-        "kafkawire.links.transactions",
-        "kafkawire.security.secret",
-    }
+    assert orphans == set()
 
 
 def dotted(path: Path) -> str:

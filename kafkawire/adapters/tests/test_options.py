@@ -25,8 +25,8 @@ def test_how_often_leaders_go_back() -> None:
         ({"auto.leader.rebalance.enable": "false"}, math.inf),
     ]:
         config, _ = load(given)
-        assert coordinator_settings(config, (), nobody).prefer_interval_s == expected_s
+        assert coordinator_settings(config, (), nobody, lambda: None).prefer_interval_s == expected_s
 
 
 def test_a_broker_alone_asks_no_other_whether_it_lives() -> None:
-    assert coordinator_settings(load({})[0], (), nobody).is_refused is None
+    assert coordinator_settings(load({})[0], (), nobody, lambda: None).is_refused is None

@@ -1,0 +1,156 @@
+"""Transactions whose coordinator and partitions are on several brokers, in both protocols, and whoever of them dies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from engine.api import TopicPartition
+from engine.batches.batch import Record, build_batch
+from kafkawire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kafkawire.messages.end_txn import EndTxnRequest
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.init_producer_id import InitProducerIdRequest
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.testing import open_cluster
+from kafkawire.tests.test_cluster import call, create, leaders, settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkawire.testing import MemoryCluster
+
+PARTITIONS = 6
+ID = "transformer"
+TRANSACTIONAL = 0x10
+RETRIABLE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+FIRST_THAT_ADDS = 12  # of Produce: the second protocol
+
+
+@dataclass
+class Producer:
+    """As stock producers do it: what may be tried again is."""
+
+    cluster: MemoryCluster
+    coordinator: int
+    leaders: list[int]
+    version: int  # of Produce
+    identity: tuple[int, int] = (-1, -1)
+    sequence: int = 0
+
+    async def ask(self, broker_id: int, request: Any, version: int, code_of: Callable[[Any], int]) -> Any:
+        with trio.fail_after(120):
+            while True:
+                reply = await call(self.cluster, broker_id, request, version)
+                if code_of(reply) not in RETRIABLE:
+                    assert code_of(reply) == 0
+                    return reply
+                await trio.sleep(0.05)
+
+    async def begin(self) -> None:
+        request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)
+        reply = await self.ask(self.coordinator, request, 4, lambda reply: reply.error_code)
+        self.identity = reply.producer_id, reply.producer_epoch
+
+    async def transact(self, *, is_commit: bool) -> None:
+        """A record into each partition."""
+        if self.version < FIRST_THAT_ADDS:
+            await self._add_partitions()
+        for partition, leader in enumerate(self.leaders):
+            await self.ask(leader, self._produce(partition), self.version, _code_of_produce)
+        producer_id, epoch = self.identity
+        request = EndTxnRequest(transactional_id=ID, producer_id=producer_id, producer_epoch=epoch, committed=is_commit)
+        version = 5 if self.version >= FIRST_THAT_ADDS else 3
+        reply = await self.ask(self.coordinator, request, version, lambda reply: reply.error_code)
+        self.sequence += 1
+        if version == 5:  # each transaction has an epoch of its own, in which sequences begin anew
+            self.identity, self.sequence = (reply.producer_id, reply.producer_epoch), 0
+
+    async def _add_partitions(self) -> None:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=ID,
+            v3_and_below_producer_id=self.identity[0],
+            v3_and_below_producer_epoch=self.identity[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=list(range(PARTITIONS)))],
+        )
+        await self.ask(
+            self.coordinator,
+            request,
+            3,
+            lambda reply: reply.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+        )
+
+    def _produce(self, partition: int) -> ProduceRequest:
+        records = build_batch([Record(None, b"v")], attributes=TRANSACTIONAL, producer=(*self.identity, self.sequence))
+        data = [PartitionProduceData(index=partition, records=memoryview(records))]
+        topics = [TopicProduceData(name="t", partition_data=data)]
+        return ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=30_000, topic_data=topics)
+
+
+def _code_of_produce(reply: ProduceResponse) -> int:
+    return reply.responses[0].partition_responses[0].error_code
+
+
+async def producer_on(cluster: MemoryCluster, version: int) -> Producer:
+    assert await create(cluster, 1, "t", PARTITIONS) == 0
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=[ID])
+    found = Producer(cluster, 0, [], version)
+    reply = await found.ask(1, request, 4, lambda reply: reply.coordinators[0].error_code)
+    await settled(cluster)
+    found.coordinator, found.leaders = reply.coordinators[0].node_id, await leaders(cluster, 1, "t")
+    assert len({*found.leaders}) == 3
+    await found.begin()
+    return found
+
+
+def ends(producer: Producer) -> list[tuple[int, int]]:
+    """The log end, and the last stable offset, of each partition."""
+    found = []
+    for partition, leader in enumerate(producer.leaders):
+        broker = producer.cluster.brokers[leader].broker
+        topic_id = broker.coordinator.image.topics["t"].topic_id
+        log = broker.store.get(TopicPartition(topic_id, "t", partition))
+        found.append((log.log_end_offset, log.last_stable_offset))
+    return found
+
+
+@pytest.mark.parametrize("version", [11, 12])
+async def test_a_transaction_ends_wherever_it_has_written(version: int) -> None:
+    async with open_cluster() as (cluster, _):
+        producer = await producer_on(cluster, version)
+        for is_commit in (True, False, True):
+            await producer.transact(is_commit=is_commit)
+        await trio.sleep(3)
+        assert ends(producer) == [(6, 6)] * PARTITIONS  # a record and a marker of each transaction
+
+
+@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize("victim", ["coordinator", "leader"])
+async def test_whoever_dies_when_it_was_decided_the_transaction_ends_everywhere(version: int, victim: str) -> None:
+    async with open_cluster() as (cluster, nursery):
+        producer = await producer_on(cluster, version)
+        dies = producer.coordinator
+        if victim == "leader":
+            dies = next(one for one in producer.leaders if one != producer.coordinator)
+        for _ in range(3):
+            await producer.transact(is_commit=True)
+            cluster.kill(dies)
+            await trio.sleep(1)
+            await nursery.start(cluster.serve, dies, {})
+            await trio.sleep(5)
+        await trio.sleep(20)
+        for log_end_offset, last_stable_offset in ends(producer):
+            assert log_end_offset == last_stable_offset >= 6, "a marker may be there twice"
