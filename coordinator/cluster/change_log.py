@@ -14,8 +14,9 @@ import trio
 
 from coordinator.cluster.changes import change_of
 from coordinator.cluster.image import empty, folded
+from coordinator.cluster.kept_changes import KeptChanges
 from coordinator.cluster.loading import load, read_changes
-from coordinator.cluster.nodes import encode_change
+from coordinator.cluster.nodes import decode_change, encode_change
 from coordinator.metadata import paths
 from coordinator.metadata.commits import commit
 from coordinator.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, NotEmpty, Operation
@@ -43,7 +44,7 @@ class ChangeLog:
         self._store = store
         self._broker_id = broker_id
         self._random = random
-        self._oldest = paths.FIRST_CHANGE  # of the changes that are kept
+        self._kept = KeptChanges(paths.FIRST_CHANGE - 1)
         self._using = trio.Lock()
         self._waiting: WeakSet[trio.Event] = WeakSet()
         self.image = empty("")
@@ -77,9 +78,9 @@ class ChangeLog:
                 raise Overtaken
             number, nonce = image.version + 1, self._random.getrandbits(NONCE_SIZE_BITS).to_bytes(16, "big")
             change = change_of(operations, self._broker_id, nonce)
-            multi = [*fences, *operations, Create(paths.change(number), encode_change(change))]
-            if number - self._oldest >= paths.CHANGES_KEPT:
-                multi.append(Delete(paths.change(self._oldest)))
+            value = encode_change(change)
+            dropped = [Delete(paths.change(old)) for old in self._kept.dropped_by(len(value))]
+            multi = [*fences, *operations, Create(paths.change(number), value), *dropped]
             try:
                 await commit(self._store, multi)
             except CONFLICTS as conflict:
@@ -87,7 +88,7 @@ class ChangeLog:
                 if self.image is image:  # it is not what the nodes say
                     await self._load(image.cluster_id)
                 raise Overtaken from conflict
-            self._take(change)
+            self._take(change, len(value))
             return self.image
 
     async def _catch_up(self, wake: trio.Event | None = None) -> None:
@@ -95,23 +96,20 @@ class ChangeLog:
         before = self.image
         numbers = [int(name) for name in await self._store.children(paths.CHANGES, wake)]
         news = [number for number in numbers if number > before.version]
-        changes = await read_changes(self._store, news)
-        if news and (news[0] != before.version + 1 or None in changes):  # some are no longer kept
+        values = await read_changes(self._store, news)
+        if news and [*values] != [*range(before.version + 1, news[-1] + 1)]:  # some are no longer kept
             await self._load(before.cluster_id)
         else:
-            for change in changes:
-                assert change is not None
-                self._take(change)
+            for number, value in values.items():
+                self._take(decode_change(paths.change(number), value), len(value))
 
-    def _take(self, change: Change) -> None:
-        number = self.image.version + 1
-        if number - self._oldest >= paths.CHANGES_KEPT:
-            self._oldest += 1
-        self._publish(folded(self.image, number, change.nodes, change.deleted))
+    def _take(self, change: Change, size_bytes: int) -> None:
+        self._kept.add(size_bytes)
+        self._publish(folded(self.image, self.image.version + 1, change.nodes, change.deleted))
 
     async def _load(self, cluster_id: str) -> None:
         loaded = await load(self._store, cluster_id)
-        self._oldest = loaded.oldest
+        self._kept = KeptChanges(loaded.image.version, loaded.kept_sizes_bytes)
         self._publish(loaded.image)
 
     def _publish(self, image: ClusterImage) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from coordinator.cluster.image import empty, folded
 from coordinator.cluster.nodes import LoggedNode, decode_change
@@ -13,16 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coordinator.api import ClusterImage
-    from coordinator.cluster.nodes import Change
     from coordinator.metadata.store import MetadataStore
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The image, and the number of the oldest change that is kept."""
+class Loaded(NamedTuple):
+    """The image, and the sizes of the changes that are kept, up to the image's own."""
 
     image: ClusterImage
-    oldest: int
+    kept_sizes_bytes: Sequence[int]
 
 
 async def load(store: MetadataStore, cluster_id: str) -> Loaded:
@@ -36,16 +33,17 @@ async def load(store: MetadataStore, cluster_id: str) -> Loaded:
         first = (await _numbers(store))[-1]
         nodes = {node.path: node for node in await _read_all(store)}
         numbers = await _numbers(store)
-        changes = await read_changes(store, [number for number in numbers if number > first])
-        for change in changes:
-            if change is None:
-                break
+        kept = await read_changes(store, numbers)
+        newer = [number for number in kept if number > first]
+        if len(newer) < numbers[-1] - first:
+            continue
+        for number in newer:
+            change = decode_change(paths.change(number), kept[number])
             for path in change.deleted:
                 nodes.pop(path, None)
             nodes.update((node.path, node) for node in change.nodes)
-        else:
-            if len(changes) == numbers[-1] - first:
-                return Loaded(folded(empty(cluster_id), numbers[-1], nodes.values()), numbers[0])
+        image = folded(empty(cluster_id), numbers[-1], nodes.values())
+        return Loaded(image, [len(value) for value in kept.values()])
 
 
 async def _numbers(store: MetadataStore) -> list[int]:
@@ -73,8 +71,7 @@ def _below(parent: str, names: Iterable[str]) -> Sequence[str]:
     return [f"{parent}/{name}" for name in names]
 
 
-async def read_changes(store: MetadataStore, numbers: Sequence[int]) -> list[Change | None]:
-    """These changes; None for one that is not there, or no longer."""
-    found = [paths.change(number) for number in numbers]
-    nodes = zip(found, await store.read_many(found), strict=True)
-    return [None if node is None else decode_change(path, node.value) for path, node in nodes]
+async def read_changes(store: MetadataStore, numbers: Sequence[int]) -> dict[int, bytes]:
+    """The values of these change nodes, without those that are not there, or no longer."""
+    found = zip(numbers, await store.read_many([paths.change(number) for number in numbers]), strict=True)
+    return {number: node.value for number, node in found if node is not None}

@@ -14,7 +14,6 @@ FEATURES = "/features"
 TIER = "/tier"
 TIER_DELETIONS = "/tier-deletions"
 
-CHANGES_KEPT = 200
 FIRST_CHANGE = 1
 
 

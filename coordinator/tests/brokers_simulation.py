@@ -27,6 +27,7 @@ import trio
 import trio.testing
 
 from coordinator.api import BrokerEndpoint, ConfigChange, ConfigOperation
+from coordinator.cluster import kept_changes
 from coordinator.cluster.changes import is_parent
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.cluster.image import empty, folded
@@ -52,6 +53,7 @@ FAULTS = Faults(request_lost=0.03, request_late=0.03, reply_lost=0.05, replica_l
 REQUESTS, CLIENTS, BLOWS = 30, 3, 12
 SILENCE_MAX_S = 40.0  # twice a session
 SETTLE_S = 200.0
+KEPT_SIZES_BYTES = (kept_changes.KEPT_SIZE_MAX_BYTES, 5_000)  # all changes of a seed, or about ten of them
 
 
 class Witness(FakeHost):
@@ -278,6 +280,7 @@ def run_seed(seed: int) -> Counter[str]:
     with (
         mock.patch("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", new=True),
         mock.patch("trio._core._run._r", Random(seed)),
+        mock.patch.object(kept_changes, "KEPT_SIZE_MAX_BYTES", KEPT_SIZES_BYTES[seed % 2]),
     ):
         return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 

@@ -23,6 +23,7 @@ from coordinator.api import (
 )
 from coordinator.cluster.changes import change_of
 from coordinator.cluster.controller import TopicDefaults
+from coordinator.cluster.kept_changes import KEPT_MAX
 from coordinator.cluster.nodes import (
     encode_change,
     encode_controller_epoch,
@@ -265,13 +266,13 @@ async def test_waiting_for_a_newer_image(machine: Machine) -> None:
 
 async def test_only_the_last_changes_are_kept(machine: Machine) -> None:
     async with running(machine) as coordinator:
-        for number in range(paths.CHANGES_KEPT // 2 + 5):
+        for number in range(KEPT_MAX // 2 + 5):
             await coordinator.create_topic(f"t{number}", partition_count=1)
             await coordinator.delete_topic(f"t{number}")
         newest = coordinator.image.version
     store = await machine.open_store()
     changes = await store.children(paths.CHANGES)
-    assert (len(changes), changes[-1]) == (paths.CHANGES_KEPT, f"{newest:010}")
+    assert (len(changes), changes[-1]) == (KEPT_MAX, f"{newest:010}")
     await store.close()
 
 
@@ -447,7 +448,7 @@ async def test_a_reader_that_missed_more_than_is_kept_loads_everything() -> None
         one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
         await trio.testing.wait_all_tasks_blocked()
         two.store.lagging = True
-        for number in range(paths.CHANGES_KEPT + 10):
+        for number in range(KEPT_MAX + 10):
             await one.coordinator.create_topic(f"t{number}", partition_count=1)
         two.store.lagging = False
         ensemble.settle()
