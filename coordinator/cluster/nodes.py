@@ -5,7 +5,7 @@ Pure. Fields that this version does not know come back as `extra`, and are writt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -131,7 +131,7 @@ def decode_member(path: str, version: int, value: bytes) -> BrokerInfo:
         state=node.state,
         log_dirs=tuple(node.log_dirs),
         version=version,
-        extra=unknown_fields(value, _Member),
+        extra=unknown_fields(value, node),
     )
 
 
@@ -155,7 +155,7 @@ def encode_topic(topic: TopicInfo) -> bytes:
 def decode_topic(path: str, value: bytes) -> TopicNode:
     """A topic's own node."""
     node = decode(path, value, _TOPIC)
-    return TopicNode(bytes.fromhex(node.topic_id), node.partition_count, node.configs, unknown_fields(value, _Topic))
+    return TopicNode(bytes.fromhex(node.topic_id), node.partition_count, node.configs, unknown_fields(value, node))
 
 
 def encode_broker_configs(configs: Mapping[str, Mapping[str, str]], extra: bytes = b"") -> bytes:
@@ -218,7 +218,7 @@ def decode_partition(path: str, version: int, value: bytes) -> PartitionState:
         last_known_leader=node.last_known_leader,
         unclean_since=node.unclean_since,
         version=version,
-        extra=unknown_fields(value, _Partition),
+        extra=unknown_fields(value, node),
     )
 
 
@@ -243,7 +243,7 @@ def decode_change(path: str, value: bytes) -> Change:
 
 def extra_of(path: str, value: bytes) -> bytes:
     """What a node that there is one of says besides."""
-    return unknown_fields(value, _SINGLES[path])
+    return unknown_fields(value, decode(path, value, _SINGLES[path]))
 
 
 _MEMBER = msgspec.json.Decoder(_Member)
@@ -254,8 +254,8 @@ _FEATURES = msgspec.json.Decoder(_Features)
 _PARTITION = msgspec.json.Decoder(_Partition)
 _CHANGE = msgspec.json.Decoder(_Change)
 
-_SINGLES: dict[str, type[msgspec.Struct]] = {
-    paths.CONTROLLER_EPOCH: _ControllerEpoch,
-    paths.BROKER_CONFIGS: _BrokerConfigs,
-    paths.FEATURES: _Features,
+_SINGLES: dict[str, msgspec.json.Decoder[Any]] = {
+    paths.CONTROLLER_EPOCH: _CONTROLLER_EPOCH,
+    paths.BROKER_CONFIGS: _BROKER_CONFIGS,
+    paths.FEATURES: _FEATURES,
 }
