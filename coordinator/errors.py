@@ -13,6 +13,10 @@ class CannotStart(CoordinatorError):
     """The broker must not start: a foreign or newer store, a store in use, a broker id in use. One clear line."""
 
 
+class TransferRefused(CoordinatorError):
+    """A cluster's metadata are not taken out of a store, or not put into it. One clear line."""
+
+
 # What a request gets wrong
 
 

@@ -8,6 +8,7 @@ from coordinator.api import NO_CONTROLLER
 from coordinator.cluster.ids import id_text, new_id
 from coordinator.cluster.nodes import encode_controller_epoch
 from coordinator.cluster.plain_nodes import decode_cluster, encode_cluster
+from coordinator.errors import CannotStart
 from coordinator.metadata import paths
 from coordinator.metadata.commits import commit
 from coordinator.metadata.store import BadVersion, Create, MetadataStore, NodeExists, NoNode, Operation, Put
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from random import Random
 
 PARENTS = (paths.MEMBERS, paths.BROKERS, paths.TOPICS, paths.PARTITIONS, paths.CHANGES, paths.TIER_DELETIONS)
+UNFINISHED = "the metadata store has a part of a cluster only: an import, or a restoration, was not finished"
 
 
 def first_nodes() -> list[Operation]:
@@ -25,12 +27,16 @@ def first_nodes() -> list[Operation]:
 
 
 async def cluster_id(store: MetadataStore, random: Random) -> str:
-    """The cluster's id. Raises CannotStart for a layout that this version does not know, and what the store does."""
+    """The cluster's id. Raises CannotStart for a layout that this version does not know, or one that was left half
+    made, and what the store does."""
     await store.sync()
+    is_taken = False
     while True:
         try:
             node = await store.get(paths.CLUSTER)
         except NoNode:
+            if is_taken:
+                raise CannotStart(UNFINISHED) from None
             made = Create(paths.CLUSTER, encode_cluster(id_text(new_id(random))))
             operations = [*first_nodes(), made]
         else:
@@ -41,6 +47,7 @@ async def cluster_id(store: MetadataStore, random: Random) -> str:
         try:
             await commit(store, operations)
         except (NodeExists, BadVersion):
+            is_taken = True
             await store.sync()  # another broker was first
 
 

@@ -42,6 +42,10 @@ class _TierDeletion(msgspec.Struct, tag_field="v", tag=1, kw_only=True):
     partition_count: int
 
 
+class _Import(msgspec.Struct, tag_field="v", tag=1, kw_only=True):
+    sha256: str
+
+
 class _TopicPartitions(msgspec.Struct, tag_field="v", tag=1, kw_only=True):
     topic: str
 
@@ -115,6 +119,16 @@ def decode_tier_deletion(path: str, value: bytes) -> TierDeletion:
     return TierDeletion(bytes.fromhex(found.topic_id), found.topic, found.partition_count)
 
 
+def encode_import(digest: str) -> bytes:
+    """The value of `/import`."""
+    return encode(_Import(sha256=digest))
+
+
+def decode_import(path: str, value: bytes) -> str:
+    """The digest of the file."""
+    return decode(path, value, _IMPORT).sha256
+
+
 def encode_topic_partitions(topic: str) -> bytes:
     """The value of the parent of a topic's partition states."""
     return encode(_TopicPartitions(topic=topic))
@@ -125,4 +139,5 @@ _LONE_CLUSTER = msgspec.json.Decoder(_LoneCluster)
 _CONTROLLER = msgspec.json.Decoder(_Controller)
 _PRODUCER_IDS = msgspec.json.Decoder(_ProducerIds)
 _TIER = msgspec.json.Decoder(_Tier)
+_IMPORT = msgspec.json.Decoder(_Import)
 _TIER_DELETION = msgspec.json.Decoder(_TierDeletion)

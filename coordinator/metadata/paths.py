@@ -13,6 +13,7 @@ BROKER_CONFIGS = "/broker-configs"
 FEATURES = "/features"
 TIER = "/tier"
 TIER_DELETIONS = "/tier-deletions"
+IMPORT = "/import"
 
 FIRST_CHANGE = 1
 
