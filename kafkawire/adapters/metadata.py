@@ -39,11 +39,12 @@ def zookeeper_settings(config: Config) -> ZooKeeperSettings:
         config.zookeeper_connect,
         config.zookeeper_session_timeout_ms,
         config.zookeeper_connection_timeout_ms,
-        None if credentials is None else _credentials(credentials),
+        None if credentials is None else credentials_in(credentials),
     )
 
 
-def _credentials(path: Path) -> str:
+def credentials_in(path: Path) -> str:
+    """What a file as zookeeper.credentials.file has. Raises CannotStart."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -16,6 +16,7 @@ COMMANDS = {
     "doctor": "kafkawire.cli.doctor",
     "find": "kafkawire.cli.find",
     "groups": "kafkawire.cli.groups",
+    "metadata": "kafkawire.cli.metadata",
     "produce": "kafkawire.cli.produce",
     "segments": "kafkawire.cli.segments",
     "serve": "kafkawire.cli.serve",
