@@ -4,8 +4,10 @@ Behavior:
 - Everybody may ask; what the caller may do with the cluster is told on request, 0 to who may not describe it.
 - This listener belongs to a broker: a client that wants a controller's endpoint gets MISMATCHED_ENDPOINT_TYPE, one
   that wants neither UNSUPPORTED_ENDPOINT_TYPE (KIP-919).
+- Brokers that are fenced, or have registered and do not serve yet, are told of if the client asks for them. After
+  KafkaApis.handleDescribeCluster.
 
-Version notes: 1 endpoint type, 2 fenced brokers (KIP-1073); here a broker is either registered and live or unknown.
+Version notes: 1 endpoint type, 2 fenced brokers (KIP-1073).
 """
 
 from __future__ import annotations
@@ -42,8 +44,15 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=broker.broker_id, host=host, port=port, rack=broker.rack)
-            for broker, host, port in context.live_endpoints(image)
+            DescribeClusterBroker(
+                broker_id=broker.broker_id,
+                host=endpoint[0],
+                port=endpoint[1],
+                rack=broker.rack,
+                is_fenced=not broker.is_up,
+            )
+            for broker in (image.members if request.include_fenced_brokers else image.brokers).values()
+            if (endpoint := context.endpoint_of(broker)) is not None
         ],
     )
     if request.include_cluster_authorized_operations:
