@@ -10,6 +10,7 @@ import kafkawire
 
 COMMANDS = {
     "bench": "kafkawire.cli.bench",
+    "brokers": "kafkawire.cli.brokers",
     "configs": "kafkawire.cli.configs",
     "consume": "kafkawire.cli.consume",
     "demo": "kafkawire.cli.demo",

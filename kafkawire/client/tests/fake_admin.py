@@ -6,7 +6,14 @@ from typing import Any
 
 from kafkawire.client.connection import Address
 from kafkawire.client.tests.fake_cluster import FakeCluster, FakeLog
-from kafkawire.messages import create_partitions, create_topics, delete_topics, describe_configs
+from kafkawire.messages import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+)
 from kafkawire.messages import incremental_alter_configs as alter_configs
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.wire.message import Message
@@ -22,13 +29,38 @@ class FakeAdmin(FakeCluster):
     def __init__(self, broker_count: int = 1) -> None:
         super().__init__(broker_count)
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.fenced: set[int] = set()
+        self.log_dirs: dict[int, list[describe_log_dirs.DescribeLogDirsResult]] = {}
         self._answers |= {
             19: self._create_topics,
             20: self._delete_topics,
             32: self._describe_configs,
+            35: self._describe_log_dirs,
             37: self._create_partitions,
             44: self._alter_configs,
+            60: self._describe_cluster,
         }
+
+    def _describe_cluster(self, address: Address, request: Any, version: int) -> Message:
+        return describe_cluster.DescribeClusterResponse(
+            error_code=self._refusal(60),
+            error_message=None,
+            controller_id=1,
+            brokers=[
+                describe_cluster.DescribeClusterBroker(
+                    broker_id=node, host=one.host, port=one.port, rack=f"rack-{node}", is_fenced=node in self.fenced
+                )
+                for node, one in self.addresses.items()
+                if node not in self.fenced or request.include_fenced_brokers
+            ],
+        )
+
+    def _describe_log_dirs(self, address: Address, request: Any, version: int) -> Message:
+        assert request.topics is None
+        (node,) = (node for node, one in self.addresses.items() if one == address)
+        return describe_log_dirs.DescribeLogDirsResponse(
+            error_code=self._refusal(35), results=self.log_dirs.get(node, [])
+        )
 
     def _create_topics(self, address: Address, request: Any, version: int) -> Message:
         refused = self._refusal(19)

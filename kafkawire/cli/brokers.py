@@ -1,0 +1,36 @@
+"""`kafkawire brokers`: the brokers of any Kafka cluster."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+
+from kafkawire.cli.cluster_command import Work, cluster_command
+
+
+@click.group("brokers")
+def command() -> None:
+    """List and describe brokers."""
+
+
+@command.command("list")
+@cluster_command
+def list_brokers() -> Work:
+    """List brokers: where they are, whether they are up, how many partitions they lead and have."""
+    from kafkawire.cli import broker_reports
+
+    return broker_reports.report_list
+
+
+@command.command("describe")
+@click.argument("brokers", nargs=-1, type=click.IntRange(min=0), metavar="[BROKER]...")
+@click.option("--all", "every", is_flag=True, help="All brokers.")
+@cluster_command
+def describe(brokers: tuple[int, ...], every: bool) -> Work:
+    """Show the same of BROKERs, their log dirs, and what they are configured for at run time."""
+    from kafkawire.cli import broker_reports
+
+    if every == bool(brokers):
+        raise click.UsageError("name brokers by their ids, or give --all")
+    return partial(broker_reports.report_describe, broker_ids=None if every else brokers)
