@@ -30,4 +30,4 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnse
 @pytest.fixture
 def chroot() -> str:
     """A path nobody else uses; there is no such node yet."""
-    return f"/tests/{next(_numbers)}"
+    return f"/tests-{next(_numbers)}"

@@ -111,29 +111,30 @@ class ZooKeeperSettings:
         return Servers(self.hosts, count, self.session_timeout_ms, self.credentials)
 
 
-async def open_zookeeper(settings: ZooKeeperSettings) -> ZooKeeperStore:
-    """Connects, and makes the chroot if there is none. Raises CannotStart."""
+async def open_zookeeper(settings: ZooKeeperSettings, *, makes_chroot: bool = True) -> ZooKeeperStore:
+    """Connects, and makes the chroot if there is none, or raises NoNode. Raises CannotStart."""
     store = ZooKeeperStore(settings)
     try:
-        await _begin_within(store, settings)
+        await _begin_within(store, settings, makes_chroot=makes_chroot)
     except BaseException:
         await store.close()
         raise
     return store
 
 
-async def _begin_within(store: ZooKeeperStore, settings: ZooKeeperSettings) -> None:
+async def _begin_within(store: ZooKeeperStore, settings: ZooKeeperSettings, *, makes_chroot: bool) -> None:
     place = f"ZooKeeper ({settings.connect})"
     with trio.move_on_after(settings.connect_within_s):
         while True:
             try:
                 await store.renew()
-                await store.prepare()
+                await store.prepare(makes_chroot=makes_chroot)
             except (ConnectionLost, SessionLost):
                 await trio.sleep(RETRY_PAUSE_S)
             except NotAllowed as error:
                 with_what = "with these credentials" if settings.credentials else "without credentials"
-                raise CannotStart(f"{place} lets nobody read and write {error.path} {with_what}") from None
+                path = error.path or settings.chroot or "/"
+                raise CannotStart(f"{place} lets nobody read and write {path} {with_what}") from None
             except _TooOld:
                 raise CannotStart(f"{place} is older than 3.6, the first that reads many nodes at once") from None
             else:
@@ -154,9 +155,10 @@ class ZooKeeperStore:
         self._session: Session | None = None
         self._is_closed = False
 
-    async def prepare(self) -> None:
+    async def prepare(self, *, makes_chroot: bool) -> None:
         """Makes the chroot if there is none, and sees that all that is asked for later will be answered."""
-        await self._make_root()
+        if makes_chroot:
+            await self._make_root()
         await self.children("")
         await self.read_many([""])
         await self.multi([Create(PROBE, b""), Delete(PROBE)])

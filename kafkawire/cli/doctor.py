@@ -37,7 +37,7 @@ def command(
     accept_loss: bool,
     output: str,
 ) -> None:
-    """Examine the configuration that `serve` would run with, its directories and this machine.
+    """Examine the configuration that `serve` would run with, its directories, this machine, and servers it needs.
 
     The exit code is 1 when there is a problem: something that keeps a broker from starting, or records that are lost.
     """
@@ -45,9 +45,10 @@ def command(
 
     from kafkawire.config.broker_config import ConfigError, load
     from kafkawire.config.properties import gather
-    from kafkawire.process import machine_facts
+    from kafkawire.process import log_output, machine_facts
     from kafkawire.process.doctor import Finding, Severity, examine
 
+    log_output.configure()
     findings: list[Finding] = []
     try:
         given = gather(properties, os.environ, settings)
@@ -58,12 +59,19 @@ def command(
         findings += [Finding(Severity.NOTE, "configuration", warning) for warning in warnings]
         dirs = [machine_facts.log_dir(path) for path in config.log_dirs]
         findings += examine(config, machine_facts.machine(), dirs)
+        findings += trio.run(_of_zookeeper, config, dirs)
         findings += trio.run(_of_tier, config)
         if scan or accept_loss:
             findings += _scan(config, dirs, accept_loss=accept_loss)
     show(_report(findings), as_json=output == "json")
     if any(one.severity is Severity.PROBLEM for one in findings):
         context.exit(1)
+
+
+async def _of_zookeeper(config: Config, dirs: Sequence[DirFacts]) -> list[Finding]:
+    from kafkawire.process.zookeeper_findings import examine_zookeeper
+
+    return await examine_zookeeper(config, dirs)
 
 
 async def _of_tier(config: Config) -> list[Finding]:
