@@ -15,7 +15,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install
 OLDEST_PYTHON := .cache/oldest-python
 NEWEST_SPARK := .cache/newest-spark
 
-.PHONY: help install install-test run compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate clean
+.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -40,6 +40,9 @@ install-test: $(VENV)/.test  ## and what the unit tests and checks need
 
 run: install  ## run the broker: Kafka on 127.0.0.1:9092, HTTP on 127.0.0.1:9644, data in ./data
 	@$(BIN)/kafkawire serve
+
+cluster: install zookeeper-jars  ## run three brokers and a ZooKeeper: Kafka on 127.0.0.1:9092-9094, HTTP on 9644-9646, data in ./data-cluster
+	@$(BIN)/python tools/cluster.py
 
 compiled: $(COMPILED)/.done  ## what every request passes as extension modules, into .cache (needs a C compiler, two minutes)
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
 from compat_tests.harness.requirements import ROOT, need_command, need_kcat
-from compat_tests.harness.tools import project_files, run
 from compat_tests.readme.terminal import Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-INSTALLED_WITHIN_S = 300.0
+    import pytest
+
+    from compat_tests.readme.conftest import Installed
+
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # What lines show that do their work, where an exit code says little.
 SHOWN = {
@@ -37,30 +36,19 @@ def blocks() -> list[list[str]]:
     return [found.splitlines() for found in BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))]
 
 
-def copy_tree(target: Path) -> None:
-    """What a clone of it would be once everything is committed."""
-    for name in project_files():
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, target / name)
-
-
-def test_the_readme_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readme_works(installed: Installed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     need_kcat()
     need_command("curl", "make system-deps")
     start, check, tour = blocks()
     assert (start, check) == (["make run"], ["make test"])  # the latter is what runs this
-    tree = tmp_path / "tree"
-    begun_s = time.perf_counter()
-    copy_tree(tree)
-    run(["make", "install"], directory=tree, timeout_s=INSTALLED_WITHIN_S)
-    with Terminal(tree, tmp_path / "terminal.log") as terminal:
+    with Terminal(installed.directory, tmp_path / "terminal.log") as terminal:
         installed_s = time.perf_counter()
         terminal.type("make run &")  # it does not come back: the tour is for another terminal
         terminal.wait_for("kafkawire ready")
         follow(terminal, tour[:1])
         seconds = time.perf_counter() - installed_s
         with capsys.disabled():
-            whole_s = installed_s - begun_s + seconds
+            whole_s = installed.seconds + seconds
             print(f"\nfirst record read back: {seconds:.1f} s installed, {whole_s:.1f} s from a clone")
         follow(terminal, tour[1:])
 

@@ -1,0 +1,81 @@
+"""`make cluster` in a copy of the tree: three brokers that clients find by any of them, one of which is killed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from compat_tests.harness.requirements import need_command, need_zookeeper_jars
+from compat_tests.readme.terminal import Terminal
+from compat_tests.readme.three_brokers import BROKERS, PARTITIONS, RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from compat_tests.readme.conftest import Installed
+
+READY = "cluster ready: "
+AGAIN = re.compile(r"broker 2 ended by itself with -9 .*; to start it again: (.*)$", re.MULTILINE)
+STOPPED = [f"{name} stopped" for name in ("broker 3", "broker 2", "broker 1", "zookeeper")]
+
+
+def give_zookeeper(tree: Path) -> None:
+    """As its jars come by Maven, for which there is no way out of where this runs."""
+    jars = tree / ".cache" / "jars" / "zookeeper"
+    if not jars.exists():
+        shutil.copytree(need_zookeeper_jars(), jars)
+    (jars / ".done").touch()
+
+
+@contextmanager
+def cluster(terminal: Terminal) -> Iterator[None]:
+    """From `make cluster` to Ctrl-C, behind which nothing of it runs any more. What a shell has in its background
+    ignores that, and is of no group of its own: both are undone."""
+    begin = len(terminal.shown().encode())
+    terminal.type("env --default-signal=INT setsid make cluster & made=$!")
+    terminal.wait_for(READY, begin)
+    yield
+    terminal.type("kill -INT -- -$made; wait $made")
+    told = [line for line in terminal.shown(begin).splitlines() if line.endswith(" stopped")]
+    assert told == [line for line in STOPPED if line in told]
+    assert len(told) == len(STOPPED) - len(AGAIN.findall(terminal.shown(begin)))
+    _, left = terminal.type("pgrep -a -f 'kafkawir[e]|zookeepe[r]'")
+    assert left == ""
+
+
+def test_make_cluster_runs_three_brokers_until_it_is_stopped(installed: Installed, tmp_path: Path) -> None:
+    need_command("pgrep", "make system-deps")
+    give_zookeeper(installed.directory)
+    with Terminal(installed.directory, tmp_path / "terminal.log") as terminal:
+        with cluster(terminal):
+            check(terminal, "produce", f"{RECORDS} acknowledged")
+            check(terminal, "consume", f"{RECORDS * len(BROKERS)} read, leaders [1, 1, 2, 2, 3, 3]")
+            kill_and_start_again(terminal)
+        with cluster(terminal):
+            check(terminal, "consume", f"{RECORDS * len(BROKERS)} read, leaders [1, 1, 2, 2, 3, 3]")
+            code, said = terminal.type("make cluster")
+            assert code != 0
+            assert "zookeeper cannot have 127.0.0.1:2181: Address already in use\n" in said
+
+
+def check(terminal: Terminal, what: str, expected: str) -> None:
+    """By way of each broker."""
+    code, said = terminal.type(f"{sys.executable} -m compat_tests.readme.three_brokers {what}")
+    assert (code, said.strip().splitlines()) == (0, [f"by {broker}: {expected}" for broker in BROKERS])
+
+
+def kill_and_start_again(terminal: Terminal) -> None:
+    """With the command line that is told for it."""
+    begin = len(terminal.shown().encode())
+    terminal.type("kill -9 $(pgrep -f '[b]roker.id=2')")
+    again = AGAIN.search(terminal.wait_for("to start it again: ", begin))
+    assert again is not None
+    terminal.type(f"{again.group(1)} & alone=$!")
+    terminal.wait_for("kafkawire ready: PLAINTEXT://127.0.0.1:9093", begin)
+    check(terminal, "consume", f"{RECORDS * len(BROKERS)} read, leaders {[1 + n // 2 for n in range(PARTITIONS)]}")
+    code, _ = terminal.type("kill $alone; wait $alone")
+    assert code == 0

@@ -1,0 +1,53 @@
+"""Records to and from the brokers of `make cluster`, each asked in turn: `python -m compat_tests.readme.three_brokers
+produce`, or `consume`, where they are to be reached."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BROKERS = ("127.0.0.1:9092", "127.0.0.1:9093", "127.0.0.1:9094")
+TOPIC, PARTITIONS = "tour", 6
+RECORDS = 120  # by each of them
+TIMEOUT_S = 30.0
+
+
+def create(broker: str) -> None:
+    client = AdminClient({"bootstrap.servers": broker})
+    client.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(TIMEOUT_S)
+
+
+def produce() -> None:
+    """Prints how much was acknowledged to whom it was sent by way of each broker."""
+    create(BROKERS[0])
+    for broker in BROKERS:
+        acknowledged: list[int | None] = []
+        client = Producer({"bootstrap.servers": broker, "acks": "all"})
+        for number in range(RECORDS):
+            report = lambda error, message, to=acknowledged: to.append(None if error else message.offset())  # noqa: E731
+            client.produce(TOPIC, f"{broker} {number}", partition=number % PARTITIONS, on_delivery=report)
+        assert client.flush(TIMEOUT_S) == 0
+        print(f"by {broker}: {len(acknowledged) - acknowledged.count(None)} acknowledged")
+
+
+def consume() -> None:
+    """Prints how many of the records are read by way of each broker, and who leads what."""
+    for broker in BROKERS:
+        client = Consumer({"bootstrap.servers": broker, "group.id": "tour", "enable.auto.commit": False})
+        client.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+        found = client.consume(RECORDS * len(BROKERS), TIMEOUT_S)
+        values = {message.value() for message in found if message.error() is None}
+        led = client.list_topics(TOPIC, TIMEOUT_S).topics[TOPIC].partitions.values()
+        client.close()
+        print(f"by {broker}: {len(values)} read, leaders {sorted(one.leader for one in led)}")
+
+
+if __name__ == "__main__":
+    commands: dict[str, Callable[[], None]] = {"produce": produce, "consume": consume}
+    commands[sys.argv[1]]()
