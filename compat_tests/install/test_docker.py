@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+
+import pytest
 
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
 from compat_tests.harness.requirements import ROOT, need_command, need_promtool
@@ -18,8 +21,11 @@ from kafkawire.config.properties import gather
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kafkawire.config.broker_config import Config
+
 DOCKER = ROOT / "docker"
 COPY = re.compile(r"^COPY (?!--from)(.*) \S+$", re.MULTILINE)
+SERVICE = re.compile(r"^  (\S+):\n((?: {4}.*\n)+)", re.MULTILINE)
 METRIC = re.compile(r"\b(?:kafka|kafkawire|redpanda)_\w+")
 NAMED = re.compile(r"`(…?)(\w+)`")  # `…_total` goes on where the name before it has an underscore
 
@@ -51,22 +57,90 @@ def test_the_health_check_asks_where_the_environment_says(tmp_path: Path) -> Non
         assert (code(""), code("http://127.0.0.1:1")) == (0, 1)
 
 
-def test_the_compose_file() -> None:
+def composed(*names: str) -> dict[str, str]:
+    """What docker-compose understands of these files: the text of each service."""
     compose = need_command("docker-compose", "make system-deps")
-    understood = run([compose, "--file", str(DOCKER / "compose.yaml"), "config"])
-    assert "127.0.0.1:9092:9092/tcp" in understood
-    assert f"context: {ROOT}\n" in understood
+    files = [part for name in names for part in ("--file", str(DOCKER / name))]
+    understood = run([compose, *files, "config"])
+    return dict(SERVICE.findall(understood[understood.index("services:") :].partition("\nvolumes:")[0] + "\n"))
+
+
+def settings_of(service: str) -> dict[str, str]:
+    return dict(re.findall(r"""^ +(\w+): ["']?(.*?)["']?$""", service, re.MULTILINE))
+
+
+def config_of(service: str) -> Config:
+    environment = {name: value for name, value in settings_of(service).items() if name.startswith("KAFKA_")}
+    config, warnings = load(gather(None, environment, ()).values)
+    assert warnings == []
+    return config
+
+
+def test_the_compose_file_of_one_broker() -> None:
+    [broker] = composed("compose.single.yaml").values()
+    assert "- 127.0.0.1:9092:9092/tcp\n" in broker
+    assert f"context: {ROOT}\n" in broker
+    assert not config_of(broker).is_in_cluster
+
+
+@pytest.mark.parametrize(("number", "port"), [(1, 9092), (2, 9093), (3, 9094)])
+def test_the_compose_file_of_three_brokers(number: int, port: int) -> None:
+    broker = composed("compose.yaml")[f"kafkawire-{number}"]
+    config = config_of(broker)
+    assert (config.node_id, config.zookeeper_connect) == (number, "zookeeper:2181/kafka")
+    advertised = {(one.name, one.host, one.port) for one in config.advertised_listeners}
+    assert advertised == {(config.inter_broker_listener, f"kafkawire-{number}", 29092), ("HOST", "localhost", port)}
+    assert config.http_allowed_hosts == (f"kafkawire-{number}",)
+    assert {f"127.0.0.1:{port}:{port}/tcp", f"127.0.0.1:{9643 + number}:9644/tcp"} <= told(broker)
+    assert {f"data-{number}:/var/lib/kafkawire:rw", "secret:/run/cluster:ro"} <= told(broker)
+    assert str(config.inter_broker_secret_file) == "/run/cluster/secret"
+
+
+def told(service: str) -> set[str]:
+    """The items of all its lists."""
+    return set(re.findall(r"^ +- (.*)$", service, re.MULTILINE))
+
+
+def test_files_that_containers_are_given_are_there() -> None:
+    given = [each.split(":")[0] for one in composed("compose.yaml").values() for each in told(one) if each[0] == "/"]
+    assert len(given) == 5
+    assert [file for file in given if not Path(file).is_file()] == []
+
+
+def test_the_secret_of_the_three_brokers_is_made_once(tmp_path: Path) -> None:
+    [script] = re.findall(r"- (umask .*)$", composed("compose.yaml")["secret"].replace("\n     ", ""), re.MULTILINE)
+    assert "chown 9092 " in script  # the user of the image
+    here = script.replace("/run/cluster", str(tmp_path)).replace("9092", str(os.getuid()))
+
+    def secret() -> tuple[str, int]:
+        run(["sh", "-c", here])
+        (file,) = tmp_path.iterdir()
+        return file.read_text(), file.stat().st_mode & 0o777
+
+    made = secret()
+    assert (len(made[0]) > 40, made[1]) == (True, 0o600)
+    assert secret() == made
+
+
+def test_what_prometheus_and_grafana_ask() -> None:
+    """And that the former finds the alerts, the latter the dashboard."""
+    checked = run([str(need_promtool()), "check", "config", str(DOCKER / "prometheus.yml")])
+    assert f"{(DOCKER / 'alerts.yaml').read_text().count('- alert:')} rules found" in checked
+    services = composed("compose.yaml")
+    brokers = [f'"{name}:9644"' for name in services if "kafkawire" in name]
+    assert f"targets: [{', '.join(brokers)}]" in (DOCKER / "prometheus.yml").read_text()
+    assert "url: http://prometheus:9090\n" in (DOCKER / "grafana-datasource.yaml").read_text()
+    home = PurePosixPath(settings_of(services["grafana"])["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert f"path: {home.parent}\n" in (DOCKER / "grafana-dashboards.yaml").read_text()
+    assert f"{DOCKER / home.name}:{home}:ro" in told(services["grafana"])
 
 
 def test_the_compose_file_with_a_tier() -> None:
-    compose = need_command("docker-compose", "make system-deps")
-    files = [part for name in ("compose.yaml", "compose.tier.yaml") for part in ("--file", str(DOCKER / name))]
-    understood = run([compose, *files, "config"])
-    said = dict(re.findall(r'^ +(\w+): "?(.*?)"?$', understood, re.MULTILINE))
-    config, _ = load(gather(None, {name: value for name, value in said.items() if "KAFKA_" in name}, ()).values)
+    services = composed("compose.single.yaml", "compose.tier.yaml")
+    config, said = config_of(services["kafkawire"]), settings_of(services["s3"])
     assert str(config.tier_store) == "s3://kafka/lake"
     assert config.tier_s3_endpoint == "http://s3:7070"
-    assert "- :7070\n" in understood
+    assert ":7070" in told(services["s3"])
     keys = config.tier_s3_access_key, config.tier_s3_secret_key
     assert keys == (said["ROOT_ACCESS_KEY"], said["ROOT_SECRET_KEY"])
 
