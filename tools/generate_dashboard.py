@@ -8,6 +8,10 @@ from typing import Any
 
 TARGET = Path(__file__).parent.parent / "docker" / "grafana-dashboard.json"
 BY = "sum by (instance)"
+# What a group has committed its coordinator tells, where a partition ends its leader: in a cluster they may be two.
+END = "max by (topic, partition) (kafka_topic_partition_current_offset)"
+COMMITTED = "max by (consumergroup, topic, partition) (kafka_consumergroup_current_offset)"
+LAG = f"sum by (consumergroup) (clamp_min(-({COMMITTED} - on (topic, partition) group_left () {END}), 0))"
 
 
 def p99(histogram: str, label: str) -> str:
@@ -38,7 +42,7 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
             ("sync {{instance}}", p99("kafkawire_sync_latency_seconds", "instance")),
         ),
     ),
-    ("Lag of groups", "short", (("{{consumergroup}}", "sum by (consumergroup) (kafka_consumergroup_lag)"),)),
+    ("Lag of groups", "short", (("{{consumergroup}}", LAG),)),
     (
         "Transactions", "ops",
         (
@@ -69,6 +73,13 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     (
         "Event loop comes late by, p99", "s",
         (("{{instance}}", p99("kafkawire_event_loop_lag_seconds", "instance")),),
+    ),
+    (
+        "Brokers that others see, and partitions that each leads", "short",
+        (
+            ("brokers", "min(kafka_controller_kafkacontroller_activebrokercount)"),
+            ("{{instance}}", f"{BY} (kafka_server_replicamanager_leadercount)"),
+        ),
     ),
     ("Connections", "short", (("{{instance}}", f"{BY} (kafkawire_connections_open)"),)),
     ("Not synced to segment files", "bytes", (("{{instance}}", f"{BY} (kafkawire_unflushed_bytes)"),)),

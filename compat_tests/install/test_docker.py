@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -182,15 +182,58 @@ def test_the_alerts_of_the_remote_tier(tmp_path: Path) -> None:
             ],
         }
 
+    try_rules(tmp_path, [case(*one) for one in cases])
+
+
+def try_rules(directory: Path, tests: list[dict[str, object]]) -> None:
     document = {"rule_files": [str(DOCKER / "alerts.yaml")], "evaluation_interval": "1m"}
-    file = tmp_path / "tests.yaml"
-    file.write_text(json.dumps({**document, "tests": [case(*one) for one in cases]}))
+    file = directory / "tests.yaml"
+    file.write_text(json.dumps({**document, "tests": tests}))
     assert "SUCCESS" in run([str(need_promtool()), "test", "rules", str(file)])
+
+
+def test_what_several_brokers_say_is_put_together(tmp_path: Path) -> None:
+    """A group is coordinated by one of them, and reads what others lead; what all of them know is told once."""
+    panels = {panel["title"]: panel["targets"][0]["expr"] for panel in dashboard()}
+    offline = "kafka_controller_kafkacontroller_offlinepartitionscount"
+    series = {
+        'kafka_consumergroup_current_offset{instance="a",consumergroup="g",topic="t",partition="0"}': 40,
+        'kafka_consumergroup_current_offset{instance="a",consumergroup="g",topic="t",partition="1"}': 2_000_000,
+        'kafka_consumergroup_current_offset{instance="a",consumergroup="up",topic="t",partition="0"}': 101,
+        'kafka_topic_partition_current_offset{instance="b",topic="t",partition="0"}': 100,
+        'kafka_topic_partition_current_offset{instance="c",topic="t",partition="1"}': 4_000_000,
+        'kafka_topic_partition_current_offset{instance="c",topic="t",partition="2"}': 7,
+        f'{offline}{{instance="a",job="kafkawire"}}': 5,
+        f'{offline}{{instance="b",job="kafkawire"}}': 5,
+    }
+
+    def told(alert: str) -> str:
+        return f'ALERTS{{alertname="{alert}",alertstate="firing"}}'
+
+    lags = [{"labels": '{consumergroup="g"}', "value": 2_000_060}, {"labels": '{consumergroup="up"}', "value": 0}]
+    expected: dict[str, list[dict[str, object]]] = {
+        panels["Lag of groups"]: [*lags],
+        f"count by (consumergroup) ({told('KafkawireGroupLags')})": [{**lags[0], "value": 1}],
+        f"count({told('KafkawirePartitionsOffline')})": [{"labels": "{}", "value": 1}],
+    }
+    test: dict[str, object] = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": f"{value}x20"} for name, value in series.items()],
+        "promql_expr_test": [
+            {"expr": asked, "eval_time": "15m", "exp_samples": samples} for asked, samples in expected.items()
+        ],
+    }
+    try_rules(tmp_path, [test])
+
+
+def dashboard() -> list[dict[str, Any]]:
+    panels: list[dict[str, Any]] = json.loads((DOCKER / "grafana-dashboard.json").read_text())["panels"]
+    return panels
 
 
 def test_the_dashboard(tmp_path: Path) -> None:
     """What its panels ask is given to Prometheus' checker as rules, which is all that it reads."""
-    panels = json.loads((DOCKER / "grafana-dashboard.json").read_text())["panels"]
+    panels = dashboard()
     asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
     assert len(asked) >= len(panels) > 5
     rules = [{"record": f"asked_{number}", "expr": expression} for number, expression in enumerate(asked)]
