@@ -147,6 +147,7 @@ TEST = [
     beside("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
     beside("compiled modules", 480, "compat_tests/compiled"),
     beside("a ZooKeeper ensemble", 480, "compat_tests/zookeeper"),
+    beside("a cluster of three", 480, "compat_tests/cluster"),
     beside("differential", 360, "compat_tests/differential"),
     pytest_stage("benchmarks at toy size", 480, "benchmarks"),
 ]

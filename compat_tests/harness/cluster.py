@@ -38,6 +38,20 @@ def shared_zookeeper() -> ZooKeeperEnsemble:
     return ensemble
 
 
+def membership(directory: Path, connect: str, broker_id: int) -> dict[str, str]:
+    """The keys that make a broker one of a cluster. Its neighbours' directories share the parent and a secret there."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    secret = directory.parent / "secret"
+    if not secret.exists():
+        secret.touch(mode=0o600)
+        secret.write_text(SECRET)
+    return {
+        "zookeeper.connect": connect,
+        "inter.broker.secret.file": str(secret),
+        "broker.id": str(broker_id),
+    }
+
+
 def broker_of(
     directory: Path,
     connect: str,
@@ -45,18 +59,8 @@ def broker_of(
     overrides: Mapping[str, str] | None = None,
     host: Host | None = None,
 ) -> Kafkawire:
-    """One broker of a cluster, not yet started. Its neighbours' directories share the parent, and the secret there."""
-    directory.mkdir(parents=True, exist_ok=True)
-    secret = directory.parent / "secret"
-    if not secret.exists():
-        secret.touch(mode=0o600)
-        secret.write_text(SECRET)
-    coordinated = {
-        "zookeeper.connect": connect,
-        "inter.broker.secret.file": str(secret),
-        "broker.id": str(broker_id),
-    }
-    return Kafkawire(directory, coordinated | dict(overrides or {}), host)
+    """One broker of a cluster, not yet started."""
+    return Kafkawire(directory, membership(directory, connect, broker_id) | dict(overrides or {}), host)
 
 
 class KafkawireCluster(Broker):

@@ -1,0 +1,26 @@
+"""`kafkawire` of a version to come: the node in which it says who it is has a field that today's does not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from coordinator.cluster import membership
+from coordinator.cluster.nodes import encode_member
+from kafkawire.cli import main
+
+if TYPE_CHECKING:
+    from coordinator.api import BrokerInfo
+
+FIELD: Final = "of_tomorrow"
+VALUE: Final = [1, {"deep": None}]
+EXTRA: Final = b'{"of_tomorrow":[1,{"deep":null}]}'
+
+
+def encode_with_more(broker: BrokerInfo) -> bytes:
+    return encode_member(replace(broker, extra=EXTRA))
+
+
+if __name__ == "__main__":
+    vars(membership)["encode_member"] = encode_with_more
+    main()
