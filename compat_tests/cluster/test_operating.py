@@ -1,0 +1,253 @@
+"""What docs/operating.md says of several brokers: how they grow, what goes with one of them, and without ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+import urllib.request
+from collections import Counter
+from textwrap import dedent
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from compat_tests.cluster.versions import TODAY, Replaceable, cluster, member
+from compat_tests.cluster.writer import numbers_in
+from compat_tests.confluent.clients import (
+    TIMEOUT_S,
+    Admin,
+    Delivery,
+    commit,
+    create_topic,
+    flush,
+    new_consumer,
+    producer,
+    wait_until,
+    with_consumer,
+)
+from compat_tests.harness.broker import BrokerFailedError
+from compat_tests.harness.kafkawire_broker import Kafkawire
+from compat_tests.harness.requirements import ROOT
+from compat_tests.harness.tools import run
+from compat_tests.harness.zookeeper import ZooKeeperEnsemble, zookeeper_ensemble
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from compat_tests.harness.broker import Broker
+
+PARTITIONS: Final = 6
+RECORDS: Final = 60
+SHORT_SESSION: Final = {"zookeeper.session.timeout.ms": "2000"}
+IMPATIENT: Final = {"zookeeper.connection.timeout.ms": "1000"}
+CREDENTIALS: Final = "zookeeper.credentials.file"
+AWAY_S = 6.0  # three of them
+FENCED_WITHIN_S = 5.0  # its session lasts for longer, and nobody sees the controller refuse
+
+
+@pytest.fixture
+def three(tmp_path: Path, connect: str) -> Iterator[list[Replaceable]]:
+    with cluster(tmp_path, connect, TODAY, TODAY, TODAY) as brokers:
+        yield brokers
+
+
+def leaders(broker: Broker, topic: str) -> list[int]:
+    return [one.leader for _, one in sorted(Admin(broker).topics()[topic].partitions.items())]
+
+
+def write(broker: Broker, topic: str, **settings: object) -> Delivery:
+    """Numbers, to the partitions in turn."""
+    delivery = Delivery()
+    client = producer(broker, acks="all", **settings)
+    for number in range(RECORDS):
+        client.produce(topic, str(number), partition=number % PARTITIONS, on_delivery=delivery)
+    flush(client)
+    return delivery
+
+
+def check_refused(broker: Replaceable, reason: str) -> None:
+    """It does not start, and its last line says why."""
+    with pytest.raises(BrokerFailedError, match="exited with 1"):
+        broker.start()
+    last = broker.log_tail().splitlines()[-1]
+    assert (last[:7], reason in last) == ("Error: ", True), last
+
+
+def test_a_fourth_broker_leads_what_is_new_and_nothing_else(
+    three: list[Replaceable], connect: str, tmp_path: Path
+) -> None:
+    one, two, _ = three
+    create_topic(one, "old", PARTITIONS)
+    before = leaders(one, "old")
+    assert Counter(before) == {1: 2, 2: 2, 3: 2}
+    with Replaceable(tmp_path / "4", connect, 4) as four:
+        create_topic(one, "new", 8)
+        assert Counter(leaders(four, "new")) == {1: 2, 2: 2, 3: 2, 4: 2}
+        Admin(two).grow("old", PARTITIONS + 4)
+        wait_until(lambda: len(leaders(four, "old")) == PARTITIONS + 4, "it does not grow")
+        assert leaders(four, "old")[:PARTITIONS] == before
+        assert sorted(leaders(four, "old")[PARTITIONS:]) == [1, 2, 3, 4]
+
+
+def controller(broker: Replaceable) -> int:
+    with urllib.request.urlopen(f"{broker.http_url}/health/cluster", timeout=TIMEOUT_S) as answer:
+        found: int = json.load(answer)["controller"]
+    return found
+
+
+@pytest.mark.parametrize("is_controller", [False, True])
+def test_what_a_broker_leads_waits_for_it_and_the_rest_goes_on(
+    three: list[Replaceable], *, is_controller: bool
+) -> None:
+    in_control = controller(three[0])
+    lost = next(one for one in three if (one.broker_id == in_control) is is_controller)
+    here, there = (one for one in three if one is not lost)
+    create_topic(here, "lost", PARTITIONS)
+    assert write(here, "lost").errors == []
+    its = [partition for partition, leader in enumerate(leaders(here, "lost")) if leader == lost.broker_id]
+    lost.kill()
+    killed_s = time.monotonic()
+    wait_until(lambda: lost.broker_id not in leaders(there, "lost"), "it is not fenced")
+    assert is_controller or time.monotonic() - killed_s < FENCED_WITHIN_S
+    assert [partition for partition, leader in enumerate(leaders(here, "lost")) if leader == -1] == its
+    delivery = write(here, "lost", delivery_timeout_ms=2_000)
+    assert {one.partition() for one in delivery.messages} == {*range(PARTITIONS)} - {*its}
+    assert len(delivery.errors) == RECORDS // PARTITIONS * len(its)
+    create_topic(there, "meanwhile", PARTITIONS)
+    assert Counter(leaders(here, "meanwhile")) == {here.broker_id: 3, there.broker_id: 3}
+
+    lost.start()
+    wait_until(lambda: -1 not in leaders(here, "lost"), "it does not lead again")
+    found = numbers_in(there, "lost", RECORDS + len(delivery.messages), PARTITIONS)
+    assert [number for number in range(RECORDS) if not found[number]] == []
+    assert lost.broker_id not in leaders(here, "meanwhile")
+
+
+def test_a_replaced_disk_has_lost_its_records(three: list[Replaceable]) -> None:
+    """Nobody else has them: the broker leads what it led, and begins anew."""
+    one, two, _ = three
+    create_topic(one, "lost", PARTITIONS)
+    assert write(one, "lost").errors == []
+    before = leaders(one, "lost")
+    two.kill()
+    shutil.rmtree(two.data_dir)
+    two.start()
+    wait_until(lambda: leaders(one, "lost") == before, "it does not lead again")
+    where = [TopicPartition("lost", partition) for partition in range(PARTITIONS)]
+    ends = with_consumer(one, lambda consumer: [consumer.get_watermark_offsets(each, TIMEOUT_S) for each in where])
+    assert ends == [(0, 0 if leader == 2 else RECORDS // PARTITIONS) for leader in before]
+    kept = {number for number in range(RECORDS) if before[number % PARTITIONS] != 2}
+    assert {*numbers_in(one, "lost", len(kept), PARTITIONS)} == kept
+    assert write(one, "lost").errors == []
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
+    """A server for one test, which kills it."""
+    with zookeeper_ensemble(tmp_path / "zookeeper", size=1) as running:
+        yield running
+
+
+def test_without_zookeeper_records_go_on_and_changes_wait(mortal: ZooKeeperEnsemble, tmp_path: Path) -> None:
+    brokers = [
+        Replaceable(tmp_path / "brokers" / str(broker_id), mortal.connect, broker_id, overrides=SHORT_SESSION)
+        for broker_id in (1, 2)
+    ]
+    with brokers[0] as one, brokers[1] as two:
+        create_topic(one, "goes-on", PARTITIONS)
+        group = new_consumer(two, group_id="goes-on")
+        commit(group, TopicPartition("goes-on", 0, 1))
+        mortal.kill()
+        away_s = time.monotonic()
+        assert write(one, "goes-on").errors == []
+        assert numbers_in(two, "goes-on", RECORDS, PARTITIONS) == dict.fromkeys(range(RECORDS), 1)
+        commit(group, TopicPartition("goes-on", 0, 2))
+        group.close()
+        with pytest.raises(KafkaException, match="The metadata store does not answer"):
+            create_topic(one, "waits")
+        third = Replaceable(tmp_path / "brokers" / "3", mortal.connect, 3, overrides=IMPATIENT)
+        check_refused(third, f"no ZooKeeper server of {mortal.connect} answered within 1000 ms")
+        time.sleep(max(0.0, away_s + AWAY_S - time.monotonic()))
+        assert write(two, "goes-on").errors == []
+
+        mortal.start()
+        wait_until(lambda: can_create(one, "waits"), "nothing can be created")
+        wait_until(lambda: "waits" in Admin(two).topics(), "the other one does not hear of it")
+        assert write(two, "goes-on").errors == []
+        assert [member(mortal.connect, broker_id)["epoch"] for broker_id in (1, 2)] == [0, 0]  # their sessions went on
+
+
+def can_create(broker: Broker, topic: str) -> bool:
+    try:
+        create_topic(broker, topic)
+    except KafkaException:
+        return False
+    return True
+
+
+def test_with_credentials_nobody_else_reads_the_metadata(
+    zookeeper: ZooKeeperEnsemble, connect: str, tmp_path: Path
+) -> None:
+    credentials, others = tmp_path / "credentials", tmp_path / "others"
+    credentials.write_text("kafkawire:a password\n")
+    others.write_text("kafkawire:another one\n")
+    with Replaceable(tmp_path / "1", connect, 1, overrides={CREDENTIALS: str(credentials)}):
+        client = KazooClient(zookeeper.connect, timeout=TIMEOUT_S)
+        client.start()
+        with pytest.raises(NoAuthError):
+            client.get(f"{connect.partition('/')[2]}/members/1")
+        client.stop()
+        client.close()
+        check_refused(Replaceable(tmp_path / "2", connect, 2), "without credentials")
+        stranger = Replaceable(tmp_path / "3", connect, 3, overrides={CREDENTIALS: str(others)})
+        check_refused(stranger, "with these credentials")
+
+
+def test_log_dirs_of_another_cluster_are_refused(connect: str, tmp_path: Path) -> None:
+    with Replaceable(tmp_path / "1", connect, 1):
+        """Its log dirs belong to that cluster now."""
+    check_refused(Replaceable(tmp_path / "1", f"{connect}-other", 1), "belongs to cluster.id")
+
+
+def documented() -> list[str]:
+    """The indented pieces on how to set several brokers up: what is typed, and the properties."""
+    text = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    steps = text.partition("### Setting up")[2].partition("\n### ")[0]
+    return [dedent(piece) for piece in re.findall(r"^\n((?: {7}.*\n)+)", steps, re.MULTILINE)]
+
+
+class Documented(Kafkawire):
+    """A broker with the properties that the document has, in a file."""
+
+    def command(self) -> list[str]:
+        serve = super().command()[:2]
+        return [*serve, str(self.directory / "server.properties"), "--set", f"http.listeners={self.http_url}"]
+
+
+def test_brokers_are_set_up_as_the_document_says(connect: str, tmp_path: Path) -> None:
+    typed, properties = documented()
+    run(["sh", "-ec", typed.replace("/etc/kafkawire", str(tmp_path))])
+    files = [tmp_path / "secret", tmp_path / "zookeeper"]
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o600, 0o600]
+    broker = Documented(tmp_path)
+    here = {
+        "zk1:2181,zk2:2181,zk3:2181/kafka": connect,
+        "/etc/kafkawire": str(tmp_path),
+        "/var/lib/kafkawire": str(broker.data_dir),
+        "//:9092": f"//127.0.0.1:{broker.port}",
+        "kafka1.example:9092": broker.bootstrap,
+    }
+    for written, meant in here.items():
+        assert written in properties
+        properties = properties.replace(written, meant)
+    (tmp_path / "server.properties").write_text(properties)
+    with broker:
+        create_topic(broker, "set-up", PARTITIONS)
+        assert write(broker, "set-up").errors == []
+        assert leaders(broker, "set-up") == [1] * PARTITIONS
