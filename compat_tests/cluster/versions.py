@@ -85,7 +85,7 @@ def member(connect: str, broker_id: int) -> dict[str, Any]:
 def earliest(directory: Path) -> Program:
     """The first version with clusters, whose sources are written into the directory; a skip where history is not."""
     if run(["git", "rev-parse", "--is-shallow-repository"], directory=ROOT, check=False).strip() != "false":
-        pytest.skip("needs the project's history: git fetch --unshallow")
+        pytest.skip("there is no history of the project here: git fetch --unshallow, in a clone of it")
     added = ["git", "log", "--diff-filter=A", "--format=%H", "--", FIRST_WITH]
     *_, commit = run(added, directory=ROOT).split()
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, timeout=60, check=True).stdout
