@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(TARGET == "kafka", reason="Apache Kafka serves a
         ("AclCommand", ["--list"]),
         ("reassign.ReassignPartitionsCommand", ["--list"]),
         ("LeaderElectionCommand", ["--election-type", "preferred", "--all-topic-partitions"]),
+        ("MetadataQuorumCommand", ["describe", "--status"]),
     ],
 )
 def test_administration(broker: Broker, tool: str, arguments: list[str]) -> None:
