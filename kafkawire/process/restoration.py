@@ -92,6 +92,8 @@ class Restoration:
 
     async def plan(self, cluster_id: str | None) -> RestorePlan:
         """Looks; changes nothing. `cluster_id`: None if the tier has but one. Raises RestoreRefused."""
+        if self.config.is_in_cluster:
+            raise RestoreRefused("zookeeper.connect: what is restored is a broker that stands alone")
         try:
             return await self._plan(cluster_id)
         except (StoreError, TierError, TierUnknown) as error:

@@ -148,6 +148,12 @@ async def test_the_cluster_of_before_is_fenced() -> None:
             raise AssertionError("it has started")
 
 
+async def test_a_cluster_of_several_is_not_restored() -> None:
+    world, _ = await lost()
+    with pytest.raises(RestoreRefused, match="a broker that stands alone"):
+        await restored(world, zookeeper_connect="zk:2181", inter_broker_secret_file="/secret")
+
+
 async def test_directories_that_are_used_are_left_alone() -> None:
     world, _ = await lost()
     async with opened(MemoryWorld(seed=9, filesystem=world.filesystem)) as (broker, _):
