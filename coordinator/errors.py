@@ -76,10 +76,6 @@ class TooManyPartitions(CoordinatorError):
 # What the cluster cannot do at present
 
 
-class NotController(CoordinatorError):
-    """This broker does not hold the controller's role; the client finds the one that does in Metadata."""
-
-
 class MetadataUnavailable(CoordinatorError):
     """The metadata store cannot be reached, or the outcome of a change is not known. Retriable (REQUEST_TIMED_OUT)."""
 

@@ -190,7 +190,6 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     control.InvalidConfig: ErrorCode.INVALID_CONFIG,
     control.InvalidFeatureUpdate: ErrorCode.INVALID_UPDATE_VERSION,
     control.TooManyPartitions: ErrorCode.POLICY_VIOLATION,
-    control.NotController: ErrorCode.NOT_CONTROLLER,
     control.MetadataUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     control.InvalidGroupId: ErrorCode.INVALID_GROUP_ID,
     control.InvalidSessionTimeout: ErrorCode.INVALID_SESSION_TIMEOUT,
@@ -225,8 +224,8 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
 
 MESSAGE_MAX_CHARACTERS: Final = 8_000
 
-# Raised before there is a listener: no client can ever see them.
-START_UP_ONLY: Final = frozenset({log.StoreRefused, control.CannotStart})
+# Raised before there is a listener, or where there is none: no client can ever see them.
+START_UP_ONLY: Final = frozenset({log.StoreRefused, control.CannotStart, control.TransferRefused})
 
 
 def error_code_of(error: Exception) -> ErrorCode:
