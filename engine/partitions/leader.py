@@ -21,7 +21,7 @@ from engine.logs.roll_policy import RollPolicy
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.kept import Kept
 from engine.partitions.pending_acks import PendingAcks, acked_to
-from engine.partitions.progress import Progress
+from engine.replication.progress import Progress
 
 
 class Written(Append):

@@ -38,16 +38,16 @@ from engine.logs.segment import Segment
 from engine.logs.shortening import Shorter
 from engine.logs.staging import empty_chunk
 from engine.partitions.availability import Availability
-from engine.partitions.epoch_checks import check_leader_epoch, check_newer
 from engine.partitions.follower import Follower
 from engine.partitions.intake import Intake
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.leader import Leader
 from engine.partitions.pending_acks import PendingAcks
-from engine.partitions.progress import Progress
 from engine.partitions.reads import Reads
 from engine.reading.key_indexer import outgrows_tail
 from engine.reading.reader import LogReader
+from engine.replication.epoch_checks import check_leader_epoch, check_newer
+from engine.replication.progress import Progress
 
 UP_TO_HIGH_WATERMARK = -1  # of DeleteRecords
 NEVER_MS = 2**63 - 1  # flush.ms as Kafka defaults it

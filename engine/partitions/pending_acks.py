@@ -6,7 +6,7 @@ from typing import NamedTuple
 from engine.api import AppendResult
 from engine.commit.appends import Append
 from engine.errors import EngineError
-from engine.partitions.progress import Progress
+from engine.replication.progress import Progress
 
 
 class _Waiting(NamedTuple):

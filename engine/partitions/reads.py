@@ -19,10 +19,10 @@ from engine.errors import ColdNotLoaded, CorruptMessage, NotLoaded, OffsetOutOfR
 from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
 from engine.logs.position import LogPosition
-from engine.partitions.epoch_checks import diverging_end
-from engine.partitions.progress import Progress
 from engine.reading.reader import NOT_FOUND, LogReader
 from engine.reading.search import find_records
+from engine.replication.epoch_checks import diverging_end
+from engine.replication.progress import Progress
 from engine.tier import ColdFile
 
 
@@ -87,8 +87,10 @@ class Reads:
         return self._log.aborted.overlapping(segment.base_offset, offset, to_offset)
 
     def _check_readable(self, offset: int) -> None:
+        """Between the high watermark and the end of the log there is nothing to read, yet: a reader may have been told
+        of it by a leader before (RULES K17)."""
         start_offset, damaged_from = self._log.start_offset, self._log.damaged_from
-        end_offset = self._progress.high_watermark.offset
+        end_offset = self._progress.written.offset
         if damaged_from is not None and offset >= damaged_from:
             raise CorruptMessage(f"the log is damaged from offset {damaged_from} on")
         if not start_offset <= offset <= end_offset:
@@ -138,7 +140,7 @@ class Reads:
 
     def read_behind(self, end: EpochEnd, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
         """`end` is what is known of the end of that epoch."""
-        diverging = diverging_end(self._log, end, offset, last_epoch)
+        diverging = diverging_end(self._log.start_offset, end, offset, last_epoch)
         if diverging is None:
             return None
         read = partial(self.read, self._log.start_offset, 0, isolation, at_least_one=False)

@@ -7,8 +7,8 @@ from engine.batches.batch import parse_header
 from engine.commit.appends import Append, Owner
 from engine.errors import EngineError, NotLeaderOrFollower, StorageError
 from engine.partitions.pending_acks import PendingAcks
-from engine.partitions.progress import Progress
-from engine.partitions.tests.test_progress import START, at, ends_of
+from engine.replication.progress import Progress
+from engine.replication.tests.test_progress import START, at, ends_of
 from engine.tests.helpers import batch
 
 

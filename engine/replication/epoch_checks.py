@@ -3,7 +3,6 @@
 from engine.api import NO_EPOCH, EpochEnd
 from engine.errors import FencedLeaderEpoch, OffsetOutOfRange, UnknownLeaderEpoch
 from engine.logs.epochs import EpochHistory
-from engine.logs.log import Log
 
 
 def check_leader_epoch(asked: int, leader_epoch: int) -> None:
@@ -23,13 +22,13 @@ def check_newer(asked: int, epochs: EpochHistory, leader_epoch: int, name: str) 
         raise FencedLeaderEpoch(f"epoch {asked} of {name} is not newer than {known}")
 
 
-def diverging_end(log: Log, end: EpochEnd, offset: int, last_epoch: int) -> EpochEnd | None:
+def diverging_end(start_offset: int, end: EpochEnd, offset: int, last_epoch: int) -> EpochEnd | None:
     """Where a follower's log, which ends at `offset` with a batch of `last_epoch`, parts from this one; None: nowhere.
 
     `end` is what is known of that epoch (KIP-595's diverging epoch). Raises OffsetOutOfRange.
     """
-    if end.leader_epoch == NO_EPOCH or offset < log.start_offset:
+    if end.leader_epoch == NO_EPOCH or offset < start_offset:
         raise OffsetOutOfRange(
-            f"offset {offset} of epoch {last_epoch} is below {log.start_offset}, or of no epoch known here"
+            f"offset {offset} of epoch {last_epoch} is below {start_offset}, or of no epoch known here"
         )
     return None if end.leader_epoch == last_epoch and end.end_offset >= offset else end

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from engine.logs.position import LogPosition
-from engine.partitions.unstable import Unstable
+from engine.replication.unstable import Unstable
 
 
 class Progress:
@@ -93,10 +93,10 @@ class Progress:
 
     # What others do
 
-    def lead(self, in_sync: Collection[int]) -> bool:
+    def lead(self, in_sync: Collection[int], *, is_enough: bool = True) -> bool:
         """A new epoch begins: what the others said before does not count. Whether the high watermark moved."""
         self._ends_of_others.clear()
-        return self.set_in_sync(in_sync)
+        return self.set_in_sync(in_sync, is_enough=is_enough)
 
     def set_in_sync(self, in_sync: Collection[int], *, is_enough: bool = True) -> bool:
         """Who has to have a record before it counts; while they are too few, nothing more does.

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.logs.position import LogPosition
-from engine.partitions.progress import Progress
+from engine.replication.progress import Progress
 
 OTHERS = (1, 2, 3)
 SEGMENT_BYTES = 1000

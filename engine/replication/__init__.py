@@ -1,0 +1,1 @@
+"""How far the replicas of a partition are, and what they owe each other: machines without anything around them."""
