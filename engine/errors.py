@@ -94,7 +94,7 @@ class Overloaded(EngineError):
 
 # A request to the wrong place or about a range that is not there.
 class OffsetOutOfRange(EngineError):
-    """Offset below the log start, or above the high watermark."""
+    """Offset below the log start, or above the log end."""
 
 
 class UnknownPartition(EngineError):
@@ -111,6 +111,10 @@ class FencedLeaderEpoch(EngineError):
 
 class UnknownLeaderEpoch(EngineError):
     """The caller knows a newer leader epoch."""
+
+
+class StaleBrokerEpoch(EngineError):
+    """The caller is a broker in a life that is over, or in one that is not known here yet."""
 
 
 class StorageError(EngineError):

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from engine.api import AbortedTransaction, Following, Leadership, Marker, Outcome
+from engine.api import AbortedTransaction, Following, Isolation, Leadership, Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch, parse_header, stamp
 from engine.batches.markers import build_marker
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
@@ -210,6 +210,23 @@ async def test_what_was_fetched_before_it_became_a_leader_is_refused() -> None:
         with pytest.raises(NotLeaderOrFollower):
             await pending.wait()
         assert log.log_end_offset == 0
+
+
+async def test_between_high_watermark_and_end_there_is_nothing_yet() -> None:
+    """A consumer was told of more by the leader before than this one knows to be on all replicas."""
+    async with running(MemoryFileSystem()) as store:
+        log = await following(store)
+        await log.replicate(
+            memoryview(bytearray(stamped(0, 0, b"a") + stamped(1, 0, b"b") + stamped(2, 0, b"c")))
+        ).wait()
+        log.note_leader(1)
+        async with log.log_dir.commit_log.committer.between_rounds():
+            log.lead(SMALL, 1, in_sync=(2,))
+        for offset in (1, 2, 3):
+            found = log.read(offset, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
+            assert (found.records, found.high_watermark) == ([], 1)
+        with pytest.raises(OffsetOutOfRange):
+            log.read(4, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
 
 
 async def test_a_gap_is_refused_where_none_is_expected() -> None:

@@ -1,0 +1,63 @@
+"""What a leader's proposal of an ISR comes to: pure, from the image that it was made on to operations.
+
+There is no request for it and no controller in between (Kafka's AlterPartition): the multi that carries it out has a
+number, which nobody else's can have, so what was true of the brokers in the image still is. Whoever makes an ISR too
+small to acknowledge anything fills the ELR, as the controller does (RULES K12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from coordinator.api import BrokerState
+from coordinator.cluster.elections import with_isr
+from coordinator.cluster.hosting import may_append
+from coordinator.cluster.nodes import encode_partition
+from coordinator.cluster.settlement import min_isr
+from coordinator.metadata import paths
+from coordinator.metadata.store import Put
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from coordinator.api import BrokerInfo, ClusterImage, PartitionState
+    from coordinator.metadata.store import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """The ISR that the leader of an epoch wants; `added`: who enters it, in which broker epoch it has caught up."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    in_sync: frozenset[int]
+    added: Mapping[int, int] = field(default_factory=dict)
+
+
+def to_write(image: ClusterImage, changes: Iterable[IsrChange], me: BrokerInfo) -> Iterator[Operation]:
+    """What the leader's changes come to, leaving out those that the image does not allow."""
+    for change in changes:
+        topic = image.topics_by_id.get(change.topic_id)
+        if topic is None or change.partition >= len(topic.partitions):
+            continue
+        state = topic.partitions[change.partition]
+        changed = changed_by(state, image.members, change, me, min_isr(image, topic))
+        if changed is not state:
+            yield Put(paths.partition(change.topic_id, change.partition), encode_partition(changed), state.version)
+
+
+def changed_by(
+    state: PartitionState, members: Mapping[int, BrokerInfo], change: IsrChange, me: BrokerInfo, min_isr: int
+) -> PartitionState:
+    """The state with its leader's change; the same object if another leads by now, or somebody who was to enter the ISR
+    does not serve in the life that has caught up (KIP-841, KIP-903)."""
+    leads = may_append(state, me) and state.leader_epoch == change.leader_epoch
+    may_enter = (_serves_in(members.get(one), epoch) for one, epoch in change.added.items())
+    is_allowed = leads and all(may_enter) and me.broker_id in change.in_sync <= {*state.isr, *change.added}
+    return with_isr(state, change.in_sync, min_isr) if is_allowed else state
+
+
+def _serves_in(broker: BrokerInfo | None, epoch: int) -> bool:
+    return broker is not None and broker.epoch == epoch and broker.state is BrokerState.SERVING

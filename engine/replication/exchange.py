@@ -1,0 +1,42 @@
+"""What a follower and its leader say to each other about one partition: its part of a Fetch, and of the response.
+
+Of the wire this knows nothing: who fetches, in which life, and sessions are the shell's. A follower does not send the
+next Fetch before what it got is durable here, so the offset it asks for is its durable end (RULES K16).
+"""
+
+from typing import NamedTuple
+
+from engine.api import EpochEnd
+from engine.errors import EngineError
+from engine.logs.epochs import EpochHistory
+
+
+class LogState(NamedTuple):
+    """A replica's log, as far as replication has to know it. `end_offset` is of what is written, `durable_offset` of
+    what is durable (RULES L1); below `sealed_to` nothing changes any more."""
+
+    epochs: EpochHistory
+    start_offset: int
+    end_offset: int
+    durable_offset: int
+    high_watermark: int
+    sealed_to: int = 0
+
+
+class Asked(NamedTuple):
+    """What a follower asks for. `last_epoch` is that of its last record; -1: it has none."""
+
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    high_watermark: int
+    log_start_offset: int
+
+
+class Answer(NamedTuple):
+    """What a leader says, besides the records themselves. `diverging`: where its log and the follower's part."""
+
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    diverging: EpochEnd | None = None
+    error: EngineError | None = None

@@ -1,0 +1,204 @@
+"""What a leader knows of its followers, who of them has to have a record before it counts, and whom it wants in sync.
+
+Pure; one object for each leadership. The high watermark is where the last of the *maximal ISR* is durable: of all that
+are in sync as the metadata was last seen, and of all that the leader has proposed since (KIP-497). A proposal replaces
+one version of the metadata or nothing; what became of it is known when a greater version is seen, and in no other way
+(RULES K5). What followers said in another epoch, or in another life, counts for nothing.
+"""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from engine.api import NO_EPOCH, NO_OFFSET, EpochEnd
+from engine.errors import OffsetOutOfRange, StaleBrokerEpoch, UnknownLeaderEpoch
+from engine.replication.epoch_checks import check_leader_epoch, diverging_end
+from engine.replication.exchange import Asked, LogState
+from engine.replication.progress import Progress
+
+NEVER_MS = -(2**62)
+
+
+class Committed(NamedTuple):
+    """What the metadata says, at a version that no write which is based on an older one gets past.
+
+    `in_sync`: the ISR, of which the leader is; `broker_epochs`: of all brokers, in the lives they registered last;
+    `serving`: those that may join an ISR.
+    """
+
+    version: int
+    in_sync: frozenset[int]
+    replicas: frozenset[int]
+    broker_epochs: Mapping[int, int]
+    serving: Collection[int]
+    min_isr: int = 1
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether anything may be acknowledged to producers that ask for all."""
+        return len(self.in_sync) >= min(self.min_isr, len(self.replicas))
+
+
+class Proposal(NamedTuple):
+    """An ISR, to be written in place of what is committed at this version; `added`: who enters it, in which life."""
+
+    version: int
+    in_sync: frozenset[int]
+    added: Mapping[int, int] = MappingProxyType({})
+
+
+class Seen(NamedTuple):
+    """A follower as of its last Fetch, replaced as a whole: how far it is and in which life are one statement
+    (KAFKA-15221). `caught_up_at_ms`: when it had all that there was."""
+
+    end_offset: int
+    broker_epoch: int
+    at_ms: int
+    leader_end_offset: int
+    caught_up_at_ms: int
+
+
+class Heard(NamedTuple):
+    """What a follower's Fetch comes to: where its log parts from the leader's, or how much further both are."""
+
+    diverging: EpochEnd | None = None
+    has_moved: bool = False  # the high watermark
+
+
+class Replicas:
+    """Of one partition, in one epoch of this leader, which begins at the end of its log.
+
+    A follower that has not had all there was for `lag_max_ms` (replica.lag.time.max.ms) is no longer wanted in sync.
+    """
+
+    __slots__ = (
+        "_began_at_ms", "_broker_id", "_committed", "_lag_max_ms", "_progress", "_proposed", "_seen",
+        "epoch", "epoch_start",
+    )  # fmt: skip
+
+    def __init__(
+        self, broker_id: int, epoch: int, progress: Progress, committed: Committed, now_ms: int, lag_max_ms: int
+    ) -> None:
+        self._broker_id = broker_id
+        self.epoch = epoch
+        self.epoch_start = progress.written.offset
+        self._progress = progress
+        self._committed = committed
+        self._began_at_ms = now_ms
+        self._lag_max_ms = lag_max_ms
+        self._proposed: Proposal | None = None
+        self._seen: dict[int, Seen] = {}
+        progress.lead(committed.in_sync - {broker_id}, is_enough=committed.is_enough)
+
+    @property
+    def has_latest(self) -> bool:
+        """Whether the high watermark says what was committed: at first it may be behind (KIP-207)."""
+        return self._progress.high_watermark.offset >= self.epoch_start
+
+    @property
+    def is_enough(self) -> bool:
+        return self._committed.is_enough
+
+    @property
+    def maximal_isr(self) -> frozenset[int]:
+        """Whoever may be in the ISR, as far as this leader can know."""
+        proposed = self._proposed
+        return self._committed.in_sync if proposed is None else self._committed.in_sync | proposed.in_sync
+
+    def fetched(self, replica: int, broker_epoch: int, asked: Asked, log: LogState, now_ms: int) -> Heard:
+        """A follower in that life asks. Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch,
+        OffsetOutOfRange; it has said nothing then, and nothing of what it holds if the logs part before that."""
+        check_leader_epoch(asked.leader_epoch, self.epoch)
+        self._check(replica, broker_epoch)
+        diverging = _diverging(asked, log)
+        if diverging is not None:
+            return Heard(diverging)
+        before, at_end = self._seen.get(replica), asked.offset >= log.end_offset
+        caught_up_at_ms = self._caught_up_at_ms(replica)
+        if at_end:
+            caught_up_at_ms = now_ms
+        elif before is not None and asked.offset >= before.leader_end_offset:
+            caught_up_at_ms = max(caught_up_at_ms, before.at_ms)
+        self._seen[replica] = Seen(asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms)
+        has_moved = self._progress.note_replica(replica, asked.offset)
+        return Heard(None, self._count(now_ms) or has_moved)
+
+    def learn(self, committed: Committed, now_ms: int) -> bool:
+        """What the metadata says by now; an older version, or the same, says nothing: whoever answers reads may have
+        been deposed. Whether the high watermark moved."""
+        if committed.version <= self._committed.version:
+            return False
+        self._committed, self._proposed = committed, None
+        for replica, seen in [*self._seen.items()]:
+            if seen.broker_epoch != committed.broker_epochs.get(replica):
+                del self._seen[replica]
+                self._progress.note_replica(replica, NO_OFFSET)
+        return self._count(now_ms)
+
+    def propose(self, now_ms: int) -> Proposal | None:
+        """The ISR to write, if another one is wanted: from now on it counts. As long as nobody knows what became of
+        the last one, it is that one again."""
+        if self._proposed is None:
+            committed = self._committed
+            added = {one: self._seen[one].broker_epoch for one in sorted(committed.replicas) if self._may_join(one)}
+            late = {one for one in committed.in_sync if self._is_late(one, now_ms)}
+            if added or late:
+                in_sync = (committed.in_sync - late) | added.keys()
+                self._proposed = Proposal(committed.version, in_sync, added)
+        self._count(now_ms)
+        return self._proposed
+
+    def _check(self, replica: int, broker_epoch: int) -> None:
+        """Reassignments begin no epoch: a follower may know of one that this leader has yet to learn."""
+        if replica not in self._committed.replicas:
+            raise UnknownLeaderEpoch(f"broker {replica} is no replica here yet")
+        if broker_epoch != (known := self._committed.broker_epochs.get(replica)):
+            raise StaleBrokerEpoch(f"broker {replica} is in epoch {known}, not {broker_epoch}")
+
+    def _count(self, now_ms: int) -> bool:
+        """Wait for whoever may be in the ISR, and for who is about to join it: a leader that hears of nobody else would
+        otherwise always be ahead (Partition.maybeIncrementLeaderHW). Whether the high watermark moved."""
+        joining = {one for one in self._seen if self._is_eligible(one) and not self._is_late(one, now_ms)}
+        others = (self.maximal_isr | joining) - {self._broker_id}
+        return self._progress.set_in_sync(others, is_enough=self.is_enough)
+
+    def _may_join(self, replica: int) -> bool:
+        """It has all that was acknowledged in this epoch, and all that the leader began with: that may be
+        more than its high watermark says (KAFKA-7128)."""
+        reached = max(self._progress.high_watermark.offset, self.epoch_start)
+        return (
+            replica not in self._committed.in_sync and self._is_eligible(replica) and self._end_of(replica) >= reached
+        )
+
+    def _is_eligible(self, replica: int) -> bool:
+        """It serves, and that very life has fetched (KIP-841, KIP-903)."""
+        seen, committed = self._seen.get(replica), self._committed
+        has_fetched = seen is not None and seen.broker_epoch == committed.broker_epochs.get(replica)
+        return has_fetched and replica in committed.replicas and replica in committed.serving
+
+    def _is_late(self, replica: int, now_ms: int) -> bool:
+        """Who has all there is, is not, however long ago it said so."""
+        if replica == self._broker_id or self._end_of(replica) >= self._progress.written.offset:
+            return False
+        return now_ms - self._caught_up_at_ms(replica) > self._lag_max_ms
+
+    def _end_of(self, replica: int) -> int:
+        seen = self._seen.get(replica)
+        return NO_OFFSET if seen is None else seen.end_offset
+
+    def _caught_up_at_ms(self, replica: int) -> int:
+        """Who is in sync is given time to say how far it is."""
+        seen = self._seen.get(replica)
+        if seen is not None:
+            return seen.caught_up_at_ms
+        return self._began_at_ms if replica in self._committed.in_sync else NEVER_MS
+
+
+def _diverging(asked: Asked, log: LogState) -> EpochEnd | None:
+    """Who has no records has none that the leader has not got. Raises OffsetOutOfRange."""
+    if asked.last_epoch != NO_EPOCH:
+        end = log.epochs.end_of(asked.last_epoch, log.end_offset, log.start_offset)
+        return diverging_end(log.start_offset, end, asked.offset, asked.last_epoch)
+    if not log.start_offset <= asked.offset <= log.end_offset:
+        raise OffsetOutOfRange(f"offset {asked.offset} is not within [{log.start_offset}, {log.end_offset}]")
+    return None

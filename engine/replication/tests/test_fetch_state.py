@@ -1,0 +1,174 @@
+"""What a follower asks, where it cuts its log, and which answers count."""
+
+import pytest
+
+from engine.api import EpochEnd
+from engine.errors import (
+    CorruptMessage,
+    EngineError,
+    FencedLeaderEpoch,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    StaleBrokerEpoch,
+    UnknownLeaderEpoch,
+)
+from engine.logs.epochs import EpochHistory, EpochStart
+from engine.replication.epoch_checks import diverging_end
+from engine.replication.exchange import Answer, Asked, LogState
+from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, FetchState, Hold, Take
+
+
+def log_of(*starts: tuple[int, int], end: int, high_watermark: int = 0, start: int = 0, sealed_to: int = 0) -> LogState:
+    """A log whose epochs began at these offsets, all of it durable."""
+    epochs = EpochHistory(EpochStart(*one) for one in starts)
+    return LogState(epochs, start, end, end, high_watermark, sealed_to)
+
+
+def asked_by(machine: FetchState, log: LogState) -> Asked:
+    asked = machine.ask(log)
+    assert asked is not None
+    return asked
+
+
+def parted(machine: FetchState, log: LogState, diverging: EpochEnd) -> object:
+    return machine.answered(asked_by(machine, log), Answer(diverging=diverging), log)
+
+
+def test_it_asks_for_what_comes_behind_its_last_record() -> None:
+    log = log_of((5, 0), end=100, high_watermark=90, start=10)
+    assert FetchState(6, log).ask(log) == Asked(6, 100, 5, 90, 10)
+
+
+def test_one_question_at_a_time_and_the_next_when_all_is_durable() -> None:
+    log = log_of((5, 0), end=100)
+    machine = FetchState(5, log)
+    asked = asked_by(machine, log)
+    assert machine.ask(log) is None
+    assert machine.answered(asked, Answer(100, 0), log) == Take(100, 0)
+    assert machine.ask(log) is None
+    machine.done()
+    assert machine.ask(log._replace(end_offset=110)) is None
+    assert asked_by(machine, log._replace(end_offset=110, durable_offset=110)).offset == 110
+
+
+def test_late_response() -> None:
+    """B2 follows in epoch 5, leads 6, and follows again: what the leader of 5 said is dropped."""
+    log = log_of((5, 0), end=100)
+    before = asked_by(FetchState(5, log), log)
+    machine = FetchState(7, log)
+    asked = asked_by(machine, log)
+    assert machine.answered(before, Answer(110, 0), log) is None
+    assert machine.answered(asked, Answer(100, 0), log) == Take(100, 0)
+    assert machine.answered(asked, Answer(100, 0), log) is None
+
+
+def test_after_a_lost_answer_the_same_question_may_be_answered_twice_and_counts_once() -> None:
+    log = log_of((5, 0), end=100)
+    machine = FetchState(5, log)
+    asked = asked_by(machine, log)
+    machine.lost(asked._replace(offset=90))
+    assert machine.ask(log) is None
+    machine.lost(asked)
+    assert machine.ask(log) == asked
+    assert machine.answered(asked, Answer(100, 0), log) == Take(100, 0)
+    assert machine.answered(asked, Answer(100, 0), log) is None
+
+
+def test_empty_epoch() -> None:
+    """KAFKA-10706: B1 leads 6 with [100, 110); B2 leads 7 and appends nothing; B1 leads 8 and never heard of 7."""
+    b1, b2 = log_of((6, 100), (8, 110), end=110), log_of((6, 100), (7, 110), end=110)
+    asked = asked_by(FetchState(8, b2), b2)
+    assert asked.last_epoch == 6
+    assert diverging_end(0, b1.epochs.end_of(6, 110, 0), asked.offset, asked.last_epoch) is None
+    assert b2.epochs.below(111) == (EpochStart(6, 100),)
+
+
+def test_kip_101_nothing_is_cut_because_of_a_high_watermark() -> None:
+    """A follower that comes back with a record above its high watermark keeps it, unless its leader lacks it."""
+    log = log_of((0, 0), end=2, high_watermark=1)
+    machine = FetchState(1, log)
+    assert asked_by(machine, log).offset == 2
+    assert log.end_offset == 2
+
+
+def test_kip_101_logs_that_part_after_hard_failures() -> None:
+    """A has m1, m2; B, which had m1, led meanwhile and wrote m3: A cuts m2."""
+    log = log_of((0, 0), end=2, high_watermark=1)
+    leader = EpochHistory([EpochStart(0, 0), EpochStart(1, 1)])
+    assert parted(FetchState(1, log), log, leader.end_of(0, 2)) == Cut(1, below_sealed=False)
+
+
+def test_kip_279_a_follower_with_epochs_that_its_leader_never_had_comes_to_the_last_common_record() -> None:
+    log = log_of((0, 0), (1, 5), (2, 12), end=15)
+    leader = EpochHistory([EpochStart(0, 0), EpochStart(3, 10)])
+    machine = FetchState(3, log)
+    assert leader.end_of(2, 20) == EpochEnd(0, 10)
+    assert parted(machine, log, leader.end_of(2, 20)) == Cut(5, below_sealed=False)
+
+
+def test_kip_279_a_follower_without_the_leaders_epoch_asks_again_with_an_older_one() -> None:
+    log = log_of((0, 0), (2, 5), end=15)
+    leader = EpochHistory([EpochStart(0, 0), EpochStart(1, 3), EpochStart(3, 10)])
+    machine = FetchState(3, log)
+    assert parted(machine, log, leader.end_of(2, 20)) == Cut(5, below_sealed=False)
+    machine.done()
+    shorter = log_of((0, 0), end=5)
+    assert parted(machine, shorter, leader.end_of(0, 20)) == Cut(3, below_sealed=False)
+
+
+def test_whose_records_are_all_of_epochs_that_the_leader_never_had_keeps_none() -> None:
+    log = log_of((7, 50), end=90, start=50, high_watermark=50)
+    assert parted(FetchState(9, log), log, EpochEnd(5, 80)) == Cut(50, below_sealed=False)
+
+
+def test_nothing_is_cut_below_the_high_watermark_or_a_sealed_end() -> None:
+    for log in (log_of((4, 0), end=10, high_watermark=6), log_of((4, 0), end=10, sealed_to=6)):
+        assert isinstance(parted(FetchState(6, log), log, EpochEnd(4, 5)), Fail)
+        assert parted(FetchState(6, log), log, EpochEnd(4, 6)) == Cut(6, below_sealed=False)
+
+
+def test_an_unclean_election_gives_up_what_older_epochs_had() -> None:
+    log = log_of((4, 0), (5, 4), end=10, high_watermark=6, sealed_to=6)
+    assert parted(FetchState(7, log, unclean_since=6), log, EpochEnd(4, 3)) == Cut(3, below_sealed=True)
+    assert isinstance(parted(FetchState(7, log, unclean_since=5), log, EpochEnd(4, 3)), Fail)
+
+
+def test_a_cut_that_cuts_nothing_is_not_tried_forever() -> None:
+    log = log_of((4, 0), end=10)
+    assert isinstance(parted(FetchState(6, log), log, EpochEnd(4, 10)), Fail)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0, 90, Cut(90, below_sealed=False)),
+        (150, 200, Begin(150)),
+        (0, 200, Hold(awaits_news=False)),
+        (0, 10, Begin(10)),
+    ],
+)
+def test_out_of_range(start: int, end: int, expected: object) -> None:
+    """The leader's log is shorter, or begins later, or has moved meanwhile, or ends before this one starts."""
+    log = log_of((4, 0), end=100, start=20)
+    machine = FetchState(6, log)
+    assert machine.answered(asked_by(machine, log), Answer(error=OffsetOutOfRange()), log) == AskEnds()
+    assert machine.told(start, end, log) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "awaits_news"),
+    [
+        (FencedLeaderEpoch(), True),
+        (UnknownLeaderEpoch(), False),
+        (NotLeaderOrFollower(), False),
+        (StaleBrokerEpoch(), False),
+        (CorruptMessage(), False),
+    ],
+)
+def test_an_error_is_waited_out(error: EngineError, awaits_news: bool) -> None:
+    log = log_of((4, 0), end=100)
+    machine = FetchState(6, log)
+    assert machine.answered(asked_by(machine, log), Answer(error=error), log) == Hold(awaits_news)
+    assert machine.ask(log) is None
+    machine.done()
+    assert machine.ask(log) is not None

@@ -1,0 +1,223 @@
+"""What a leader counts, whom it wants in sync, and what it makes of proposals that nobody knows the outcome of."""
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from engine.api import EpochEnd
+from engine.errors import FencedLeaderEpoch, OffsetOutOfRange, StaleBrokerEpoch, UnknownLeaderEpoch
+from engine.logs.epochs import EpochHistory, EpochStart
+from engine.replication.exchange import Asked, LogState
+from engine.replication.progress import Progress
+from engine.replication.replicas import Committed, Heard, Proposal, Replicas
+from engine.replication.tests.test_progress import at, ends_of
+
+EPOCH, LAG_MAX_MS = 5, 1000
+LIVES = {1: 10, 2: 20, 3: 30}
+
+
+def committed(
+    version: int,
+    in_sync: Collection[int],
+    *,
+    min_isr: int = 1,
+    lives: Mapping[int, int] = LIVES,
+    serving: Collection[int] = (1, 2, 3),
+) -> Committed:
+    return Committed(version, frozenset(in_sync), frozenset({1, 2, 3}), lives, serving, min_isr)
+
+
+class Leading:
+    """Broker 1 leads, from offset 100 on, a log with ten records an epoch; all it writes is durable."""
+
+    def __init__(self, in_sync: Collection[int] = (1, 2), *, high_watermark: int = 90, min_isr: int = 1) -> None:
+        ends = ends_of([1] * (100 - high_watermark), high_watermark)
+        self.progress = Progress(at(100), at(high_watermark), ends, has_others=True)
+        self.epochs = EpochHistory([EpochStart(3, 0), EpochStart(4, 50), EpochStart(EPOCH, 100)])
+        self.replicas = Replicas(1, EPOCH, self.progress, committed(1, in_sync, min_isr=min_isr), 0, LAG_MAX_MS)
+
+    def write(self, count: int = 1) -> None:
+        ends = ends_of([1] * count, self.progress.written.offset)
+        self.progress.note_written(ends[-1], ends)
+        self.progress.note_durable(ends[-1])
+
+    def fetch(
+        self, replica: int, offset: int, now_ms: int = 0, *, last_epoch: int = -2, epoch: int = EPOCH, life: int = 0
+    ) -> Heard:
+        end = self.progress.written.offset
+        log = LogState(self.epochs, 0, end, end, self.high_watermark)
+        last_epoch = self.epochs.epoch_of(offset - 1) if last_epoch == -2 else last_epoch
+        asked = Asked(epoch, offset, last_epoch, 0, 0)
+        return self.replicas.fetched(replica, life or LIVES[replica], asked, log, now_ms)
+
+    @property
+    def high_watermark(self) -> int:
+        return self.progress.high_watermark.offset
+
+
+def test_a_record_counts_when_all_in_sync_have_it() -> None:
+    leading = Leading((1, 2, 3))
+    leading.write(5)
+    assert not leading.fetch(2, 105).has_moved
+    assert leading.fetch(3, 103).has_moved
+    assert leading.high_watermark == 103
+
+
+def test_at_first_the_high_watermark_may_be_behind_what_was_committed() -> None:
+    leading = Leading()
+    assert not leading.replicas.has_latest
+    leading.fetch(2, 100)
+    assert leading.replicas.has_latest
+
+
+def test_while_too_few_are_in_sync_nothing_more_counts() -> None:
+    leading = Leading((1,), min_isr=2)
+    leading.write()
+    assert (leading.high_watermark, leading.replicas.is_enough) == (90, False)
+    leading.replicas.learn(committed(2, {1}, min_isr=1), 0)
+    assert leading.high_watermark == 101
+
+
+@pytest.mark.parametrize("high_watermark", [90, 100])
+def test_who_enters_has_what_the_leader_began_with(high_watermark: int) -> None:
+    """KAFKA-7128: the high watermark of a new leader may be behind what was acknowledged."""
+    leading = Leading((1, 2), high_watermark=high_watermark)
+    leading.fetch(3, 99)
+    assert leading.replicas.propose(0) is None
+    leading.fetch(3, 100)
+    assert leading.replicas.propose(0) == Proposal(1, frozenset({1, 2, 3}), {3: 30})
+
+
+def test_kip_497_whoever_was_proposed_counts_until_a_greater_version_is_seen() -> None:
+    """CLUSTER case `expand_unknown`: the reply is lost, a server that was deposed shows the ISR as it was."""
+    leading = Leading((1, 2), high_watermark=100)
+    leading.fetch(3, 100)
+    proposal = leading.replicas.propose(0)
+    leading.write()
+    leading.fetch(2, 101)
+    late = 10 * LAG_MAX_MS
+    for version in (0, 1):
+        assert not leading.replicas.learn(committed(version, {1, 2}), late)
+    assert leading.replicas.propose(late) == proposal
+    assert leading.high_watermark == 100
+    assert leading.replicas.learn(committed(2, {1, 2}), late)
+    assert leading.high_watermark == 101
+
+
+def test_who_was_proposed_to_leave_counts_until_it_has_left() -> None:
+    leading = Leading((1, 2), high_watermark=100)
+    leading.write()
+    assert leading.replicas.propose(LAG_MAX_MS) is None
+    assert leading.replicas.propose(LAG_MAX_MS + 1) == Proposal(1, frozenset({1}), {})
+    assert leading.high_watermark == 100
+    assert leading.replicas.learn(committed(2, {1}), LAG_MAX_MS + 1)
+    assert leading.high_watermark == 101
+
+
+def test_one_proposal_for_who_enters_and_who_leaves() -> None:
+    leading = Leading((1, 2), high_watermark=100)
+    leading.write()
+    leading.fetch(3, 101, 2 * LAG_MAX_MS)
+    assert leading.replicas.propose(2 * LAG_MAX_MS) == Proposal(1, frozenset({1, 3}), {3: 30})
+
+
+def test_who_has_all_there_is_is_not_late_however_long_nothing_comes() -> None:
+    leading = Leading((1, 2))
+    leading.fetch(2, 100)
+    assert leading.replicas.propose(100 * LAG_MAX_MS) is None
+
+
+def test_who_always_has_what_there_was_a_fetch_ago_keeps_up() -> None:
+    leading = Leading((1, 2), high_watermark=100)
+    for now_ms in range(0, 5000, 500):
+        leading.fetch(2, leading.progress.written.offset, now_ms)
+        leading.write()
+        assert leading.replicas.propose(now_ms) is None
+        leading.write()
+
+
+def test_the_high_watermark_waits_for_who_is_about_to_enter() -> None:
+    """A leader alone would otherwise be ahead of every Fetch."""
+    leading = Leading((1,), high_watermark=100)
+    leading.write()
+    assert leading.high_watermark == 101
+    leading.fetch(2, 101)
+    leading.write()
+    assert leading.high_watermark == 101
+    assert leading.replicas.propose(0) == Proposal(1, frozenset({1, 2}), {2: 20})
+
+
+def test_but_not_for_long() -> None:
+    leading = Leading((1,), high_watermark=100)
+    leading.fetch(2, 99)
+    leading.fetch(2, 100)
+    leading.write(2)
+    leading.fetch(2, 101, 0)
+    assert leading.high_watermark == 101
+    leading.replicas.learn(committed(2, {1}, serving=(1, 3)), 0)
+    assert leading.high_watermark == 102
+
+
+def test_kip_320_a_fetch_of_another_epoch_says_nothing() -> None:
+    leading = Leading((1, 2), high_watermark=100)
+    leading.write()
+    with pytest.raises(FencedLeaderEpoch):
+        leading.fetch(2, 101, epoch=EPOCH - 1)
+    with pytest.raises(UnknownLeaderEpoch):
+        leading.fetch(2, 101, epoch=EPOCH + 1)
+    assert leading.high_watermark == 100
+
+
+def test_what_was_said_in_another_epoch_does_not_count() -> None:
+    leading = Leading((1, 2), high_watermark=100)
+    leading.fetch(2, 100)
+    leading.write()
+    leading.progress.note_replica(2, 101)
+    Replicas(1, EPOCH + 1, leading.progress, committed(2, {1, 2}), 0, LAG_MAX_MS)
+    leading.write()
+    assert leading.high_watermark == 101
+
+
+def test_kip_903_a_follower_in_another_life_is_refused_and_has_said_nothing() -> None:
+    leading = Leading((1, 2), high_watermark=100)
+    leading.fetch(3, 100)
+    leading.write()
+    leading.fetch(2, 101)
+    with pytest.raises(StaleBrokerEpoch):
+        leading.fetch(3, 101, life=29)
+    leading.replicas.learn(committed(2, {1, 2}, lives=LIVES | {2: 21, 3: 31}), 0)
+    assert leading.replicas.propose(0) is None
+    leading.write()
+    assert leading.high_watermark == 100
+    with pytest.raises(StaleBrokerEpoch):
+        leading.fetch(3, 102)
+    leading.fetch(3, 102, life=31)
+    assert leading.replicas.propose(0) == Proposal(2, frozenset({1, 2, 3}), {3: 31})
+
+
+def test_kip_841_who_does_not_serve_does_not_enter() -> None:
+    leading = Leading((1, 2), high_watermark=100)
+    leading.replicas.learn(committed(2, {1, 2}, serving=(1, 2)), 0)
+    leading.fetch(3, 100)
+    assert leading.replicas.propose(0) is None
+
+
+def test_a_broker_that_is_no_replica_yet_is_told_to_come_again() -> None:
+    leading = Leading()
+    with pytest.raises(UnknownLeaderEpoch):
+        leading.fetch(4, 100, life=1)
+
+
+def test_logs_that_part_count_for_nothing() -> None:
+    leading = Leading((1, 2), high_watermark=90)
+    assert leading.fetch(2, 110, last_epoch=4).diverging == EpochEnd(4, 100)
+    assert leading.fetch(2, 60, last_epoch=3).diverging == EpochEnd(3, 50)
+    assert leading.high_watermark == 90
+
+
+def test_an_empty_follower_begins_anywhere_in_the_log() -> None:
+    leading = Leading()
+    assert leading.fetch(3, 0, last_epoch=-1) == Heard()
+    for offset in (-1, 101):
+        with pytest.raises(OffsetOutOfRange):
+            leading.fetch(3, offset, last_epoch=-1)
