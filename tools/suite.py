@@ -171,6 +171,7 @@ LONG: list[Stage] = [
     Stage(
         "elections, all orders of eight steps", script("-m", "coordinator.tests.election_model", "--depth", "8"), 7200
     ),
+    Stage("replication, all that limits allow", script("-m", "kafkawire.tests.replication.model", "--deep"), 10800),
     Stage("planted bugs", script("-m", "compat_tests.exam"), 7200),
     pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
     pytest_stage("50 power cuts", 3600, "compat_tests/chaos/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),

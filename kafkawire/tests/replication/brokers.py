@@ -1,0 +1,238 @@
+"""What brokers do: learn what the metadata says, write, fetch, answer, sync, crash and come back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.api import NO_LEADER
+from engine.errors import EngineError, NotLeaderOrFollower
+from engine.replication.exchange import Answer
+from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, FetchState, Take
+from engine.replication.replicas import Replicas
+from kafkawire.tests.replication.machines import (
+    LAG_MAX_MS,
+    NOW_MS,
+    Disk,
+    committed,
+    following,
+    leading,
+    led,
+)
+from kafkawire.tests.replication.world import NOTHING, Broker, Follows, Leads, Message, Write, incarnation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.replication.fetch_state import Action
+    from kafkawire.tests.replication.world import Limits, Log, World
+
+
+def learns(world: World, one: int) -> World:
+    """All news at once: what was in between is learnt by others, at another time."""
+    broker = world.broker(one)._replace(known=world.newest)
+    partition, role, disk = world.newest.image.partition, broker.role, Disk(broker)
+    epoch = partition.leader_epoch
+    if partition.leader == one and partition.incarnation == incarnation(one, broker.life):
+        if isinstance(role, Leads) and role.epoch == epoch:
+            replicas = leading(world.broker(one), one, role, disk)
+            replicas.learn(committed(world.newest), NOW_MS)
+        else:
+            disk.epochs.note(epoch, len(disk.records))
+            replicas = Replicas(one, epoch, disk.progress, committed(world.newest), NOW_MS, LAG_MAX_MS)
+        return world.with_broker(one, disk.back(broker, led(replicas)))
+    if partition.leader in (NO_LEADER, one):
+        return world.with_broker(one, broker._replace(role=None))
+    if isinstance(role, Follows) and role.epoch == epoch:
+        return world.with_broker(one, broker)
+    FetchState(epoch, disk.state, partition.unclean_since)
+    disk.progress.begin_to_follow()
+    follows = Follows(partition.leader, epoch, partition.unclean_since)
+    return world.with_broker(one, disk.back(broker, follows))
+
+
+# A leader
+
+
+def of_a_leader(world: World, one: int, role: Leads, limits: Limits) -> Iterator[tuple[str, World]]:
+    broker = world.broker(one)
+    if world.appends < limits.appends:
+        disk = Disk(broker)
+        replicas = leading(broker, one, role, disk)
+        disk.append([(role.epoch, world.appends)])
+        if not limits.synced:
+            disk.sync()
+        changed = world.with_broker(one, disk.back(broker, led(replicas)))
+        yield f"{one} writes", changed._replace(appends=world.appends + 1)
+    if broker.durable < len(broker.log):
+        disk = Disk(broker)
+        replicas = leading(broker, one, role, disk)
+        disk.sync()
+        yield f"{one} syncs", world.with_broker(one, disk.back(broker, led(replicas)))
+    yield from _proposals(world, one, role)
+
+
+def _proposals(world: World, one: int, role: Leads) -> Iterator[tuple[str, World]]:
+    broker = world.broker(one)
+    if role.proposed is None:
+        for other in broker.known.image.partition.replicas:
+            if other != one and (late := _late(broker, role, other)) is not None:
+                yield f"{one} finds {other} late", _proposes(world, one, late)
+        yield f"{one} proposes", _proposes(world, one, role)
+        return
+    yield f"{one} is answered by a deposed server", _sees_the_same(world, one, role)
+    if all((write.leader, write.life) != (one, broker.life) for write in world.writes):
+        yield f"{one} proposes again", _proposes(world, one, role)
+
+
+def _late(broker: Broker, role: Leads, other: int) -> Leads | None:
+    """With another follower that has not had all there is for long."""
+    seen = {follower: row for follower, *row in role.seen}
+    if other not in seen:
+        return None if role.are_late or other not in broker.known.image.partition.isr else role._replace(are_late=True)
+    end, epoch, is_late = seen[other]
+    if is_late or end >= len(broker.log):
+        return None
+    rows = (row for row in role.seen if row[0] != other)
+    return role._replace(seen=tuple(sorted((*rows, (other, end, epoch, True)))))
+
+
+def _proposes(world: World, one: int, role: Leads) -> World:
+    broker = world.broker(one)
+    disk = Disk(broker)
+    replicas = leading(broker, one, role, disk)
+    proposal = replicas.propose(NOW_MS)
+    world = world.with_broker(one, disk.back(broker, led(replicas)))
+    if proposal is None:
+        return world
+    in_sync, added = tuple(sorted(proposal.in_sync)), tuple(sorted(proposal.added.items()))
+    write = Write(one, broker.life, role.epoch, proposal.version, in_sync, added)
+    return world._replace(writes=tuple(sorted({*world.writes, write})))
+
+
+def _sees_the_same(world: World, one: int, role: Leads) -> World:
+    """Who answers does not know what was written since."""
+    broker = world.broker(one)
+    disk = Disk(broker)
+    replicas = leading(broker, one, role, disk)
+    replicas.learn(committed(broker.known), NOW_MS)
+    return world.with_broker(one, disk.back(broker, led(replicas)))
+
+
+def hears(world: World, message: Message) -> tuple[World, Answer, Log]:
+    """A Fetch comes to whom it was sent to, who may lead no more; what is said to it, and records."""
+    leader, asked = world.broker(message.leader), message.asked
+    if not isinstance(leader.role, Leads):
+        return world, Answer(error=NotLeaderOrFollower()), ()
+    disk = Disk(leader)
+    replicas = leading(leader, message.leader, leader.role, disk)
+    try:
+        heard = replicas.fetched(message.follower, message.life, asked, disk.state, NOW_MS)
+    except EngineError as error:
+        return world, Answer(error=error), ()
+    world = world.with_broker(message.leader, disk.back(leader, led(replicas)))
+    records = () if heard.diverging is not None else tuple(disk.records[asked.offset :])
+    return world, Answer(disk.progress.high_watermark.offset, 0, heard.diverging), records
+
+
+# A follower
+
+
+def of_a_follower(world: World, one: int, role: Follows, limits: Limits) -> Iterator[tuple[str, World]]:
+    """A Fetch and its response are one step, unless something happens to the follower in between: that others do
+    something meanwhile is no different from their doing it before, or after. What it gives up may come late."""
+    broker = world.broker(one)
+    asked = following(role).ask(Disk(broker).state)
+    if asked is not None and world.broker(role.leader).is_running:
+        message = Message(one, broker.life, role.leader, asked)
+        heard, answer, records = hears(world, message)
+        yield f"{one} fetches", _answers(heard, answer, records, message, limits)
+        yield f"the response to {one} is lost", heard
+        if world.late < limits.late:
+            late = world._replace(late=world.late + 1)
+            yield f"{one}'s fetch is late", late._replace(messages=_with(world.messages, message))
+            if answer.error is None:
+                response = message._replace(answer=(answer.high_watermark, answer.diverging, records))
+                late = heard._replace(late=world.late + 1)
+                yield f"the response to {one} is late", late._replace(messages=_with(world.messages, response))
+    if broker.durable < len(broker.log):
+        yield f"{one} syncs", _syncs(world, one, role)
+
+
+def comes(world: World, message: Message, limits: Limits) -> World:
+    """What was late, and counts only if the same question was asked again."""
+    if message.answer is None:
+        return hears(world, message)[0]
+    high_watermark, diverging, records = message.answer
+    return _answers(world, Answer(high_watermark, 0, diverging), records, message, limits)
+
+
+def _with(messages: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
+    return tuple(sorted({*messages, message}, key=repr))
+
+
+def _syncs(world: World, one: int, role: Follows) -> World:
+    broker, disk = world.broker(one), Disk(world.broker(one))
+    disk.progress.begin_to_follow()
+    disk.sync()
+    if role.to_sync is not None:
+        disk.progress.follow(role.to_sync)
+    return world.with_broker(one, disk.back(broker, role._replace(to_sync=None)))
+
+
+def _answers(world: World, answer: Answer, records: Log, message: Message, limits: Limits) -> World:
+    follower = world.broker(message.follower)
+    role = follower.role
+    if not isinstance(role, Follows) or follower.life != message.life:
+        return world
+    disk, machine = Disk(follower), following(role)
+    disk.progress.begin_to_follow()
+    machine.ask(disk.state)
+    action = machine.answered(message.asked, answer, disk.state)
+    if isinstance(action, AskEnds):
+        action = machine.told(0, len(world.broker(message.leader).log), disk.state)
+    if action is None:
+        return world
+    wrong = _carry_out(action, disk, records)
+    if isinstance(action, Take) and records and limits.is_stepwise:
+        role = role._replace(to_sync=action.high_watermark)
+    elif isinstance(action, Take):
+        disk.sync()
+        disk.progress.follow(action.high_watermark)
+    world = world.with_broker(message.follower, disk.back(follower, role))
+    return world._replace(wrong=wrong or world.wrong)
+
+
+def _carry_out(action: Action, disk: Disk, records: Log) -> str | None:
+    """What is wrong with it."""
+    if isinstance(action, Fail):
+        return f"a follower gives up: {action.reason}"
+    if isinstance(action, Take):
+        return disk.append(records)
+    if isinstance(action, Cut):
+        disk.cut(action.offset)
+    assert not isinstance(action, Begin)
+    return None
+
+
+# A crash
+
+
+def crashes(world: World, one: int, limits: Limits) -> Iterator[tuple[str, World]]:
+    broker = world.broker(one)
+    least = broker.durable if limits.synced else max(0, len(broker.log) - 1)
+    for end in sorted({least, len(broker.log)}):
+        high_watermark = min(broker.high_watermark, end) if limits.keeps_high_watermark else 0
+        left = Broker(
+            NOTHING, broker.life, is_running=False, log=broker.log[:end], durable=end, high_watermark=high_watermark
+        )
+        messages = tuple(one_of for one_of in world.messages if one_of.answer is None or one_of.follower != one)
+        name = f"{one} crashes" + (" and loses what came last" if end < len(broker.log) else "")
+        yield name, world.with_broker(one, left)._replace(messages=messages, crashes=world.crashes + 1)
+
+
+def started(broker: Broker) -> Broker:
+    """It has read its log."""
+    starts: dict[int, int] = {}
+    for offset, (epoch, _) in enumerate(broker.log):
+        starts.setdefault(epoch, offset)
+    return broker._replace(is_running=True, life=broker.life + 1, starts=tuple(starts.items()), role=None)

@@ -1,0 +1,125 @@
+"""The machines that brokers run, made of the model's values for one step, and put back into values behind it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+
+from coordinator.api import BrokerState
+from engine.logs.epochs import EpochHistory, EpochStart
+from engine.logs.position import LogPosition
+from engine.replication.exchange import LogState
+from engine.replication.fetch_state import FetchState
+from engine.replication.progress import Progress
+from engine.replication.replicas import Committed, Proposal, Replicas, Seen
+from kafkawire.tests.replication.world import LATER, NEVER, Broker, Follows, Known, Leads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Ordered = TypeVar("Ordered", int, tuple[int, int])
+NOW_MS, LAG_MAX_MS = 0, 0  # who is late has caught up NEVER
+
+
+def at(offset: int) -> LogPosition:
+    return LogPosition(offset, 0, offset, -1)
+
+
+@lru_cache(maxsize=4096)
+def committed(known: Known) -> Committed:
+    """What the metadata says, as a leader's machine wants it."""
+    image = known.image
+    epochs = {one: epoch for one, (epoch, _) in enumerate(image.members, 1)}
+    serving = {one for one, (_, state) in enumerate(image.members, 1) if state is BrokerState.SERVING}
+    isr, replicas = frozenset(image.partition.isr), frozenset(image.partition.replicas)
+    return Committed(known.version, isr, replicas, epochs, serving, image.min_isr)
+
+
+class Disk:
+    """A broker's log and how far it is, as long as a step takes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.records = [*broker.log]
+        self.epochs = EpochHistory(EpochStart(*start) for start in broker.starts)
+        written = len(broker.log)
+        ends = map(at, range(broker.high_watermark + 1, written + 1))
+        self.progress = Progress(at(written), at(broker.high_watermark), ends, has_others=True)
+        self.progress.durable = at(broker.durable)
+        self.progress._ends_of_others = dict(broker.heard)
+
+    @property
+    def state(self) -> LogState:
+        progress = self.progress
+        return LogState(self.epochs, 0, len(self.records), progress.durable.offset, progress.high_watermark.offset)
+
+    def append(self, records: Sequence[tuple[int, int]]) -> str | None:
+        """What is wrong with them, as `engine.partitions.follower` has it."""
+        for record in records:
+            if record[0] < self.epochs.latest:
+                return "a follower refuses what its leader has"
+            self.epochs.note(record[0], len(self.records))
+            self.records.append(record)
+            self.progress.note_written(at(len(self.records)), [at(len(self.records))])
+        return None
+
+    def sync(self) -> None:
+        self.progress.note_durable(self.progress.written)
+
+    def cut(self, offset: int) -> None:
+        """Durably."""
+        del self.records[offset:]
+        self.epochs.drop_from(offset)
+        self.progress.cut(at(offset))
+
+    def back(self, broker: Broker, role: Leads | Follows | None) -> Broker:
+        return broker._replace(
+            log=tuple(self.records),
+            durable=self.progress.durable.offset,
+            high_watermark=self.progress.high_watermark.offset,
+            heard=_ordered(self.progress._ends_of_others.items()),
+            starts=tuple((one.epoch, one.start_offset) for one in self.epochs.below(LATER)),
+            role=role,
+        )
+
+
+def leading(broker: Broker, broker_id: int, role: Leads, disk: Disk) -> Replicas:
+    found = Replicas.__new__(Replicas)
+    found._broker_id, found.epoch, found.epoch_start = broker_id, role.epoch, role.epoch_start
+    found._progress, found._committed = disk.progress, committed(broker.known)
+    found._lag_max_ms, found._began_at_ms = LAG_MAX_MS, NEVER if role.are_late else NOW_MS
+    found._proposed, found._seen = None, {}
+    if role.proposed is not None:
+        version, in_sync, added = role.proposed
+        found._proposed = Proposal(version, frozenset(in_sync), dict(added))
+    for one, end, epoch, is_late in role.seen:
+        found._seen[one] = Seen(end, epoch, NOW_MS, LATER, NEVER if is_late else NOW_MS)
+    disk.progress._ends_of_others |= {one: seen.end_offset for one, seen in found._seen.items()}
+    disk.progress.set_in_sync((), is_enough=False)
+    found._count(NOW_MS)
+    return found
+
+
+def led(replicas: Replicas) -> Leads:
+    seen = tuple(
+        (one, seen.end_offset, seen.broker_epoch, seen.caught_up_at_ms == NEVER)
+        for one, seen in sorted(replicas._seen.items())
+    )
+    proposed = replicas._proposed
+    return Leads(
+        replicas.epoch,
+        replicas.epoch_start,
+        seen,
+        replicas._began_at_ms == NEVER,
+        None if proposed is None else (proposed.version, _ordered(proposed.in_sync), _ordered(proposed.added.items())),
+    )
+
+
+def following(role: Follows) -> FetchState:
+    found = FetchState.__new__(FetchState)
+    found.epoch, found._unclean_since = role.epoch, role.unclean_since
+    found._asked, found._is_busy = None, role.to_sync is not None
+    return found
+
+
+def _ordered(values: Iterable[Ordered]) -> tuple[Ordered, ...]:
+    return tuple(sorted(values))

@@ -1,0 +1,278 @@
+"""Tries every order of what may happen to brokers that replicate a partition, as often as limits allow.
+
+The real machines decide: elections, ISR changes, what a leader counts and what a follower does. What is between them is
+here: messages that come late, twice or never, writes whose outcome nobody learns, metadata that is learnt late, and
+disks that lose what was not synced. All that limits allow is tried, however long the way; worlds are known again by a
+fingerprint.
+
+`python -m kafkawire.tests.replication.model` tells how many states there are, and the way to one that is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coordinator.api import NO_LEADER, BrokerState
+from coordinator.cluster import elections
+from coordinator.cluster.in_sync import IsrChange, changed_by
+from engine.tests.ledger import note_for_ledger
+from kafkawire.tests.replication import brokers
+from kafkawire.tests.replication.scenes import DEEP, QUICK, Scene
+from kafkawire.tests.replication.world import (
+    Follows,
+    Leads,
+    Limits,
+    World,
+    beginning,
+    incarnation,
+    normal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from coordinator.api import PartitionState
+    from kafkawire.tests.replication.world import Broker, Image, Log, Write
+
+Step = tuple[str, World]
+
+
+def steps(world: World, limits: Limits) -> Iterator[Step]:
+    """What may happen next."""
+    for one, broker in enumerate(world.brokers, 1):
+        if broker.is_running:
+            yield from _of_a_broker(world, one, broker, limits)
+    for message in world.messages:
+        gone = world._replace(messages=tuple(one for one in world.messages if one is not message))
+        late = "response to" if message.answer is not None else "fetch of"
+        yield f"the late {late} {message.follower} comes", brokers.comes(gone, message, limits)
+    for write in world.writes:
+        yield from _settles(world, write)
+    for name, reached in _metadata(world, limits):
+        if reached.newest.image.partition.leader_epoch <= limits.elections:
+            yield name, reached
+
+
+def _of_a_broker(world: World, one: int, broker: Broker, limits: Limits) -> Iterator[Step]:
+    if not isinstance(broker.role, Leads) or broker.known.version != world.newest.version:
+        yield f"{one} learns", brokers.learns(world, one)
+    if isinstance(broker.role, Leads):
+        for name, reached in brokers.of_a_leader(world, one, broker.role, limits):
+            yield from _written(world, name, reached, limits)
+    elif isinstance(broker.role, Follows):
+        yield from brokers.of_a_follower(world, one, broker.role, limits)
+    if world.crashes < limits.crashes:
+        yield from brokers.crashes(world, one, limits)
+
+
+def _written(world: World, name: str, reached: World, limits: Limits) -> Iterator[Step]:
+    """A proposal is carried out and answered at once; or nobody knows, and it may be carried out later."""
+    for write in reached.writes:
+        if write not in world.writes:
+            reached = judged(world, reached, limits)
+            for told, settled in _settles(reached, write):
+                yield f"{name}, {told}", settled
+            if world.unknowns < limits.unknowns:
+                yield f"{name}, to unknown outcome", reached._replace(unknowns=world.unknowns + 1)
+            return
+    yield name, reached
+
+
+def _settles(world: World, write: Write) -> Iterator[Step]:
+    """The writer is told, or is not, or it is never done."""
+    gone = world._replace(writes=tuple(one for one in world.writes if one is not write))
+    done, broker = _carried_out(gone, write), world.broker(write.leader)
+    if broker.is_running and broker.life == write.life:
+        yield f"{write.leader} is answered", brokers.learns(done, write.leader)
+    if world.unknowns:
+        yield f"{write.leader}'s write is done", done
+        yield f"{write.leader}'s write is lost", gone
+
+
+def _carried_out(world: World, write: Write) -> World:
+    """A multi has a number that is its own, or fails."""
+    image = world.newest.image
+    if write.version != world.newest.version:
+        return world
+    writer = image.infos[write.leader]
+    if writer.incarnation != incarnation(write.leader, write.life):
+        return world
+    change = IsrChange(b"", 0, write.epoch, frozenset(write.in_sync), dict(write.added))
+    partition = changed_by(image.partition, image.infos, change, writer, image.min_isr)
+    return world.with_image(image._replace(partition=partition))
+
+
+def _metadata(world: World, limits: Limits) -> Iterator[Step]:
+    """What controllers do, and brokers that come back."""
+    image = world.newest.image
+    for one, (epoch, state) in enumerate(image.members, 1):
+        if state is BrokerState.SERVING:
+            fenced = _settled(image.with_member(one, epoch, BrokerState.FENCED))
+            yield f"{one} is fenced", world.with_image(fenced)
+        yield from _registrations(world, one, limits)
+    preferred = elections.preferred(image.partition, image.electorate)
+    if preferred != image.partition:
+        yield "the preferred leads", world.with_image(image._replace(partition=preferred))
+    if limits.lowers and image.min_isr > 1:
+        cleared = image._replace(partition=elections.without_elr(image.partition))
+        yield "fewer in sync are enough", world.with_image(cleared._replace(min_isr=image.min_isr - 1))
+    if limits.is_unclean:
+        yield from _unclean(world, image)
+
+
+def _settled(image: Image) -> Image:
+    return image._replace(partition=elections.settled(image.partition, image.electorate))
+
+
+def _registrations(world: World, one: int, limits: Limits) -> Iterator[Step]:
+    """After a crash, or because the others take it for dead."""
+    broker, (epoch, state) = world.broker(one), world.newest.image.members[one - 1]
+    knows = state is BrokerState.FENCED and not isinstance(broker.role, Leads)
+    if epoch >= limits.lives or (broker.is_running and not knows):
+        return
+    image = world.newest.image.with_member(one, epoch + 1, BrokerState.RECOVERING)
+    if not broker.is_running and not limits.synced:
+        end = (broker.log[-1][0] if broker.log else 0, len(broker.log))
+        image = image._replace(partition=elections.repudiated(image.partition, one, end, image.min_isr))
+    image = _settled(_settled(image).with_member(one, epoch + 1, BrokerState.SERVING))
+    back = brokers.started(broker) if not broker.is_running else broker._replace(life=epoch + 1, role=None)
+    registered = world.with_broker(one, back).with_image(image)
+    yield f"{one} registers", brokers.learns(registered, one)
+
+
+def _unclean(world: World, image: Image) -> Iterator[Step]:
+    """What the new leader has not got is given up."""
+    for name, elect in (("an unclean election", elections.unclean), ("all are back", elections.reconciled)):
+        elected: PartitionState = elect(image.partition, image.electorate)
+        if elected.unclean_since != image.partition.unclean_since:
+            kept = _common(world.acked, world.broker(elected.leader).log)
+            yield name, world.with_image(image._replace(partition=elected))._replace(acked=kept)
+
+
+def _common(one: Log, other: Log) -> Log:
+    both = 0
+    while both < min(len(one), len(other)) and one[both] == other[both]:
+        both += 1
+    return one[:both]
+
+
+def judged(before: World, world: World, limits: Limits) -> World:
+    """With what is acknowledged by now, and what is wrong."""
+    acked, wrong, partition = world.acked, world.wrong, world.newest.image.partition
+    for broker, earlier in zip(world.brokers, before.brokers, strict=True):
+        role = broker.role
+        if not isinstance(role, Leads) or role.epoch < partition.unclean_since:
+            continue
+        told = broker.log[: broker.high_watermark]
+        if _common(acked, told) != min(acked, told, key=len):
+            wrong = wrong or "two records at one offset below the high watermark"
+        acked = max(acked, told, key=len)
+        led_before = isinstance(earlier.role, Leads) and earlier.role.epoch == role.epoch
+        if led_before and broker.high_watermark < earlier.high_watermark:
+            wrong = wrong or "the high watermark goes back"
+    led, leads = before.newest.image.partition, world.newest.image.partition
+    if (led.leader, led.incarnation) != (leads.leader, leads.incarnation) and leads.leader_epoch <= led.leader_epoch:
+        wrong = wrong or "two leaders in one epoch"
+    if acked != world.acked:
+        world = world._replace(acked=acked)
+    wrong = wrong or _wrong(world, limits)
+    return world if wrong is None else world._replace(wrong=wrong)
+
+
+def _wrong(world: World, limits: Limits) -> str | None:
+    partition = world.newest.image.partition
+    marked = {mark[0] for mark in partition.marks}
+    for one, broker in enumerate(world.brokers, 1):
+        if (
+            partition.unclean_since == NO_LEADER
+            and broker.log[: broker.high_watermark] != world.acked[: broker.high_watermark]
+        ):
+            return "a record below a high watermark that is not what was acknowledged"
+        # Who has lost something in a topic that is not synced says so before it can be elected.
+        is_possible = one in {*partition.isr, *partition.elr} - marked and (limits.synced or broker.is_running)
+        if is_possible and broker.log[: broker.durable][: len(world.acked)] != world.acked:
+            return "a possible leader lacks what was acknowledged"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How many states there were; the way to the first one that is wrong, and what is wrong there."""
+
+    states: int
+    wrong: str | None = None
+    way: tuple[str, ...] = ()
+    depth: int = 0
+    is_complete: bool = True
+
+
+def walk(limits: Limits, told: Sequence[str]) -> World:
+    """What there is after these steps. Raises KeyError for one that cannot be done."""
+    world = beginning(limits)
+    for one in range(1, limits.brokers + 1):
+        world = brokers.learns(world, one)
+    for name in told:
+        world = judged(world, normal(dict(steps(world, limits))[name], limits), limits)
+    return world
+
+
+def explore(scene: Scene, tell: Callable[[str], None] | None = None) -> Outcome:
+    """All that may happen in a scene, short ways first."""
+    limits, told, states_max = scene
+    first = walk(limits, told)
+    came_from: dict[int, tuple[int, str] | None] = {hash(first): None}
+    layer, depth = [first], 0
+    while layer:
+        following: list[World] = []
+        for world in layer:
+            for name, next_world in steps(world, limits):
+                reached = judged(world, normal(next_world, limits), limits)
+                fingerprint = hash(reached)
+                if fingerprint in came_from:
+                    continue
+                came_from[fingerprint] = (hash(world), name)
+                if reached.wrong is not None:
+                    return Outcome(len(came_from), reached.wrong, _way_to(fingerprint, came_from), depth + 1)
+                following.append(reached)
+            if len(came_from) > states_max:
+                return Outcome(len(came_from), depth=depth, is_complete=False)
+        layer, depth = following, depth + 1
+        if tell is not None:
+            tell(f"after {depth} steps: {len(came_from)} states, {len(layer)} new")
+    return Outcome(len(came_from), depth=depth)
+
+
+def _way_to(fingerprint: int, came_from: dict[int, tuple[int, str] | None]) -> tuple[str, ...]:
+    way: list[str] = []
+    while (step := came_from[fingerprint]) is not None:
+        fingerprint, name = step
+        way.append(name)
+    return tuple(reversed(way))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--deep", action="store_true", help="all that the limits allow, for hours")
+    parser.add_argument("--scene", action="append", help="as scenes.py names it; all of them otherwise")
+    given = parser.parse_args()
+    scenes, states = DEEP if given.deep else QUICK, 0
+    for name in given.scene or scenes:
+        outcome = explore(scenes[name], tell=_tell if given.deep else None)
+        if outcome.wrong is not None:
+            depth = " --deep" if given.deep else ""
+            print(f"python -m kafkawire.tests.replication.model{depth} --scene '{name}': {outcome.wrong}")
+            raise SystemExit(f"{outcome.wrong}: {', '.join(outcome.way)}")
+        all_of_them = "all" if outcome.is_complete else "up to"
+        print(f"{name}: {outcome.states} states, {all_of_them} {outcome.depth} steps", flush=True)
+        states += outcome.states
+    note_for_ledger(f"{states} states in {len(given.scene or scenes)} scenes, 0 wrong")
+
+
+def _tell(text: str) -> None:
+    print(f"  {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Cases that replication was got wrong by once, as stories of the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, PartitionState
+from coordinator.cluster import elections
+from coordinator.cluster.elections import NO_LOG, Electorate
+from kafkawire.tests.replication.model import walk
+from kafkawire.tests.replication.scenes import QUIET
+from kafkawire.tests.replication.world import Follows, Leads, World, incarnation
+
+BUSY = QUIET._replace(elections=3, appends=3, crashes=3, lives=2, unknowns=1)
+A, B = (0, 0), (0, 1)  # records of the first epoch
+
+
+def logs(world: World) -> list[tuple[tuple[int, int], ...]]:
+    return [broker.log for broker in world.brokers]
+
+
+def test_expand_unknown() -> None:
+    """3 is added, nobody hears of it, and a server that was deposed shows the ISR as it was; 3 stalls."""
+    limits = BUSY._replace(brokers=3, isr=(1, 2))
+    told = ["3 fetches", "1 proposes, to unknown outcome", "1 is answered by a deposed server"]
+    world = walk(limits, [*told, "1 writes", "1 syncs", "2 fetches", "2 fetches"])
+    assert world.acked == ()
+    told += ["1's write is done", "1 is fenced", "2 is fenced", "3 learns"]
+    world = walk(limits, told)
+    assert isinstance(world.broker(3).role, Leads)
+
+
+def test_empty_epoch() -> None:
+    """1 leads an epoch in which it writes nothing, and of which 2, which leads before and after, never hears."""
+    told = ["2 writes", "2 syncs", "1 fetches", "the preferred leads", "1 learns", "1 is fenced", "2 learns"]
+    world = walk(BUSY._replace(leader=2), told)
+    assert (1, 1) in world.broker(1).starts
+    world = walk(BUSY._replace(leader=2), [*told, "1 learns", "1 fetches", "2 writes", "2 syncs", "1 fetches"])
+    assert logs(world) == [((0, 0), (2, 1))] * 2
+    assert world.broker(1).starts == world.broker(2).starts
+    assert world.wrong is None
+
+
+def test_zombie() -> None:
+    """1 stands still beyond its session: what it writes then is never acknowledged, and goes."""
+    told = ["1 writes", "1 syncs", "2 fetches", "2 fetches", "1 is fenced", "2 learns"]
+    told += ["1 writes", "1 syncs", "2 writes", "2 syncs"]
+    world = walk(BUSY, told)
+    assert world.acked == (A, (1, 2))
+    assert world.broker(1).high_watermark == 1
+    told += ["1 learns", "1 registers", "2 learns", "1 fetches"]
+    assert logs(walk(BUSY, told))[0] == (A,)
+    assert logs(walk(BUSY, [*told, "1 fetches"])) == [(A, (1, 2))] * 2
+
+
+def test_kip_101_a_follower_that_does_not_know_what_was_acknowledged_keeps_it_and_leads() -> None:
+    told = ["1 writes", "1 syncs", "2 fetches", "the response to 2 is lost"]
+    world = walk(BUSY, told)
+    assert (world.acked, world.broker(2).high_watermark) == ((A,), 0)
+    world = walk(BUSY, [*told, "1 is fenced", "2 learns"])
+    assert (world.broker(2).log, world.broker(2).high_watermark) == ((A,), 1)
+
+
+def test_kip_101_logs_that_were_written_apart_after_everything_crashed_become_one() -> None:
+    """Not synced, and 1 alone was in sync; whoever orders that 2 leads gives up what only 1 had."""
+    limits = BUSY._replace(synced=False, isr=(1,), is_unclean=True)
+    told = ["1 writes", "2 fetches", "1 writes", "1 is fenced", "an unclean election", "2 learns", "2 writes"]
+    told += ["1 learns", "1 registers", "2 learns", "1 fetches", "1 fetches"]
+    world = walk(limits, told)
+    assert logs(world) == [(A, (2, 2))] * 2
+    assert world.wrong is None
+
+
+def test_kip_320_whoever_follows_in_another_epoch_learns_nothing_and_counts_for_nothing() -> None:
+    world = walk(BUSY, ["1 writes", "1 syncs", "2 fetches", "1 is fenced", "2 learns", "1 learns"])
+    assert isinstance(world.broker(1).role, Follows)
+    behind = walk(BUSY, ["1 writes", "1 syncs", "1 is fenced", "1 learns"])
+    assert walk(BUSY, ["1 writes", "1 syncs", "1 is fenced", "1 learns", "2 fetches"]).brokers == behind.brokers
+
+
+def test_kip_903_whoever_lost_its_tail_does_not_come_in_by_what_it_had() -> None:
+    limits = BUSY._replace(synced=False, late=1, unknowns=0)
+    told = ["1 writes", "2 fetches", "2's fetch is late", "2 crashes and loses what came last", "2 registers"]
+    for news in (
+        [],
+        ["the late fetch of 2 comes", "1 learns"],
+        ["1 learns", "the late fetch of 2 comes", "1 proposes"],
+    ):
+        world = walk(limits, [*told, *news])
+        assert (world.broker(2).log, world.newest.image.partition.isr) == ((), (1,))
+
+
+def test_kip_966_the_last_one_standing_is_not_believed_when_it_comes_back_with_less() -> None:
+    limits = BUSY._replace(synced=False, min_isr=2)
+    told = ["1 writes", "2 fetches", "2 fetches", "2 is fenced", "1 learns", "1 writes"]
+    world = walk(limits, told)
+    assert (world.acked, world.newest.image.partition.elr) == ((A,), (2,))
+    world = walk(limits, [*told, "1 crashes and loses what came last", "1 registers", "2 learns", "2 registers"])
+    assert (world.newest.image.partition.leader, world.broker(2).log) == (2, (A,))
+
+
+WIPED = PartitionState(1, 0, (1, 2, 3), (1, 2, 3), incarnation=incarnation(1, 0))
+
+
+def brokers(*states: BrokerState) -> Electorate:
+    infos = {
+        one: BrokerInfo(one, (), incarnation=incarnation(one, 1), epoch=1, state=state)
+        for one, state in enumerate(states, 1)
+    }
+    return Electorate(infos, 1)
+
+
+@pytest.mark.parametrize("second", [2, 3])
+def test_wiped_dir(second: int) -> None:
+    """All stop, 1's directory is emptied, and it is the first to start: nobody leads until another one is back."""
+    gone, there = BrokerState.FENCED, BrokerState.SERVING
+    state = elections.settled(WIPED, brokers(gone, gone, gone))
+    state = elections.repudiated(replace(state), 1, NO_LOG, 1)
+    assert 1 not in state.isr
+    state = elections.settled(state, brokers(there, gone, gone))
+    assert state.leader == NO_LEADER
+    back = [there, gone, gone]
+    back[second - 1] = there
+    assert elections.settled(state, brokers(*back)).leader == second

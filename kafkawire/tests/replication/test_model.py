@@ -1,0 +1,141 @@
+"""Nothing that was acknowledged is lost, in whatever order; and the model sees what would lose it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.cluster import elections, in_sync
+from engine.api import NO_EPOCH
+from engine.replication import fetch_state
+from engine.replication.exchange import Answer, Asked, LogState
+from engine.replication.fetch_state import Action, FetchState
+from engine.replication.progress import Progress
+from engine.replication.replicas import Committed, Replicas
+from kafkawire.tests.replication import model
+from kafkawire.tests.replication.model import explore
+from kafkawire.tests.replication.scenes import QUICK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from coordinator.api import BrokerInfo, PartitionState
+    from engine.api import EpochEnd
+    from kafkawire.tests.replication.world import World, Write
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_nothing_is_lost(name: str) -> None:
+    scene = QUICK[name]
+    outcome = explore(scene._replace(states=min(scene.states, 3_000)))
+    assert outcome.wrong is None, outcome.way
+    assert outcome.states > 900
+
+
+def _asks_at_once(self: FetchState, log: LogState) -> Asked | None:
+    last_epoch = log.epochs.latest
+    self._asked = Asked(self.epoch, log.end_offset, last_epoch, log.high_watermark, log.start_offset)
+    return self._asked
+
+
+def _keeps_ends(self: Progress, others: Collection[int], *, is_enough: bool = True) -> bool:
+    return self.set_in_sync(others, is_enough=is_enough)
+
+
+def _proposed_alone(self: Replicas) -> frozenset[int]:
+    return self._committed.in_sync if self._proposed is None else self._proposed.in_sync
+
+
+def _committed_alone(self: Replicas) -> frozenset[int]:
+    return self._committed.in_sync
+
+
+def _joins_at_the_high_watermark(self: Replicas, replica: int) -> bool:
+    is_new = replica not in self._committed.in_sync and self._is_eligible(replica)
+    return is_new and self._end_of(replica) >= self._progress.high_watermark.offset
+
+
+def _takes_what_comes(self: FetchState, asked: Asked, answer: Answer, log: LogState) -> Action | None:
+    self._asked = asked
+    return _answered(self, asked, answer, log)
+
+
+_answered = FetchState.answered
+
+
+def _cuts_to_its_high_watermark(log: LogState, _: EpochEnd) -> int:
+    return log.high_watermark
+
+
+def _keeps_its_epochs(self: FetchState, epoch: int, _: LogState, unclean_since: int = NO_EPOCH) -> None:
+    self.epoch, self._unclean_since, self._asked, self._is_busy = epoch, unclean_since, None, False
+
+
+def _believes_what_it_reads(self: Replicas, committed: Committed, now_ms: int) -> bool:
+    if committed.version == self._committed.version:
+        self._proposed = None
+    return _learn(self, committed, now_ms)
+
+
+_learn = Replicas.learn
+
+
+def _writes_without_a_version(world: World, write: Write) -> World:
+    return _carried_out(world, write._replace(version=world.newest.version))
+
+
+_carried_out = model._carried_out
+
+
+def _takes_any_life(_: Replicas, __: int, ___: int) -> None:
+    return None
+
+
+def _may_be_of_any_life(self: Replicas, replica: int) -> bool:
+    return replica in self._seen and replica in self._committed.serving
+
+
+def _serves(broker: BrokerInfo | None, _: int) -> bool:
+    return broker is not None and broker.state in elections.SERVING
+
+
+def _unchanged(state: PartitionState, *_: object) -> PartitionState:
+    return state
+
+
+WRONG: dict[str, tuple[str, tuple[tuple[object, str, object], ...]]] = {
+    "ack-before-follower-sync": ("followers sync later", ((FetchState, "ask", _asks_at_once),)),
+    "hw-of-old-epoch": ("a leader once more", ((Progress, "lead", _keeps_ends),)),
+    "hw-of-smaller-isr": ("one in sync", ((Replicas, "maximal_isr", property(_proposed_alone)),)),
+    "hw-of-committed-isr": ("one in sync", ((Replicas, "maximal_isr", property(_committed_alone)),)),
+    "expand-below-epoch-start": (
+        "a leader that is behind",
+        ((Replicas, "_may_join", _joins_at_the_high_watermark),),
+    ),
+    "late-response": ("late responses", ((FetchState, "answered", _takes_what_comes),)),
+    "truncate-to-hw": ("logs that part", ((fetch_state, "_parting", _cuts_to_its_high_watermark),)),
+    "empty-epoch-kept": ("leaders in turn", ((FetchState, "__init__", _keeps_its_epochs),)),
+    "isr-without-cas": ("one in sync, fewer become enough", ((model, "_carried_out", _writes_without_a_version),)),
+    "outcome-read-back": ("one in sync", ((Replicas, "learn", _believes_what_it_reads),)),
+    "stale-broker-epoch": (
+        "not synced",
+        (
+            (Replicas, "_check", _takes_any_life),
+            (Replicas, "_is_eligible", _may_be_of_any_life),
+            (in_sync, "_serves_in", _serves),
+        ),
+    ),
+    "elr-kept": ("fewer in sync become enough", ((elections, "without_elr", _unchanged),)),
+    "no-repudiation": ("not synced, and back after a crash", ((elections, "repudiated", _unchanged),)),
+}
+
+
+@pytest.mark.parametrize("bug", WRONG)
+def test_the_model_sees_what_would_lose_something(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, changes = WRONG[bug]
+    for where, what, instead in changes:
+        monkeypatch.setattr(where, what, instead)
+    outcome = explore(QUICK[name])
+    assert outcome.wrong is not None
+    assert outcome.way or QUICK[name].told
