@@ -85,6 +85,11 @@ EXAMINERS = (
         ("coordinator.tests.brokers_simulation", "--seeds", "0:400"),
         r"^seed \d+ FAILED: (?P<command>.*)\n  (?P<words>.*)",
     ),
+    Examiner(
+        "replication, every order",
+        ("kafkawire.tests.replication.model",),
+        r"^(?P<command>python -m kafkawire\.tests\.replication\.model [^:]+): (?P<words>.*)",
+    ),
     Examiner(  # what one broker alone cannot bring about, or seldom does
         "named cases",
         ("pytest", "-q", "-rf", *NAMED_CASES),
