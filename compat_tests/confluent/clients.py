@@ -104,10 +104,10 @@ def describe(client: AdminClient, asked: ConfigResource) -> dict[str, ConfigEntr
 
 
 def create_topic(broker: Broker, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-    """Creates a topic and returns when it is listed: Apache Kafka's controller answers before its broker knows."""
-    admin = Admin(broker)
-    admin.create(NewTopic(topic, partitions, 1, config=config or {}))
-    wait_until(lambda: topic in admin.topics(), f"{topic} is not listed")
+    """Creates a topic and returns when it is listed: who creates it answers before each of the brokers knows."""
+    Admin(broker).create(NewTopic(topic, partitions, 1, config=config or {}))
+    everyone = [Admin(one) for one in broker.brokers.values()]
+    wait_until(lambda: all(topic in admin.topics() for admin in everyone), f"{topic} is not listed")
 
 
 def wait_until(condition: Callable[[], bool], complaint: str, timeout_s: float = TIMEOUT_S) -> None:

@@ -30,7 +30,8 @@ def test_a_group_from_its_offsets_to_its_end(broker: Broker, topic: str) -> None
     assert listed.errors == []
     assert [one.state for one in listed.valid if one.group_id == group] == [ConsumerGroupState.EMPTY]
     described = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
-    assert (described.state, described.members, described.coordinator.id) == (ConsumerGroupState.EMPTY, [], 1)
+    assert (described.state, described.members) == (ConsumerGroupState.EMPTY, [])
+    assert described.coordinator.id in broker.brokers
     assert offsets(admin, group) == [(topic, 0, 5)]
     admin.delete_consumer_groups([group])[group].result(TIMEOUT_S)
     assert offsets(admin, group) == []

@@ -1,11 +1,12 @@
-// An exercise of franz-go against the broker named on the command line, with a topic and a group of its own: what it is
-// told and what it reads has to be what it sent. The first thing that is not ends it with a line on standard error.
+// An exercise of franz-go against the brokers named on the command line, with a topic and a group of its own: what it
+// is told and what it reads has to be what it sent. The first thing that is not ends it with a line on standard error.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -20,15 +21,15 @@ const (
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	if err := exercise(ctx, os.Args[1], os.Args[2]); err != nil {
+	if err := exercise(ctx, strings.Split(os.Args[1], ","), os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	fmt.Println("done")
 }
 
-func exercise(ctx context.Context, broker, topic string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.DefaultProduceTopic(topic))
+func exercise(ctx context.Context, brokers []string, topic string) error {
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(topic))
 	if err != nil {
 		return err
 	}
@@ -44,20 +45,20 @@ func exercise(ctx context.Context, broker, topic string) error {
 	for _, codec := range []kgo.CompressionCodec{
 		kgo.NoCompression(), kgo.GzipCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression(),
 	} {
-		if err := produce(ctx, broker, topic, codec); err != nil {
+		if err := produce(ctx, brokers, topic, codec); err != nil {
 			return fmt.Errorf("produce: %w", err)
 		}
 	}
-	if err := consume(ctx, broker, topic, 5*count); err != nil {
+	if err := consume(ctx, brokers, topic, 5*count); err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
 	return administer(ctx, admin, topic, 5*count)
 }
 
 // Idempotent, as franz-go is by default.
-func produce(ctx context.Context, broker, topic string, codec kgo.CompressionCodec) error {
+func produce(ctx context.Context, brokers []string, topic string, codec kgo.CompressionCodec) error {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(broker), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(codec),
+		kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchCompression(codec),
 	)
 	if err != nil {
 		return err
@@ -75,9 +76,9 @@ func produce(ctx context.Context, broker, topic string, codec kgo.CompressionCod
 }
 
 // As the one member of a group, which commits.
-func consume(ctx context.Context, broker, topic string, expected int) error {
+func consume(ctx context.Context, brokers []string, topic string, expected int) error {
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(broker), kgo.ConsumeTopics(topic), kgo.ConsumerGroup(group(topic)),
+		kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic), kgo.ConsumerGroup(group(topic)),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(),
 	)
 	if err != nil {

@@ -83,12 +83,24 @@ class Broker(abc.ABC):
         self.data_dir = directory / "data"
         self.log_path = directory / "broker.log"
         self.overrides = dict(overrides or {})
+        self.brokers: Mapping[int, Broker] = {1: self}  # all there are, by id
         self._behind: tuple[int, int] | None = None  # a port of its own and the one that is advertised for it
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def leader_id(self, topic: str, partition: int = 0) -> int:
+        return min(self.brokers)
+
+    def leader_of(self, topic: str, partition: int = 0) -> Broker:
+        """Who is to be asked about a partition; its files are with that one."""
+        return self.brokers[self.leader_id(topic, partition)]
+
+    def coordinator_of(self, transactional_id: str) -> Broker:
+        """Who is to be asked about a transactional id."""
+        return self
 
     def listen_behind(self, proxy_port: int) -> int:
         """On one more port, from the start on: to whom comes there the broker gives the proxy's. Returns it."""

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from compat_tests.harness import whereabouts
 from compat_tests.harness.broker import READY_TIMEOUT_S, STOP_TIMEOUT_S, Broker
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.harness.zookeeper import ZooKeeperEnsemble
@@ -67,11 +68,13 @@ class KafkawireCluster(Broker):
     """What is done to the broker is done to all of them: `kill` ends three processes. `brokers` are by id."""
 
     name = "kafkawire cluster"
+    brokers: dict[int, Kafkawire]
 
     def __init__(
         self, directory: Path, overrides: Mapping[str, str] | None = None, connect: str | None = None, size: int = SIZE
     ) -> None:
         super().__init__(directory, overrides)
+        self.data_dir = directory  # theirs are in it
         connect = connect or f"{shared_zookeeper().connect}/clusters/{next(_chroots)}"
         self.brokers = {
             broker_id: broker_of(directory / str(broker_id), connect, broker_id, overrides)
@@ -81,6 +84,17 @@ class KafkawireCluster(Broker):
     @property
     def bootstrap(self) -> str:
         return ",".join(one.bootstrap for one in self.brokers.values())
+
+    def leader_id(self, topic: str, partition: int = 0) -> int:
+        return whereabouts.leader_id(self._port_of_some, topic, partition)
+
+    def coordinator_of(self, transactional_id: str) -> Kafkawire:
+        return self.brokers[whereabouts.coordinator_id(self._port_of_some, transactional_id)]
+
+    @property
+    def _port_of_some(self) -> int:
+        """Of a broker that runs."""
+        return next(one.port for one in self.brokers.values() if one.is_alive)
 
     @property
     def is_alive(self) -> bool:

@@ -78,7 +78,7 @@ def fetch_frame(topic: str, offset: int, max_wait_ms: int, partition: int = 0, c
 
 def stored_records(broker: Broker, topic: str) -> bytes:
     """What partition 0 holds from offset 0 on, as the broker sends it: batches, still compressed."""
-    with WireConnection(broker.port) as connection:
+    with WireConnection(broker.leader_of(topic).port) as connection:
         connection.send_frame(fetch_frame(topic, 0, max_wait_ms=1000))
         return fetched_records(connection.receive_frame(), topic)
 

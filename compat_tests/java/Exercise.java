@@ -24,7 +24,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * An exercise of Kafka's own client against the broker named on the command line, with a topic and a group of its own:
+ * An exercise of Kafka's own client against the brokers named on the command line, with a topic and a group of its own:
  * what it is told and what it reads has to be what it sent. Only what the oldest client has and the newest still has.
  */
 public final class Exercise {
@@ -33,12 +33,12 @@ public final class Exercise {
     private static final long FIRST_MS = 1_700_000_000_000L;
     private static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
 
-    private final String broker;
+    private final String bootstrap;
     private final String topic;
     private final String group;
 
-    private Exercise(String broker, String topic) {
-        this.broker = broker;
+    private Exercise(String bootstrap, String topic) {
+        this.bootstrap = bootstrap;
         this.topic = topic;
         this.group = "readers of " + topic;
     }
@@ -50,7 +50,7 @@ public final class Exercise {
 
     private void run() throws Exception {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", broker);
+        settings.put("bootstrap.servers", bootstrap);
         try (AdminClient admin = AdminClient.create(settings)) {
             NewTopic created = new NewTopic(topic, 1, (short) 1).configs(Map.of("retention.ms", "-1"));
             admin.createTopics(Set.of(created)).all().get();
@@ -66,7 +66,7 @@ public final class Exercise {
     /** Idempotent; with offsets in the order of sending. */
     private void produce(String codec) throws Exception {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", broker);
+        settings.put("bootstrap.servers", bootstrap);
         settings.put("compression.type", codec);
         settings.put("enable.idempotence", "true");
         settings.put("linger.ms", "20");
@@ -91,7 +91,7 @@ public final class Exercise {
     /** As the one member of a group, which commits; returns the ends of the partitions. */
     private Map<TopicPartition, Long> consume(int expected) {
         Properties settings = new Properties();
-        settings.put("bootstrap.servers", broker);
+        settings.put("bootstrap.servers", bootstrap);
         settings.put("group.id", group);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
@@ -125,7 +125,8 @@ public final class Exercise {
         ConfigResource asked = new ConfigResource(ConfigResource.Type.TOPIC, topic);
         String retention = admin.describeConfigs(Set.of(asked)).all().get().get(asked).get("retention.ms").value();
         check(retention.equals("-1"), "retention.ms is " + retention);
-        check(admin.describeCluster().nodes().get().size() == 1, "one broker");
+        int brokers = admin.describeCluster().nodes().get().size();
+        check(brokers == bootstrap.split(",").length, brokers + " brokers");
         check(admin.describeConsumerGroups(Set.of(group)).all().get().get(group).members().isEmpty(), "no member");
         TopicPartition first = new TopicPartition(topic, 0);
         long low = admin.deleteRecords(Map.of(first, RecordsToDelete.beforeOffset(10)))

@@ -67,9 +67,11 @@ def test_get_offsets_at_all_times(broker: Broker, topic_of_two: str, time: str, 
 def test_log_dirs(broker: Broker, topic: str) -> None:
     three_records(broker, topic)
     *_, shown = tool(broker, "LogDirsCommand", "--describe", "--topic-list", topic).splitlines()
-    [of_broker] = json.loads(shown)["brokers"]
-    [log_dir] = of_broker["logDirs"]
-    assert (of_broker["broker"], log_dir["error"], log_dir["logDir"]) == (1, None, str(broker.data_dir))
+    found = {one["broker"]: one["logDirs"] for one in json.loads(shown)["brokers"]}
+    assert found.keys() == broker.brokers.keys()
+    assert [number for number, [one] in found.items() if one["partitions"]] == [broker.leader_id(topic)]
+    [log_dir] = found[broker.leader_id(topic)]
+    assert (log_dir["error"], log_dir["logDir"]) == (None, str(broker.leader_of(topic).data_dir))
     [partition] = log_dir["partitions"]
     assert partition.pop("size") > 3 * len("value")
     assert partition == {"partition": f"{topic}-0", "offsetLag": 0, "isFuture": False}
@@ -78,10 +80,11 @@ def test_log_dirs(broker: Broker, topic: str) -> None:
 @pytest.mark.parametrize("arguments", [(), ("--include-fenced-brokers",)])
 def test_endpoints(broker: Broker, arguments: tuple[str, ...]) -> None:
     names, *rows = [line.split() for line in tool(broker, "ClusterTool", "list-endpoints", *arguments).splitlines()]
-    [row] = rows
     assert names[:3] == ["ID", "HOST", "PORT"]
-    assert row[:3] == ["1", "127.0.0.1", str(broker.port)]
-    assert row[-1] == "broker"
+    assert sorted(row[:3] for row in rows) == [
+        [str(number), "127.0.0.1", str(one.port)] for number, one in broker.brokers.items()
+    ]
+    assert {row[-1] for row in rows} == {"broker"}
 
 
 def fill(broker: Broker, topic: str) -> None:
@@ -102,7 +105,7 @@ def test_dump_log_reads_every_file_of_every_partition(tmp_path: Path) -> None:
     with target_broker(tmp_path) as broker:
         fill(broker, "filled")
         broker.stop()
-        found = [path for path in broker.data_dir.glob(f"{PARTITION_DIRECTORY}/*") if path.suffix]
+        found = [path for path in broker.data_dir.rglob(f"{PARTITION_DIRECTORY}/*") if path.suffix]
         files = ",".join(map(str, found))
         shown = java_tool(f"{TOOLS}.DumpLogSegments", "--deep-iteration", "--files", files, check=False)
         broker.start()

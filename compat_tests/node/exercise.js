@@ -1,4 +1,4 @@
-// An exercise of kafkajs against the broker named on the command line, with a topic and a group of its own: what it is
+// An exercise of kafkajs against the brokers named on the command line, with a topic and a group of its own: what it is
 // told and what it reads has to be what it sent.
 "use strict";
 
@@ -7,9 +7,9 @@ const { CompressionTypes, Kafka, logLevel } = require("kafkajs");
 
 const PARTITIONS = 3;
 const COUNT = 1000;
-const [broker, topic] = process.argv.slice(2);
+const [brokers, topic] = process.argv.slice(2);
 const group = `readers of ${topic}`;
-const kafka = new Kafka({ clientId: "exercise", brokers: [broker], logLevel: logLevel.ERROR });
+const kafka = new Kafka({ clientId: "exercise", brokers: brokers.split(","), logLevel: logLevel.ERROR });
 
 async function produce(compression, idempotent) {
   const producer = kafka.producer({ idempotent });

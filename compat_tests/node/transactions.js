@@ -4,8 +4,8 @@
 const readline = require("node:readline");
 const { Kafka, logLevel } = require("kafkajs");
 
-const [broker, transactionalId, timeout] = process.argv.slice(2);
-const kafka = new Kafka({ clientId: "transactions", brokers: [broker], logLevel: logLevel.NOTHING });
+const [brokers, transactionalId, timeout] = process.argv.slice(2);
+const kafka = new Kafka({ clientId: "transactions", brokers: brokers.split(","), logLevel: logLevel.NOTHING });
 const producer = kafka.producer({
   transactionalId,
   transactionTimeout: Number(timeout),

@@ -62,7 +62,7 @@ def committed(broker: Broker, group: str, topic: str, partition: int = 0) -> int
 def epoch_of(broker: Broker, transactional_id: str) -> int:
     """Of its producer, when its last transaction is over."""
     request = encode_request("describe_transactions", 0, {"transactional_ids": [transactional_id]})
-    with WireConnection(broker.port) as connection:
+    with WireConnection(broker.coordinator_of(transactional_id).port) as connection:
         deadline_s = time.monotonic() + TIMEOUT_S
         while True:
             connection.send_frame(request)

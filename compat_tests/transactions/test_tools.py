@@ -64,7 +64,7 @@ def forgotten(broker: Broker, topic: str) -> None:
         "timeout": 10_000,
         "topic_data": [{"name": topic, "partition_data": [partition]}],
     }
-    with WireConnection(broker.port) as connection:
+    with WireConnection(broker.leader_of(topic).port) as connection:
         connection.send_frame(encode_request("produce", 9, fields))
         reply = connection.receive_frame()
     assert reply is not None

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -43,7 +44,7 @@ func main() {
 		panic(err)
 	}
 	told := &producer{options: []kgo.Opt{
-		kgo.SeedBrokers(os.Args[1]), kgo.TransactionalID(os.Args[2]),
+		kgo.SeedBrokers(strings.Split(os.Args[1], ",")...), kgo.TransactionalID(os.Args[2]),
 		kgo.TransactionTimeout(time.Duration(timeout) * time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 	}}

@@ -1,4 +1,4 @@
-//! An exercise of rskafka against the broker named on the command line, with a topic of its own: what it is told and
+//! An exercise of rskafka against the brokers named on the command line, with a topic of its own: what it is told and
 //! what it reads has to be what it sent. It has no groups.
 
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ fn record(number: i64) -> Record {
     }
 }
 
-async fn exercise(broker: String, topic: &str) -> Result<(), Box<dyn Error>> {
-    let client = ClientBuilder::new(vec![broker]).build().await?;
+async fn exercise(brokers: Vec<String>, topic: &str) -> Result<(), Box<dyn Error>> {
+    let client = ClientBuilder::new(brokers).build().await?;
     let controller = client.controller_client()?;
     controller.create_topic(topic, 2, 1, 10_000).await?;
     let partition = client.partition_client(topic, 1, UnknownTopicHandling::Retry).await?;
@@ -64,7 +64,8 @@ async fn exercise(broker: String, topic: &str) -> Result<(), Box<dyn Error>> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    tokio::time::timeout(Duration::from_secs(60), exercise(arguments[1].clone(), &arguments[2])).await??;
+    let brokers = arguments[1].split(',').map(str::to_owned).collect();
+    tokio::time::timeout(Duration::from_secs(60), exercise(brokers, &arguments[2])).await??;
     println!("done");
     Ok(())
 }

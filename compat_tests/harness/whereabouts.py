@@ -1,0 +1,54 @@
+"""Which broker of a cluster to ask: who leads a partition, who coordinates a transactional id."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from compat_tests.harness.kio_codec import decode_response, encode_request
+from compat_tests.harness.wire import WireConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TRANSACTION: Final = 1  # a kind of keys that have a coordinator
+KNOWN_WITHIN_S: Final = 15.0
+LOOK_EVERY_S: Final = 0.05
+NOBODY: Final = -1
+
+
+def leader_id(port: int, topic: str, partition: int = 0) -> int:
+    """Of a partition, once the broker at `port` knows of a leader."""
+    fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+
+    def told() -> int:
+        [found] = _ask(port, "metadata", 9, fields)["topics"]
+        return next((row["leader_id"] for row in found["partitions"] if row["partition_index"] == partition), NOBODY)
+
+    return _once_known(told, f"no leader of {topic}-{partition}")
+
+
+def coordinator_id(port: int, transactional_id: str) -> int:
+    """Of a transactional id, once the broker at `port` knows of a coordinator."""
+    fields = {"key": transactional_id, "key_type": TRANSACTION}
+
+    def told() -> int:
+        return int(_ask(port, "find_coordinator", 3, fields)["node_id"])
+
+    return _once_known(told, f"no coordinator of {transactional_id}")
+
+
+def _ask(port: int, api: str, version: int, fields: dict[str, Any]) -> dict[str, Any]:
+    with WireConnection(port) as connection:
+        connection.send_frame(encode_request(api, version, fields))
+        reply = connection.receive_frame()
+    assert reply is not None, "the broker closed the connection"
+    return decode_response(api, version, reply)
+
+
+def _once_known(told: Callable[[], int], otherwise: str) -> int:
+    deadline_s = time.monotonic() + KNOWN_WITHIN_S
+    while (broker_id := told()) == NOBODY:
+        assert time.monotonic() < deadline_s, otherwise
+        time.sleep(LOOK_EVERY_S)
+    return broker_id
