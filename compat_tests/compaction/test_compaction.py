@@ -61,7 +61,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def segments(broker: Broker, topic: str) -> list[Path]:
-    return sorted((broker.data_dir / f"{topic}-0").glob("*.log"))
+    return sorted((broker.leader_of(topic).data_dir / f"{topic}-0").glob("*.log"))
 
 
 def fill(broker: Broker, topic: str, codec: str) -> Newest:

@@ -104,7 +104,8 @@ def test_describe_a_group_at_work(broker: Broker, topic: str, party: NewParty, g
     assert (row["GROUP-INSTANCE-ID"], row["CLIENT-ID"], row["#PARTITIONS"]) == ("first", "reader", "2")
     assert f"{topic}:0,1" in groups("--describe", "--group", group, "--members", "--verbose")
     [row] = table(groups("--describe", "--group", group, "--state"))
-    assert (row["COORDINATOR"], row["STATE"], row["#MEMBERS"]) == (broker.bootstrap, "Stable", "1")
+    assert (row["STATE"], row["#MEMBERS"]) == ("Stable", "1")
+    assert row["COORDINATOR"] in {one.bootstrap for one in broker.brokers.values()}
     assert row["ASSIGNMENT-STRATEGY"] == "range"
     refused = groups("--reset-offsets", "--group", group, "--all-topics", "--to-earliest", "--execute")
     assert "Stable" in refused

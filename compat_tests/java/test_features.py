@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from compat_tests.confluent.clients import create_topic, wait_until
+from compat_tests.confluent.clients import Admin, create_topic, wait_until
 from compat_tests.harness.target import TARGET, target_broker
 from compat_tests.harness.tools import java_tool
 from compat_tests.java.commands import TOOLS
@@ -113,8 +113,8 @@ def test_clients_speak_the_protocol_that_is_finalized(own_broker: Broker) -> Non
 @pytest.mark.parametrize(
     ("command", "feature", "level", "told"),
     [
-        ("upgrade", NAME, 3, "Local controller 1 only supports versions 0-2"),
-        ("upgrade", "no.such", 1, "Local controller 1 does not support this feature."),
+        ("upgrade", NAME, 3, "Local controller {id} only supports versions 0-2"),
+        ("upgrade", "no.such", 1, "Local controller {id} does not support this feature."),
         ("downgrade", "no.such", 0, "Feature no.such not found."),
         (
             "upgrade",
@@ -126,6 +126,7 @@ def test_clients_speak_the_protocol_that_is_finalized(own_broker: Broker) -> Non
 )
 def test_what_is_refused(broker: Broker, command: str, feature: str, level: int, told: str) -> None:
     said = features(broker, command, "--feature", f"{feature}={level}", check=False)
+    told = told.format(id=Admin(broker).cluster().controller.id)
     reason = f"Invalid update version {level} for feature {feature}. {told}"
     assert said == (f"Could not {command} {feature} to {level}. {REFUSED}{reason}\n1 out of 1 operation(s) failed.\n")
 

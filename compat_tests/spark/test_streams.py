@@ -118,7 +118,7 @@ def test_a_compacted_topic_has_gaps(connector: Connector, own_broker: Broker, to
     for number in range(4000):
         client.produce(topic, b"%d" % number + b" " * 1000, key=b"key %d" % (number % 50), partition=0)
     flush(client)
-    logs = own_broker.data_dir / f"{topic}-0"
+    logs = own_broker.leader_of(topic).data_dir / f"{topic}-0"
     wait_until(
         lambda: sum(path.stat().st_size for path in logs.glob("*.log")) < 3 << 20, "it is not compacted", DONE_WITHIN_S
     )

@@ -358,7 +358,7 @@ def compact(broker: Broker, client: Transactional, topic: str) -> None:
 
 def size_on_disk(broker: Broker, topic: str) -> int:
     size_bytes = 0
-    for path in (broker.data_dir / f"{topic}-0").glob("*.log"):
+    for path in (broker.leader_of(topic).data_dir / f"{topic}-0").glob("*.log"):
         with suppress(FileNotFoundError):  # replaced just now
             size_bytes += path.stat().st_size
     return size_bytes
