@@ -20,6 +20,8 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
+from compat_tests.harness.whereabouts import leaders
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -104,10 +106,27 @@ def describe(client: AdminClient, asked: ConfigResource) -> dict[str, ConfigEntr
 
 
 def create_topic(broker: Broker, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
-    """Creates a topic and returns when it is listed: who creates it answers before each of the brokers knows."""
+    """Creates a topic and returns when it is known: who creates it answers before each of the brokers knows."""
     Admin(broker).create(NewTopic(topic, partitions, 1, config=config or {}))
-    everyone = [Admin(one) for one in broker.brokers.values()]
-    wait_until(lambda: all(topic in admin.topics() for admin in everyone), f"{topic} is not listed")
+    wait_until_known(broker, topic, max(partitions, 1))
+
+
+def grow_topic(broker: Broker, topic: str, partitions: int) -> None:
+    """To so many partitions in all, and returns as `create_topic`."""
+    Admin(broker).grow(topic, partitions)
+    wait_until_known(broker, topic, partitions)
+
+
+def wait_until_known(broker: Broker, topic: str, partitions: int = 1) -> None:
+    """Until each of the brokers has so many partitions."""
+    ports = [one.port for one in broker.brokers.values()]
+    wait_until(lambda: all(len(leaders(port, topic)) >= partitions for port in ports), f"{topic} is not known")
+
+
+def wait_until_gone(broker: Broker, topic: str) -> None:
+    """Deletion is answered before every metadata reader sees it; Kafka promises no more."""
+    ports = [one.port for one in broker.brokers.values()]
+    wait_until(lambda: not any(leaders(port, topic) for port in ports), f"{topic} is still known")
 
 
 def wait_until(condition: Callable[[], bool], complaint: str, timeout_s: float = TIMEOUT_S) -> None:

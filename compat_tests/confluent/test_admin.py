@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.confluent.clients import Admin, create_topic, flush, producer, read, wait_until
+from compat_tests.confluent.clients import Admin, create_topic, flush, producer, read, wait_until_gone
 from compat_tests.harness.target import target_broker
 
 if TYPE_CHECKING:
@@ -22,12 +22,6 @@ def create_error(broker: Broker, new_topic: NewTopic) -> KafkaError:
     with pytest.raises(KafkaException) as failure:
         Admin(broker).create(new_topic)
     return failure.value.args[0]
-
-
-def wait_until_gone(broker: Broker, topic: str) -> None:
-    """Deletion is answered before every metadata reader sees it; Kafka promises no more."""
-    admin = Admin(broker)
-    wait_until(lambda: topic not in admin.topics(), f"{topic} is still listed")
 
 
 def test_create_list_and_delete(broker: Broker, topic: str) -> None:

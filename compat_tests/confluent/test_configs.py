@@ -45,9 +45,10 @@ def test_a_plan_that_is_applied_twice_changes_nothing(broker: Broker, admin: Adm
         assert missing == expected
         if missing:
             alter(admin, resource(topic), {key: (AlterConfigOpType.SET, value) for key, value in missing.items()})
+            wait_until(lambda: set_keys(admin, topic) == plan, "not every key is set")
     del plan["segment.ms"]
     alter(admin, resource(topic), {"segment.ms": (AlterConfigOpType.DELETE, None)})
-    assert set_keys(admin, topic) == plan
+    wait_until(lambda: set_keys(admin, topic) == plan, "a key is still set")
 
 
 def test_writing_back_all_that_was_read_changes_no_value(broker: Broker, admin: AdminClient, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""Which broker of a cluster to ask: who leads a partition, who coordinates a transactional id."""
+"""What a broker of a cluster knows of it: who leads a partition, who coordinates a transactional id."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ NOBODY: Final = -1
 
 def leader_id(port: int, topic: str, partition: int = 0) -> int:
     """Of a partition, once the broker at `port` knows of a leader."""
+    return _once_known(lambda: leaders(port, topic).get(partition, NOBODY), f"no leader of {topic}-{partition}")
+
+
+def leaders(port: int, topic: str) -> dict[int, int]:
+    """By partition; none of a topic that the broker at `port` does not know of."""
     fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-
-    def told() -> int:
-        [found] = _ask(port, "metadata", 9, fields)["topics"]
-        return next((row["leader_id"] for row in found["partitions"] if row["partition_index"] == partition), NOBODY)
-
-    return _once_known(told, f"no leader of {topic}-{partition}")
+    [found] = _ask(port, "metadata", 9, fields)["topics"]
+    return {row["partition_index"]: row["leader_id"] for row in found["partitions"]}
 
 
 def coordinator_id(port: int, transactional_id: str) -> int:

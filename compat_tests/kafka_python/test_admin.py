@@ -13,7 +13,7 @@ with warnings.catch_warnings():  # of how it reads its message definitions
     from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic, OffsetSpec
     from kafka.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NoError
 
-from compat_tests.confluent.clients import flush, producer, wait_until
+from compat_tests.confluent.clients import flush, producer, wait_until, wait_until_known
 from compat_tests.harness.target import TARGET
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def admin(broker: Broker) -> Iterator[KafkaAdminClient]:
     client.close()
 
 
-def create(admin: KafkaAdminClient, topic: str, **configs: str) -> None:
-    """Returns when it is listed: who creates it answers before each of the brokers knows."""
+def create(broker: Broker, admin: KafkaAdminClient, topic: str, **configs: str) -> None:
+    """Returns when it is known: who creates it answers before each of the brokers knows."""
     named = {key.replace("_", "."): value for key, value in configs.items()}
     admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1, topic_configs=named)])
-    wait_until(lambda: topic in admin.list_topics(), f"{topic} is not listed")
+    wait_until_known(broker, topic)
 
 
 def described(admin: KafkaAdminClient, topic: str, config_filter: str = "modified") -> dict[str, Any]:
@@ -48,8 +48,8 @@ def values(admin: KafkaAdminClient, topic: str) -> dict[str, str]:
     return {key: one["value"] for key, one in described(admin, topic).items()}
 
 
-def test_a_topic_is_described_with_what_was_set(admin: KafkaAdminClient, topic: str) -> None:
-    create(admin, topic, max_message_bytes="2000000")
+def test_a_topic_is_described_with_what_was_set(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
+    create(broker, admin, topic, max_message_bytes="2000000")
     assert values(admin, topic) == {"max.message.bytes": "2000000"}
     everything = described(admin, topic, "all")
     assert len(everything) >= 33
@@ -57,11 +57,12 @@ def test_a_topic_is_described_with_what_was_set(admin: KafkaAdminClient, topic: 
 
 
 @pytest.mark.parametrize("incremental", [False, True])
-def test_configs_are_altered(admin: KafkaAdminClient, topic: str, incremental: bool) -> None:
-    create(admin, topic, max_message_bytes="2000000")
+def test_configs_are_altered(broker: Broker, admin: KafkaAdminClient, topic: str, incremental: bool) -> None:
+    create(broker, admin, topic, max_message_bytes="2000000")
     changed = ConfigResource(ConfigResourceType.TOPIC, topic, {"segment.ms": "100000"})
     assert admin.alter_configs([changed], incremental=incremental)["topic"][topic] == "OK"
-    assert values(admin, topic) == {"max.message.bytes": "2000000", "segment.ms": "100000"}
+    altered = {"max.message.bytes": "2000000", "segment.ms": "100000"}
+    wait_until(lambda: values(admin, topic) == altered, "the configs are not altered")
     bad = ConfigResource(ConfigResourceType.TOPIC, topic, {"segment.ms": "soon"})
     assert "segment.ms" in admin.alter_configs([bad], incremental=incremental)["topic"][topic]
     assert values(admin, topic)["segment.ms"] == "100000"
@@ -74,21 +75,22 @@ def test_a_broker_describes_itself(admin: KafkaAdminClient) -> None:
     assert found["node.id"]["read_only"]
 
 
-def test_more_partitions(admin: KafkaAdminClient, topic: str) -> None:
-    create(admin, topic)
+def test_more_partitions(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
+    create(broker, admin, topic)
     admin.create_partitions({topic: 3})
+    wait_until_known(broker, topic, 3)
     (described_topic,) = admin.describe_topics([topic])
     assert len(described_topic["partitions"]) == 3
 
 
-def test_what_has_configs(admin: KafkaAdminClient, topic: str) -> None:
-    create(admin, topic)
+def test_what_has_configs(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
+    create(broker, admin, topic)
     found = admin.list_config_resources(["TOPIC"])
     assert topic in found["topic"]
 
 
 def test_a_topic_from_its_creation_to_its_end(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
-    create(admin, topic)
+    create(broker, admin, topic)
     assert topic in admin.list_topics()
     (one,) = admin.describe_topic_partitions([topic])["topics"]
     leader = broker.leader_id(topic)
@@ -99,7 +101,7 @@ def test_a_topic_from_its_creation_to_its_end(broker: Broker, admin: KafkaAdminC
 
 
 def test_offsets_records_and_log_dirs(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
-    create(admin, topic)
+    create(broker, admin, topic)
     client = producer(broker)
     for after_ms in (0, 2000, 1000):
         client.produce(topic, b"value", timestamp=FIRST_MS + after_ms)
@@ -124,8 +126,8 @@ def test_offsets_records_and_log_dirs(broker: Broker, admin: KafkaAdminClient, t
     assert row["partition_size"] > 0
 
 
-def test_a_group_from_its_offsets_to_its_end(admin: KafkaAdminClient, topic: str) -> None:
-    create(admin, topic)
+def test_a_group_from_its_offsets_to_its_end(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
+    create(broker, admin, topic)
     group, partition = f"group-of-{topic}", TopicPartition(topic, 0)
 
     def is_set() -> bool:

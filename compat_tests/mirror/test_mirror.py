@@ -14,6 +14,7 @@ from compat_tests.confluent.clients import (
     create_topic,
     describe,
     flush,
+    grow_topic,
     new_consumer,
     producer,
     read,
@@ -104,7 +105,7 @@ class Flow:
         return len(Admin(self._target).topics()[self._mirror].partitions)
 
     def grow(self) -> None:
-        Admin(self._source).grow(self._topic, PARTITIONS + 1)
+        grow_topic(self._source, self._topic, PARTITIONS + 1)
         wait_until(lambda: self.partitions() == PARTITIONS + 1, "the mirror does not grow", PATIENCE_S)
 
     def retention_ms(self) -> str:

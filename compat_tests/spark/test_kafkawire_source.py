@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import spark_connectors
-from compat_tests.confluent.clients import Admin, create_topic, flush, producer, wait_until
+from compat_tests.confluent.clients import Admin, create_topic, flush, grow_topic, producer, wait_until, wait_until_gone
 from compat_tests.spark.queries import (
     DONE_WITHIN_S,
     FIRST_MS,
@@ -238,7 +238,7 @@ def test_where_it_starts_is_said_once(ours: Connector, broker: Broker, topic: st
     frame = ours.stream(broker, subscribe=topic, startingOffsets=json.dumps({topic: {"0": 2}})).load()
     batches = Batches(tmp_path)
     batches.run(frame)
-    Admin(broker).grow(topic, 2)
+    grow_topic(broker, topic, 2)
     fill(broker, topic, 5, 5, partition=1)
     batches.run(frame)
     assert sorted(number for batch in batches.found.values() for number in batch) == list(range(2, 10))
@@ -271,7 +271,7 @@ def test_a_topic_recreated_with_more_records(
     frame = ours.stream(broker, subscribe=topic, failOnDataLoss="false").load()
     await_end(output.writer(frame).trigger(availableNow=True).start())
     Admin(broker).delete(topic)
-    wait_until(lambda: topic not in Admin(broker).topics(), "it is still listed")
+    wait_until_gone(broker, topic)
     create_topic(broker, topic)
     fill(broker, topic, 100, 5 + more)
     with pytest.raises(Exception, match=f"topic {topic} was deleted and created again"):

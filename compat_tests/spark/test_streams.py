@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.confluent.clients import Admin, create_topic, flush, producer, wait_until
+from compat_tests.confluent.clients import Admin, create_topic, flush, grow_topic, producer, wait_until
 from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, fill, numbers, running
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def test_topics_and_partitions_that_come_later(
     options = {"subscribePattern": f"{topic}[.].*", "kafka.metadata.max.age.ms": "500"}
     with running(output.writer(connector.stream(broker, **options).load())) as query:
         output.wait_for(10, query)
-        Admin(broker).grow(f"{topic}.one", 3)
+        grow_topic(broker, f"{topic}.one", 3)
         fill(broker, f"{topic}.one", 10, 10, partition=2)
         create_topic(broker, f"{topic}.two")
         fill(broker, f"{topic}.two", 20, 10)
