@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat_tests.harness.target import target_broker
+from compat_tests.harness.target import TARGET, target_broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 _numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Three brokers are not asked for what only one that stands alone is to do."""
+    for item in items if TARGET == "cluster" else ():
+        mark = item.get_closest_marker("one_broker")
+        if mark is not None:
+            item.add_marker(pytest.mark.skip(reason=mark.args[0]))
 
 
 @pytest.fixture(scope="session")
