@@ -91,6 +91,7 @@ class Coordinator:
         self._log_dirs: Sequence[str] = ()
         self._image = self._changes.image
         self._published = trio.Event()
+        self._has_left = False
         self._publishing = trio.Lock()
 
     @property
@@ -155,9 +156,15 @@ class Coordinator:
                 return
 
     async def leave(self) -> None:
-        """Before an orderly stop: lets the others lead what they can, for a while. `run` goes on meanwhile."""
-        if not settlement.others_serving(self._changes.image, self._settings.broker_id):
-            return
+        """Before an orderly stop: lets the others lead what they can, for a while. `run` goes on meanwhile.
+
+        Afterwards nobody listens where this broker did, so the others may take it for dead: it does not join again.
+        """
+        if settlement.others_serving(self._changes.image, self._settings.broker_id):
+            await self._hand_over()
+        self._has_left = True
+
+    async def _hand_over(self) -> None:
         with trio.move_on_after(LEAVE_TIMEOUT_S), suppress(StoreError, MetadataUnavailable):
             await self._membership.become(BrokerState.LEAVING)
             while settlement.leads_what_others_can(self._changes.image, self._settings.broker_id):
@@ -178,9 +185,11 @@ class Coordinator:
             await wake.wait()
 
     async def _rejoined(self) -> bool:
-        """Begins a new life, with a new session if need be; False when the store will never have one again."""
-        log.warning("this broker is no longer registered, and registers anew", broker_id=self._settings.broker_id)
-        while True:
+        """Begins a new life, with a new session if need be; False when the store will never have one again, or this
+        process has left."""
+        if not self._has_left:
+            log.warning("this broker is no longer registered, and registers anew", broker_id=self._settings.broker_id)
+        while not self._has_left:
             try:
                 await self._changes.catch_up()
                 await self._join()
@@ -192,6 +201,7 @@ class Coordinator:
                 await trio.sleep(RECONNECT_PAUSE_S)
             else:
                 return True
+        return False
 
     async def _renewed(self) -> bool:
         try:

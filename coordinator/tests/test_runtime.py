@@ -623,6 +623,18 @@ async def test_the_controller_can_leave_too_and_nobody_waits_for_long() -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_who_has_left_and_is_taken_for_dead_does_not_come_back() -> None:
+    """Its listeners are closed: nobody could reach what it would lead."""
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one, two = await two_brokers(nursery, ensemble)
+        await two.coordinator.leave()
+        ensemble.expire(two.store)
+        await trio.sleep(60)
+        assert list(one.coordinator.image.brokers) == [1]
+        nursery.cancel_scope.cancel()
+
+
 async def test_leaders_go_back_to_where_they_were_placed_after_a_while() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
