@@ -72,9 +72,9 @@ def pytest_stage(name: str, timeout_s: int, *arguments: str, **environment: str)
     return Stage(name, tool("pytest", "-q", *arguments), timeout_s, pytest=True, environment=environment)
 
 
-def beside(name: str, timeout_s: int, *arguments: str) -> Stage:
+def beside(name: str, timeout_s: int, *arguments: str, **environment: str) -> Stage:
     """As `pytest_stage`, for one that may have company."""
-    return replace(pytest_stage(name, timeout_s, *arguments), has_company=True)
+    return replace(pytest_stage(name, timeout_s, *arguments, **environment), has_company=True)
 
 
 def simulation(seeds: str, *arguments: str) -> list[str]:
@@ -104,6 +104,11 @@ def folders(*names: str) -> tuple[str, ...]:
     return tuple(f"compat_tests/{name}" for name in names)
 
 
+def those_of(file: str, *names: str) -> tuple[str, ...]:
+    """Some tests of a file of `compat_tests`."""
+    return folders(*(f"{file}::test_{name}" for name in names))
+
+
 CHECK = [
     Stage("format", tool("ruff", "format", "--check", "."), 60),
     Stage("lint", tool("ruff", "check", "."), 60),
@@ -115,10 +120,22 @@ CHECK = [
 CLIENTS = folders("kcat", "confluent", "kafka_python", "aiokafka", "consoles", "cli", "restart", "compaction")
 OTHER_LANGUAGES = folders("go", "node", "rust")
 APPLICATIONS = folders("connect", "mirror", "streams", "registry")
+ALL_CLIENTS = (*CLIENTS, *OTHER_LANGUAGES, *folders("groups", "transactions", "java"), *APPLICATIONS)
 SPARK_STREAMS = folders("spark/test_streams.py", "spark/test_transactions.py")
 SPARK_KILLS = folders(*(f"spark/test_{name}.py" for name in ("kills", "past_brokers", "sink", "tiered")))
 OTHER_SPARK = ("compat_tests/spark", *(f"--ignore={one}" for one in (*SPARK_STREAMS, *SPARK_KILLS)))
 TIERS_ON_S3 = ("tiers", "clients", "restore", "bad_stores", "store_kills", "store_outages")
+OF_THREE = {"KAFKAWIRE_COMPAT_TARGET": "cluster"}
+CLIENTS_OF_THREE = (  # each family of clients once, and all of them on the same three brokers
+    *folders("kcat", "confluent/test_exercise.py", "confluent/test_admin.py", "kafka_python", "aiokafka", "consoles"),
+    *folders("cli/test_brokers.py", "cli/test_topics.py", "java/test_exercise.py", "java/test_topics.py"),
+    *those_of("java/test_cluster_tools.py", "log_dirs", "endpoints"),
+    *OTHER_LANGUAGES,
+    *folders("groups/test_consumer_groups.py", "groups/test_positions.py", "streams"),
+    *those_of("transactions/test_producers.py", "commit_and_abort", "offsets"),
+    *those_of("spark/test_batch.py", "write_and_read"),
+    *those_of("spark/test_streams.py", "from_topic_to_topic", "topics_and_partitions_that_come_later"),
+)
 NEWEST = ("-m", "not oldest")
 OLDEST = ("-m", "oldest", *folders("confluent", "kafka_python", "aiokafka", "java"), *OTHER_LANGUAGES)
 TEST = [
@@ -142,6 +159,7 @@ TEST = [
     beside("connect, mirrors, streams, a registry", 720, *APPLICATIONS),
     beside("groups of stock clients", 600, "compat_tests/groups"),
     beside("jobs", 900, "compat_tests/jobs"),
+    beside("clients of three brokers", 900, *NEWEST, *CLIENTS_OF_THREE, **OF_THREE),
     beside("transactions of stock clients", 480, "compat_tests/transactions"),
     beside("java tools", 600, *NEWEST, "compat_tests/java"),
     beside("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
@@ -263,18 +281,10 @@ LONG: list[Stage] = [
         KAFKAWIRE_PYSPARK="newest",
     ),
     # What the black-box tests expect of us must hold for Apache Kafka too.
-    pytest_stage(
-        "clients against Apache Kafka",
-        2400,
-        *CLIENTS,
-        *OTHER_LANGUAGES,
-        "compat_tests/groups",
-        "compat_tests/transactions",
-        "compat_tests/java",
-        *APPLICATIONS,
-        KAFKAWIRE_COMPAT_TARGET="kafka",
-    ),
+    pytest_stage("clients against Apache Kafka", 2400, *ALL_CLIENTS, KAFKAWIRE_COMPAT_TARGET="kafka"),
     pytest_stage("spark against Apache Kafka", 2400, "compat_tests/spark", KAFKAWIRE_COMPAT_TARGET="kafka"),
+    pytest_stage("all clients of three brokers", 3600, *ALL_CLIENTS, **OF_THREE),
+    pytest_stage("spark on three brokers", 2400, "compat_tests/spark", **OF_THREE),
 ]
 SUITES = {"check": CHECK, "test": TEST, "long": LONG}
 
