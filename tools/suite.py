@@ -216,6 +216,20 @@ LONG: list[Stage] = [
         KAFKAWIRE_CHAOS_LATE_TRANSACTIONS="2000",
     ),
     pytest_stage(
+        "5,000 changes of metadata, whatever happens to brokers and ZooKeeper",
+        3600,
+        "compat_tests/chaos/test_metadata_campaign.py",
+        KAFKAWIRE_METADATA_CHANGES="5000",
+    ),
+    pytest_stage(
+        "100 kills of one of three brokers, 20 rolling restarts, a minute without ZooKeeper",
+        3600,
+        "compat_tests/chaos/test_three_brokers.py",
+        KAFKAWIRE_CHAOS_KILLS="100",
+        KAFKAWIRE_CHAOS_ROLLS="20",
+        KAFKAWIRE_ZOOKEEPER_AWAY_S="60",
+    ),
+    pytest_stage(
         "200 kills of a stream of Spark's",
         3600,
         "compat_tests/spark/test_kills.py",
