@@ -124,6 +124,7 @@ ALL_CLIENTS = (*CLIENTS, *OTHER_LANGUAGES, *folders("groups", "transactions", "j
 SPARK_STREAMS = folders("spark/test_streams.py", "spark/test_transactions.py")
 SPARK_KILLS = folders(*(f"spark/test_{name}.py" for name in ("kills", "past_brokers", "sink", "tiered")))
 OTHER_SPARK = ("compat_tests/spark", *(f"--ignore={one}" for one in (*SPARK_STREAMS, *SPARK_KILLS)))
+METADATA_CAMPAIGN = "compat_tests/chaos/test_metadata_campaign.py"  # minutes, most of them for elections
 TIERS_ON_S3 = ("tiers", "clients", "restore", "bad_stores", "store_kills", "store_outages")
 OF_THREE = {"KAFKAWIRE_COMPAT_TARGET": "cluster"}
 CLIENTS_OF_THREE = (  # each family of clients once, and all of them on the same three brokers
@@ -155,7 +156,7 @@ TEST = [
     beside("what users install", 600, "compat_tests/install"),
     beside("spark: all else", 900, *OTHER_SPARK, "--durations=15"),
     beside("object stores and topics in the tier", 720, *folders("object_stores", "tiering")),
-    beside("kills, power cuts, failing disks", 720, "compat_tests/chaos"),
+    beside("kills, power cuts, failing disks", 720, "compat_tests/chaos", f"--ignore={METADATA_CAMPAIGN}"),
     beside("connect, mirrors, streams, a registry", 720, *APPLICATIONS),
     beside("groups of stock clients", 600, "compat_tests/groups"),
     beside("jobs", 900, "compat_tests/jobs"),
@@ -218,7 +219,7 @@ LONG: list[Stage] = [
     pytest_stage(
         "5,000 changes of metadata, whatever happens to brokers and ZooKeeper",
         3600,
-        "compat_tests/chaos/test_metadata_campaign.py",
+        METADATA_CAMPAIGN,
         KAFKAWIRE_METADATA_CHANGES="5000",
     ),
     pytest_stage(
