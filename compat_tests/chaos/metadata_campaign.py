@@ -45,7 +45,8 @@ from kafkawire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from kafkawire.messages.metadata import MetadataRequest, MetadataResponse
+from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafkawire.requests.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage, TopicInfo
 
 CLIENTS: Final = 12
+PAUSE_S: Final = 0.05
 NAMES: Final = 12
 SESSION_TIMEOUT_MS: Final = 3_000
 ANSWER_WITHIN_S: Final = 4.0  # then another broker is asked
@@ -119,6 +121,7 @@ class Told:
     """What clients asked for, and what they were told."""
 
     created: set[bytes] = field(default_factory=set)
+    known: set[bytes] = field(default_factory=set)  # and those that were found
     deleted: set[bytes] = field(default_factory=set)
     asked_to_delete: set[bytes] = field(default_factory=set)
     values: set[str] = field(default_factory=set)
@@ -161,14 +164,15 @@ class Campaign:
                     async with connected(self.brokers[number]) as connection:
                         for _ in range(self.random.randrange(1, 20)):
                             await self._change(connection)
+                            await trio.sleep(PAUSE_S)  # who is refused at once must not keep the machine busy
             except (ClientError, trio.TooSlowError):
                 self.told.unanswered += 1
-                await trio.sleep(0.05)
+                await trio.sleep(PAUSE_S)
 
     async def _change(self, connection: Connection) -> None:
         draw, told = self.random.random(), self.told
         name = f"t{self.random.randrange(NAMES)}"
-        alive = sorted(told.created - told.asked_to_delete)
+        alive = sorted(told.known)
         if draw < 0.3 or not alive:
             await self._create(connection, name)
         elif draw < 0.55:
@@ -184,14 +188,26 @@ class Campaign:
         (row,) = (await connection.call(request, CreateTopicsResponse, at_least=7)).topics
         if self._is_done(row.error_code):
             self.told.created.add(row.topic_id)
+            self.told.known.add(row.topic_id)
+        elif row.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            await self._find(connection, name)
+
+    async def _find(self, connection: Connection, name: str) -> None:
+        """Perhaps one whose creation nobody was told of: it has to be deleted some time, too."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        (topic,) = (await connection.call(request, MetadataResponse, at_least=10)).topics
+        if not topic.error_code:
+            self.told.known.add(topic.topic_id)
 
     async def _delete(self, connection: Connection, topic_id: bytes) -> None:
-        """Each is asked for once: by its id, so that no late request meets another topic of that name."""
+        """By its id, so that no late request meets another topic of that name. Asked for until it is gone."""
         self.told.asked_to_delete.add(topic_id)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=10_000)
         (row,) = (await connection.call(request, DeleteTopicsResponse, at_least=6)).responses
         if self._is_done(row.error_code):
             self.told.deleted.add(topic_id)
+        if row.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID):
+            self.told.known.discard(topic_id)
 
     async def _grow(self, connection: Connection, name: str) -> None:
         self.told.growths_asked += 1
