@@ -31,6 +31,7 @@ OUR_BROKER_KEYS = {
     "disk.reject.ratio",
     "http.allowed.hosts",
     "http.listeners",
+    "inter.broker.secret.file",
     "io.workers",
     "journal.slot.bytes",
     "log.cleanup.window",
@@ -49,7 +50,10 @@ OUR_BROKER_KEYS = {
     "tier.s3.region",
     "tier.s3.secret.key",
     "tier.store",
-    "zookeeper.connect",
+    "zookeeper.connect",  # and what Kafka had with it once
+    "zookeeper.connection.timeout.ms",
+    "zookeeper.credentials.file",
+    "zookeeper.session.timeout.ms",
 }
 
 # Where a first run needs no file, where a bound is better than none, and what is not built yet.
