@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from coordinator.api import Pending
     from kafkawire.links.links import Links
     from kafkawire.wire.message import Message
 
 ItemT = TypeVar("ItemT")
+TradedT = TypeVar("TradedT", contravariant=True)
 
 
-class Trade(Protocol[ItemT]):
+class Trade(Protocol[TradedT]):
     """How one kind of question is put, and its answer told."""
 
     @property
@@ -33,13 +34,17 @@ class Trade(Protocol[ItemT]):
     def version(self) -> int:
         """Of the request."""
 
-    def take(self, queued: deque[ItemT]) -> Sequence[ItemT]:
-        """The oldest that go together, out of the queue: one at least."""
+    @property
+    def items_max(self) -> int:
+        """In one request."""
 
-    def request(self, items: Sequence[ItemT]) -> Message:
+    def key_of(self, item: TradedT) -> Hashable:
+        """What answers go by: of each there is one in a request."""
+
+    def request(self, items: Sequence[TradedT]) -> Message:
         """That asks for all of these."""
 
-    def told(self, items: Sequence[ItemT], reply: Pending[Message]) -> None:
+    def told(self, items: Sequence[TradedT], reply: Pending[Message]) -> None:
         """The settled reply to it, to all who wait."""
 
 
@@ -64,7 +69,16 @@ class Fanout(Generic[ItemT]):
             queued, self._queued, self._has_queued = self._queued, {}, trio.Event()
             for broker_id, items in queued.items():
                 while items:
-                    self._ask(broker_id, self._trade.take(items))
+                    self._ask(broker_id, self._take(items))
+
+    def _take(self, queued: deque[ItemT]) -> Sequence[ItemT]:
+        """The oldest that go together, out of the queue: one at least."""
+        trade = self._trade
+        taken: dict[Hashable, ItemT] = {}
+        while queued and len(taken) < trade.items_max and trade.key_of(queued[0]) not in taken:
+            one = queued.popleft()
+            taken[trade.key_of(one)] = one
+        return list(taken.values())
 
     def _ask(self, broker_id: int, items: Sequence[ItemT]) -> None:
         trade = self._trade

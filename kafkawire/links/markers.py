@@ -24,7 +24,6 @@ from kafkawire.messages.write_txn_markers import (
 from kafkawire.requests.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Mapping, Sequence
 
     from coordinator.api import ClusterService, Pending
@@ -93,17 +92,14 @@ class _MarkerTrade:
 
     purpose = "markers"  # apart: their replies never wait behind those of transactions that wait for markers
     version = 2
+    items_max = MARKERS_PER_REQUEST
 
     def __init__(self, doubts: Doubts[_Key]) -> None:
         self._doubts = doubts
 
-    def take(self, queued: deque[_Due]) -> Sequence[_Due]:
-        """Of each producer and partition there is one."""
-        taken: dict[_Key, _Due] = {}
-        while queued and len(taken) < MARKERS_PER_REQUEST and queued[0].key not in taken:
-            one = queued.popleft()
-            taken[one.key] = one
-        return list(taken.values())
+    def key_of(self, item: _Due) -> _Key:
+        """Its producer and partition."""
+        return item.key
 
     def request(self, items: Sequence[_Due]) -> WriteTxnMarkersRequest:
         by_marker: dict[StateMarker, dict[str, list[int]]] = {}

@@ -38,7 +38,6 @@ from kafkawire.messages.add_partitions_to_txn import (
 from kafkawire.requests.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Collection, Mapping, Sequence
 
     from coordinator.api import ClusterService, Pending
@@ -126,14 +125,11 @@ class _TransactionTrade:
 
     purpose = "transactions"
     version = 5
+    items_max = TRANSACTIONS_PER_REQUEST
 
-    def take(self, queued: deque[_Asked]) -> Sequence[_Asked]:
-        """Answers are by transactional id: of each there is one."""
-        taken: dict[str, _Asked] = {}
-        while queued and len(taken) < TRANSACTIONS_PER_REQUEST and queued[0].transactional_id not in taken:
-            one = queued.popleft()
-            taken[one.transactional_id] = one
-        return list(taken.values())
+    def key_of(self, item: _Asked) -> str:
+        """Its transactional id."""
+        return item.transactional_id
 
     def request(self, items: Sequence[_Asked]) -> AddPartitionsToTxnRequest:
         return AddPartitionsToTxnRequest(transactions=[_written(one) for one in items])
