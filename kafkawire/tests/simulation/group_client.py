@@ -19,7 +19,7 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.tests.simulation.group_history import AWAY, Call, GroupHistory, Kind, OffsetRead
+from kafkawire.tests.simulation.group_history import AWAY, NO_ERA, Call, GroupHistory, Kind, OffsetRead
 from kafkawire.tests.simulation.group_plan import GroupPlan
 from kafkawire.tests.simulation.network import Connection
 from kafkawire.tests.simulation.plan import Target
@@ -58,10 +58,11 @@ class GroupClient:
     async def call(self, connection: Connection, call: Call, request: Message, version: int) -> Any:
         """Asks, and notes when the answer came; the caller notes what it says. Errors: LOST."""
         self.groups.calls.append(call)
+        era = self.shared.era()
         answer = await self.shared.ask(connection, request, version)
         call.completed = self.shared.history.tick()
         call.completed_ms = self.shared.now_ms()
-        call.era = self.shared.era()
+        call.era = era if era == self.shared.era() else NO_ERA
         return answer
 
     def begin(self, kind: Kind, claim: tuple[str, int] | None = None) -> Call:

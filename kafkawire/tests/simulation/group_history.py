@@ -38,8 +38,9 @@ class Kind(Enum):
 class Call:
     """One request to a group, by whom, and its answer.
 
-    `era` is the life of the broker that answered, as long as no file operation failed in it: within an era a
-    coordinator forgets nothing. `members` are the owners that a leader was told, `assigned` what a member was given.
+    `era` is the term of the coordinator that answered, as long as no file operation failed in it: within an era it
+    forgets nothing. A term ends with the broker's life, and with its session. `members` are the owners that a leader
+    was told, `assigned` what a member was given.
     """
 
     kind: Kind

@@ -7,6 +7,7 @@ from random import Random
 
 import trio
 
+from coordinator.groups.service import OFFSETS_TOPIC
 from engine.api import PartitionLog, TopicPartition
 from engine.errors import EngineError
 from engine.partitions.partition import Partition
@@ -37,6 +38,7 @@ class Lives:
     _power_cut: bool | None = None  # how this life was ended; None: by itself
     _changes_of_next_life: int | None = None
     _planned_power_cut: bool = False
+    _eras: dict[tuple[int, int], int] = field(default_factory=dict)  # by life and leader epoch
     _was_cut: bool = False  # and no broker was ready since
     _in_doubt: set[Place] = field(default_factory=set)  # a power cut came, the end was not seen since
 
@@ -49,7 +51,13 @@ class Lives:
         self.shared.era = self._era
 
     def _era(self) -> int:
-        return NO_ERA if self.world.disk.was_hit else self.shared.history.life
+        """One of its own for each term in which groups are coordinated: after a lost session the broker leads in a new
+        epoch, and what its coordinators had not written is forgotten as in a new life."""
+        if self.broker is None or self.world.disk.was_hit:
+            return NO_ERA
+        topic = self.broker.coordinator.image.topics.get(OFFSETS_TOPIC)
+        epoch = -1 if topic is None else max(one.leader_epoch for one in topic.partitions)
+        return self._eras.setdefault((self.shared.history.life, epoch), len(self._eras) + 1)
 
     @property
     def has_lost_a_dir(self) -> bool:

@@ -29,6 +29,13 @@ def test_a_seed_gives_the_same_trace_in_every_process() -> None:
         assert re.search("trace [0-9a-f]{64}", outputs[0])
 
 
+def test_a_lost_session_ends_what_its_coordinators_may_be_held_to() -> None:
+    """In seed 102 one is lost between a leader's JoinGroup and its SyncGroup: the generation comes anew."""
+    process = start(102, "1")
+    told, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, told
+
+
 def test_every_plan_has_faults_that_end_a_life() -> None:
     for seed in range(200):
         assert sum(kind in CRASHES for kind in plan(seed).faults) >= CRASHES_MIN
