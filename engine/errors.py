@@ -113,6 +113,10 @@ class UnknownLeaderEpoch(EngineError):
     """The caller knows a newer leader epoch."""
 
 
+class OffsetNotAvailable(EngineError):
+    """A leader that has just begun does not know yet how far its predecessor's high watermark was (KIP-207)."""
+
+
 class StaleBrokerEpoch(EngineError):
     """The caller is a broker in a life that is over, or in one that is not known here yet."""
 

@@ -16,14 +16,8 @@ from engine.commit.appends import Attendance, QueueBudget, Room
 from engine.commit.commit_log import CommitLog
 from engine.commit.journal_format import SLOT_ID_SIZE_BYTES
 from engine.compaction.cleaner import Cleaner
-from engine.errors import (
-    EngineError,
-    NotLeaderOrFollower,
-    StorageError,
-    StoreRefused,
-    UnknownPartition,
-    UnreadableMessage,
-)
+from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
+from engine.errors import UnreadableMessage as Unreadable
 from engine.files.disk import Disk, DiskLanes
 from engine.index.keeper import IndexKeeper
 from engine.log_config import LogConfig
@@ -127,7 +121,7 @@ class SegmentStore:
         arguments = self._world.filesystem, log_dir.disk.path, identity, self._world.random.randbytes(16)
         try:
             prepared = await log_dir.disk.run(partial(prepare, *arguments))
-        except (StorageError, UnreadableMessage) as error:
+        except (StorageError, Unreadable) as error:
             log_dir.disk.fail(OSError(str(error)))  # also when the disk is full: it is not ours
             if all(other.disk.offline_reason is not None for other in self._dirs):
                 raise StoreRefused(f"no usable log dir: {error}") from error
@@ -150,11 +144,13 @@ class SegmentStore:
         found.check_led()
         return found
 
-    def replica(self, partition: TopicPartition) -> Partition:
-        """Led here or not. Raises as `get` does."""
+    def replica(self, partition: TopicPartition, *, follows_in: int | None = None) -> Partition:
+        """Led here or not, or one that follows in that epoch. Raises as `get` does."""
         if (found := self._partitions.get(partition)) is None:
             raise _unknown(partition)
         found.check_open()
+        if follows_in is not None:
+            found.check_follows(follows_in)
         return found
 
     def new_waiter(self) -> ReadyWaiter:
@@ -315,19 +311,19 @@ class SegmentStore:
         return self.replica(partition).log_end_offset
 
     async def truncate_partitions(
-        self, offsets: Mapping[TopicPartition, int], *, below_sealed: bool = False
+        self, offsets: Mapping[TopicPartition, int], *, below_sealed: bool = False, follows_in: int | None = None
     ) -> list[EngineError | None]:
         """Forget for good the batches that hold these offsets and all behind them; an error for each that was refused.
 
         What readers were given before may be gone while they read it. Appends are refused meanwhile. What is sealed is
-        cut only with `below_sealed`.
+        cut only with `below_sealed`. `follows_in`: as of `replica`.
         """
         async with self._changes.of(offsets):
             errors: dict[TopicPartition, EngineError | None] = {}
             wanted: dict[LogDir, list[Truncation]] = {}
             for one, offset in offsets.items():
                 try:
-                    found = self.replica(one)
+                    found = self.replica(one, follows_in=follows_in)
                 except EngineError as error:
                     errors[one] = error
                 else:
@@ -337,10 +333,12 @@ class SegmentStore:
                 errors |= zip([one.resident.partition for one in some], found_errors, strict=True)
             return [errors[one] for one in offsets]
 
-    async def reset_partition(self, partition: TopicPartition, offset: int, *, expects_unused: bool = False) -> None:
+    async def reset_partition(
+        self, partition: TopicPartition, offset: int, *, expects_unused: bool = False, follows_in: int | None = None
+    ) -> None:
         """Forget all of it for good: its log goes on at `offset`. With `expects_unused`, if that is nothing."""
         async with self._changes.of([partition]):
-            found = self.replica(partition)
+            found = self.replica(partition, follows_in=follows_in)
             await reset(found.log_dir, found, offset, expects_unused=expects_unused)
 
     async def remove_strays(self, is_known: Callable[[bytes], bool]) -> None:

@@ -40,6 +40,12 @@ class Availability(Watched):
         if not isinstance(self._role, Leader):
             raise NotLeaderOrFollower(f"{self.partition.topic}-{self.partition.partition} is not led here")
 
+    def check_follows(self, leader_epoch: int) -> None:
+        """In that epoch. Raises NotLeaderOrFollower."""
+        if not isinstance(self._role, Follower) or self._role.epoch != leader_epoch:
+            name = f"{self.partition.topic}-{self.partition.partition}"
+            raise NotLeaderOrFollower(f"{name} does not follow in epoch {leader_epoch}")
+
     def check_open(self) -> None:
         if self._closed is not None:
             raise self._closed()

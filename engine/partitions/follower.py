@@ -18,6 +18,7 @@ from engine.logs.log import Log
 from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import may_follow
 from engine.logs.staging import empty_chunk
+from engine.replication.fetch_state import FetchState
 
 
 class Replicated(Append):
@@ -26,7 +27,7 @@ class Replicated(Append):
     __slots__ = ("batches", "begins_segment", "headers", "markers")
 
     def __init__(self, owner: Owner, records: memoryview, role: object, *, begins_segment: bool) -> None:
-        self.batches, self.headers = _checked(records)
+        self.batches, self.headers = checked(records)
         self.begins_segment = begins_segment
         self.markers = _markers(self.batches, self.headers)
         super().__init__(owner, records, self.headers[0], role, wants_all=False)
@@ -40,11 +41,12 @@ class Replicated(Append):
 class Follower:
     """Of one partition, in one epoch of its leader."""
 
-    __slots__ = ("config", "epoch")
+    __slots__ = ("config", "epoch", "fetching")
 
-    def __init__(self, epoch: int, config: LogConfig) -> None:
+    def __init__(self, epoch: int, config: LogConfig, fetching: FetchState) -> None:
         self.epoch = epoch
         self.config = config
+        self.fetching = fetching
 
     def configure(self, config: LogConfig) -> None:
         """Go by this from now on."""
@@ -109,7 +111,7 @@ def _markers(batches: Sequence[memoryview], headers: Sequence[BatchHeader]) -> d
     return found
 
 
-def _checked(records: memoryview) -> tuple[list[memoryview], list[BatchHeader]]:
+def checked(records: memoryview) -> tuple[list[memoryview], list[BatchHeader]]:
     """The batches, each against its own CRC: a leader's disk may rot too (Kafka's followers check as well)."""
     batches: list[memoryview] = []
     headers: list[BatchHeader] = []

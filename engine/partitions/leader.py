@@ -13,7 +13,7 @@ from engine.batches.markers import build_marker, parse_marker
 from engine.batches.produce_checks import ProduceLimits, check_produced
 from engine.batches.record_checks import RecordRules
 from engine.commit.appends import Append, Owner, PartitionRound
-from engine.errors import EngineError, NotLeaderOrFollower
+from engine.errors import EngineError, NotEnoughReplicas, NotLeaderOrFollower
 from engine.log_config import FlushPolicy, LogConfig, TimestampType
 from engine.logs.log import Log
 from engine.logs.producer_state import ProducedBatch, ProducerTable
@@ -22,6 +22,7 @@ from engine.partitions.joining import JoiningAppend
 from engine.partitions.kept import Kept
 from engine.partitions.pending_acks import PendingAcks, acked_to
 from engine.replication.progress import Progress
+from engine.replication.replicas import Replicas
 
 
 class Written(Append):
@@ -73,6 +74,7 @@ class Leader:
         "_rolls",
         "config",
         "epoch",
+        "replicas",
     )
 
     def __init__(
@@ -83,12 +85,15 @@ class Leader:
         progress: Progress,
         pending: PendingAcks,
         now_ms: Callable[[], int],
+        replicas: Replicas | None = None,
     ) -> None:
+        """`replicas`: None if this is the only one."""
         self._partition = partition
         self.epoch = epoch
         self._progress = progress
         self._pending = pending
         self._now_ms = now_ms
+        self.replicas = replicas
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
@@ -104,8 +109,9 @@ class Leader:
     def admit(
         self, owner: Owner, records: memoryview, *, acks: int, allow_zstd: bool, origin: Origin, is_joining: bool
     ) -> Append:
-        """What needs no state is checked. Raises what is wrong with the batch."""
-        # min.insync.replicas counts up to the number of replicas (KIP-966): with one there is nothing to check.
+        """What needs no state is checked. Raises what is wrong with the batch, and NotEnoughReplicas."""
+        if acks < 0 and self.replicas is not None:
+            self._check_in_sync(self.replicas)
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd, origin=origin)
         if origin is Origin.CLIENT:
             kind = JoiningAppend if is_joining and header.is_transactional else Append
@@ -124,11 +130,19 @@ class Leader:
         return append
 
     def admit_marker(self, owner: Owner, marker: Marker) -> Append:
-        """It waits for all replicas, and for the disk."""
+        """It waits for all replicas, and for the disk. Raises NotEnoughReplicas."""
+        if self.replicas is not None:
+            self._check_in_sync(self.replicas)
         now_ms = self._now_ms()
         records = memoryview(build_marker(marker, now_ms))
         header = check_produced(records, self._limits, now_ms, allow_zstd=True, origin=Origin.COORDINATOR)
         return Written(owner, records, header, self, True, marker=marker)
+
+    def _check_in_sync(self, replicas: Replicas) -> None:
+        """min.insync.replicas counts up to the number of replicas (KIP-966)."""
+        if not replicas.is_enough:
+            partition = f"{self._partition.topic}-{self._partition.partition}"
+            raise NotEnoughReplicas(f"{partition} has fewer replicas in sync than min.insync.replicas")
 
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
         """Those that go to the log, behind its end; the others are refused, or wait for their originals."""

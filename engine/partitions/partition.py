@@ -4,7 +4,7 @@ Owned by the loop: every method runs there, so offset assignment, epochs and the
 L2). `append` does what needs no state and queues; `stage`, called at the start of a round, does the rest in one step.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -18,6 +18,7 @@ from engine.api import (
     Joining,
     Marker,
     OffsetAtTimestamp,
+    OffsetSpec,
     Origin,
     PendingAppend,
     ReadResult,
@@ -37,39 +38,28 @@ from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment
 from engine.logs.shortening import Shorter
 from engine.logs.staging import empty_chunk
-from engine.partitions.availability import Availability
-from engine.partitions.follower import Follower
+from engine.partitions.follower import Follower, checked
 from engine.partitions.intake import Intake
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.leader import Leader
-from engine.partitions.pending_acks import PendingAcks
-from engine.partitions.reads import Reads
+from engine.partitions.replica import Replica
 from engine.reading.key_indexer import outgrows_tail
-from engine.reading.reader import LogReader
 from engine.replication.epoch_checks import check_leader_epoch, check_newer
-from engine.replication.progress import Progress
+from engine.replication.fetch_state import FetchState
+from engine.replication.replicas import Replicas
+from engine.roles import Others
 
 UP_TO_HIGH_WATERMARK = -1  # of DeleteRecords
 NEVER_MS = 2**63 - 1  # flush.ms as Kafka defaults it
 
 
-class Partition(Availability):
+class Partition(Replica):
     """Implements `engine.api.PartitionLog` for callers and `engine.commit.appends.Owner` for its group committer."""
 
-    __slots__ = (
-        "_intake", "_now_ms", "_pending", "_reader", "_reads", "config", "progress",
-    )  # fmt: skip
+    __slots__ = ("_intake",)
 
     def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
-        super().__init__(partition, log, log_dir)
-        self.config = LogConfig()
-        confirmed, *ends = log.unconfirmed or [log.end]
-        self.progress = Progress(log.end, confirmed, ends, has_others=bool(log.unconfirmed), unstable=log.unstable)
-        log.unconfirmed, log.unstable = [], {}
-        self._pending = PendingAcks()
-        self._now_ms = now_ms
-        self._reader = LogReader(partition, log, log_dir.reading)
-        self._reads = Reads(log, log_dir, self.progress, self._reader)
+        super().__init__(partition, log, log_dir, now_ms)
         self._intake = Intake(self, log, log_dir)
 
     # Life
@@ -77,12 +67,11 @@ class Partition(Availability):
     def assume(self, role: Role) -> None:
         """Lead or follow from now on; see `lead`, `follow`."""
         if isinstance(role, Following):
-            self.follow(role.config, role.leader_epoch)
+            self.follow(role.config, role.leader_epoch, role.unclean_since)
         else:
-            self.progress.has_others = role.has_others
-            self.lead(role.config, role.leader_epoch, role.in_sync)
+            self.lead(role.config, role.leader_epoch, role.others)
 
-    def lead(self, config: LogConfig, leader_epoch: int, in_sync: Collection[int] = ()) -> None:
+    def lead(self, config: LogConfig, leader_epoch: int, others: Others | None = None) -> None:
         """Take over in an epoch acquired durably; between rounds. What was queued before is refused."""
         check_newer(leader_epoch, self.log.epochs, self.leader_epoch, self.partition.topic)
         self.config = config
@@ -90,19 +79,27 @@ class Partition(Availability):
         if isinstance(self._role, Leader) and leader_epoch == self._role.epoch:
             self._role.configure(config)
             return
-        self._take_role(Leader(self.partition, leader_epoch, config, self.progress, self._pending, self._now_ms))
-        self.progress.has_others |= bool(in_sync)
-        self.progress.lead(in_sync)
+        replicas = self._begin_to_lead(leader_epoch, others)
+        role = Leader(self.partition, leader_epoch, config, self.progress, self._pending, self._now_ms, replicas)
+        self._take_role(role)
         self.log.epochs.note(leader_epoch, self.log.end.offset)
 
-    def follow(self, config: LogConfig, leader_epoch: int) -> None:
+    def _begin_to_lead(self, leader_epoch: int, others: Others | None) -> Replicas | None:
+        """In an epoch that begins at the end of the log."""
+        self.progress.has_others = others is not None
+        if others is None:
+            self.progress.lead(())
+            return None
+        broker_id, committed, lag_max_ms = others
+        return Replicas(broker_id, leader_epoch, self.progress, committed, self._now_ms(), lag_max_ms)
+
+    def follow(self, config: LogConfig, leader_epoch: int, unclean_since: int = NO_EPOCH) -> None:
         """Take what the leader of that epoch has; between rounds. Nothing is acknowledged here any more."""
         self.config = config
         if isinstance(self._role, Follower) and leader_epoch == self._role.epoch:
             self._role.configure(config)
             return
-        self._take_role(Follower(leader_epoch, config))
-        self.log.epochs.drop_from(self.log.end.offset)
+        self._take_role(Follower(leader_epoch, config, FetchState(leader_epoch, self.log_state, unclean_since)))
         self.progress.begin_to_follow()
 
     def _take_role(self, role: Leader | Follower) -> None:
@@ -228,10 +225,10 @@ class Partition(Availability):
         await self.log_dir.commit_log.expect_gaps(key_of(self.partition), below_offset)
         self.log.compacted_to = max(self.log.compacted_to, below_offset)
 
-    def note_leader(self, high_watermark: int) -> None:
-        """What the leader says that all replicas in sync have; of a follower."""
-        if self.progress.follow(high_watermark):
-            self.announce_change()
+    async def expect_gaps_in(self, records: memoryview) -> None:
+        """What is to be replicated has gaps, as far as it goes. Raises CorruptMessage, StorageError."""
+        _, headers = checked(records)
+        await self.expect_gaps(headers[-1].next_offset)
 
     def ended(self, marker: Marker) -> None:
         self._intake.ended(marker)
@@ -247,6 +244,8 @@ class Partition(Availability):
 
     def offset_of(self, spec: int, isolation: Isolation) -> OffsetAtTimestamp:
         self.check_open()
+        if spec == OffsetSpec.LATEST:
+            self.check_has_latest()
         return self._reads.offset_of(spec, isolation, has_tier=self.config.remote_storage)
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
@@ -269,6 +268,12 @@ class Partition(Availability):
         await move_log_starts(self.log_dir, [Move(self, before_offset)])
         self.check_open()
         return self.log.start_offset
+
+    async def note_log_start(self, offset: int) -> None:
+        """The leader's: retention is its to decide (RULES K20). As far as the high watermark; raises StorageError."""
+        before_offset = min(offset, self.progress.high_watermark.offset)
+        if before_offset > self.log.start_offset:
+            await move_log_starts(self.log_dir, [Move(self, before_offset)])
 
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         self.check_open()
@@ -303,8 +308,11 @@ class Partition(Availability):
             progress.note_transactions(begun, [(one.first_offset, one.last_offset) for one in part.ended])
         self.log.commit(part.chunks)
         part.end = self.log.end
-        ends = part.batch_ends(progress.written.max_timestamp_ms) if progress.has_others else ()
-        progress.note_written(part.end, ends)
+        if progress.has_others:
+            progress.note_written(part.end, part.batch_ends(progress.written.max_timestamp_ms))
+            self.announce_change()  # followers may have it before it is durable here (RULES K16)
+        else:
+            progress.note_written(part.end)
 
     def durable(self, part: PartitionRound) -> None:
         """Whoever is answered may look at once: the high watermark goes first."""
@@ -337,9 +345,8 @@ class Partition(Availability):
         self._commit(part)
         self._advance(part)
 
-    def _index_keys(self) -> None:
-        if self.config.index_keys:
-            self.log_dir.keys.want(self._reader, self.progress.high_watermark)
+    def _want_seal(self) -> None:
+        self.log_dir.want_seal(self)
 
     def _flush_later(self) -> None:
         interval_ms = 0 if self.log.unflushed_bytes >= FLUSH_BEHIND_BYTES else self.config.flush_interval_ms

@@ -46,9 +46,20 @@ class Reads:
         progress = self._progress
         return progress.last_stable if isolation is Isolation.READ_COMMITTED else progress.high_watermark
 
-    def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
+    def read(
+        self,
+        offset: int,
+        max_size_bytes: int,
+        isolation: Isolation,
+        *,
+        at_least_one: bool,
+        limit: LogPosition | None = None,
+    ) -> ReadResult:
+        """`limit`: how far, if that is not as the isolation says."""
         self._check_readable(offset)
-        log, limit = self._log, self._limit(isolation)
+        log = self._log
+        if limit is None:
+            limit = self._limit(isolation)
         aborted = None
         try:
             found = log.read(offset, max_size_bytes, limit, at_least_one=at_least_one)
@@ -96,9 +107,13 @@ class Reads:
         if not start_offset <= offset <= end_offset:
             raise OffsetOutOfRange(f"offset {offset} is not within [{start_offset}, {end_offset}]")
 
-    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation) -> object:
+    async def load(
+        self, offset: int, max_size_bytes: int, isolation: Isolation, limit: LogPosition | None = None
+    ) -> object:
+        """`limit` as of `read`."""
         self._check_readable(offset)
-        limit = self._limit(isolation)
+        if limit is None:
+            limit = self._limit(isolation)
         if offset >= limit.offset:
             return None
         held = await self._reader.load(offset, max_size_bytes, limit)

@@ -6,37 +6,19 @@ one version of the metadata or nothing; what became of it is known when a greate
 (RULES K5). What followers said in another epoch, or in another life, counts for nothing.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from engine.api import NO_EPOCH, NO_OFFSET, EpochEnd
 from engine.errors import OffsetOutOfRange, StaleBrokerEpoch, UnknownLeaderEpoch
+from engine.replica_log import Heard as Heard
 from engine.replication.epoch_checks import check_leader_epoch, diverging_end
 from engine.replication.exchange import Asked, LogState
 from engine.replication.progress import Progress
+from engine.roles import Committed as Committed
 
 NEVER_MS = -(2**62)
-
-
-class Committed(NamedTuple):
-    """What the metadata says, at a version that no write which is based on an older one gets past.
-
-    `in_sync`: the ISR, of which the leader is; `broker_epochs`: of all brokers, in the lives they registered last;
-    `serving`: those that may join an ISR.
-    """
-
-    version: int
-    in_sync: frozenset[int]
-    replicas: frozenset[int]
-    broker_epochs: Mapping[int, int]
-    serving: Collection[int]
-    min_isr: int = 1
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether anything may be acknowledged to producers that ask for all."""
-        return len(self.in_sync) >= min(self.min_isr, len(self.replicas))
 
 
 class Proposal(NamedTuple):
@@ -56,13 +38,6 @@ class Seen(NamedTuple):
     at_ms: int
     leader_end_offset: int
     caught_up_at_ms: int
-
-
-class Heard(NamedTuple):
-    """What a follower's Fetch comes to: where its log parts from the leader's, or how much further both are."""
-
-    diverging: EpochEnd | None = None
-    has_moved: bool = False  # the high watermark
 
 
 class Replicas:
@@ -121,7 +96,7 @@ class Replicas:
             caught_up_at_ms = max(caught_up_at_ms, before.at_ms)
         self._seen[replica] = Seen(asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms)
         has_moved = self._progress.note_replica(replica, asked.offset)
-        return Heard(None, self._count(now_ms) or has_moved)
+        return Heard(None, self._count(now_ms) or has_moved, replica not in self._committed.in_sync)
 
     def learn(self, committed: Committed, now_ms: int) -> bool:
         """What the metadata says by now; an older version, or the same, says nothing: whoever answers reads may have

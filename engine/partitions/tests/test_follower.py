@@ -15,6 +15,7 @@ from engine.files.twin import MemoryFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.checkpoints import key_of, read_checkpoint
 from engine.partitions.partition import Partition
+from engine.roles import Committed, Others
 from engine.store import SegmentStore
 from engine.tests.helpers import (
     NOW_MS,
@@ -41,6 +42,13 @@ def stamped(
     made = build_batch(records, attributes=attributes, producer=producer)
     stamp(memoryview(made), offset, epoch)
     return bytes(made)
+
+
+def others(me: int, *in_sync: int, replicas: tuple[int, ...] = (), min_isr: int = 1, version: int = 1) -> Others:
+    """In sync with a leader `me`; all are in epoch 0, and serve."""
+    known = frozenset((me, *in_sync, *replicas))
+    committed = Committed(version, frozenset((me, *in_sync)), known, dict.fromkeys(known, 0), known, min_isr)
+    return Others(me, committed, 30_000)
 
 
 async def following(store: SegmentStore, config: LogConfig = SMALL, epoch: int = 0) -> Partition:
@@ -221,7 +229,7 @@ async def test_between_high_watermark_and_end_there_is_nothing_yet() -> None:
         ).wait()
         log.note_leader(1)
         async with log.log_dir.commit_log.committer.between_rounds():
-            log.lead(SMALL, 1, in_sync=(2,))
+            log.lead(SMALL, 1, others(1, 2))
         for offset in (1, 2, 3):
             found = log.read(offset, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
             assert (found.records, found.high_watermark) == ([], 1)
@@ -293,7 +301,7 @@ async def test_a_start_begins_from_the_high_watermark() -> None:
     filesystem.crash()
     image = MemoryFileSystem.replayed(filesystem.operations)
     async with running(filesystem) as store:
-        [leader] = await store.open_partitions([Leadership(ORDERS, SMALL, 1, in_sync=(2, 3), has_others=True)])
+        [leader] = await store.open_partitions([Leadership(ORDERS, SMALL, 1, others(1, 2, 3))])
         assert isinstance(leader, Partition)
         assert (leader.high_watermark, leader.log_end_offset) == (3, 6)
         assert list(await read_all(leader)) == [0, 1, 2]
@@ -304,7 +312,7 @@ async def test_a_start_begins_from_the_high_watermark() -> None:
             assert leader.progress.note_replica(3, end)
             assert leader.high_watermark == expected
         assert list(await read_all(leader)) == list(range(7))
-        assert not pending.is_settled, "nobody settles it but a round, until there are brokers to fetch"
+        assert not pending.is_settled, "whoever moves the progress settles nothing"
     async with running(image) as store:
         alone = await open_orders(store, leader_epoch=1)
         assert alone.high_watermark == 6

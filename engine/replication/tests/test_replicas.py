@@ -217,7 +217,7 @@ def test_logs_that_part_count_for_nothing() -> None:
 
 def test_an_empty_follower_begins_anywhere_in_the_log() -> None:
     leading = Leading()
-    assert leading.fetch(3, 0, last_epoch=-1) == Heard()
+    assert leading.fetch(3, 0, last_epoch=-1) == Heard(is_outside=True)
     for offset in (-1, 101):
         with pytest.raises(OffsetOutOfRange):
             leading.fetch(3, offset, last_epoch=-1)

@@ -1,0 +1,149 @@
+"""What a partition is to its other replicas: what it tells them as their leader, and what it asks its own leader for.
+
+The machines in `engine.replication` decide; here they meet the log. Every method runs on the loop, in one step, but
+for those that read.
+"""
+
+from collections.abc import Callable
+
+from engine.api import NO_OFFSET, Isolation, ReadResult
+from engine.errors import NotLeaderOrFollower, OffsetNotAvailable
+from engine.log_config import LogConfig
+from engine.log_dirs.log_dir import LogDir
+from engine.logs.log import Log
+from engine.logs.position import LogPosition
+from engine.partitions.availability import Availability
+from engine.partitions.follower import Follower
+from engine.partitions.leader import Leader
+from engine.partitions.pending_acks import PendingAcks
+from engine.partitions.reads import Reads
+from engine.reading.key_indexer import outgrows_tail
+from engine.reading.reader import LogReader
+from engine.replica_log import Heard
+from engine.replication.exchange import Answer, Asked, LogState
+from engine.replication.fetch_state import Action, FetchState
+from engine.replication.progress import Progress
+from engine.replication.replicas import Proposal, Replicas
+from engine.roles import Committed, TopicPartition
+
+
+class Replica(Availability):
+    """What of a `Partition` knows of other replicas, if there are any."""
+
+    __slots__ = ("_now_ms", "_pending", "_reader", "_reads", "config", "progress")
+
+    def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
+        super().__init__(partition, log, log_dir)
+        self.config = LogConfig()
+        confirmed, *ends = log.unconfirmed or [log.end]
+        self.progress = Progress(log.end, confirmed, ends, has_others=bool(log.unconfirmed), unstable=log.unstable)
+        log.unconfirmed, log.unstable = [], {}
+        self._pending = PendingAcks()
+        self._now_ms = now_ms
+        self._reader = LogReader(partition, log, log_dir.reading)
+        self._reads = Reads(log, log_dir, self.progress, self._reader)
+
+    @property
+    def log_state(self) -> LogState:
+        """As replication has to know it."""
+        log, progress = self.log, self.progress
+        sealed_to = next((one.end_offset for one in reversed(log.segments) if one.is_sealed), 0)
+        durable, high_watermark = progress.durable.offset, progress.high_watermark.offset
+        return LogState(log.epochs, log.start_offset, log.end.offset, durable, high_watermark, sealed_to)
+
+    # As their leader
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """What is known of them by the leader, which this is; None if this is the only one."""
+        return self.leading().replicas
+
+    def fetched_by(self, replica: int, broker_epoch: int, *, leader_epoch: int, offset: int, last_epoch: int) -> Heard:
+        """See `engine.replica_log.ReplicaLog`, as of those that follow."""
+        asked = Asked(leader_epoch, offset, last_epoch, NO_OFFSET, NO_OFFSET)
+        replicas = self._known_replicas()
+        before, stable = self.progress.high_watermark, self.progress.last_stable
+        heard = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._now_ms())
+        if heard.has_moved:
+            self._moved_on(before, stable)
+        return heard
+
+    def check_has_latest(self) -> None:
+        """Raises OffsetNotAvailable for a leader that has just begun."""
+        role = self._role
+        if isinstance(role, Leader) and role.replicas is not None and not role.replicas.has_latest:
+            raise OffsetNotAvailable("the high watermark is not where the leader epoch begins yet")
+
+    def learn(self, committed: Committed) -> None:
+        """What the metadata says by now. Raises why it is not led here."""
+        before, stable = self.progress.high_watermark, self.progress.last_stable
+        if self._known_replicas().learn(committed, self._now_ms()):
+            self._moved_on(before, stable)
+
+    def propose(self) -> Proposal | None:
+        """The ISR that is to be written, if it is to be another one. Raises why it is not led here."""
+        before, stable = self.progress.high_watermark, self.progress.last_stable
+        proposal = self._known_replicas().propose(self._now_ms())
+        if self.progress.high_watermark is not before:  # nobody waits any more for one that has fallen back
+            self._moved_on(before, stable)
+        return proposal
+
+    def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
+        self.check_led()
+        limit, isolation = self.progress.written, Isolation.READ_UNCOMMITTED
+        return self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one, limit=limit)
+
+    async def load_for_replica(self, offset: int, max_size_bytes: int) -> object:
+        self.check_led()
+        return await self._reads.load(offset, max_size_bytes, Isolation.READ_UNCOMMITTED, self.progress.written)
+
+    def _known_replicas(self) -> Replicas:
+        replicas = self.replicas
+        if replicas is None:
+            raise NotLeaderOrFollower(f"{self.partition.topic}-{self.partition.partition} has no other replicas here")
+        return replicas
+
+    # As a follower
+
+    @property
+    def fetching(self) -> FetchState | None:
+        """What it asks its leader for; None while it follows nobody, or takes nothing."""
+        role = self._role
+        return role.fetching if isinstance(role, Follower) and not self._takes_no_appends else None
+
+    def ask(self) -> Asked | None:
+        """The next question to its leader; None: not now."""
+        fetching = self.fetching
+        return None if fetching is None else fetching.ask(self.log_state)
+
+    def answered(self, asked: Asked, answer: Answer) -> Action | None:
+        """What is to be done about it, and then `done` be called; None: nothing."""
+        fetching = self.fetching
+        return None if fetching is None else fetching.answered(asked, answer, self.log_state)
+
+    def note_leader(self, high_watermark: int) -> None:
+        """What the leader says that all replicas in sync have; of a follower."""
+        before, stable = self.progress.high_watermark, self.progress.last_stable
+        if self.progress.follow(high_watermark):
+            self._moved_on(before, stable)
+
+    # Either
+
+    def _moved_on(self, before: LogPosition, stable: LogPosition) -> None:
+        """The high watermark has moved from there, because of what others have."""
+        progress = self.progress
+        if outgrows_tail(before, progress.high_watermark):
+            self._index_keys()
+        if progress.last_stable.segment_base_offset != stable.segment_base_offset:
+            self._want_seal()
+        if self._pending:
+            self._pending.settle(progress)
+        self.announce_change()
+
+    def _want_seal(self) -> None:
+        """Of a `Partition`: there may be more segments that nothing changes any more."""
+        raise NotImplementedError
+
+    def _index_keys(self) -> None:
+        if self.config.index_keys:
+            self.log_dir.keys.want(self._reader, self.progress.high_watermark)

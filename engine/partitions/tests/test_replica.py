@@ -1,0 +1,121 @@
+"""A leader and its followers over one partition: who waits for whom, and what each may read."""
+
+import pytest
+import trio
+import trio.testing
+
+from engine.api import Following, Isolation, Leadership
+from engine.batches.batch import parse_header
+from engine.errors import NotEnoughReplicas, NotLeaderOrFollower
+from engine.files.twin import MemoryFileSystem
+from engine.log_config import LogConfig
+from engine.partitions.partition import Partition
+from engine.partitions.tests.test_follower import others
+from engine.replica_log import Heard
+from engine.replication.exchange import Answer, Asked
+from engine.replication.fetch_state import Take
+from engine.roles import Others
+from engine.store import SegmentStore
+from engine.tests.helpers import ORDERS, batch, bytes_of, read_all, running
+
+CONFIG = LogConfig()
+
+
+async def leading(store: SegmentStore, known: Others, epoch: int = 0) -> Partition:
+    [log] = await store.open_partitions([Leadership(ORDERS, CONFIG, epoch, known)])
+    assert isinstance(log, Partition)
+    return log
+
+
+def fetch(leader: Partition, replica: int, offset: int) -> Heard:
+    """In epoch 0, in its first life."""
+    return leader.fetched_by(replica, 0, leader_epoch=0, offset=offset, last_epoch=0 if offset else -1)
+
+
+async def test_whoever_waits_for_all_is_answered_by_the_fetch_that_shows_that_they_have_it() -> None:
+    async with running(MemoryFileSystem()) as store:
+        leader = await leading(store, others(1, 2, 3))
+        pending = leader.append(memoryview(batch(b"x")), acks=-1)
+        await leader.append(memoryview(batch(b"y")), acks=1).wait()
+        assert not fetch(leader, 2, 2).has_moved
+        settled: list[bool] = []
+        pending.call_when_settled(lambda: settled.append(True))
+        assert not settled
+        assert fetch(leader, 3, 1).has_moved
+        assert settled
+        assert (leader.high_watermark, list(await read_all(leader))) == (1, [0])
+
+
+async def test_followers_read_what_is_written_and_consumers_what_all_have() -> None:
+    async with running(MemoryFileSystem()) as store:
+        leader = await leading(store, others(1, 2))
+        await leader.append(memoryview(batch(b"x")), acks=1).wait()
+        found = leader.read_for_replica(0, 1000, at_least_one=True)
+        assert parse_header(bytes_of(found.records)).next_offset == 1
+        assert not leader.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True).records
+
+
+async def test_who_waits_is_told_when_something_is_written() -> None:
+    async with running(MemoryFileSystem()) as store:
+        leader, waiter = await leading(store, others(1, 2)), store.new_waiter()
+        waiter.watch(leader)
+        leader.append(memoryview(batch(b"x")), acks=-1)
+        with trio.fail_after(1):
+            await waiter.wait()
+        assert waiter.take_changed() == [leader]
+        assert (leader.log_end_offset, leader.high_watermark) == (1, 0)
+
+
+async def test_with_too_few_in_sync_nothing_is_taken_that_all_should_have() -> None:
+    async with running(MemoryFileSystem()) as store:
+        known = others(1, replicas=(2, 3), min_isr=2)
+        leader = await leading(store, known)
+        with pytest.raises(NotEnoughReplicas):
+            leader.append(memoryview(batch(b"x")), acks=-1)
+        await leader.append(memoryview(batch(b"y")), acks=1).wait()
+        assert (leader.log_end_offset, leader.high_watermark) == (1, 0)
+        leader.learn(others(1, 2, replicas=(3,), min_isr=2, version=2).committed)
+        assert fetch(leader, 2, 1).has_moved
+        pending = leader.append(memoryview(batch(b"z")), acks=-1)
+        await trio.testing.wait_all_tasks_blocked()
+        fetch(leader, 2, 2)
+        assert pending.is_settled
+
+
+async def test_an_isr_is_proposed_when_a_follower_has_caught_up() -> None:
+    async with running(MemoryFileSystem()) as store:
+        leader = await leading(store, others(1, replicas=(2,)))
+        assert leader.propose() is None
+        fetch(leader, 2, 0)
+        proposal = leader.propose()
+        assert proposal is not None
+        assert proposal.in_sync == {1, 2}
+
+
+async def test_a_follower_asks_takes_and_asks_on() -> None:
+    async with running(MemoryFileSystem()) as store, running(MemoryFileSystem()) as other:
+        leader = await leading(store, others(1, 2), epoch=3)
+        await leader.append(memoryview(batch(b"x")), acks=1).wait()
+        [follower] = await other.open_partitions([Following(ORDERS, CONFIG, 3)])
+        assert isinstance(follower, Partition)
+        question = follower.ask()
+        assert question == Asked(3, 0, -1, 0, 0)
+        assert follower.ask() is None, "one at a time"
+        records = bytes_of(leader.read_for_replica(0, 1000, at_least_one=True).records)
+        assert follower.answered(question, Answer(0, 0)) == Take(0, 0)
+        await follower.replicate(memoryview(bytearray(records))).wait()
+        assert follower.fetching is not None
+        follower.fetching.done()
+        assert follower.ask() == Asked(3, 1, 3, 0, 0)
+        with pytest.raises(NotLeaderOrFollower):
+            fetch(follower, 2, 0)
+
+
+async def test_nothing_is_cut_of_a_log_that_follows_no_more() -> None:
+    async with running(MemoryFileSystem()) as store:
+        leader = await leading(store, others(1, 2))
+        await leader.append(memoryview(batch(b"x")), acks=1).wait()
+        [error] = await store.truncate_partitions({ORDERS: 0}, follows_in=0)
+        assert isinstance(error, NotLeaderOrFollower)
+        with pytest.raises(NotLeaderOrFollower):
+            await store.reset_partition(ORDERS, 7, follows_in=0)

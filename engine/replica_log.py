@@ -1,0 +1,28 @@
+"""What a partition is to the brokers that follow it."""
+
+from typing import NamedTuple, Protocol
+
+from engine.api import EpochEnd, PartitionLog, ReadResult
+
+
+class Heard(NamedTuple):
+    """What a follower's Fetch comes to: where its log parts from the leader's, or how much further both are."""
+
+    diverging: EpochEnd | None = None
+    has_moved: bool = False  # the high watermark
+    is_outside: bool = False  # of the ISR
+
+
+class ReplicaLog(PartitionLog, Protocol):
+    """One partition as its other replicas see it, which follow this broker."""
+
+    def fetched_by(self, replica: int, broker_epoch: int, *, leader_epoch: int, offset: int, last_epoch: int) -> Heard:
+        """A follower in that life has all below `offset`, durably, the last of it from `last_epoch`; -1: none.
+
+        Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch, OffsetOutOfRange, and as `read` does."""
+
+    def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
+        """As `read`, up to the end of what is written: both may sync at a time (RULES K16). Of one segment."""
+
+    async def load_for_replica(self, offset: int, max_size_bytes: int) -> object:
+        """What `read_for_replica` needs. Raises as it does."""
