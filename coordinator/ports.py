@@ -25,15 +25,16 @@ class HostedPartition:
 class HostChanges(NamedTuple):
     """What a host is to do. A partition that is led, or followed, may be open already, in another role or epoch or
     with other configs. Whoever follows takes what the leader has, if there is one. What is dropped is deleted: its
-    topic is, or its replica has moved elsewhere."""
+    topic is, or its replica has moved elsewhere. All that is so in `image`."""
 
     led: list[HostedPartition]
     followed: list[HostedPartition]
     dropped: list[HostedPartition]
+    image: ClusterImage
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        return any(self)
+        return bool(self.led or self.followed or self.dropped)
 
 
 class PartitionHost(Protocol):

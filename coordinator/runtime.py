@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from coordinator.api import DEFAULT, BrokerEndpoint, BrokerInfo, BrokerState, ClusterImage, TopicInfo
-from coordinator.cluster import controller, features, layout, settlement
+from coordinator.cluster import controller, features, in_sync, layout, settlement
 from coordinator.cluster.change_log import ChangeLog, Overtaken
 from coordinator.cluster.controllership import Controllership
 from coordinator.cluster.decisions import Decisions, Draw
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from coordinator.api import ConfigChange, FeatureRange, FeatureUpdate
+    from coordinator.cluster.in_sync import IsrChange
     from coordinator.cluster.probes import IsRefused
     from coordinator.metadata.store import MetadataStore
     from coordinator.ports import ConfigValidator, PartitionHost
@@ -226,6 +227,20 @@ class Coordinator:
                 self._image = new
                 self._published.set()
                 self._published = trio.Event()
+
+    async def change_isr(self, version: int, changes: Sequence[IsrChange]) -> None:
+        """Writes what leaders want that have seen the image of that version, unless there is a newer one; the next
+        image tells what has become of it (RULES K5). Raises MetadataUnavailable."""
+        try:
+            image = self._changes.image
+            wanted = in_sync.to_write(image, changes, self._membership.me) if image.version == version else ()
+            if batch := first_batch([*wanted]):
+                with trio.CancelScope(shield=True), suppress(Overtaken):
+                    await self._changes.commit(image, [self._membership.fence], batch)
+        except (ConnectionLost, SessionLost) as error:
+            raise MetadataUnavailable("The metadata store does not answer.") from error
+        finally:
+            await self._publish()
 
     async def new_producer_id(self) -> int:
         """See `ClusterService`."""

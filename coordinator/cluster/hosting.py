@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def host_changes(old: ClusterImage, new: ClusterImage, broker: BrokerInfo) -> HostChanges:
     """What this broker is to lead, to follow and to drop, as far as that is not so already."""
-    changes = HostChanges([], [], [])
+    changes = HostChanges([], [], [], new)
     for topic in new.topics_by_id.values():
         before = old.topics_by_id.get(topic.topic_id)
         if before is not topic:

@@ -17,10 +17,12 @@ from coordinator.ports import HostChanges, HostedPartition
 from engine.api import Following, Leadership, Role, TopicPartition
 from engine.errors import EngineError, UnknownPartition
 from engine.log_config import LogConfig
+from engine.roles import Others
 from engine.store import SegmentStore
 from engine.tier import TierableLog
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
+from kafkawire.replication.committed import LAG_MAX_MS, committed_of
 
 _log = structlog.get_logger(__name__)
 
@@ -31,14 +33,15 @@ class Opened(NamedTuple):
     hosted: HostedPartition
     is_led: bool
 
-    def role(self, config: LogConfig) -> Role:
+    def role(self, config: LogConfig, image: ClusterImage) -> Role:
         """Of this broker, with its topic's config."""
         partition, state = _identity(self.hosted), self.hosted.state
         epoch, has_others = state.leader_epoch, len(state.replicas) > 1
         if not self.is_led:
-            return Following(partition, config, epoch, has_others)
-        others = tuple(one for one in state.isr if one != state.leader)
-        return Leadership(partition, config, epoch, others, has_others)
+            return Following(partition, config, epoch, has_others, state.unclean_since)
+        committed = committed_of(image, partition.topic_id, state) if has_others else None
+        others = None if committed is None else Others(state.leader, committed, LAG_MAX_MS)
+        return Leadership(partition, config, epoch, others)
 
 
 class EngineHost:
@@ -58,6 +61,7 @@ class EngineHost:
         self._on_change = on_change
         self._store: SegmentStore | None = None
         self._open: dict[TopicPartition, Opened] = {}
+        self._image: ClusterImage | None = None  # of the last changes
 
     @property
     def has_store(self) -> bool:
@@ -90,6 +94,7 @@ class EngineHost:
 
     async def apply(self, changes: HostChanges) -> None:
         """Deletes, follows and leads."""
+        self._image = changes.image
         for hosted in changes.dropped:
             self._open.pop(_identity(hosted), None)
         errors = await self.store.delete_partitions([_identity(hosted) for hosted in changes.dropped])
@@ -100,6 +105,8 @@ class EngineHost:
         await self._open_all([*followed, *(Opened(one, is_led=True) for one in changes.led)])
 
     async def _open_all(self, opened: Sequence[Opened]) -> None:
+        if not opened:
+            return
         outcomes = await self.store.open_partitions(self._roles(opened))
         for one, outcome in zip(opened, outcomes, strict=True):
             if isinstance(outcome, EngineError):
@@ -111,7 +118,8 @@ class EngineHost:
     def _roles(self, opened: Sequence[Opened]) -> list[Role]:
         topics = {one.hosted.topic_id: one.hosted for one in opened}
         configs = {key: self._configs.log_config(one.topic, one.configs) for key, one in topics.items()}
-        return [one.role(configs[one.hosted.topic_id]) for one in opened]
+        assert self._image is not None, "nothing is opened before there are changes"
+        return [one.role(configs[one.hosted.topic_id], self._image) for one in opened]
 
 
 def _identity(hosted: HostedPartition) -> TopicPartition:

@@ -1,0 +1,1 @@
+"""Replicas on several brokers: who fetches from whom, and who is in sync."""

@@ -1,0 +1,27 @@
+"""What the cluster's image says of a partition's replicas, as its leader wants to know it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from coordinator.api import BrokerState
+from coordinator.cluster.settlement import min_isr
+from engine.roles import Committed
+
+if TYPE_CHECKING:
+    from coordinator.api import ClusterImage, PartitionState
+
+LAG_MAX_MS: Final = 30_000  # replica.lag.time.max.ms
+
+
+def committed_of(image: ClusterImage, topic_id: bytes, state: PartitionState) -> Committed:
+    """Of a topic that the image has."""
+    members = image.members.values()
+    return Committed(
+        image.version,
+        frozenset(state.isr),
+        frozenset(state.replicas),
+        {one.broker_id: one.epoch for one in members},
+        {one.broker_id for one in members if one.state is BrokerState.SERVING},
+        min_isr(image, image.topics_by_id[topic_id]),
+    )
