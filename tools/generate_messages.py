@@ -34,6 +34,9 @@ NOT_OURS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 80, 81, 82}
 # Versions kio knows but Apache Kafka 4.3.1 does not call stable.
 STABLE_UNTIL = {"init_producer_id": 5}
 
+# What only brokers of ours tell each other; everybody else skips tags that they do not know.
+OURS_FROM_TAG = 10_000
+
 INTEGERS = {"int8", "int16", "int32", "int64", "uint16", "uint32"}
 WIRE_KINDS = {
     "error_code": "int16",
@@ -76,6 +79,9 @@ class MessagePlan:
     versions: tuple[int, int]
     flexible_from: int
     structs: dict[str, StructPlan]
+
+
+OURS = {("fetch", "PartitionData"): [Row("begins_segment", "bool", None, False, False, OURS_FROM_TAG, False, 12, 18)]}
 
 
 # Reading kio
@@ -177,6 +183,9 @@ def read_message(api: str, kind: Side) -> MessagePlan:
         for name, rows in found.items():
             merge(plan.structs.setdefault(name, StructPlan(name)), rows, version)
     root = kio_class(schema_name_map[api][versions[-1]][kind]).__name__
+    for (ours_in, name), rows in OURS.items():
+        if ours_in == api and name in plan.structs:
+            plan.structs[name].rows += rows
     plan.structs = {name: plan.structs[name] for name in innermost_first(root, plan.structs)}
     return plan
 

@@ -21,6 +21,7 @@ from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT
 from kafkawire.requests.pending_reply import answered
 from kafkawire.requests.topic_lookup import find_log
+from kafkawire.security.accepted_links import PRINCIPAL_OF_BROKERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -64,7 +65,8 @@ class ListOffsetsLane:
                 for topic in asked.topics
                 if broker.authorizer(principal, host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
             ]
-            found = self._find_all(asked) if len(allowed) == len(asked.topics) else None
+            is_broker = asked.is_replica and principal.startswith(PRINCIPAL_OF_BROKERS)  # which may be told of more
+            found = self._find_all(asked) if len(allowed) == len(asked.topics) and not is_broker else None
         except Exception as error:
             return failed(broker, api, arrival, error)
         return found or generally(broker, api, arrival, lambda context, request: _answer(context, request, allowed))
@@ -79,9 +81,9 @@ class ListOffsetsLane:
                 return None
             try:
                 log.check_leader_epoch(leader_epoch)
+                found.append(log.offset_of(spec, asked.isolation))
             except EngineError:
                 return None
-            found.append(log.offset_of(spec, asked.isolation))
         return found
 
 

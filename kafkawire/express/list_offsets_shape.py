@@ -52,6 +52,7 @@ class Asked(NamedTuple):
     isolation: Isolation
     has_epochs: bool  # the reply
     sample: bytes  # of the reply
+    is_replica: bool  # as it says
 
     def reply(self, correlation_id: bytes | bytearray, found: Iterable[OffsetAtTimestamp]) -> bytearray:
         """With what was found of each partition, without its size."""
@@ -107,7 +108,8 @@ def _asked(request: ListOffsetsRequest, version: int) -> Asked | None:
         partitions.append(AskedPartition(topic, one.partition_index, one.current_leader_epoch, one.timestamp, at))
         at += len(_SAMPLE)
     topics = list(dict.fromkeys(topic.name for topic in request.topics))
-    return Asked(topics, partitions, isolation_of(request), version >= _FIRST_VERSION_WITH_EPOCHS, sample)
+    has_epochs, is_replica = version >= _FIRST_VERSION_WITH_EPOCHS, request.replica_id >= 0
+    return Asked(topics, partitions, isolation_of(request), has_epochs, sample, is_replica)
 
 
 def _sample_reply(request: ListOffsetsRequest, version: int) -> bytes:

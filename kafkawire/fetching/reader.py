@@ -162,11 +162,14 @@ class FetchReader:
                 log = target.log
                 try:
                     if log is not None:
-                        await log.load(target.fetch_offset, max(0, target.max_size_bytes), self._isolation)
+                        await self._load(log, target)
                 except EngineError as error:
                     self._settle(target, None, error_code_of(error))
                 else:
                     self.read(target)
+
+    async def _load(self, log: PartitionLog, target: FetchTarget) -> None:
+        await log.load(target.fetch_offset, max(0, target.max_size_bytes), self._isolation)
 
     def _read(self, target: FetchTarget, room_bytes: int, *, at_least_one: bool) -> ReadResult | ErrorCode:
         log = self._find(target)

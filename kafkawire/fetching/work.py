@@ -14,6 +14,7 @@ import trio
 
 from engine.api import Isolation
 from kafkawire.fetching.reader import FetchReader
+from kafkawire.fetching.replica_reader import ReplicaReader
 from kafkawire.fetching.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -27,6 +28,7 @@ from kafkawire.requests.errors import ErrorCode
 
 if TYPE_CHECKING:
     from engine.api import ReadResult
+    from kafkawire.messages.fetch import ReplicaState
     from kafkawire.requests.context import RequestContext
 
 TARGETS_PER_TURN: Final = 500
@@ -66,9 +68,24 @@ def begin_fetch(
 ) -> Told | Awaitable[Told] | ErrorCode:
     """What to tell, if it is known at once, or the error of the whole request. `targets` name a partition once."""
     session = _resume(context, asked, targets, forgotten, by_id=by_id)
-    return (
-        session if isinstance(session, ErrorCode) else _FetchWork(context, asked, targets, session, by_id=by_id).run()
-    )
+    if isinstance(session, ErrorCode):
+        return session
+    isolation = Isolation.READ_COMMITTED if asked.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+    reader = FetchReader(context, isolation, **_sizes(context, asked))
+    return _FetchWork(context, asked, targets, session, reader, by_id=by_id).run()
+
+
+def begin_replica_fetch(
+    context: RequestContext, asked: Asked, targets: list[FetchTarget], replica: ReplicaState
+) -> Told | Awaitable[Told]:
+    """The same for another broker, which has no session: it names all that it follows each time."""
+    reader = ReplicaReader(context, replica, **_sizes(context, asked))
+    return _FetchWork(context, asked, targets, None, reader, by_id=True).run()
+
+
+def _sizes(context: RequestContext, asked: Asked) -> dict[str, int]:
+    max_size_bytes = max(0, min(asked.max_bytes, context.broker.config.max_fetch_size_bytes))
+    return {"min_size_bytes": min(asked.min_bytes, max_size_bytes), "max_size_bytes": max_size_bytes}
 
 
 def _resume(
@@ -103,10 +120,10 @@ class _FetchWork:
         asked: Asked,
         targets: list[FetchTarget],
         session: FetchSession | None,
+        reader: FetchReader,
         *,
         by_id: bool,
     ) -> None:
-        max_size_bytes = max(0, min(asked.max_bytes, context.broker.config.max_fetch_size_bytes))
         self._context = context
         self._asked = asked
         self._by_id = by_id
@@ -114,12 +131,7 @@ class _FetchWork:
         self._targets = targets
         self._unread = targets if session is None else list(session.pending)
         self._watch = session.watch if session is not None else None
-        self._reader = FetchReader(
-            context,
-            Isolation.READ_COMMITTED if asked.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
-            min_size_bytes=min(asked.min_bytes, max_size_bytes),
-            max_size_bytes=max_size_bytes,
-        )
+        self._reader = reader
 
     def run(self) -> Told | Awaitable[Told]:
         """What to tell, if it is known at once; once."""

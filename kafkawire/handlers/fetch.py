@@ -13,8 +13,10 @@ Behavior:
   one gets it).
 - A client that tells the epoch it read last hears at once where its log and ours part (KIP-595), or OFFSET_OUT_OF_RANGE
   when nothing is known of that epoch; after Partition.readRecords, which asks consumers as it asks followers.
-- The rack is ignored: every read is the leader's. A fetch with a replica id would move the high watermark; it is
-  refused as an unauthorized one is, partition by partition, until there is an inter-broker listener.
+- The rack is ignored: every read is the leader's.
+- A fetch with a replica id moves the high watermark. It is for that broker alone, over a link that it has authenticated
+  (RULES K23), and is told of what is written and where segments begin, which only brokers of ours understand. Anybody
+  else's is refused as an unauthorized one is, partition by partition.
 
 Version notes: 7 sessions, 9 leader epoch, 12 flexible, 13 topic ids, 15 replica state as a tagged field, 16 leader
 hints (KIP-951). Up to version 5 a storage error is told as NOT_LEADER_OR_FOLLOWER, which such clients retry.
@@ -30,7 +32,7 @@ import trio
 from engine.api import NO_EPOCH
 from kafkawire.fetching.reader import UNRESOLVED
 from kafkawire.fetching.sessions import UNKNOWN_OFFSET, FetchTarget, TargetKey
-from kafkawire.fetching.work import TARGETS_PER_TURN, Told, begin_fetch
+from kafkawire.fetching.work import TARGETS_PER_TURN, Told, begin_fetch, begin_replica_fetch
 from kafkawire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -41,7 +43,7 @@ from kafkawire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.topic_lookup import current_leader
 from kafkawire.wire.plan_encode import Pieces
@@ -61,13 +63,37 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     targets = _targets(request, by_id=by_id)
     if _is_replica(context, request):
-        # Kafka asks whether it may act as a broker; there is no listener yet on which anybody may.
-        context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-        return _refuse_all(targets)
+        return _replicate(context, request, targets)
     begun = begin_fetch(context, request, targets, _forgotten(request, by_id=by_id), by_id=by_id)
     if isinstance(begun, ErrorCode):
         return FetchResponse(error_code=begun)
     return respond(context, begun) if isinstance(begun, Told) else _respond_later(context, begun)
+
+
+def _replicate(
+    context: RequestContext, request: FetchRequest, targets: list[FetchTarget]
+) -> FetchResponse | Awaitable[FetchResponse]:
+    replica = request.replica_state
+    if replica is None or not context.is_broker(replica.replica_id):
+        return _refuse_all(targets)
+    begun = begin_replica_fetch(context, request, targets, replica)
+    return _respond_to_replica(context, begun) if isinstance(begun, Told) else _respond_to_replica_later(context, begun)
+
+
+async def _respond_to_replica_later(context: RequestContext, work: Awaitable[Told]) -> FetchResponse:
+    return _respond_to_replica(context, await work)
+
+
+def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
+    """Of each partition there are records of one segment."""
+    response = FetchResponse(session_id=told.session_id, responses=[])
+    rows = []
+    for target, outcome in told.outcomes:
+        row = _row(context, target, outcome, response)
+        row.begins_segment = not isinstance(outcome, ErrorCode) and any(not one.position for one in outcome.records)
+        rows.append((target, row))
+    _group(rows, response)
+    return response
 
 
 async def _respond_later(context: RequestContext, work: Awaitable[Told]) -> FetchResponse:

@@ -8,7 +8,8 @@ Behavior:
 - What has to be looked for in a remote tier is waited for as long as the request says, or
   remote.list.offsets.request.timeout.ms; a partition that is not found by then is answered REQUEST_TIMED_OUT. A tier
   that cannot be reached is KAFKA_STORAGE_ERROR, upon which clients ask again; UNKNOWN_SERVER_ERROR in Kafka.
-- Who claims to be a replica is answered as a consumer: nothing above the high watermark is told.
+- Another broker that has proved to be the replica it names is told where the log ends. Who claims to be one is answered
+  as a consumer: nothing above the high watermark is told. A leader that has just begun may not know that yet (KIP-207).
 
 Version notes: 2 isolation level, 4 leader epochs, 7 max timestamp (KIP-734), 8 earliest local and 9 latest tiered
 offset (KIP-405, KIP-1005), 10 time-out, 11 earliest pending upload (KIP-1023).
@@ -20,7 +21,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from engine.api import Isolation, OffsetAtTimestamp, OffsetSpec
+from engine.api import NO_TIMESTAMP_MS, Isolation, OffsetAtTimestamp, OffsetSpec
 from engine.errors import EngineError
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -96,7 +97,7 @@ def look(
     """What is known here, for who may know these topics; and what has to be searched."""
     asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
     named = Counter((topic, one.partition_index) for topic, one in asked)
-    isolation = isolation_of(request)
+    isolation, is_replica = isolation_of(request), context.is_broker(request.replica_id)
     found: dict[Key, Outcome] = {}
     searches: list[_Search] = []
     for topic, one in asked:
@@ -110,7 +111,7 @@ def look(
         elif _is_searched(one.timestamp):
             searches.append(_Search(key, log.has_cold, partial(_find, log, one.timestamp, isolation)))
         else:
-            found[key] = log.offset_of(one.timestamp, isolation)
+            found[key] = _told(log, one.timestamp, isolation, is_replica=is_replica)
     return found, searches
 
 
@@ -149,6 +150,16 @@ def _log_of(context: RequestContext, topic: str, asked: ListOffsetsPartition) ->
     except EngineError as error:
         return error_code_of(error)
     return log
+
+
+def _told(log: PartitionLog, spec: int, isolation: Isolation, *, is_replica: bool) -> Outcome:
+    """For another replica the log ends where what is written does."""
+    if is_replica and spec == OffsetSpec.LATEST:
+        return OffsetAtTimestamp(log.log_end_offset, NO_TIMESTAMP_MS, log.leader_epoch)
+    try:
+        return log.offset_of(spec, isolation)
+    except EngineError as error:
+        return error_code_of(error)
 
 
 def _is_searched(timestamp_ms: int) -> bool:

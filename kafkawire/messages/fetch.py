@@ -223,7 +223,7 @@ class AbortedTransaction(MessageStruct):
 
 
 class PartitionData(MessageStruct):
-    __slots__ = ('partition_index', 'error_code', 'high_watermark', 'last_stable_offset', 'log_start_offset', 'diverging_epoch', 'current_leader', 'snapshot_id', 'aborted_transactions', 'preferred_read_replica', 'records')
+    __slots__ = ('partition_index', 'error_code', 'high_watermark', 'last_stable_offset', 'log_start_offset', 'diverging_epoch', 'current_leader', 'snapshot_id', 'aborted_transactions', 'preferred_read_replica', 'records', 'begins_segment')
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field('partition_index', 'int32', 4, 18, default=0),
         Field('error_code', 'int16', 4, 18, default=0),
@@ -236,6 +236,7 @@ class PartitionData(MessageStruct):
         Field('aborted_transactions', 'struct', 4, 18, struct=AbortedTransaction, array=True, nullable=True),
         Field('preferred_read_replica', 'int32', 11, 18, default=-1),
         Field('records', 'records', 4, 18, nullable=True),
+        Field('begins_segment', 'bool', 12, 18, tag=10000, default=False),
     )
 
     def __init__(
@@ -252,6 +253,7 @@ class PartitionData(MessageStruct):
         aborted_transactions: list[AbortedTransaction] | None = None,
         preferred_read_replica: int = -1,
         records: Sized | None = None,
+        begins_segment: bool = False,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
@@ -264,6 +266,7 @@ class PartitionData(MessageStruct):
         self.aborted_transactions = aborted_transactions
         self.preferred_read_replica = preferred_read_replica
         self.records = records
+        self.begins_segment = begins_segment
 
 
 class FetchableTopicResponse(MessageStruct):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from coordinator.api import BrokerInfo, ClusterImage, ClusterService
     from coordinator.groups.api import GroupService
     from coordinator.transactions.api import MarkerWriter, TransactionPartitions, TransactionService
-    from engine.api import PartitionStore
+    from engine.api import PartitionStore, TopicPartition
     from kafkawire.config.entries import ConfigCatalogue
     from kafkawire.config.log_levels import LogLevels
     from kafkawire.fetching.cold_loads import ColdLoads
@@ -97,6 +97,10 @@ OPERATIONS_BY_RESOURCE: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
 }
 
 
+def ignore(_: TopicPartition) -> None:
+    """Of a broker that has no followers."""
+
+
 class Authorizer(Protocol):
     """Who may do what. Asked on the hot path: it answers from memory."""
 
@@ -159,6 +163,7 @@ class BrokerInterfaces:
     topic_rows: TopicRows = field(default_factory=TopicRows)
     links: AcceptedLinks = field(default_factory=AcceptedLinks)
     transactions_of_cluster: TransactionPartitions | None = None  # None: all are coordinated here
+    note_follower: Callable[[TopicPartition], None] = ignore  # of what is led here: one is not in the ISR
 
     @property
     def transactions_anywhere(self) -> TransactionPartitions:
@@ -179,6 +184,11 @@ class RequestContext:
     advertised: Sequence[tuple[int, int, int]]  # per served API: key, lowest and highest version
     received_s: float  # on trio's clock
     principal: str
+
+    def is_broker(self, broker_id: int) -> bool:
+        """Whether who asks has proved to be that broker, which may act as one."""
+        is_it = self.principal == f"{PRINCIPAL_OF_BROKERS}{broker_id}"
+        return is_it and self.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def authorize(self, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
         """Whether the principal of this request may do this."""

@@ -176,6 +176,7 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     log.UnknownPartition: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     log.NotLeaderOrFollower: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     log.FencedLeaderEpoch: ErrorCode.FENCED_LEADER_EPOCH,
+    log.OffsetNotAvailable: ErrorCode.OFFSET_NOT_AVAILABLE,
     log.StaleBrokerEpoch: ErrorCode.STALE_BROKER_EPOCH,
     log.UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     log.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,

@@ -1,0 +1,79 @@
+"""Reads partitions for another broker's Fetch: what is written, not what consumers may see, and says how far it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from engine.api import Isolation
+from engine.errors import ColdNotLoaded, EngineError
+from kafkawire.fetching.reader import FetchReader
+from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.topic_lookup import find_log
+
+if TYPE_CHECKING:
+    from engine.api import PartitionLog, ReadResult
+    from engine.replica_log import ReplicaLog
+    from kafkawire.fetching.sessions import FetchTarget
+    from kafkawire.messages.fetch import ReplicaState
+    from kafkawire.requests.context import RequestContext
+
+
+class ReplicaReader(FetchReader):
+    """For one request of a broker that has proved to be that replica. What it says of itself is taken once."""
+
+    __slots__ = ("_heard", "_replica")
+
+    def __init__(
+        self, context: RequestContext, replica: ReplicaState, *, min_size_bytes: int, max_size_bytes: int
+    ) -> None:
+        super().__init__(
+            context, Isolation.READ_UNCOMMITTED, min_size_bytes=min_size_bytes, max_size_bytes=max_size_bytes
+        )
+        self._replica = replica
+        self._heard: set[FetchTarget] = set()
+
+    async def _load(self, log: PartitionLog, target: FetchTarget) -> None:
+        await cast("ReplicaLog", log).load_for_replica(target.fetch_offset, max(0, target.max_size_bytes))
+
+    def _read(self, target: FetchTarget, room_bytes: int, *, at_least_one: bool) -> ReadResult | ErrorCode:
+        found = self._find(target)
+        if isinstance(found, ErrorCode):
+            return found
+        log = cast("ReplicaLog", found)
+        target.log = log
+        try:
+            log.check_leader_epoch(target.leader_epoch)
+            if target not in self._heard:
+                self._heard.add(target)
+                if (diverged := self._hear(target, log)) is not None:
+                    return diverged
+            size_bytes = min(max(0, target.max_size_bytes), room_bytes)
+            return log.read_for_replica(target.fetch_offset, size_bytes, at_least_one=at_least_one)
+        except ColdNotLoaded:
+            return ErrorCode.OFFSET_OUT_OF_RANGE  # it begins where the leader's own disk does
+        except EngineError as error:
+            return error_code_of(error)
+
+    def _hear(self, target: FetchTarget, log: ReplicaLog) -> ReadResult | None:
+        """How far the follower is, or no records and where its log parts from ours."""
+        replica = self._replica
+        heard = log.fetched_by(
+            replica.replica_id,
+            replica.replica_epoch,
+            leader_epoch=target.leader_epoch,
+            offset=target.fetch_offset,
+            last_epoch=target.last_fetched_epoch,
+        )
+        if heard.is_outside:
+            self._context.broker.note_follower(log.partition)
+        if heard.diverging is None:
+            return None
+        nothing = log.read_for_replica(log.log_start_offset, 0, at_least_one=False)
+        return nothing._replace(diverging=heard.diverging)
+
+    def _find(self, target: FetchTarget) -> PartitionLog | ErrorCode:
+        topic = self._context.broker.cluster.image.topics_by_id.get(target.topic_id)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        target.topic = topic.name
+        return find_log(self._context.broker.store, topic, target.partition)
