@@ -24,7 +24,7 @@ from engine.options import StoreWorld
 from engine.store import SegmentStore
 from engine.tier import NoTier
 from kafkawire.adapters.coordinators import Coordinators, join
-from kafkawire.adapters.options import cleaner_options, coordinator_settings, store_options
+from kafkawire.adapters.options import cleaner_options, coordinator_settings, link_settings, store_options
 from kafkawire.adapters.partition_host import EngineHost
 from kafkawire.adapters.refusals import refusals
 from kafkawire.adapters.tier import RemoteTier, TierOpening, TierRefused, open_tier
@@ -35,9 +35,10 @@ from kafkawire.fetching.cold_loads import ColdLoads
 from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
-from kafkawire.links.links import Links, LinkSettings
+from kafkawire.links.links import Links
+from kafkawire.replication.replication import Replication
 from kafkawire.requests.cold_searches import ColdSearches
-from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all, cluster_authorizer
+from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all, cluster_authorizer, ignore
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
 from kafkawire.requests.metrics import RequestMetrics
@@ -92,6 +93,7 @@ class Broker:
     _metadata: MetadataStore | None = None
     _coordinator: Coordinator | None = None
     _coordinators: Coordinators | None = None
+    _replication: Replication | None = None
 
     def __post_init__(self) -> None:
         self._authorizer = cluster_authorizer if self.config.is_in_cluster else allow_all
@@ -198,10 +200,13 @@ class Broker:
         self.store.cleaner.configure(cleaner_options(config))
 
     async def _start_coordinators(self, nursery: trio.Nursery) -> None:
-        world = self.world
-        around = world.open_view, world.random, world.now_ms, self._links()
+        world, links = self.world, self._links()
+        around = world.open_view, world.random, world.now_ms, links
         self._coordinators = await join(self.config, self.coordinator, self.store, *around)
         nursery.start_soon(self._coordinators.run, self.closing)
+        if links is not None:
+            self._replication = Replication(self.config.node_id, self.coordinator, self.store, links)
+            nursery.start_soon(self._replication.run)
 
     def _end_links(self) -> None:
         """Before another registration: what others sent to the one before is executed no more."""
@@ -209,21 +214,19 @@ class Broker:
 
     def _links(self) -> Links | None:
         """To the other brokers; a broker that stands alone has none."""
-        config, world, coordinator = self.config, self.world, self.coordinator
-        secret, listener = self._secret, config.inter_broker_listener
+        config, world, cluster, secret = self.config, self.world, self.coordinator, self._secret
         if secret is None:
             return None
         receiver = Receiver(
             broker_id=config.node_id,
-            listener_name=listener,
+            listener_name=config.inter_broker_listener,
             secret=secret,
-            incarnation=lambda: coordinator.incarnation,
-            image=lambda: coordinator.image,
+            incarnation=lambda: cluster.incarnation,
+            image=lambda: cluster.image,
             random_bytes=world.random.randbytes,
         )
         self._accepted_links = AcceptedLinks(receiver)
-        settings = LinkSettings(broker_id=config.node_id, listener_name=listener, secret=secret)
-        return Links(settings, coordinator, lambda: coordinator.broker_epoch, world.connect, world.random)
+        return Links(link_settings(config, secret), cluster, lambda: cluster.broker_epoch, world.connect, world.random)
 
     def _endpoints(self) -> Iterator[BrokerEndpoint]:
         """What this broker advertises: as configured, else where it listens."""
@@ -261,7 +264,6 @@ class Broker:
         if self.config.http_listener is not None:
             await self._start_http(nursery, *self.config.http_listener)
         effective, cache_size_bytes = self._configs, self.config.tier_cache_size_bytes
-        neighbours = self.coordinators.neighbours
         interfaces = BrokerInterfaces(
             store=self.store,
             cluster=self.coordinator,
@@ -280,7 +282,8 @@ class Broker:
             authorizer=self._authorizer,
             decode_elsewhere=self.world.decode_elsewhere,
             links=self._accepted_links,
-            transactions_of_cluster=neighbours.transactions if neighbours is not None else None,
+            transactions_of_cluster=self.coordinators.transactions_of_cluster,
+            note_follower=self._replication.note_follower if self._replication is not None else ignore,
         )
         nursery.start_soon(expire_sessions, interfaces.fetch_sessions)
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)

@@ -53,6 +53,11 @@ class Coordinators:
     markers: LocalMarkers
     neighbours: Neighbours | None = None
 
+    @property
+    def transactions_of_cluster(self) -> ClusterTransactions | None:
+        """None: all are coordinated here."""
+        return None if self.neighbours is None else self.neighbours.transactions
+
     async def run(self, stop: trio.Event) -> None:
         """For as long as the broker lives. From `stop` on they take nothing: members that wait for others would keep
         the server from answering its last request."""

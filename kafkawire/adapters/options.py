@@ -19,6 +19,9 @@ from engine.upkeep.retention_keeper import RetentionOptions
 from engine.upkeep.sealing import SealingOptions
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import COMPACTION
+from kafkawire.links.line import LineLimits
+from kafkawire.links.links import LinkSettings
+from kafkawire.replication.questions import FetchLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -87,6 +90,13 @@ def store_options(config: Config, cluster_id: str, open_files_max: int) -> Store
         journal_slot_size_bytes=config.journal_slot_size_bytes,
         cleaner=cleaner_options(config),
     )
+
+
+def link_settings(config: Config, secret: bytes) -> LinkSettings:
+    """About links to other brokers. A reply may have all that a fetch brings, and a batch more, however large."""
+    limits = LineLimits(reply_max_bytes=FetchLimits().response_max_bytes + config.max_request_size_bytes)
+    listener_name = config.inter_broker_listener
+    return LinkSettings(broker_id=config.node_id, listener_name=listener_name, secret=secret, limits=limits)
 
 
 def transaction_options(config: Config) -> TransactionOptions:

@@ -97,10 +97,7 @@ def test_no_orphan_module() -> None:
         *(f"spark_connectors.jobs.cli.{name}" for name in COMMANDS),
     }
     run_by_their_model_alone = {
-        "coordinator.cluster.in_sync",
         "engine.replication.confirmations",
-        "engine.replication.fetch_state",
-        "engine.replication.replicas",
     }
     orphans = {dotted(path) for path in modules()} - imported - entry_points
     assert orphans == run_by_their_model_alone

@@ -1,0 +1,252 @@
+"""Fetches from one leader what this broker follows in one log dir (RULES K21), and does what its answers ask for.
+
+All partitions are asked for at once, and what they get is durable before the next request (RULES K16). What takes
+longer, as a cut or a pause, goes on beside it, and concerns nobody else.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+import trio
+
+from coordinator.errors import CoordinatorError
+from engine.api import OffsetSpec
+from engine.errors import EngineError, OffsetOutOfRange, StorageError
+from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, Hold, Take
+from kafkawire.messages.fetch import FetchResponse, ReplicaState
+from kafkawire.messages.list_offsets import ListOffsetsResponse
+from kafkawire.replication.questions import (
+    FETCH_VERSION,
+    LIST_OFFSETS_VERSION,
+    FetchLimits,
+    Told,
+    end_of,
+    ends_request,
+    fetch_request,
+    told,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from coordinator.api import Pending
+    from engine.api import PendingAppend, TopicPartition
+    from engine.partitions.partition import Partition
+    from engine.replication.exchange import Asked
+    from engine.replication.fetch_state import Action, FetchState
+    from engine.store import SegmentStore
+    from kafkawire.links.links import Links
+    from kafkawire.wire.message import Message
+
+_log = structlog.get_logger(__name__)
+
+
+class FetchWorld(NamedTuple):
+    """What is around all fetchers of a broker. `me`: as it is registered now; `until_news`: there is another image."""
+
+    links: Links
+    store: SegmentStore
+    me: Callable[[], ReplicaState]
+    until_news: Callable[[], Awaitable[None]]
+    limits: FetchLimits
+
+
+class _Taken(NamedTuple):
+    """What was taken of an answer; `pending`: on its way to the disk."""
+
+    log: Partition
+    state: FetchState
+    action: Take
+    told: Told
+    pending: PendingAppend | None
+
+
+class Fetcher:
+    """Life: `run` in a task."""
+
+    def __init__(self, leader: int, purpose: str, world: FetchWorld) -> None:
+        self._leader = leader
+        self._purpose = purpose
+        self._world = world
+        self._followed: dict[TopicPartition, None] = {}
+        self._has_news = trio.Event()
+
+    def follow(self, partition: TopicPartition) -> None:
+        """From the next request on. That of one that is followed already may have another epoch."""
+        self._followed[partition] = None
+        self._has_news.set()
+
+    def leave(self, partition: TopicPartition) -> None:
+        """It follows another leader, or nobody."""
+        self._followed.pop(partition, None)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._has_news = trio.Event()
+                asked = self._questions()
+                if asked:
+                    await self._fetch(asked, nursery)
+                else:
+                    with trio.move_on_after(self._world.limits.backoff_ms / 1000):
+                        await self._has_news.wait()
+
+    def _questions(self) -> dict[TopicPartition, Asked]:
+        found = {}
+        for one in self._followed:
+            log = self._log_of(one)
+            if log is not None and (question := log.ask()) is not None:
+                found[one] = question
+        return found
+
+    def _log_of(self, partition: TopicPartition) -> Partition | None:
+        """None: it is offline, or gone."""
+        try:
+            return self._world.store.replica(partition)
+        except EngineError:
+            return None
+
+    async def _fetch(self, asked: Mapping[TopicPartition, Asked], nursery: trio.Nursery) -> None:
+        world = self._world
+        request = fetch_request(world.me(), asked, world.limits)
+        try:
+            response = await self._call(request, FETCH_VERSION)
+        except CoordinatorError:
+            response = None
+        if not isinstance(response, FetchResponse) or response.error_code:
+            self._lose(asked)
+            await trio.sleep(world.limits.backoff_ms / 1000)
+            return
+        answers = dict(told(response))
+        unanswered = {one: question for one, question in asked.items() if (one.topic_id, one.partition) not in answers}
+        self._lose(unanswered)
+        taken = []
+        for one, question in asked.items():
+            if one not in unanswered:
+                taken += self._answered(one, question, answers[one.topic_id, one.partition], nursery)
+        for each in taken:
+            await self._finish(each, nursery)
+
+    def _lose(self, asked: Mapping[TopicPartition, Asked]) -> None:
+        for one, question in asked.items():
+            log = self._log_of(one)
+            if log is not None and log.fetching is not None:
+                log.fetching.lost(question)
+
+    def _answered(
+        self, partition: TopicPartition, question: Asked, answer: Told, nursery: trio.Nursery
+    ) -> list[_Taken]:
+        """What was taken, in the step in which it was allowed (RULES K15); the rest goes on beside."""
+        log = self._log_of(partition)
+        if log is None or (state := log.fetching) is None:
+            return []
+        action = log.answered(question, answer.answer)
+        if isinstance(action, Take):
+            try:
+                pending = self._replicated(log, answer)
+            except EngineError as error:
+                nursery.start_soon(self._refused, log, state, error)
+            else:
+                return [_Taken(log, state, action, answer, pending)]
+        elif action is not None:
+            nursery.start_soon(self._carry_out, log, state, action)
+        return []
+
+    def _replicated(self, log: Partition, answer: Told) -> PendingAppend | None:
+        return log.replicate(answer.records, begins_segment=answer.begins_segment) if answer.records else None
+
+    async def _finish(self, taken: _Taken, nursery: trio.Nursery) -> None:
+        """Once it is durable the leader's word counts, and the next question may be asked."""
+        log, state, action, answer, pending = taken
+        try:
+            try:
+                if pending is not None:
+                    await pending.wait()
+            except OffsetOutOfRange:
+                await self._take_with_gaps(log, state, answer)
+            if log.fetching is state:
+                log.note_leader(action.high_watermark)
+                await log.note_log_start(action.log_start_offset)
+        except EngineError as error:
+            nursery.start_soon(self._refused, log, state, error)
+        else:
+            state.done()
+
+    async def _take_with_gaps(self, log: Partition, state: FetchState, answer: Told) -> None:
+        """The leader has compacted it (RULES K19)."""
+        await log.expect_gaps_in(answer.records)
+        if log.fetching is state and (pending := self._replicated(log, answer)) is not None:
+            await pending.wait()
+
+    async def _refused(self, log: Partition, state: FetchState, error: EngineError) -> None:
+        """By this broker: it is asked for again in a while."""
+        if log.fetching is state:
+            _log.warning("what was fetched is not taken", partition=_name(log.partition), reason=str(error))
+        await self._pause(state)
+
+    async def _pause(self, state: FetchState) -> None:
+        await trio.sleep(self._world.limits.backoff_ms / 1000)
+        state.done()
+        self._has_news.set()
+
+    async def _carry_out(self, log: Partition, state: FetchState, action: Action) -> None:
+        try:
+            await self._do(log, state, action)
+        except (EngineError, CoordinatorError) as error:
+            _log.warning("a follower pauses", partition=_name(log.partition), reason=str(error))
+            await self._pause(state)
+            return
+        if not isinstance(action, Fail):
+            state.done()
+            self._has_news.set()
+
+    async def _do(self, log: Partition, state: FetchState, action: Action) -> None:
+        """Raises EngineError, CoordinatorError."""
+        store, partition, name = self._world.store, log.partition, _name(log.partition)
+        if isinstance(action, Cut):
+            _log.info("a follower cuts its log", partition=name, offset=action.offset, end=log.log_end_offset)
+            cut, below_sealed = {partition: action.offset}, action.below_sealed
+            [error] = await store.truncate_partitions(cut, below_sealed=below_sealed, follows_in=state.epoch)
+            if error is not None:
+                raise error
+        elif isinstance(action, Begin):
+            _log.info("a follower begins anew", partition=name, offset=action.offset)
+            await store.reset_partition(partition, action.offset, follows_in=state.epoch)
+        elif isinstance(action, AskEnds):
+            ends = [await self._end(partition, state, spec) for spec in (OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST)]
+            if log.fetching is state:
+                await self._do(log, state, state.told(ends[0], ends[1], log.log_state))
+        elif isinstance(action, Hold):
+            await self._hold(action)
+        elif isinstance(action, Fail):
+            _log.error("a follower gives up", partition=name, reason=action.reason)
+            log.close(partial(StorageError, action.reason))
+
+    async def _hold(self, action: Hold) -> None:
+        if action.awaits_news:
+            await self._world.until_news()
+        else:
+            await trio.sleep(self._world.limits.backoff_ms / 1000)
+
+    async def _end(self, partition: TopicPartition, state: FetchState, spec: OffsetSpec) -> int:
+        request = ends_request(self._world.me().replica_id, partition, state.epoch, spec)
+        response = await self._call(request, LIST_OFFSETS_VERSION)
+        assert isinstance(response, ListOffsetsResponse)
+        return end_of(response)
+
+    async def _call(self, request: Message, version: int) -> Message:
+        """Raises LinkFailed."""
+        pending: Pending[Message] = self._world.links.call(self._leader, request, version, purpose=self._purpose)
+        if not pending.is_settled:
+            settled = trio.Event()
+            pending.call_when_settled(settled.set)
+            await settled.wait()
+        return pending.result()
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"

@@ -1,0 +1,125 @@
+"""What a follower asks a leader, as messages, and what it is told. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from engine.api import EpochEnd, OffsetSpec
+from engine.batches.batch import HEADER_SIZE_BYTES, parse_header
+from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
+from engine.replication.exchange import Answer
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkawire.requests.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from engine.api import TopicPartition
+    from engine.replication.exchange import Asked
+    from kafkawire.messages.fetch import FetchResponse, PartitionData
+    from kafkawire.messages.list_offsets import ListOffsetsResponse
+
+FETCH_VERSION: Final = 18
+LIST_OFFSETS_VERSION: Final = 10
+MIB: Final = 1024 * 1024
+
+Place = tuple[bytes, int]  # a topic id, and a partition
+
+
+class FetchLimits(NamedTuple):
+    """Of all that fetch from other brokers, as Kafka calls them."""
+
+    wait_max_ms: int = 500  # replica.fetch.wait.max.ms
+    min_bytes: int = 1  # replica.fetch.min.bytes
+    partition_max_bytes: int = MIB  # replica.fetch.max.bytes
+    response_max_bytes: int = 10 * MIB  # replica.fetch.response.max.bytes
+    backoff_ms: int = 1_000  # replica.fetch.backoff.ms
+
+
+class Told(NamedTuple):
+    """Of one partition: whole batches come with the answer, perhaps none. `begins_segment`: with them one begins."""
+
+    answer: Answer
+    records: memoryview
+    begins_segment: bool
+
+
+def fetch_request(me: ReplicaState, asked: Mapping[TopicPartition, Asked], limits: FetchLimits) -> FetchRequest:
+    """What `me` asks of all these."""
+    topics: dict[bytes, FetchTopic] = {}
+    for one, question in asked.items():
+        topic = topics.setdefault(one.topic_id, FetchTopic(topic_id=one.topic_id))
+        topic.partitions.append(
+            FetchPartition(
+                partition=one.partition,
+                current_leader_epoch=question.leader_epoch,
+                fetch_offset=question.offset,
+                last_fetched_epoch=question.last_epoch,
+                log_start_offset=question.log_start_offset,
+                partition_max_bytes=limits.partition_max_bytes,
+                high_watermark=question.high_watermark,
+            )
+        )
+    return FetchRequest(
+        replica_state=me,
+        max_wait_ms=limits.wait_max_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.response_max_bytes,
+        topics=[*topics.values()],
+    )
+
+
+def told(response: FetchResponse) -> Iterator[tuple[Place, Told]]:
+    """What a leader says of each partition."""
+    for topic in response.responses:
+        for row in topic.partitions:
+            yield (topic.topic_id, row.partition_index), _told_of(row)
+
+
+def _told_of(row: PartitionData) -> Told:
+    if row.error_code:
+        return Told(Answer(error=error_of(row.error_code)), memoryview(b""), begins_segment=False)
+    end = row.diverging_epoch
+    diverging = None if end is None else EpochEnd(end.epoch, end.end_offset)
+    records = b"" if row.records is None else row.records
+    assert isinstance(records, bytes | bytearray | memoryview)
+    answer = Answer(row.high_watermark, row.log_start_offset, diverging)
+    return Told(answer, whole_batches(memoryview(records)), row.begins_segment)
+
+
+def whole_batches(records: memoryview) -> memoryview:
+    """Without the last one, if it was cut."""
+    end = 0
+    while len(records) - end >= HEADER_SIZE_BYTES:
+        size_bytes = parse_header(records, end).size_bytes
+        if size_bytes < HEADER_SIZE_BYTES or end + size_bytes > len(records):
+            break
+        end += size_bytes
+    return records[:end]
+
+
+def error_of(code: int) -> EngineError:
+    """As far as it makes a difference."""
+    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return OffsetOutOfRange(ErrorCode(code).name)
+    if code == ErrorCode.FENCED_LEADER_EPOCH:
+        return FencedLeaderEpoch(ErrorCode(code).name)
+    return NotLeaderOrFollower(f"error {code}")
+
+
+def ends_request(broker_id: int, partition: TopicPartition, leader_epoch: int, spec: OffsetSpec) -> ListOffsetsRequest:
+    """Where the leader's log begins, or ends."""
+    asked = ListOffsetsPartition(
+        partition_index=partition.partition, current_leader_epoch=leader_epoch, timestamp=int(spec)
+    )
+    topic = ListOffsetsTopic(name=partition.topic, partitions=[asked])
+    return ListOffsetsRequest(replica_id=broker_id, topics=[topic])
+
+
+def end_of(response: ListOffsetsResponse) -> int:
+    """Raises EngineError."""
+    row = response.topics[0].partitions[0]
+    if row.error_code:
+        raise error_of(row.error_code)
+    return row.offset

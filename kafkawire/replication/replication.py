@@ -1,0 +1,117 @@
+"""This broker's part in the replication of all partitions: follows the cluster's image from whom to fetch what.
+
+The host has opened all that the image shows, in the roles and epochs that it says. Here is what goes on between them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from coordinator.api import NO_LEADER
+from coordinator.cluster.hosting import may_append
+from engine.api import TopicPartition
+from engine.errors import EngineError
+from kafkawire.messages.fetch import ReplicaState
+from kafkawire.replication.fetcher import Fetcher, FetchWorld
+from kafkawire.replication.isr import IsrKeeper
+from kafkawire.replication.questions import FetchLimits
+
+if TYPE_CHECKING:
+    from coordinator.api import ClusterImage, PartitionState, TopicInfo
+    from coordinator.runtime import Coordinator
+    from engine.store import SegmentStore
+    from kafkawire.links.links import Links
+
+Source = tuple[int, str]  # a leader, and a log dir here
+
+
+class Replication:
+    """Life: `run` in a task."""
+
+    def __init__(self, broker_id: int, cluster: Coordinator, store: SegmentStore, links: Links) -> None:
+        self._broker_id = broker_id
+        self._cluster = cluster
+        self._store = store
+        self._isr = IsrKeeper(cluster, store)
+        self._world = FetchWorld(links, store, self._me, self._until_news, FetchLimits())
+        self._topics: dict[bytes, TopicInfo] = {}  # as they were when they were looked at
+        self._members: object = None
+        self._sources: dict[TopicPartition, Source] = {}
+        self._fetchers: dict[Source, Fetcher] = {}
+        self._log_dirs: dict[str, int] = {}
+
+    def note_follower(self, partition: TopicPartition) -> None:
+        """One that is not in sync has fetched of a partition that is led here."""
+        self._isr.note([partition])
+
+    async def run(self) -> None:
+        """For as long as the broker lives."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._isr.run)
+            while True:
+                image = self._cluster.image
+                self._arrange(image, nursery)
+                await self._cluster.wait_for_image_after(image.version)
+
+    def _me(self) -> ReplicaState:
+        return ReplicaState(replica_id=self._broker_id, replica_epoch=self._cluster.broker_epoch)
+
+    async def _until_news(self) -> None:
+        await self._cluster.wait_for_image_after(self._cluster.image.version)
+
+    def _arrange(self, image: ClusterImage, nursery: trio.Nursery) -> None:
+        known = self._topics
+        self._topics = dict(image.topics_by_id)
+        for topic_id, topic in known.items():
+            if topic_id not in self._topics:
+                self._forget(topic)
+        for topic in self._topics.values():
+            if known.get(topic.topic_id) is not topic:
+                for number, state in enumerate(topic.partitions):
+                    self._place(TopicPartition(topic.topic_id, topic.name, number), state, image, nursery)
+        if self._members != image.members:
+            self._members = image.members
+            self._isr.members_changed()
+
+    def _forget(self, topic: TopicInfo) -> None:
+        for number in range(len(topic.partitions)):
+            partition = TopicPartition(topic.topic_id, topic.name, number)
+            self._isr.leave(partition)
+            self._stop_following(partition)
+
+    def _place(
+        self, partition: TopicPartition, state: PartitionState, image: ClusterImage, nursery: trio.Nursery
+    ) -> None:
+        me = image.members.get(self._broker_id)
+        is_replica = len(state.replicas) > 1 and self._broker_id in state.replicas
+        if is_replica and me is not None and may_append(state, me):
+            self._stop_following(partition)
+            self._isr.lead(partition)
+            return
+        self._isr.leave(partition)
+        if is_replica and state.leader not in (NO_LEADER, self._broker_id):
+            self._follow(partition, state.leader, nursery)
+        else:
+            self._stop_following(partition)
+
+    def _follow(self, partition: TopicPartition, leader: int, nursery: trio.Nursery) -> None:
+        try:
+            source = leader, self._store.replica(partition).log_dir.disk.path
+        except EngineError:
+            return  # its log dir is offline
+        if self._sources.get(partition) != source:
+            self._stop_following(partition)
+        self._sources[partition] = source
+        fetcher = self._fetchers.get(source)
+        if fetcher is None:
+            number = self._log_dirs.setdefault(source[1], len(self._log_dirs))
+            fetcher = self._fetchers[source] = Fetcher(leader, f"fetch-{number}", self._world)
+            nursery.start_soon(fetcher.run)
+        fetcher.follow(partition)
+
+    def _stop_following(self, partition: TopicPartition) -> None:
+        source = self._sources.pop(partition, None)
+        if source is not None:
+            self._fetchers[source].leave(partition)

@@ -1,0 +1,73 @@
+"""What a follower asks, and what it makes of what it is told."""
+
+import pytest
+
+from engine.api import NO_EPOCH, EpochEnd, TopicPartition
+from engine.batches.batch import Record, build_batch
+from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
+from engine.replication.exchange import Answer, Asked
+from kafkawire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData, ReplicaState
+from kafkawire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kafkawire.replication.questions import (
+    FETCH_VERSION,
+    FetchLimits,
+    end_of,
+    error_of,
+    fetch_request,
+    told,
+    whole_batches,
+)
+from kafkawire.requests.errors import ErrorCode
+
+TOPIC_ID = b"t" * 16
+BATCH = bytes(build_batch([Record(None, b"v")]))
+
+
+def test_partitions_of_one_topic_are_asked_for_together() -> None:
+    asked = {TopicPartition(TOPIC_ID, "t", number): Asked(3, 10 + number, 2, 9, 1) for number in (0, 1)}
+    request = fetch_request(ReplicaState(replica_id=2, replica_epoch=5), asked, FetchLimits())
+    [topic] = request.topics
+    assert [(one.partition, one.fetch_offset, one.last_fetched_epoch) for one in topic.partitions] == [
+        (0, 10, 2), (1, 11, 2)
+    ]  # fmt: skip
+    assert (request.session_epoch, request.max_wait_ms) == (-1, 500)
+
+
+def test_where_a_segment_begins_comes_over_the_wire() -> None:
+    rows = [
+        PartitionData(partition_index=0, high_watermark=4, log_start_offset=1, records=BATCH, begins_segment=True),
+        PartitionData(partition_index=1, diverging_epoch=EpochEndOffset(epoch=2, end_offset=7)),
+        PartitionData(partition_index=2, error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
+    ]
+    response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)])
+    sent = FetchResponse.decode(b"".join(map(bytes, response.encode(FETCH_VERSION))), FETCH_VERSION)
+    first, second, third = (one for _, one in told(sent))
+    assert (first.answer, bytes(first.records), first.begins_segment) == (Answer(4, 1), BATCH, True)
+    assert (second.answer.diverging, second.begins_segment) == (EpochEnd(2, 7), False)
+    assert isinstance(third.answer.error, OffsetOutOfRange)
+
+
+def test_a_batch_that_was_cut_is_asked_for_again() -> None:
+    for size_bytes in range(len(BATCH)):
+        assert bytes(whole_batches(memoryview(BATCH + BATCH[:size_bytes]))) == BATCH
+    assert not whole_batches(memoryview(bytes(100))), "whatever that is, it has no size"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ErrorCode.OFFSET_OUT_OF_RANGE, OffsetOutOfRange),
+        (ErrorCode.FENCED_LEADER_EPOCH, FencedLeaderEpoch),
+        (ErrorCode.STALE_BROKER_EPOCH, NotLeaderOrFollower),
+    ],
+)
+def test_an_error_is_the_leaders_word(code: ErrorCode, kind: type[EngineError]) -> None:
+    assert isinstance(error_of(code), kind)
+    row = ListOffsetsPartitionResponse(partition_index=0, error_code=code, leader_epoch=NO_EPOCH)
+    response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[row])])
+    with pytest.raises(kind):
+        end_of(response)

@@ -1,0 +1,325 @@
+"""Three brokers that replicate: what was acknowledged is on all in sync, whoever is killed."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from engine.api import TopicPartition
+from engine.batches.batch import Record, build_batch
+from engine.errors import StorageError
+from engine.tests.helpers import batches_in
+from kafkawire.adapters import options
+from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.testing import MemoryCluster, open_cluster
+from kafkawire.tests.test_cluster import BROKERS, call, settled, until
+
+if TYPE_CHECKING:
+    from coordinator.api import PartitionState
+    from engine.partitions.partition import Partition
+
+TOPIC = "t"
+NOBODY = -1, -1, -1
+
+
+@pytest.fixture(autouse=True)
+def _replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "REPLICAS_MAX", len(BROKERS))
+
+
+async def create(cluster: MemoryCluster, **configs: str) -> None:
+    set_to = [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()]
+    topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=3, configs=set_to)
+    reply = await call(cluster, 1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 6)
+    assert reply.topics[0].error_code == 0
+    await settled(cluster)
+
+
+def state(cluster: MemoryCluster) -> PartitionState:
+    """As the newest image says."""
+    images = [one.broker.coordinator.image for one in cluster.brokers.values()]
+    found = max(images, key=lambda image: image.version).partition(TOPIC, 0)
+    assert found is not None
+    return found
+
+
+async def produce(
+    cluster: MemoryCluster, value: bytes, *, acks: int = -1, producer: tuple[int, int, int] = NOBODY, to: int = 0
+) -> Any:
+    """The row of the reply of the leader, or of that broker."""
+    batch = build_batch([Record(None, value)], producer=producer)
+    data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])
+    request = ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=[data])
+    reply = await call(cluster, to or state(cluster).leader, request, 9)
+    return reply.responses[0].partition_responses[0]
+
+
+async def acknowledged(cluster: MemoryCluster, value: bytes, producer: tuple[int, int, int] = NOBODY) -> int:
+    """Its offset, once somebody who leads has acknowledged it; as clients do, until then again."""
+    found: list[int] = []
+
+    async def is_done() -> bool:
+        leader = state(cluster).leader
+        if leader not in cluster.brokers:
+            return False
+        try:
+            row = await produce(cluster, value, producer=producer, to=leader)
+        except (EOFError, trio.BrokenResourceError):
+            return False
+        if row.error_code == 0:
+            found.append(row.base_offset)
+        return not row.error_code
+
+    await until(is_done)
+    return found[0]
+
+
+async def fetch(cluster: MemoryCluster, broker_id: int, offset: int = 0) -> Any:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=2**20)
+    request = FetchRequest(max_bytes=2**20, topics=[FetchTopic(topic=TOPIC, partitions=[partition])])
+    return (await call(cluster, broker_id, request, 11)).responses[0].partitions[0]
+
+
+def replica(cluster: MemoryCluster, broker_id: int) -> Partition:
+    broker = cluster.brokers[broker_id].broker
+    topic = broker.coordinator.image.topics[TOPIC]
+    return broker.store.replica(TopicPartition(topic.topic_id, TOPIC, 0))
+
+
+def log_bytes(cluster: MemoryCluster, broker_id: int) -> bytes:
+    """All that is in the broker's log, one segment behind the other."""
+    log = replica(cluster, broker_id).log
+    return b"".join(one.file.read_at(0, one.size_bytes) for one in log.segments if one.file is not None)
+
+
+async def kill(cluster: MemoryCluster, *broker_ids: int) -> None:
+    """Until they are dead."""
+    for one in broker_ids:
+        cluster.kill(one)
+
+    async def are_dead() -> bool:
+        return cluster.brokers.keys().isdisjoint(broker_ids)
+
+    await until(are_dead)
+
+
+async def in_sync(cluster: MemoryCluster, *wanted: int) -> float:
+    async def is_so() -> bool:
+        return sorted(state(cluster).isr) == sorted(wanted)
+
+    return await until(is_so)
+
+
+async def equal(cluster: MemoryCluster) -> None:
+    async def is_so() -> bool:
+        return len({log_bytes(cluster, one) for one in cluster.brokers}) == 1
+
+    await until(is_so)
+
+
+async def test_what_is_acknowledged_by_all_is_on_all_disks() -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster)
+        assert sorted(state(cluster).isr) == list(BROKERS)
+        await acknowledged(cluster, b"0")
+        for number in range(1, 5):
+            begun_s = trio.current_time()
+            assert await acknowledged(cluster, b"%d" % number) == number
+            assert trio.current_time() - begun_s < 0.1, "followers that wait are woken"
+            assert {len(log_bytes(cluster, one)) for one in BROKERS} == {len(log_bytes(cluster, 1))}
+        assert (await fetch(cluster, state(cluster).leader)).high_watermark == 5
+        assert log_bytes(cluster, 1) == log_bytes(cluster, 2) == log_bytes(cluster, 3) != b""
+
+
+async def values(cluster: MemoryCluster) -> list[bytes]:
+    """What a consumer reads, of the leader."""
+    found: list[bytes] = []
+    data = (await fetch(cluster, state(cluster).leader)).records
+    for _, records in batches_in(bytes(data)):
+        found += [one.value for one in records if one.value is not None]
+    return found
+
+
+async def test_a_follower_that_is_killed_is_waited_for_no_longer_and_joins_when_it_is_back() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster)
+        await acknowledged(cluster, b"before")
+        leader, (gone, other) = state(cluster).leader, [one for one in BROKERS if one != state(cluster).leader]
+        await kill(cluster, gone)
+        await acknowledged(cluster, b"without")
+        assert sorted(state(cluster).isr) == sorted((leader, other))
+        await nursery.start(cluster.serve, gone, {})
+        await in_sync(cluster, *BROKERS)
+        await acknowledged(cluster, b"after")
+        await equal(cluster)
+        assert len(cluster.brokers) == 3
+
+
+async def test_a_leader_that_is_killed_takes_nothing_with_it_that_was_acknowledged() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster)
+        sent = [b"%d" % number for number in range(4)]
+        for value in sent:
+            await acknowledged(cluster, value)
+        first = state(cluster).leader
+        await kill(cluster, first)
+        await acknowledged(cluster, b"by another")
+        assert state(cluster).leader != first
+        assert await values(cluster) == [*sent, b"by another"]
+        await nursery.start(cluster.serve, first, {})
+        await in_sync(cluster, *BROKERS)
+        await acknowledged(cluster, b"with all")
+        await equal(cluster)
+        assert await values(cluster) == [*sent, b"by another", b"with all"]
+
+
+async def test_what_only_its_old_leader_has_is_cut_there() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster)
+        await acknowledged(cluster, b"kept")
+        first = state(cluster).leader
+        others = [one for one in BROKERS if one != first]
+        await kill(cluster, *others)
+        assert (await produce(cluster, b"lost", acks=1, to=first)).error_code == 0
+        await kill(cluster, first)
+        for one in others:
+            await nursery.start(cluster.serve, one, {})
+        await acknowledged(cluster, b"instead")
+        await nursery.start(cluster.serve, first, {})
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+        assert await values(cluster) == [b"kept", b"instead"]
+
+
+async def test_with_too_few_in_sync_nothing_is_acknowledged_and_nothing_lost() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster, min_insync_replicas="2")
+        await acknowledged(cluster, b"before")
+        leader = state(cluster).leader
+        others = [one for one in BROKERS if one != leader]
+        await kill(cluster, *others)
+        await in_sync(cluster, leader)
+        assert (await produce(cluster, b"x")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert await values(cluster) == [b"before"]
+        for one in others:
+            await nursery.start(cluster.serve, one, {})
+        await acknowledged(cluster, b"after")
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+        assert await values(cluster) == [b"before", b"after"]
+
+
+async def test_a_consumer_sees_nothing_that_not_all_in_sync_have() -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster)
+        await acknowledged(cluster, b"on all")
+        leader = state(cluster).leader
+        await kill(cluster, next(one for one in BROKERS if one != leader))
+        assert (await produce(cluster, b"on two", acks=1)).error_code == 0
+        found = await fetch(cluster, leader)
+        assert (found.high_watermark, await values(cluster)) == (1, [b"on all"])
+
+        async def is_seen() -> bool:
+            return await values(cluster) == [b"on all", b"on two"]
+
+        await until(is_seen)
+        assert len(state(cluster).isr) == 2
+
+
+async def test_a_producer_that_sends_again_to_another_leader_is_recognised() -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster)
+        producer = 7, 0, 0
+        assert await acknowledged(cluster, b"once", producer) == 0
+        first = state(cluster).leader
+        await kill(cluster, first)
+        assert await acknowledged(cluster, b"once", producer) == 0
+        assert state(cluster).leader != first
+        assert await acknowledged(cluster, b"twice", (7, 0, 1)) == 1
+        assert await values(cluster) == [b"once", b"twice"]
+
+
+async def test_one_that_follows_from_the_start_of_nothing_takes_over_where_segments_begin() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster, segment_bytes=str(2**20))
+        gone = next(one for one in BROKERS if one != state(cluster).leader)
+        await kill(cluster, gone)
+        for number in range(8):
+            await acknowledged(cluster, b"%d" % number * 400_000)
+        await nursery.start(cluster.serve, gone, {})
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+        bases = {one: [segment.base_offset for segment in replica(cluster, one).log.segments] for one in BROKERS}
+        assert len(bases[gone]) > 2
+        assert bases[1] == bases[2] == bases[3]
+
+
+async def test_who_has_not_proved_to_be_a_broker_moves_no_high_watermark() -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster)
+        leader = state(cluster).leader
+        await kill(cluster, *[one for one in BROKERS if one != leader])
+        assert (await produce(cluster, b"on one", acks=1, to=leader)).error_code == 0
+        topic_id = cluster.brokers[leader].broker.coordinator.image.topics[TOPIC].topic_id
+        partition = FetchPartition(partition=0, fetch_offset=1, last_fetched_epoch=0, partition_max_bytes=2**20)
+        for claimed in BROKERS:
+            request = FetchRequest(
+                replica_state=ReplicaState(replica_id=claimed, replica_epoch=0),
+                topics=[FetchTopic(topic_id=topic_id, partitions=[partition])],
+            )
+            row = (await call(cluster, leader, request, 17)).responses[0].partitions[0]
+            assert row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert replica(cluster, leader).high_watermark == 0
+
+
+async def test_an_append_waits_for_a_replica_that_is_silent_no_longer_than_it_may_lag() -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster)
+        await acknowledged(cluster, b"before")
+        leader = state(cluster).leader
+        silent = next(one for one in BROKERS if one != leader)
+        replica(cluster, silent).close(lambda: StorageError("its disk is gone"))
+        begun_s = trio.current_time()
+        await acknowledged(cluster, b"without")
+        assert 30 <= trio.current_time() - begun_s < 50
+        assert silent not in state(cluster).isr
+        assert {len(log_bytes(cluster, one)) for one in BROKERS if one != silent} == {len(log_bytes(cluster, leader))}
+
+
+async def test_a_leader_that_stops_in_order_is_followed_by_one_in_sync() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster)
+        await acknowledged(cluster, b"before")
+        first = state(cluster).leader
+        await cluster.stop(first)
+        await acknowledged(cluster, b"after")
+        assert state(cluster).leader != first
+        await nursery.start(cluster.serve, first, {})
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whoever_is_killed_in_whatever_order_what_was_acknowledged_stays(seed: int) -> None:
+    """Two of three are up at a time, and an idempotent producer goes on."""
+    rng, sent = random.Random(seed), list[bytes]()
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster, min_insync_replicas="2")
+        for number in range(6):
+            gone = rng.choice(BROKERS)
+            await kill(cluster, gone)
+            for _ in range(rng.randint(1, 3)):
+                sent.append(b"%d" % len(sent))
+                assert await acknowledged(cluster, sent[-1], (7, 0, len(sent) - 1)) == len(sent) - 1
+            await nursery.start(cluster.serve, gone, {})
+            if number % 2:
+                await in_sync(cluster, *BROKERS)
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+        assert await values(cluster) == sent
