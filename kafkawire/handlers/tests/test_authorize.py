@@ -31,7 +31,7 @@ from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
 from kafkawire.messages.end_txn import EndTxnRequest
-from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
@@ -253,12 +253,12 @@ CASES = [
         {(Operation.READ, TOPIC, "t")},
         lambda response: response.responses[0].partitions[0].error_code,
     ),
-    Case(
-        "fetch",
-        lambda: fetch(replica_id=3),
-        12,
-        {(Operation.CLUSTER_ACTION, *CLUSTER)},
-        lambda response: response.responses[0].partitions[0].error_code,
+    # Who claims to be a broker and has not proved it is refused whatever he may do.
+    *(
+        Case(
+            "fetch", partial(fetch, **claim), version, set(), lambda reply: reply.responses[0].partitions[0].error_code
+        )
+        for version, claim in ((12, {"replica_id": 3}), (18, {"replica_state": ReplicaState(replica_id=3)}))
     ),
     Case(
         "list_offsets",
