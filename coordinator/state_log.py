@@ -133,4 +133,5 @@ class StateLog(Protocol):
 class StateLogs(Protocol):
     async def get(self, topic_id: bytes, topic: str, partition: int) -> StateLog:
         """The log, from now on this one alone: those given before take nothing more, and what they took is in the log,
-        or never will be. Raises StateLogFailed."""
+        or never will be. It ends no earlier than what whoever led it before acknowledged: that may have to be waited
+        for. Raises StateLogFailed."""

@@ -24,7 +24,13 @@ from engine.options import StoreWorld
 from engine.store import SegmentStore
 from engine.tier import NoTier
 from kafkawire.adapters.coordinators import Coordinators, join
-from kafkawire.adapters.options import cleaner_options, coordinator_settings, link_settings, store_options
+from kafkawire.adapters.options import (
+    cleaner_options,
+    coordinator_settings,
+    link_settings,
+    replication_settings,
+    store_options,
+)
 from kafkawire.adapters.partition_host import EngineHost
 from kafkawire.adapters.refusals import refusals
 from kafkawire.adapters.tier import RemoteTier, TierOpening, TierRefused, open_tier
@@ -42,7 +48,6 @@ from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all, 
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
 from kafkawire.requests.metrics import RequestMetrics
-from kafkawire.requests.topic_lookup import high_watermark
 from kafkawire.requests.transactions import TransactionRules
 from kafkawire.security.accepted_links import AcceptedLinks, Receiver
 from kafkawire.security.secret import SecretRefused
@@ -186,7 +191,7 @@ class Broker:
         self._metadata = await self.world.open_metadata(config)
         self._host = EngineHost(partial(self._start_store, nursery), self._configs, self._configured)
         is_refused = refusals(self.world.connect, config.inter_broker_listener)
-        settings = coordinator_settings(config, self._endpoints(), is_refused, self._end_links)
+        settings = coordinator_settings(config, self._endpoints(), is_refused, self.end_links)
         self._coordinator = Coordinator(self._metadata, self._host, self._configs, settings, self.world.random)
         await self._coordinator.start()
         nursery.start_soon(self._coordinator.run)
@@ -205,10 +210,11 @@ class Broker:
         self._coordinators = await join(self.config, self.coordinator, self.store, *around)
         nursery.start_soon(self._coordinators.run, self.closing)
         if links is not None:
-            self._replication = Replication(self.config.node_id, self.coordinator, self.store, links)
+            settings = replication_settings(self.config)
+            self._replication = Replication(self.config.node_id, self.coordinator, self.store, links, settings)
             nursery.start_soon(self._replication.run)
 
-    def _end_links(self) -> None:
+    def end_links(self) -> None:
         """Before another registration: what others sent to the one before is executed no more."""
         self._accepted_links.end_all()
 
@@ -318,9 +324,6 @@ class Broker:
         )
         self.drained.set()
 
-    def _high_watermark(self, topic: str, partition: int) -> int | None:
-        return high_watermark(self.store, self.coordinator.image, topic, partition)
-
     async def _start_http(self, nursery: trio.Nursery, host: str, port: int) -> None:
         from kafkawire.http.serve import serve_http
         from kafkawire.server.loop_watch import LoopWatch
@@ -335,32 +338,12 @@ class Broker:
 
     def http_app(self, watch: LoopWatch) -> App:
         """What the HTTP listener serves."""
-        from engine.keeping import KeptBatches
-        from kafkawire.http.app import build_app
-        from kafkawire.http.group_metrics import GroupMetrics
-        from kafkawire.http.health import Health
-        from kafkawire.http.hosts import AllowedHosts
-        from kafkawire.http.log_metrics import LogMetrics
-        from kafkawire.http.metrics import BrokerCollector
-        from kafkawire.http.tier_metrics import TierMetrics
-        from kafkawire.http.topic_routes import topic_routes
-        from kafkawire.http.transaction_metrics import TransactionMetrics
+        from kafkawire.http.whole import Shown, whole_app
 
-        store, image, me = self.store, lambda: self.coordinator.image, self.config.node_id
-        of_partitions, now_ms = store.partition_statistics, self.world.now_ms
-        late_ms, tier_store = self.config.transaction_timeout_max_ms, self.config.tier_store
-        transactions = TransactionMetrics(self.coordinators.transactions, of_partitions, now_ms, late_ms)
-        tier = TierMetrics(self._tier)
-        ailments = {"transactions that hang": transactions.ailments, "partitions in the remote tier": tier.ailments}
-        health = Health(lambda: self.is_live, image, store, store.statistics, me, ailments)
-        topics = topic_routes(self.coordinator, store, KeptBatches(store), self._authorizer, tier_store, self._tier)
-        collector = BrokerCollector(self.metrics, self.stats, store.stats, watch, image, store.statistics, me)
-        logs = LogMetrics(self.metrics.by_topic, of_partitions, image)
-        groups = GroupMetrics(self.coordinators.groups, self._high_watermark)
-        host, _ = self.config.http_listener or ("", 0)
-        hosts = AllowedHosts(host, self.config.http_allowed_hosts)
-        portions = [logs.portions, groups.portions, transactions.portions, tier.portions]
-        return build_app([*health.routes(), *topics], collector, portions, hosts)
+        groups, transactions = self.coordinators.groups, self.coordinators.transactions
+        around = self.config, self.world.now_ms, self.metrics, self.stats, watch
+        parts = self.store, self.coordinator, groups, transactions
+        return whole_app(Shown(*around, *parts, self._tier, self._authorizer), lambda: self.is_live)
 
 
 async def run_broker(

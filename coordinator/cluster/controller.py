@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from coordinator.api import DEFAULT, INTERNAL_TOPICS, ClusterImage, Extent, PartitionState, TierDeletion, TopicInfo
+from coordinator.api import DEFAULT, ClusterImage, Extent, PartitionState, TierDeletion, TopicInfo
 from coordinator.cluster.configs import check_size
 from coordinator.cluster.names import refuse_collision, validate_name
 from coordinator.cluster.nodes import encode_partition, encode_topic
@@ -52,7 +52,6 @@ class TopicDefaults:
     partition_count: int = 1
     replication_factor: int = 1
     partitions_max: int = 10_000
-    replicas_max: int = 2**15 - 1
 
 
 def decide_topic(
@@ -74,7 +73,6 @@ def decide_topic(
     validator.validate(request.name, request.configs)
     check_size(request.configs)
     replicas = _assigned(request, image, defaults) if request.assignments else _placed(request, image, defaults, start)
-    _refuse_replicas(replicas, defaults)
     partitions = tuple(new_partition(of_one, image.brokers) for of_one in replicas)
     return TopicInfo(request.name, topic_id, partitions, dict(request.configs))
 
@@ -133,14 +131,6 @@ def refuse_excess(partition_count: int, defaults: TopicDefaults) -> None:
         raise TooManyPartitions("Excessively large number of partitions per request.")
 
 
-def _refuse_replicas(replicas: Iterable[Sequence[int]], defaults: TopicDefaults) -> None:
-    factor = max(map(len, replicas))
-    if factor > defaults.replicas_max:
-        raise InvalidReplicationFactor(
-            f"Unable to replicate the partition {factor} time(s): records are not replicated between brokers yet."
-        )
-
-
 def _assigned(request: TopicRequest, image: ClusterImage, defaults: TopicDefaults) -> list[tuple[int, ...]]:
     """Kafka's validateManualPartitionAssignment: the lists in the order of the request, then the numbers."""
     assert request.assignments
@@ -188,8 +178,6 @@ def _placed(request: TopicRequest, image: ClusterImage, defaults: TopicDefaults,
     factor = defaults.replication_factor if factor == DEFAULT else factor
     count = defaults.partition_count if count == DEFAULT else count
     refuse_excess(count, defaults)
-    if request.name in INTERNAL_TOPICS:
-        factor = min(factor, max(1, len(image.brokers)))
     return place(count, factor, list(image.brokers.values()), start)
 
 

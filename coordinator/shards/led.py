@@ -36,8 +36,7 @@ FIRST_LOAD_TIMEOUT_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalTopic:
-    """How it is made, if it is not there. Of replicas it has no more than there are brokers, and `min_isr` is not above
-    that."""
+    """How it is made, if it is not there, and if there are as many brokers (KIP-115); `min_isr` is not above that."""
 
     name: str
     partition_count: int
@@ -181,15 +180,14 @@ class LedShards(Generic[TableT]):
 
     async def _make_topic(self) -> TopicInfo:
         topic = self._options.topic
-        replicas = max(1, min(topic.replication_factor, len(self._cluster.image.brokers)))
         configs = dict(topic.configs)
         if topic.min_isr > 1:
-            configs["min.insync.replicas"] = str(min(topic.min_isr, replicas))
+            configs["min.insync.replicas"] = str(min(topic.min_isr, topic.replication_factor))
         try:
             return await self._cluster.create_topic(
                 topic.name,
                 partition_count=topic.partition_count,
-                replication_factor=replicas,
+                replication_factor=topic.replication_factor,
                 configs=configs,
             )
         except TopicExists:

@@ -127,9 +127,10 @@ def test_more_replicas_than_brokers() -> None:
     refused(InvalidReplicationFactor, text, TopicRequest("a", replication_factor=3), image_of(2))
 
 
-def test_internal_topics_are_clipped_to_the_live_brokers() -> None:
-    topic = decide(TopicRequest("__consumer_offsets", partition_count=2, replication_factor=3), image_of(2))
-    assert [len(state.replicas) for state in topic.partitions] == [2, 2]
+def test_internal_topics_are_not_made_with_fewer_replicas_than_asked_for() -> None:
+    """KIP-115: nobody would ever give them the others."""
+    with pytest.raises(InvalidReplicationFactor):
+        decide(TopicRequest("__consumer_offsets", partition_count=2, replication_factor=3), image_of(2))
 
 
 def test_too_many_partitions() -> None:

@@ -22,6 +22,7 @@ from kafkawire.config.effective import COMPACTION
 from kafkawire.links.line import LineLimits
 from kafkawire.links.links import LinkSettings
 from kafkawire.replication.questions import FetchLimits
+from kafkawire.replication.replication import ReplicationSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from coordinator.cluster.probes import IsRefused
 
 MINUTE_MS: Final = 60_000
-REPLICAS_MAX: Final = 1  # records are not replicated between brokers yet
 REGISTRATION_MARGIN_S: Final = 12.0  # beyond the session of a process of the same broker that has ended
 
 
@@ -43,7 +43,7 @@ def coordinator_settings(
         config.node_id,
         tuple(endpoints),
         config.rack or None,
-        TopicDefaults(config.num_partitions, config.default_replication_factor, replicas_max=REPLICAS_MAX),
+        TopicDefaults(config.num_partitions, config.default_replication_factor),
         registration_timeout_s=config.zookeeper_session_timeout_ms / 1000 + REGISTRATION_MARGIN_S,
         prefer_interval_s=config.leader_imbalance_check_interval_seconds if prefers else math.inf,
         is_refused=is_refused if config.is_in_cluster else None,
@@ -92,9 +92,25 @@ def store_options(config: Config, cluster_id: str, open_files_max: int) -> Store
     )
 
 
+def fetch_limits(config: Config) -> FetchLimits:
+    """Of all that this broker fetches from others."""
+    return FetchLimits(
+        wait_max_ms=config.replica_fetch_wait_max_ms,
+        min_bytes=config.replica_fetch_min_size_bytes,
+        partition_max_bytes=config.replica_fetch_max_size_bytes,
+        response_max_bytes=config.replica_fetch_response_max_size_bytes,
+        backoff_ms=config.replica_fetch_backoff_ms,
+    )
+
+
+def replication_settings(config: Config) -> ReplicationSettings:
+    """About this broker's part in replication."""
+    return ReplicationSettings(fetch_limits(config), config.replica_lag_time_max_ms)
+
+
 def link_settings(config: Config, secret: bytes) -> LinkSettings:
     """About links to other brokers. A reply may have all that a fetch brings, and a batch more, however large."""
-    limits = LineLimits(reply_max_bytes=FetchLimits().response_max_bytes + config.max_request_size_bytes)
+    limits = LineLimits(reply_max_bytes=config.replica_fetch_response_max_size_bytes + config.max_request_size_bytes)
     listener_name = config.inter_broker_listener
     return LinkSettings(broker_id=config.node_id, listener_name=listener_name, secret=secret, limits=limits)
 
@@ -116,7 +132,7 @@ def transaction_options(config: Config) -> TransactionOptions:
             ]
         ),
         partition_count=config.transactions_topic_partitions,
-        replication_factor=min(config.transactions_topic_replication_factor, REPLICAS_MAX),
+        replication_factor=config.transactions_topic_replication_factor if config.is_in_cluster else 1,
         min_isr=config.transactions_topic_min_isr,
         expiry_check_interval_ms=config.transactional_id_expiration_check_interval_ms,
     )
@@ -138,7 +154,7 @@ def group_options(config: Config) -> GroupOptions:
         ),
         topic_configs=dict([COMPACTION, ("segment.bytes", str(config.offsets_topic_segment_size_bytes))]),
         partition_count=config.offsets_topic_partitions,
-        replication_factor=min(config.offsets_topic_replication_factor, REPLICAS_MAX),
+        replication_factor=config.offsets_topic_replication_factor if config.is_in_cluster else 1,
         retention_check_interval_ms=config.offsets_retention_check_interval_ms,
         view_mode=ViewMode(config.offsets_view_mode),
         view_flush_interval_ms=config.offsets_view_flush_interval_ms,

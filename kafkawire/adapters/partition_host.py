@@ -22,7 +22,7 @@ from engine.store import SegmentStore
 from engine.tier import TierableLog
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
-from kafkawire.replication.committed import LAG_MAX_MS, committed_of
+from kafkawire.replication.committed import committed_of
 
 _log = structlog.get_logger(__name__)
 
@@ -33,14 +33,14 @@ class Opened(NamedTuple):
     hosted: HostedPartition
     is_led: bool
 
-    def role(self, config: LogConfig, image: ClusterImage) -> Role:
+    def role(self, config: LogConfig, image: ClusterImage, lag_max_ms: int) -> Role:
         """Of this broker, with its topic's config."""
         partition, state = _identity(self.hosted), self.hosted.state
         epoch, has_others = state.leader_epoch, len(state.replicas) > 1
         if not self.is_led:
             return Following(partition, config, epoch, has_others, state.unclean_since)
         committed = committed_of(image, partition.topic_id, state) if has_others else None
-        others = None if committed is None else Others(state.leader, committed, LAG_MAX_MS)
+        others = None if committed is None else Others(state.leader, committed, lag_max_ms)
         return Leadership(partition, config, epoch, others)
 
 
@@ -119,7 +119,8 @@ class EngineHost:
         topics = {one.hosted.topic_id: one.hosted for one in opened}
         configs = {key: self._configs.log_config(one.topic, one.configs) for key, one in topics.items()}
         assert self._image is not None, "nothing is opened before there are changes"
-        return [one.role(configs[one.hosted.topic_id], self._image) for one in opened]
+        lag_max_ms = self._configs.config.replica_lag_time_max_ms
+        return [one.role(configs[one.hosted.topic_id], self._image, lag_max_ms) for one in opened]
 
 
 def _identity(hosted: HostedPartition) -> TopicPartition:

@@ -27,6 +27,7 @@ from engine.api import (
     NO_EPOCH,
     Isolation,
     Marker,
+    OffsetSpec,
     Origin,
     Outcome,
     PartitionLog,
@@ -44,7 +45,7 @@ from engine.batches.batch import (
 from engine.batches.codecs import decompress
 from engine.batches.markers import parse_marker
 from engine.batches.plain_batch import build_plain_batch
-from engine.errors import EngineError, NotLoaded
+from engine.errors import EngineError, NotLoaded, OffsetNotAvailable
 
 READ_BYTES: Final = 1 << 20
 RECORDS_PER_TURN: Final = 1000  # of a read; some 5 ms
@@ -77,8 +78,31 @@ class EngineStateLogs:
             if identity in self._given:
                 await self._given[identity].end()
             with _failures:
-                self._given[identity] = EngineStateLog(self._store, self._store.get(identity))
-            return self._given[identity]
+                log = self._store.get(identity)
+                given = self._given[identity] = EngineStateLog(self._store, log)
+        await self._until_latest(log)
+        return given
+
+    async def _until_latest(self, log: PartitionLog) -> None:
+        """A leader that has just begun does not know at first what its predecessor acknowledged (RULES K26)."""
+        waiter = self._store.new_waiter()
+        try:
+            waiter.watch(log)
+            while not _has_latest(log):
+                await waiter.wait()
+                waiter.take_changed()
+        finally:
+            waiter.close()
+
+
+def _has_latest(log: PartitionLog) -> bool:
+    """Raises StateLogFailed."""
+    with _failures:
+        try:
+            log.offset_of(OffsetSpec.LATEST, Isolation.READ_UNCOMMITTED)
+        except OffsetNotAvailable:
+            return False
+    return True
 
 
 class _Write:

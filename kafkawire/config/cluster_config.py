@@ -54,6 +54,29 @@ class ClusterConfig(TierConfig):
     leader_imbalance_check_interval_seconds: int = setting(
         "leader.imbalance.check.interval.seconds", read.long(1), "300", "How often leaders go back."
     )
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms", read.long(1), "30000",
+        "A follower that has not had all there was for so long is no longer in sync.",
+    )  # fmt: skip
+    replica_fetch_wait_max_ms: int = setting(
+        "replica.fetch.wait.max.ms", read.integer(1), "500",
+        "How long a leader lets a follower wait that asks for more than there is.",
+    )  # fmt: skip
+    replica_fetch_min_size_bytes: int = setting(
+        "replica.fetch.min.bytes", read.integer(1), "1", "How much there has to be for a follower that can wait."
+    )
+    replica_fetch_max_size_bytes: int = setting(
+        "replica.fetch.max.bytes", read.integer(0), "1048576",
+        "How much of one partition a follower fetches at once; a batch that is larger comes all the same.",
+    )  # fmt: skip
+    replica_fetch_response_max_size_bytes: int = setting(
+        "replica.fetch.response.max.bytes", read.integer(0), "10485760",
+        "How much of all partitions a follower fetches at once; a batch that is larger comes all the same.",
+    )  # fmt: skip
+    replica_fetch_backoff_ms: int = setting(
+        "replica.fetch.backoff.ms", read.integer(0), "1000",
+        "How long a follower rests that could not fetch, or could not take what it fetched.",
+    )  # fmt: skip
 
     @property
     def is_in_cluster(self) -> bool:

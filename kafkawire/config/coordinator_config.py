@@ -46,7 +46,8 @@ class CoordinatorConfig:
     )  # fmt: skip
     offsets_topic_replication_factor: int = setting(
         "offsets.topic.replication.factor", read.short(1), "3",
-        "The replicas of the topic of committed offsets, when it is created; as many as there are brokers at most.",
+        "The replicas of the topic of committed offsets, when it is created, for which there have to be brokers; 1 "
+        "without zookeeper.connect.",
     )  # fmt: skip
     offsets_topic_segment_size_bytes: int = setting(
         "offsets.topic.segment.bytes", read.integer(1 * MIB), str(100 * MIB),
@@ -83,7 +84,8 @@ class CoordinatorConfig:
     )  # fmt: skip
     transactions_topic_replication_factor: int = setting(
         "transaction.state.log.replication.factor", read.short(1), "3",
-        "The replicas of the topic of transactions, when it is created; as many as there are brokers at most.",
+        "The replicas of the topic of transactions, when it is created, for which there have to be brokers; 1 "
+        "without zookeeper.connect.",
     )  # fmt: skip
     transactions_topic_min_isr: int = setting(
         "transaction.state.log.min.isr", read.integer(1), "2",

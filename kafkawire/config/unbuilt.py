@@ -161,7 +161,7 @@ HARMLESS_KEYS: Final[dict[str, str]] = {
     "num.network.threads": _ONE_LOOP,
     "num.recovery.threads.per.data.dir": "recovery runs on the I/O workers",
     "leader.imbalance.per.broker.percentage": "leaders go back however few have moved",
-    "num.replica.fetchers": "records are not replicated yet",
+    "num.replica.fetchers": "there is one for each leader and log dir",
     "queued.max.requests": "requests in flight are bounded per connection",
     "share.coordinator.state.topic.min.isr": _NO_SHARE_GROUPS,
     "share.coordinator.state.topic.replication.factor": _NO_SHARE_GROUPS,

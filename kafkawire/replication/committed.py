@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from coordinator.api import BrokerState
 from coordinator.cluster.settlement import min_isr
@@ -10,8 +10,6 @@ from engine.roles import Committed
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterImage, PartitionState
-
-LAG_MAX_MS: Final = 30_000  # replica.lag.time.max.ms
 
 
 def committed_of(image: ClusterImage, topic_id: bytes, state: PartitionState) -> Committed:

@@ -14,7 +14,7 @@ import trio
 from coordinator.cluster.in_sync import IsrChange
 from coordinator.errors import MetadataUnavailable
 from engine.errors import EngineError
-from kafkawire.replication.committed import LAG_MAX_MS, committed_of
+from kafkawire.replication.committed import committed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ class IsrWriter(Protocol):
 class IsrKeeper:
     """Life: `run` in a task."""
 
-    def __init__(self, cluster: IsrWriter, store: SegmentStore, lag_max_ms: int = LAG_MAX_MS) -> None:
+    def __init__(self, cluster: IsrWriter, store: SegmentStore, lag_max_ms: int) -> None:
         self._cluster = cluster
         self._store = store
         self._lag_max_ms = lag_max_ms

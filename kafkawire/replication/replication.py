@@ -5,7 +5,7 @@ The host has opened all that the image shows, in the roles and epochs that it sa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -16,26 +16,35 @@ from engine.errors import EngineError
 from kafkawire.messages.fetch import ReplicaState
 from kafkawire.replication.fetcher import Fetcher, FetchWorld
 from kafkawire.replication.isr import IsrKeeper
-from kafkawire.replication.questions import FetchLimits
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterImage, PartitionState, TopicInfo
     from coordinator.runtime import Coordinator
     from engine.store import SegmentStore
     from kafkawire.links.links import Links
+    from kafkawire.replication.questions import FetchLimits
 
 Source = tuple[int, str]  # a leader, and a log dir here
+
+
+class ReplicationSettings(NamedTuple):
+    """`lag_max_ms`: replica.lag.time.max.ms."""
+
+    limits: FetchLimits
+    lag_max_ms: int
 
 
 class Replication:
     """Life: `run` in a task."""
 
-    def __init__(self, broker_id: int, cluster: Coordinator, store: SegmentStore, links: Links) -> None:
+    def __init__(
+        self, broker_id: int, cluster: Coordinator, store: SegmentStore, links: Links, settings: ReplicationSettings
+    ) -> None:
         self._broker_id = broker_id
         self._cluster = cluster
         self._store = store
-        self._isr = IsrKeeper(cluster, store)
-        self._world = FetchWorld(links, store, self._me, self._until_news, FetchLimits())
+        self._isr = IsrKeeper(cluster, store, settings.lag_max_ms)
+        self._world = FetchWorld(links, store, self._me, self._until_news, settings.limits)
         self._topics: dict[bytes, TopicInfo] = {}  # as they were when they were looked at
         self._members: object = None
         self._sources: dict[TopicPartition, Source] = {}

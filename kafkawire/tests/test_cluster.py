@@ -106,9 +106,18 @@ async def test_topics_that_any_broker_creates_are_led_by_all_and_known_to_all() 
         assert await create(cluster, 2, "t1", 1) == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-async def test_records_are_not_replicated_yet_and_who_asks_for_it_is_refused() -> None:
+async def test_there_are_no_more_replicas_than_brokers() -> None:
     async with open_cluster() as (cluster, _):
-        assert await create(cluster, 1, "t", 1, 3) == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert await create(cluster, 1, "t", 1, 4) == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert await create(cluster, 1, "t", 1, 3) == 0
+
+
+async def test_internal_topics_wait_for_as_many_brokers_as_they_have_replicas() -> None:
+    """KIP-115: they are not made with fewer, which nobody would ever mend."""
+    async with open_cluster(offsets_topic_num_partitions="1", offsets_topic_replication_factor="4") as (cluster, _):
+        reply = await call(cluster, 1, FindCoordinatorRequest(key="g", key_type=0), 3)
+        assert reply.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert "__consumer_offsets" not in cluster.brokers[1].broker.coordinator.image.topics
 
 
 @pytest.mark.parametrize("version", [9, 10])
@@ -195,8 +204,11 @@ async def test_when_the_controller_is_killed_another_one_does_its_work() -> None
         assert await create(cluster, 1, "u", 1) == 0
 
 
-async def test_who_stops_in_order_is_missed_at_once_and_what_it_had_is_there_again() -> None:
-    async with open_cluster(offsets_topic_num_partitions="3") as (cluster, nursery):
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_who_stops_in_order_is_missed_at_once_and_what_it_had_is_there_again(replicas: int) -> None:
+    """At once if others have it, else when the broker is back."""
+    topic = {"offsets_topic_num_partitions": "3", "offsets_topic_replication_factor": str(replicas)}
+    async with open_cluster(**topic) as (cluster, nursery):
         await create(cluster, 1, "t", 1)
         await call(cluster, 1, FindCoordinatorRequest(key="g", key_type=0), 3)
         await settled(cluster)
@@ -207,11 +219,13 @@ async def test_who_stops_in_order_is_missed_at_once_and_what_it_had_is_there_aga
         other = next(one for one in BROKERS if one != coordinator)
         await trio.sleep(1)
         reply = await call(cluster, other, FindCoordinatorRequest(key="g", key_type=0), 3)
-        assert reply.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        await nursery.start(cluster.serve, coordinator, {})
+        assert reply.error_code == (ErrorCode.COORDINATOR_NOT_AVAILABLE if replicas == 1 else 0)
+        if replicas == 1:
+            await nursery.start(cluster.serve, coordinator, topic)
+            reply.node_id = coordinator
 
         async def is_there() -> bool:
-            return await offset_of(cluster, coordinator, "g") == (0, 7)
+            return await offset_of(cluster, reply.node_id, "g") == (0, 7)
 
         await until(is_there)
 

@@ -12,7 +12,6 @@ from engine.api import TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import StorageError
 from engine.tests.helpers import batches_in
-from kafkawire.adapters import options
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -26,11 +25,7 @@ if TYPE_CHECKING:
 
 TOPIC = "t"
 NOBODY = -1, -1, -1
-
-
-@pytest.fixture(autouse=True)
-def _replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(options, "REPLICAS_MAX", len(BROKERS))
+enforces = pytest.mark.enforces
 
 
 async def create(cluster: MemoryCluster, **configs: str) -> None:
@@ -278,8 +273,10 @@ async def test_who_has_not_proved_to_be_a_broker_moves_no_high_watermark() -> No
         assert replica(cluster, leader).high_watermark == 0
 
 
-async def test_an_append_waits_for_a_replica_that_is_silent_no_longer_than_it_may_lag() -> None:
-    async with open_cluster() as (cluster, _):
+@enforces("replica.lag.time.max.ms")
+@pytest.mark.parametrize("lag_max_ms", [30_000, 3_000])
+async def test_an_append_waits_for_a_replica_that_is_silent_no_longer_than_it_may_lag(lag_max_ms: int) -> None:
+    async with open_cluster(replica_lag_time_max_ms=str(lag_max_ms)) as (cluster, _):
         await create(cluster)
         await acknowledged(cluster, b"before")
         leader = state(cluster).leader
@@ -287,9 +284,22 @@ async def test_an_append_waits_for_a_replica_that_is_silent_no_longer_than_it_ma
         replica(cluster, silent).close(lambda: StorageError("its disk is gone"))
         begun_s = trio.current_time()
         await acknowledged(cluster, b"without")
-        assert 30 <= trio.current_time() - begun_s < 50
+        assert lag_max_ms <= (trio.current_time() - begun_s) * 1000 < 2 * lag_max_ms
         assert silent not in state(cluster).isr
         assert {len(log_bytes(cluster, one)) for one in BROKERS if one != silent} == {len(log_bytes(cluster, leader))}
+
+
+@enforces("replica.fetch.backoff.ms")
+@pytest.mark.parametrize("backoff_ms", [1_000, 5_000])
+async def test_a_follower_whose_link_is_cut_rests_and_fetches_on(backoff_ms: int) -> None:
+    async with open_cluster(replica_fetch_backoff_ms=str(backoff_ms)) as (cluster, _):
+        await create(cluster)
+        await acknowledged(cluster, b"before")
+        cluster.brokers[state(cluster).leader].broker.end_links()
+        begun_s = trio.current_time()
+        await acknowledged(cluster, b"after")
+        assert backoff_ms <= (trio.current_time() - begun_s) * 1000 < backoff_ms + 1_000
+        assert sorted(state(cluster).isr) == list(BROKERS)
 
 
 async def test_a_leader_that_stops_in_order_is_followed_by_one_in_sync() -> None:

@@ -184,7 +184,7 @@ async def test_the_topic_is_made_when_a_coordinator_is_looked_for() -> None:
         assert await world.groups.coordinator_of("g") == BROKER
         assert await world.groups.coordinator_of("g") == BROKER
         assert world.cluster.created == [
-            {"name": OFFSETS_TOPIC, "partition_count": 7, "replication_factor": 1, "configs": {"k": "v"}}
+            {"name": OFFSETS_TOPIC, "partition_count": 7, "replication_factor": 3, "configs": {"k": "v"}}
         ]
 
 

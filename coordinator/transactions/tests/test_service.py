@@ -399,10 +399,16 @@ async def test_the_topic_is_made_when_somebody_looks_for_a_coordinator() -> None
             {
                 "name": TRANSACTIONS_TOPIC,
                 "partition_count": 3,
-                "replication_factor": 1,
-                "configs": {"k": "v", "min.insync.replicas": "1"},
+                "replication_factor": 3,
+                "configs": {"k": "v", "min.insync.replicas": "2"},
             }
         ]
+
+
+async def test_with_one_replica_the_topic_asks_for_no_more_in_sync() -> None:
+    async with coordinating(has_topic=False, replication_factor=1, min_isr=2) as world:
+        await world.service.coordinator_of("t")
+        assert world.cluster.created[0]["configs"]["min.insync.replicas"] == "1"
 
 
 async def test_while_a_partition_is_read_nothing_is_listed() -> None:

@@ -6,8 +6,12 @@ import math
 
 import pytest
 
-from kafkawire.adapters.options import coordinator_settings
+from engine.api import TopicPartition
+from engine.replication.exchange import Asked
+from kafkawire.adapters.options import coordinator_settings, fetch_limits, link_settings
 from kafkawire.config.broker_config import load
+from kafkawire.messages.fetch import ReplicaState
+from kafkawire.replication.questions import fetch_request
 
 enforces = pytest.mark.enforces
 
@@ -26,6 +30,25 @@ def test_how_often_leaders_go_back() -> None:
     ]:
         config, _ = load(given)
         assert coordinator_settings(config, (), nobody, lambda: None).prefer_interval_s == expected_s
+
+
+@enforces("replica.fetch.wait.max.ms")
+@enforces("replica.fetch.min.bytes")
+@enforces("replica.fetch.max.bytes")
+@enforces("replica.fetch.response.max.bytes")
+def test_what_followers_ask_for() -> None:
+    given = {
+        "replica.fetch.wait.max.ms": "70",
+        "replica.fetch.min.bytes": "20",
+        "replica.fetch.max.bytes": "3000",
+        "replica.fetch.response.max.bytes": "9000",
+    }
+    config, _ = load(given)
+    partition = TopicPartition(bytes(16), "t", 0)
+    request = fetch_request(ReplicaState(), {partition: Asked(5, 7, 4, 0, 7)}, fetch_limits(config))
+    assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (70, 20, 9000)
+    assert request.topics[0].partitions[0].partition_max_bytes == 3000
+    assert link_settings(config, b"secret").limits.reply_max_bytes >= 9000 + config.max_request_size_bytes
 
 
 def test_a_broker_alone_asks_no_other_whether_it_lives() -> None:

@@ -1,0 +1,70 @@
+"""All that a broker shows over HTTP, put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.keeping import KeptBatches
+from kafkawire.http.app import build_app
+from kafkawire.http.group_metrics import GroupMetrics
+from kafkawire.http.health import Health
+from kafkawire.http.hosts import AllowedHosts
+from kafkawire.http.log_metrics import LogMetrics
+from kafkawire.http.metrics import BrokerCollector
+from kafkawire.http.tier_metrics import TierMetrics
+from kafkawire.http.topic_routes import topic_routes
+from kafkawire.http.transaction_metrics import TransactionMetrics
+from kafkawire.requests.topic_lookup import high_watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coordinator.api import ClusterImage
+    from coordinator.groups.api import GroupStatistics
+    from coordinator.runtime import Coordinator
+    from coordinator.transactions.api import TransactionStatistics
+    from engine.store import SegmentStore
+    from kafkawire.config.broker_config import Config
+    from kafkawire.http.app import App
+    from kafkawire.http.tier_metrics import WatchedTier
+    from kafkawire.requests.context import Authorizer
+    from kafkawire.requests.metrics import RequestMetrics
+    from kafkawire.server.loop_watch import LoopWatch
+    from kafkawire.server.stats import ServerStats
+
+
+class Shown(NamedTuple):
+    """The parts of a broker that has started."""
+
+    config: Config
+    now_ms: Callable[[], int]
+    metrics: RequestMetrics
+    stats: ServerStats
+    watch: LoopWatch
+    store: SegmentStore
+    coordinator: Coordinator
+    groups: GroupStatistics
+    transactions: TransactionStatistics
+    tier: WatchedTier | None
+    authorizer: Authorizer
+
+
+def whole_app(of: Shown, is_live: Callable[[], bool]) -> App:
+    """Health, metrics, topics."""
+    store, config = of.store, of.config
+
+    def image() -> ClusterImage:
+        return of.coordinator.image
+
+    of_partitions, me = store.partition_statistics, config.node_id
+    transactions = TransactionMetrics(of.transactions, of_partitions, of.now_ms, config.transaction_timeout_max_ms)
+    tier = TierMetrics(of.tier)
+    ailments = {"transactions that hang": transactions.ailments, "partitions in the remote tier": tier.ailments}
+    health = Health(is_live, image, store, store.statistics, me, ailments)
+    topics = topic_routes(of.coordinator, store, KeptBatches(store), of.authorizer, config.tier_store, of.tier)
+    collector = BrokerCollector(of.metrics, of.stats, store.stats, of.watch, image, store.statistics, me)
+    logs = LogMetrics(of.metrics.by_topic, of_partitions, image)
+    groups = GroupMetrics(of.groups, lambda topic, number: high_watermark(store, image(), topic, number))
+    host, _ = config.http_listener or ("", 0)
+    portions = [logs.portions, groups.portions, transactions.portions, tier.portions]
+    return build_app([*health.routes(), *topics], collector, portions, AllowedHosts(host, config.http_allowed_hosts))
