@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from coordinator.api import BrokerEndpoint, ClusterImage
-from coordinator.errors import CannotStart
+from coordinator.errors import CannotStart, MetadataUnavailable
 from coordinator.metadata.store import MetadataStore
 from coordinator.runtime import Coordinator
 from engine.errors import StoreRefused
@@ -24,6 +24,7 @@ from engine.options import StoreWorld
 from engine.store import SegmentStore
 from engine.tier import NoTier
 from kafkawire.adapters.coordinators import Coordinators, join
+from kafkawire.adapters.founding import found
 from kafkawire.adapters.options import (
     cleaner_options,
     coordinator_settings,
@@ -153,7 +154,7 @@ class Broker:
             await self._start_coordinator(nursery)
             await self._start_coordinators(nursery)
             await self._start_serving(nursery)
-        except (CannotStart, StoreRefused, TierRefused) as error:
+        except (CannotStart, MetadataUnavailable, StoreRefused, TierRefused) as error:
             raise StartError(str(error)) from error
 
     async def close_store(self) -> None:
@@ -194,6 +195,8 @@ class Broker:
         settings = coordinator_settings(config, self._endpoints(), is_refused, self.end_links)
         self._coordinator = Coordinator(self._metadata, self._host, self._configs, settings, self.world.random)
         await self._coordinator.start()
+        if config.is_in_cluster:
+            await found(self._coordinator, config.given)
         nursery.start_soon(self._coordinator.run)
 
     def _configured(self, config: Config) -> None:

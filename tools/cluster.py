@@ -138,6 +138,8 @@ class Broker(Process):
             "http.listeners": f"http://{HOST}:{http}",
             "log.dirs": home / f"broker-{broker_id}",
             "inter.broker.secret.file": secret_file(home),
+            "default.replication.factor": len(BROKERS),
+            "min.insync.replicas": len(BROKERS) - 1,
         }
         given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         log = home / f"broker-{broker_id}.log"

@@ -314,7 +314,7 @@ def _check(config: Config) -> None:
     names = {one.name for one in config.listeners}
     for listener in config.advertised_listeners:
         _check_advertised(listener, names)
-    check_cluster(config, names, config.given)
+    check_cluster(config, names)
 
 
 def _protocol(config: Config, name: str) -> str:

@@ -13,7 +13,6 @@ from kafkawire.config.tier_config import TierConfig
 from kafkawire.config.values import ConfigError
 
 DEFAULT_LISTENER: Final = "PLAINTEXT"  # that of security.inter.broker.protocol
-MIN_ISR: Final = "min.insync.replicas"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +88,8 @@ class ClusterConfig(TierConfig):
         return self.inter_broker_listener_name or DEFAULT_LISTENER
 
 
-def check_cluster(config: ClusterConfig, listeners: Collection[str], given: Collection[str]) -> None:
-    """What no single key can tell. Raises ConfigError. `given`: the keys that were set."""
+def check_cluster(config: ClusterConfig, listeners: Collection[str]) -> None:
+    """What no single key can tell. Raises ConfigError."""
     key = "inter.broker.listener.name"
     if config.inter_broker_listener_name is not None and config.inter_broker_listener not in listeners:
         raise ConfigError(f"{key}: {config.inter_broker_listener} is not among listeners", key)
@@ -101,6 +100,3 @@ def check_cluster(config: ClusterConfig, listeners: Collection[str], given: Coll
     if config.inter_broker_secret_file is None:
         key = "inter.broker.secret.file"
         raise ConfigError(f"{key}: with zookeeper.connect there has to be a secret that the brokers share", key)
-    if MIN_ISR in given:
-        text = f"{MIN_ISR}: with zookeeper.connect it is a config of topics, or of all brokers at run time"
-        raise ConfigError(text, MIN_ISR)

@@ -192,6 +192,7 @@ async def test_what_only_its_old_leader_has_is_cut_there() -> None:
         assert await values(cluster) == [b"kept", b"instead"]
 
 
+@enforces("min.insync.replicas")
 async def test_with_too_few_in_sync_nothing_is_acknowledged_and_nothing_lost() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, min_insync_replicas="2")
@@ -208,6 +209,21 @@ async def test_with_too_few_in_sync_nothing_is_acknowledged_and_nothing_lost() -
         await in_sync(cluster, *BROKERS)
         await equal(cluster)
         assert await values(cluster) == [b"before", b"after"]
+
+
+@enforces("min.insync.replicas")
+async def test_what_the_first_broker_asks_for_the_cluster_goes_by() -> None:
+    """Leaders and the controller count alike, so that there is one value; another broker's is none."""
+    async with open_cluster(min_insync_replicas="2") as (cluster, nursery):
+        await create(cluster)
+        leader = state(cluster).leader
+        others = [one for one in BROKERS if one != leader]
+        await kill(cluster, *others)
+        await in_sync(cluster, leader)
+        assert (await produce(cluster, b"x")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        await nursery.start(cluster.serve, others[0], {"min_insync_replicas": "1"})
+        assert cluster.brokers[others[0]].broker.coordinator.image.broker_configs[""] == {"min.insync.replicas": "2"}
+        await acknowledged(cluster, b"y")
 
 
 async def test_a_consumer_sees_nothing_that_not_all_in_sync_have() -> None:
