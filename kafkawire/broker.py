@@ -214,7 +214,8 @@ class Broker:
         nursery.start_soon(self._coordinators.run, self.closing)
         if links is not None:
             settings = replication_settings(self.config)
-            self._replication = Replication(self.config.node_id, self.coordinator, self.store, links, settings)
+            counters = self.metrics.replication
+            self._replication = Replication(self.coordinator, self.store, links, settings, counters)
             nursery.start_soon(self._replication.run)
 
     def end_links(self) -> None:

@@ -76,8 +76,9 @@ class KafkawireCluster(Broker):
         super().__init__(directory, overrides)
         self.data_dir = directory  # theirs are in it
         connect = connect or f"{shared_zookeeper().connect}/clusters/{next(_chroots)}"
+        replicated = {"default.replication.factor": str(size)} | dict(overrides or {})
         self.brokers = {
-            broker_id: broker_of(directory / str(broker_id), connect, broker_id, overrides)
+            broker_id: broker_of(directory / str(broker_id), connect, broker_id, replicated)
             for broker_id in range(1, size + 1)
         }
 

@@ -19,7 +19,7 @@ from kafkawire.config.broker_config import load
 from kafkawire.config.properties import gather
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kafkawire.config.broker_config import Config
 
@@ -167,22 +167,55 @@ def test_the_alerts_of_the_remote_tier(tmp_path: Path) -> None:
         ("KafkawireTierTrouble", f"kafkawire_tier_partitions_troubled{{{broker}}}", "0 1x8", 5, 7),
     ]
 
-    def case(alert: str, series: str, values: str, silent_minute: int, told_minute: int) -> dict[str, object]:
-        tests = [(silent_minute, False), (told_minute, True)]
-        return {
-            "interval": "1m",
-            "input_series": [{"series": series, "values": values}],
-            "promql_expr_test": [
-                {
-                    "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing",instance="a"}})',
-                    "eval_time": f"{minute}m",
-                    "exp_samples": [{"labels": "{}", "value": 1}] if is_told else [],
-                }
-                for minute, is_told in tests
-            ],
-        }
+    try_rules(tmp_path, [alert_case(*one) for one in cases])
 
-    try_rules(tmp_path, [case(*one) for one in cases])
+
+def test_the_alerts_of_replication_and_of_writing(tmp_path: Path) -> None:
+    broker = 'instance="a",job="kafkawire"'
+    group = 'consumergroup="g",topic="t",partition="0"'
+    cases = [
+        (
+            "KafkawireUnderReplicated",
+            f"kafka_server_replicamanager_underreplicatedpartitions{{{broker}}}",
+            "0 2x9",
+            5,
+            7,
+        ),
+        ("KafkawireUnderMinIsr", f"kafka_server_replicamanager_underminisrpartitioncount{{{broker}}}", "0 1x6", 1, 3),
+        ("KafkawireReplicaLags", f'kafkawire_replica_lag_seconds{{{broker},follower="2"}}', "4 5 6x6", 2, 4),
+        ("KafkawireUnflushed", f"kafkawire_unflushed_bytes{{{broker}}}", "900000000 1100000000x9", 5, 7),
+        ("KafkawireWritesSlow", f'kafkawire_write_latency_seconds_bucket{{{broker},le="+Inf"}}', "0+60x20", 4, 9),
+        ("KafkawireGroupLags", f"kafka_consumergroup_current_offset{{{broker},{group}}}", "0x20", 9, 11),
+    ]
+    beside = {  # what else is told at the same time
+        "KafkawireWritesSlow": {
+            f'kafkawire_write_latency_seconds_bucket{{{broker},le="{le}"}}': "0x20" for le in (0.1, 0.2)
+        },
+        "KafkawireGroupLags": {
+            f'kafka_topic_partition_current_offset{{{broker},topic="t",partition="0"}}': "1100000x20"
+        },
+    }
+    try_rules(tmp_path, [alert_case(*one, beside=beside.get(one[0], {})) for one in cases])
+
+
+def alert_case(
+    alert: str, series: str, values: str, silent_minute: int, told_minute: int, beside: Mapping[str, str] | None = None
+) -> dict[str, object]:
+    """It is silent then, and told by then."""
+    given = {series: values, **(beside or {})}
+    tests = [(silent_minute, False), (told_minute, True)]
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": each} for name, each in given.items()],
+        "promql_expr_test": [
+            {
+                "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+                "eval_time": f"{minute}m",
+                "exp_samples": [{"labels": "{}", "value": 1}] if is_told else [],
+            }
+            for minute, is_told in tests
+        ],
+    }
 
 
 def try_rules(directory: Path, tests: list[dict[str, object]]) -> None:

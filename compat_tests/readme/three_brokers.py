@@ -1,5 +1,5 @@
 """Records to and from the brokers of `make cluster`, each asked in turn: `python -m compat_tests.readme.three_brokers
-produce`, or `consume`, where they are to be reached."""
+produce`, or `consume`, where they are to be reached; or `consume` from those that are named."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
 BROKERS = ("127.0.0.1:9092", "127.0.0.1:9093", "127.0.0.1:9094")
 TOPIC, PARTITIONS = "tour", 6
@@ -20,7 +20,7 @@ TIMEOUT_S = 30.0
 
 def create(broker: str) -> None:
     client = AdminClient({"bootstrap.servers": broker})
-    client.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(TIMEOUT_S)
+    client.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(TIMEOUT_S)
 
 
 def produce() -> None:
@@ -36,18 +36,20 @@ def produce() -> None:
         print(f"by {broker}: {len(acknowledged) - acknowledged.count(None)} acknowledged")
 
 
-def consume() -> None:
-    """Prints how many of the records are read by way of each broker, and who leads what."""
-    for broker in BROKERS:
+def consume(brokers: Sequence[str] = BROKERS) -> None:
+    """Prints how many of the records are read by way of each broker, and how many replicas are in sync."""
+    for broker in brokers:
         client = Consumer({"bootstrap.servers": broker, "group.id": "tour", "enable.auto.commit": False})
         client.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
         found = client.consume(RECORDS * len(BROKERS), TIMEOUT_S)
         values = {message.value() for message in found if message.error() is None}
-        led = client.list_topics(TOPIC, TIMEOUT_S).topics[TOPIC].partitions.values()
+        partitions = client.list_topics(TOPIC, TIMEOUT_S).topics[TOPIC].partitions.values()
         client.close()
-        print(f"by {broker}: {len(values)} read, leaders {sorted(one.leader for one in led)}")
+        print(f"by {broker}: {len(values)} read, in sync {sorted({len(one.isrs) for one in partitions})}")
 
 
 if __name__ == "__main__":
-    commands: dict[str, Callable[[], None]] = {"produce": produce, "consume": consume}
-    commands[sys.argv[1]]()
+    if sys.argv[1] == "produce":
+        produce()
+    else:
+        consume(sys.argv[2:] or BROKERS)

@@ -23,7 +23,7 @@ from engine.replica_log import Heard
 from engine.replication.exchange import Answer, Asked, LogState
 from engine.replication.fetch_state import Action, FetchState
 from engine.replication.progress import Progress
-from engine.replication.replicas import Proposal, Replicas
+from engine.replication.replicas import FollowerLag, Proposal, Replicas
 from engine.roles import Committed, TopicPartition
 
 
@@ -87,6 +87,11 @@ class Replica(Availability):
         if self.progress.high_watermark is not before:  # nobody waits any more for one that has fallen back
             self._moved_on(before, stable)
         return proposal
+
+    def follower_lags(self) -> dict[int, FollowerLag]:
+        """By broker id; none if this is the only replica. Raises why it is not led here."""
+        replicas = self.replicas
+        return {} if replicas is None else replicas.lags(self._now_ms())
 
     def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
         self.check_led()

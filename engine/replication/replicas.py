@@ -40,6 +40,13 @@ class Seen(NamedTuple):
     caught_up_at_ms: int
 
 
+class FollowerLag(NamedTuple):
+    """How far a follower is behind: in offsets, all there are if it has not said so, and in time: 0 if it has all."""
+
+    offsets: int
+    late_ms: int
+
+
 class Replicas:
     """Of one partition, in one epoch of this leader, which begins at the end of its log.
 
@@ -122,6 +129,18 @@ class Replicas:
                 self._proposed = Proposal(committed.version, in_sync, added)
         self._count(now_ms)
         return self._proposed
+
+    def lags(self, now_ms: int) -> dict[int, FollowerLag]:
+        """Of all other replicas, by broker id."""
+        return {one: self._lag(one, now_ms) for one in sorted(self._committed.replicas - {self._broker_id})}
+
+    def _lag(self, replica: int, now_ms: int) -> FollowerLag:
+        seen, end_offset = self._seen.get(replica), self._progress.written.offset
+        known_offset = max(0, self._end_of(replica))
+        if known_offset >= end_offset:
+            return FollowerLag(0, 0)
+        since_ms = self._began_at_ms if seen is None else max(self._began_at_ms, seen.caught_up_at_ms)
+        return FollowerLag(end_offset - known_offset, now_ms - since_ms)
 
     def _check(self, replica: int, broker_epoch: int) -> None:
         """Reassignments begin no epoch: a follower may know of one that this leader has yet to learn."""

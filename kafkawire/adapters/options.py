@@ -105,7 +105,7 @@ def fetch_limits(config: Config) -> FetchLimits:
 
 def replication_settings(config: Config) -> ReplicationSettings:
     """About this broker's part in replication."""
-    return ReplicationSettings(fetch_limits(config), config.replica_lag_time_max_ms)
+    return ReplicationSettings(config.node_id, fetch_limits(config), config.replica_lag_time_max_ms)
 
 
 def link_settings(config: Config, secret: bytes) -> LinkSettings:

@@ -87,9 +87,10 @@ async def _respond_to_replica_later(context: RequestContext, work: Awaitable[Tol
 def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
     """Of each partition there are records of one segment."""
     response = FetchResponse(session_id=told.session_id, responses=[])
-    rows = []
+    rows, counters = [], context.broker.metrics.replication
     for target, outcome in told.outcomes:
         row = _row(context, target, outcome, response)
+        counters.bytes_out += 0 if isinstance(outcome, ErrorCode) else outcome.size_bytes
         row.begins_segment = not isinstance(outcome, ErrorCode) and any(not one.position for one in outcome.records)
         rows.append((target, row))
     _group(rows, response)
@@ -103,7 +104,7 @@ async def _respond_later(context: RequestContext, work: Awaitable[Told]) -> Fetc
 def respond(context: RequestContext, told: Told) -> FetchResponse:
     """What a fetch has come to, as a message."""
     response = FetchResponse(session_id=told.session_id, responses=[])
-    _group(((target, _row(context, target, outcome, response)) for target, outcome in told.outcomes), response)
+    _group(((target, _counted_row(context, target, outcome, response)) for target, outcome in told.outcomes), response)
     return response
 
 
@@ -112,7 +113,7 @@ async def respond_in_turns(context: RequestContext, told: Told) -> FetchResponse
     response = FetchResponse(session_id=told.session_id, responses=[])
     rows = []
     for count, (target, outcome) in enumerate(told.outcomes, 1):
-        rows.append((target, _row(context, target, outcome, response)))
+        rows.append((target, _counted_row(context, target, outcome, response)))
         if count % TARGETS_PER_TURN == 0:
             await trio.lowlevel.checkpoint()
     _group(rows, response)
@@ -131,13 +132,19 @@ def refuse(context: RequestContext, request: FetchRequest, code: ErrorCode) -> F
     return response
 
 
+def _counted_row(
+    context: RequestContext, target: FetchTarget, outcome: ReadResult | ErrorCode, response: FetchResponse
+) -> PartitionData:
+    if not isinstance(outcome, ErrorCode) and outcome.size_bytes:
+        context.broker.metrics.by_topic[target.topic].bytes_out += outcome.size_bytes
+    return _row(context, target, outcome, response)
+
+
 def _row(
     context: RequestContext, target: FetchTarget, outcome: ReadResult | ErrorCode, response: FetchResponse
 ) -> PartitionData:
     if isinstance(outcome, ErrorCode):
         return _error_row(context, target, outcome, response)
-    if outcome.size_bytes:
-        context.broker.metrics.by_topic[target.topic].bytes_out += outcome.size_bytes
     aborted = outcome.aborted
     return PartitionData(
         partition_index=target.partition,

@@ -11,6 +11,7 @@ from kafkawire.http.health import Health
 from kafkawire.http.hosts import AllowedHosts
 from kafkawire.http.log_metrics import LogMetrics
 from kafkawire.http.metrics import BrokerCollector
+from kafkawire.http.replication_metrics import ReplicationMetrics
 from kafkawire.http.tier_metrics import TierMetrics
 from kafkawire.http.topic_routes import topic_routes
 from kafkawire.http.transaction_metrics import TransactionMetrics
@@ -66,5 +67,6 @@ def whole_app(of: Shown, is_live: Callable[[], bool]) -> App:
     logs = LogMetrics(of.metrics.by_topic, of_partitions, image)
     groups = GroupMetrics(of.groups, lambda topic, number: high_watermark(store, image(), topic, number))
     host, _ = config.http_listener or ("", 0)
-    portions = [logs.portions, groups.portions, transactions.portions, tier.portions]
+    replication = ReplicationMetrics(store, of.metrics.replication, image, me)
+    portions = [logs.portions, groups.portions, transactions.portions, replication.portions, tier.portions]
     return build_app([*health.routes(), *topics], collector, portions, AllowedHosts(host, config.http_allowed_hosts))

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from engine.replication.fetch_state import Action, FetchState
     from engine.store import SegmentStore
     from kafkawire.links.links import Links
+    from kafkawire.requests.metrics import ReplicationCounters
     from kafkawire.wire.message import Message
 
 _log = structlog.get_logger(__name__)
@@ -52,6 +53,7 @@ class FetchWorld(NamedTuple):
     me: Callable[[], ReplicaState]
     until_news: Callable[[], Awaitable[None]]
     limits: FetchLimits
+    counters: ReplicationCounters
 
 
 class _Taken(NamedTuple):
@@ -157,6 +159,7 @@ class Fetcher:
         return []
 
     def _replicated(self, log: Partition, answer: Told) -> PendingAppend | None:
+        self._world.counters.bytes_in += len(answer.records)
         return log.replicate(answer.records, begins_segment=answer.begins_segment) if answer.records else None
 
     async def _finish(self, taken: _Taken, nursery: trio.Nursery) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage
     from engine.api import TopicPartition
     from engine.store import SegmentStore
+    from kafkawire.requests.metrics import ReplicationCounters
 
 BATCH_MS: Final = 50  # between two writes
 RETRY_MS: Final = 500  # of one whose outcome nobody knows
@@ -41,17 +42,17 @@ class IsrWriter(Protocol):
 class IsrKeeper:
     """Life: `run` in a task."""
 
-    def __init__(self, cluster: IsrWriter, store: SegmentStore, lag_max_ms: int) -> None:
+    def __init__(self, cluster: IsrWriter, store: SegmentStore, lag_max_ms: int, counters: ReplicationCounters) -> None:
         self._cluster = cluster
         self._store = store
         self._lag_max_ms = lag_max_ms
-        self._led: dict[TopicPartition, None] = {}
+        self._counters = counters
+        self._led: dict[TopicPartition, int] = {}  # with the size of the ISR, as the metadata says
         self._noted: dict[TopicPartition, None] = {}  # a dict keeps the order: simulations must repeat
         self._has_noted = trio.Event()
 
     def lead(self, partition: TopicPartition) -> None:
         """There are other replicas of it; or the metadata says something else of them than before."""
-        self._led[partition] = None
         self._learn(partition, self._cluster.image)
         self.note([partition])
 
@@ -121,8 +122,16 @@ class IsrKeeper:
         topic = image.topics_by_id.get(partition.topic_id)
         if topic is None or partition.partition >= len(topic.partitions):
             return
+        state = topic.partitions[partition.partition]
+        self._count(partition, len(state.isr))
         try:
             log = self._store.get(partition)
-            log.learn(committed_of(image, partition.topic_id, topic.partitions[partition.partition]))
+            log.learn(committed_of(image, partition.topic_id, state))
         except EngineError:
             return
+
+    def _count(self, partition: TopicPartition, size: int) -> None:
+        before = self._led.get(partition, size)
+        self._counters.isr_shrinks += size < before
+        self._counters.isr_expands += size > before
+        self._led[partition] = size

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from engine.store import SegmentStore
     from kafkawire.links.links import Links
     from kafkawire.replication.questions import FetchLimits
+    from kafkawire.requests.metrics import ReplicationCounters
 
 Source = tuple[int, str]  # a leader, and a log dir here
 
@@ -30,6 +31,7 @@ Source = tuple[int, str]  # a leader, and a log dir here
 class ReplicationSettings(NamedTuple):
     """`lag_max_ms`: replica.lag.time.max.ms."""
 
+    broker_id: int
     limits: FetchLimits
     lag_max_ms: int
 
@@ -38,13 +40,18 @@ class Replication:
     """Life: `run` in a task."""
 
     def __init__(
-        self, broker_id: int, cluster: Coordinator, store: SegmentStore, links: Links, settings: ReplicationSettings
+        self,
+        cluster: Coordinator,
+        store: SegmentStore,
+        links: Links,
+        settings: ReplicationSettings,
+        counters: ReplicationCounters,
     ) -> None:
-        self._broker_id = broker_id
+        self._broker_id = settings.broker_id
         self._cluster = cluster
         self._store = store
-        self._isr = IsrKeeper(cluster, store, settings.lag_max_ms)
-        self._world = FetchWorld(links, store, self._me, self._until_news, settings.limits)
+        self._isr = IsrKeeper(cluster, store, settings.lag_max_ms, counters)
+        self._world = FetchWorld(links, store, self._me, self._until_news, settings.limits, counters)
         self._topics: dict[bytes, TopicInfo] = {}  # as they were when they were looked at
         self._members: object = None
         self._sources: dict[TopicPartition, Source] = {}

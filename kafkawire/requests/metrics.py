@@ -41,9 +41,20 @@ class TopicTable(dict[str, TopicCounters]):
 
 
 @dataclass(slots=True)
+class ReplicationCounters:
+    """What followers fetched, here and from here, and how often an ISR became smaller or greater."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+
+
+@dataclass(slots=True)
 class RequestMetrics:
     """All counters of one broker. `by_api` has a row per served API, so it cannot grow with what clients send."""
 
     by_api: dict[int, ApiCounters] = field(default_factory=dict)
     by_topic: TopicTable = field(default_factory=TopicTable)
+    replication: ReplicationCounters = field(default_factory=ReplicationCounters)
     protocol_violations: int = 0

@@ -1,0 +1,72 @@
+"""Replication as who watches sees it: who is in sync, and how far the others are behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from engine.errors import StorageError
+from kafkawire.http.tests.test_metrics import scraped
+from kafkawire.server.loop_watch import LoopWatch
+from kafkawire.testing import MemoryCluster, open_cluster
+from kafkawire.tests.test_cluster import BROKERS
+from kafkawire.tests.test_replication import acknowledged, create, in_sync, kill, log_bytes, produce, replica, state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNDER_REPLICATED = "kafka_server_replicamanager_underreplicatedpartitions"
+UNDER_MIN, AT_MIN = (f"kafka_server_replicamanager_{which}minisrpartitioncount" for which in ("under", "at"))
+SHRINKS, EXPANDS = (f"kafka_server_replicamanager_isr{which}_total" for which in ("shrinks", "expands"))
+BYTES_IN, BYTES_OUT = (f"kafka_server_brokertopicmetrics_replicationbytes{which}_total" for which in ("in", "out"))
+
+
+async def told(cluster: MemoryCluster, broker_id: int) -> Mapping[str, Any]:
+    """What has no labels, by its name, and by that of a lag the followers' lags."""
+    found = await scraped(cluster.brokers[broker_id].broker.http_app(LoopWatch()))
+    values: dict[str, Any] = {name: samples[0][1] for name, samples in found.items() if samples and not samples[0][0]}
+    for name in ("kafkawire_replica_lag_records", "kafkawire_replica_lag_seconds"):
+        values[name] = {labels["follower"]: value for labels, value in found.get(name, [])}
+    return values
+
+
+async def test_a_follower_that_is_silent_is_late_and_then_not_in_sync() -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster, min_insync_replicas="2")
+        await acknowledged(cluster, b"before")
+        leader = state(cluster).leader
+        silent, other = (one for one in BROKERS if one != leader)
+        found = await told(cluster, leader)
+        assert found["kafkawire_replica_lag_records"] == {str(silent): 0, str(other): 0}
+        assert (found[UNDER_REPLICATED], found[UNDER_MIN], found[AT_MIN], found[SHRINKS]) == (0, 0, 0, 0)
+        replica(cluster, silent).close(lambda: StorageError("its disk is gone"))
+        for value in (b"on one", b"on two"):
+            assert (await produce(cluster, value, acks=1)).error_code == 0
+        await trio.sleep(10)
+        found = await told(cluster, leader)
+        assert found["kafkawire_replica_lag_records"] == {str(silent): 2, str(other): 0}
+        assert 9 < found["kafkawire_replica_lag_seconds"][str(silent)] < 12
+        await in_sync(cluster, leader, other)
+        found = await told(cluster, leader)
+        assert (found[UNDER_REPLICATED], found[UNDER_MIN], found[AT_MIN], found[SHRINKS]) == (1, 0, 1, 1)
+        assert found[BYTES_OUT] >= 2 * len(log_bytes(cluster, other)) - 100
+        assert (await told(cluster, other))[BYTES_IN] == len(log_bytes(cluster, other))
+
+
+async def test_too_few_in_sync_are_counted_and_so_is_who_comes_back() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster, min_insync_replicas="2")
+        await acknowledged(cluster, b"before")
+        leader = state(cluster).leader
+        others = [one for one in BROKERS if one != leader]
+        await kill(cluster, *others)
+        await in_sync(cluster, leader)
+        found = await told(cluster, leader)
+        assert (found[UNDER_REPLICATED], found[UNDER_MIN], found[AT_MIN]) == (1, 1, 0)
+        for one in others:
+            await nursery.start(cluster.serve, one, {})
+        await in_sync(cluster, *BROKERS)
+        found = await told(cluster, leader)
+        assert (found[UNDER_REPLICATED], found[UNDER_MIN], found[AT_MIN]) == (0, 0, 0)
+        assert found[EXPANDS] >= 1
