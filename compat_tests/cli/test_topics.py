@@ -16,7 +16,7 @@ def test_a_topic_from_its_creation_to_its_end(broker: Broker, topic: str) -> Non
     document(broker, "topics", "create", topic, "--partitions", "2", "--set", "max.message.bytes=2000000")
     assert topic in refusal(broker, "topics", "create", topic)
     listed = {one["topic"]: one for one in document(broker, "topics", "list")}
-    assert (listed[topic]["partitions"], listed[topic]["replicas"]) == (2, 1)
+    assert (listed[topic]["partitions"], listed[topic]["replicas"]) == (2, len(broker.brokers))
     (described,) = document(broker, "topics", "describe", topic)
     assert described["topic_id"] == listed[topic]["topic_id"]
     assert [(one["partition"], one["replicas"] == one["in_sync"]) for one in described["partitions"]] == [

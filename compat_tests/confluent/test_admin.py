@@ -88,7 +88,7 @@ def test_duplicate_is_refused(broker: Broker, topic: str) -> None:
         ("bad name", 1, 1, {}, KafkaError.TOPIC_EXCEPTION),
         ("..", 1, 1, {}, KafkaError.TOPIC_EXCEPTION),
         ("x" * 250, 1, 1, {}, KafkaError.TOPIC_EXCEPTION),
-        ("too-many-replicas", 1, 2, {}, KafkaError.INVALID_REPLICATION_FACTOR),
+        ("too-many-replicas", 1, 4, {}, KafkaError.INVALID_REPLICATION_FACTOR),
         ("bad-key", 1, 1, {"no.such.key": "1"}, KafkaError.INVALID_CONFIG),
         ("bad-value", 1, 1, {"max.message.bytes": "many"}, KafkaError.INVALID_CONFIG),
     ],

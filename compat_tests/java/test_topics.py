@@ -33,8 +33,8 @@ def test_what_there_is_already_and_what_there_is_not(broker: Broker, topic: str)
 
 
 def test_only_those_that_need_attention(broker: Broker, topic: str) -> None:
-    """One broker alone has no partition in trouble; with one replica each is at its minimum in sync."""
-    topics(broker, "--create", "--topic", topic, "--config", "segment.ms=100000")
+    """While all brokers are up no partition is in trouble; with one replica each is at its minimum in sync."""
+    topics(broker, "--create", "--topic", topic, "--replication-factor", "1", "--config", "segment.ms=100000")
     for trouble in ("under-replicated", "unavailable", "under-min-isr"):
         assert topics(broker, "--describe", "--topic", topic, f"--{trouble}-partitions") == ""
     assert f"Topic: {topic}\tPartition: 0" in topics(broker, "--describe", "--topic", topic, "--at-min-isr-partitions")

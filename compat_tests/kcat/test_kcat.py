@@ -36,10 +36,10 @@ def test_metadata_as_json(broker: Broker, topic: str) -> None:
     assert names == {number: one.bootstrap for number, one in broker.brokers.items()}
     (topic_row,) = described["topics"]
     assert topic_row["topic"] == topic
-    leader = broker.leader_id(topic)
-    assert topic_row["partitions"] == [
-        {"partition": 0, "leader": leader, "replicas": [{"id": leader}], "isrs": [{"id": leader}]}
-    ]
+    (partition,) = topic_row["partitions"]
+    assert (partition["partition"], partition["leader"]) == (0, broker.leader_id(topic))
+    assert {one["id"] for one in partition["replicas"]} == set(names)
+    assert partition["isrs"] == partition["replicas"]
 
 
 def test_produce_and_consume_with_keys_headers_and_timestamps(broker: Broker, topic: str) -> None:
