@@ -189,13 +189,16 @@ class ActiveProducer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """One log dir: the space of its filesystem, and the size of the segments of each partition; offline, neither."""
+    """One log dir: the space of its filesystem, and the size of the segments of each partition; offline, neither.
+
+    `lags`: how many records a follower lacks of what its leader said that all in sync have; of those that lack any."""
 
     path: str
     is_online: bool
     total_bytes: int = -1
     usable_bytes: int = -1
     partition_size_bytes: Mapping[TopicPartition, int] = field(default_factory=dict)
+    lags: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class Settleable(Protocol):

@@ -23,7 +23,8 @@ async def describe_log_dir(log_dir: LogDir) -> LogDirDescription:
         with suppress(StorageError):
             usage = await disk.run(partial(disk.filesystem.usage, disk.path))
             sizes = {partition: resident.log.size_bytes for partition, resident in log_dir.partitions.items()}
-            return LogDirDescription(disk.path, True, usage.total_bytes, usage.available_bytes, sizes)
+            lags = {partition: one.lag for partition, one in log_dir.partitions.items() if one.lag}
+            return LogDirDescription(disk.path, True, usage.total_bytes, usage.available_bytes, sizes, lags)
     return LogDirDescription(disk.path, False)
 
 

@@ -85,7 +85,6 @@ def registry(broker: Broker, directory: Path) -> Iterator[Registry]:
         yield service
 
 
-@pytest.mark.one_broker("Apicurio asks for as many replicas as it finds brokers, and records are not replicated yet")
 def test_schemas_survive_the_registry_and_the_broker(tmp_path: Path) -> None:
     need_registry_jars()
     with target_broker(tmp_path / "broker") as broker:

@@ -49,6 +49,10 @@ class Resident(Protocol):
     def is_led(self) -> bool:
         """Whether it is this broker's to decide where the log starts."""
 
+    @property
+    def lag(self) -> int:
+        """How many records a follower knows to lack."""
+
     async def aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
         """Those that touch a segment all of which is stable. Raises CorruptMessage, StorageError."""
 

@@ -41,12 +41,13 @@ class Replicated(Append):
 class Follower:
     """Of one partition, in one epoch of its leader."""
 
-    __slots__ = ("config", "epoch", "fetching")
+    __slots__ = ("config", "epoch", "fetching", "leader_high_watermark")
 
     def __init__(self, epoch: int, config: LogConfig, fetching: FetchState) -> None:
         self.epoch = epoch
         self.config = config
         self.fetching = fetching
+        self.leader_high_watermark = 0  # as it was told last
 
     def configure(self, config: LogConfig) -> None:
         """Go by this from now on."""

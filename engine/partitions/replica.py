@@ -128,9 +128,17 @@ class Replica(Availability):
 
     def note_leader(self, high_watermark: int) -> None:
         """What the leader says that all replicas in sync have; of a follower."""
+        if isinstance(self._role, Follower):
+            self._role.leader_high_watermark = high_watermark
         before, stable = self.progress.high_watermark, self.progress.last_stable
         if self.progress.follow(high_watermark):
             self._moved_on(before, stable)
+
+    @property
+    def lag(self) -> int:
+        """How many records it lacks, as a follower, of what the leader said that all in sync have."""
+        role = self._role
+        return max(0, role.leader_high_watermark - self.log.end.offset) if isinstance(role, Follower) else 0
 
     # Either
 

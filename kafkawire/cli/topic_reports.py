@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from kafkawire.cli.cluster_command import Report
+from kafkawire.client.brokers import describe_brokers
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import refusal
+from kafkawire.client.partitions import TopicPartition
+from kafkawire.client.replicas import eligible_leaders, replica_lags
 from kafkawire.client.topics import NewTopic, Outcomes, create_partitions, create_topics, delete_topics
 from kafkawire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from kafkawire.requests.errors import ErrorCode
 
+PARTITION_COLUMNS: Final = ("TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC", "ELIGIBLE", "OFFLINE")
 DRY_RUN = "nothing was changed: --dry-run"
 
 
@@ -42,52 +48,69 @@ def _replicas(topic: MetadataResponseTopic) -> int:
     return max((len(row.replica_nodes) for row in topic.partitions), default=0)
 
 
-async def report_partitions(cluster: Cluster, names: Collection[str] | None) -> Report:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A partition; `lags` by broker, None if nobody was asked."""
+
+    topic: str
+    of: MetadataResponsePartition
+    eligible: Sequence[int]
+    lags: Mapping[int, int] | None
+
+    @property
+    def leader(self) -> int | None:
+        return self.of.leader_id if self.of.leader_id >= 0 else None
+
+    def document(self) -> dict[str, object]:
+        row = self.of
+        return {
+            "partition": row.partition_index,
+            "leader": self.leader,
+            "leader_epoch": row.leader_epoch,
+            "replicas": row.replica_nodes,
+            "in_sync": row.isr_nodes,
+            "eligible": self.eligible,
+            "offline": row.offline_replicas,
+            **({} if self.lags is None else {"lags": {str(one): lag for one, lag in self.lags.items()}}),
+        }
+
+    def cells(self) -> Sequence[object]:
+        row = self.of
+        ids = map(_ids, (row.replica_nodes, row.isr_nodes, self.eligible, row.offline_replicas))
+        lags = [] if self.lags is None else [",".join(f"{one}:{lag}" for one, lag in self.lags.items()) or None]
+        return self.topic, row.partition_index, self.leader, row.leader_epoch, *ids, *lags
+
+
+async def report_partitions(cluster: Cluster, names: Collection[str] | None, with_lag: bool = False) -> Report:
     """`topics describe`."""
     known = sorted((await cluster.topics(names)).items())
     found = [(name, topic) for name, topic in known if not topic.error_code]
+    eligible = await eligible_leaders(cluster, [name for name, _ in found])
+    lags = await replica_lags(cluster, (await describe_brokers(cluster)).values()) if with_lag else None
+
+    def row(name: str, one: MetadataResponsePartition) -> _Row:
+        partition = TopicPartition(name, one.partition_index)
+        return _Row(name, one, eligible.get(partition, []), None if lags is None else lags.get(partition, {}))
+
+    rows = {name: [row(name, one) for one in _partitions(topic)] for name, topic in found}
     return Report(
         document=[
             {
                 "topic": name,
                 "topic_id": topic.topic_id.hex(),
                 "internal": topic.is_internal,
-                "partitions": [
-                    {
-                        "partition": row.partition_index,
-                        "leader": _leader(row),
-                        "leader_epoch": row.leader_epoch,
-                        "replicas": row.replica_nodes,
-                        "in_sync": row.isr_nodes,
-                        "offline": row.offline_replicas,
-                    }
-                    for row in _partitions(topic)
-                ],
+                "partitions": [one.document() for one in rows[name]],
             }
             for name, topic in found
         ],
-        columns=("TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN-SYNC", "OFFLINE"),
-        rows=[
-            (
-                name,
-                row.partition_index,
-                _leader(row),
-                row.leader_epoch,
-                *map(_ids, (row.replica_nodes, row.isr_nodes, row.offline_replicas)),
-            )
-            for name, topic in found
-            for row in _partitions(topic)
-        ],
+        columns=(*PARTITION_COLUMNS, *(("LAGS",) if with_lag else ())),
+        rows=[one.cells() for of_topic in rows.values() for one in of_topic],
         problems=[f"topic {name}: {refusal(topic.error_code)}" for name, topic in known if topic.error_code],
     )
 
 
 def _partitions(topic: MetadataResponseTopic) -> list[MetadataResponsePartition]:
     return sorted(topic.partitions, key=lambda row: row.partition_index)
-
-
-def _leader(row: MetadataResponsePartition) -> int | None:
-    return row.leader_id if row.leader_id >= 0 else None
 
 
 def _ids(brokers: Sequence[int]) -> str | None:

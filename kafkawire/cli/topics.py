@@ -27,14 +27,15 @@ def list_topics(exclude_internal: bool) -> Work:
 @command.command("describe")
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--all", "every", is_flag=True, help="All topics.")
+@click.option("--lag", is_flag=True, help="Ask each broker how many records its replicas lack.")
 @cluster_command
-def describe(topics: tuple[str, ...], every: bool) -> Work:
-    """Show the partitions of TOPICs: who leads them, and who has them."""
+def describe(topics: tuple[str, ...], every: bool, lag: bool) -> Work:
+    """Show the partitions of TOPICs: who leads them, who has them, who is in sync, and who else may lead."""
     from kafkawire.cli import topic_reports
 
     if every == bool(topics):
         raise click.UsageError("name topics, or give --all")
-    return partial(topic_reports.report_partitions, names=None if every else topics)
+    return partial(topic_reports.report_partitions, names=None if every else topics, with_lag=lag)
 
 
 @command.command("create")

@@ -4,7 +4,7 @@ Behavior:
 - Null as topics means all partitions; else those named that are here. What is not here is left out without a word.
 - A log dir that is offline is a row with KAFKA_STORAGE_ERROR and nothing else.
 - Who may not describe the cluster gets no rows; the code is told from version 3 on.
-- The size is that of the segments. The lag is 0: what is here is led here. There are no future replicas, which moves
+- The size is that of the segments. The lag is what a follower knows to lack. There are no future replicas, which moves
   between log dirs would make, and no log dir is ever cordoned. After ReplicaManager.describeLogDirs.
 
 Version notes: 2 flexible, 3 top-level error, 4 space (KIP-827), 5 cordoned (KIP-1066).
@@ -51,7 +51,11 @@ def _result(log_dir: LogDirDescription, wanted: set[tuple[str, int]] | None) -> 
     topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     for partition, size_bytes in log_dir.partition_size_bytes.items():
         if wanted is None or (partition.topic, partition.partition) in wanted:
-            row = DescribeLogDirsPartition(partition_index=partition.partition, partition_size=size_bytes)
+            row = DescribeLogDirsPartition(
+                partition_index=partition.partition,
+                partition_size=size_bytes,
+                offset_lag=log_dir.lags.get(partition, 0),
+            )
             topics[partition.topic].append(row)
     return DescribeLogDirsResult(
         log_dir=log_dir.path,

@@ -5,7 +5,8 @@ Behavior:
   `max.request.partition.size.limit` allow, at least one; the cursor says where the next page begins, and is sent back
   with the same topics. It must be on one of them.
 - A topic that may not be described is not disclosed: left out of "all", refused by name as if it existed or not.
-- There are no eligible leaders beside the replicas in sync. After Kafka's DescribeTopicPartitionsRequestHandler.
+- Eligible leaders are told of beside the replicas in sync, and who led last where nobody may. After Kafka's
+  DescribeTopicPartitionsRequestHandler.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def _partition_row(image: ClusterImage, index: int, state: PartitionState) -> De
         leader_epoch=state.leader_epoch,
         replica_nodes=list(state.replicas),
         isr_nodes=list(state.isr),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(state.elr),
+        last_known_elr=[state.last_known_leader] if state.last_known_leader >= 0 else [],
         offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
     )
 

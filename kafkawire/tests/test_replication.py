@@ -13,6 +13,8 @@ from engine.batches.batch import Record, build_batch
 from engine.errors import StorageError
 from engine.tests.helpers import batches_in
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.errors import ErrorCode
@@ -349,3 +351,22 @@ async def test_whoever_is_killed_in_whatever_order_what_was_acknowledged_stays(s
         await in_sync(cluster, *BROKERS)
         await equal(cluster)
         assert await values(cluster) == sent
+
+
+async def test_a_follower_tells_what_it_lacks_and_a_partition_who_else_may_lead() -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster, min_insync_replicas="2")
+        await acknowledged(cluster, b"before")
+        leader = state(cluster).leader
+        others = [one for one in BROKERS if one != leader]
+        replica(cluster, others[0]).note_leader(4)
+        reply = await call(cluster, others[0], DescribeLogDirsRequest(topics=None), 4)
+        assert [row.offset_lag for one in reply.results for topic in one.topics for row in topic.partitions] == [3]
+        await kill(cluster, *others)
+        await in_sync(cluster, leader)
+        reply = await call(cluster, leader, DescribeTopicPartitionsRequest(topics=[]), 0)
+        (row,) = reply.topics[0].partitions
+        assert sorted([*row.isr_nodes, *row.eligible_leader_replicas]) == sorted(
+            state(cluster).isr + state(cluster).elr
+        )
+        assert row.eligible_leader_replicas == list(state(cluster).elr) != []

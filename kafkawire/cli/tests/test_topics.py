@@ -12,6 +12,11 @@ from kafkawire.cli import main
 from kafkawire.client.tests.fake_admin import TOPIC, FakeAdmin
 from kafkawire.client.tests.fake_cluster import FakeLog
 from kafkawire.messages.create_topics import CreateTopicsRequest
+from kafkawire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from kafkawire.requests.errors import ErrorCode
 
 
@@ -55,9 +60,10 @@ def test_list(fake: FakeAdmin) -> None:
 
 
 def test_describe(fake: FakeAdmin) -> None:
+    fake.eligible["orders", 1] = [2, 1]
     assert printed(run(fake, "describe", "orders"))[1:] == [
-        ["orders", "0", "2", "-1", "2", "2", "-"],
-        ["orders", "1", "-", "-1", "-1", "-1", "-"],
+        ["orders", "0", "2", "-1", "2", "2", "-", "-"],
+        ["orders", "1", "-", "-1", "-1", "-1", "2,1", "-"],
     ]
     (topic,) = document(fake, "describe", "--all")
     assert topic["partitions"][0] == {
@@ -66,8 +72,21 @@ def test_describe(fake: FakeAdmin) -> None:
         "leader_epoch": -1,
         "replicas": [2],
         "in_sync": [2],
+        "eligible": [],
         "offline": [],
     }
+    assert topic["partitions"][1]["eligible"] == [2, 1]
+
+
+def test_how_far_replicas_are_behind_each_broker_says_for_itself(fake: FakeAdmin) -> None:
+    for broker_id, lag in ((1, 7), (2, 0)):
+        row = DescribeLogDirsPartition(partition_index=0, offset_lag=lag)
+        moving = DescribeLogDirsPartition(partition_index=0, offset_lag=99, is_future_key=True)
+        topic = DescribeLogDirsTopic(name="orders", partitions=[row, moving])
+        fake.log_dirs[broker_id] = [DescribeLogDirsResult(log_dir="/data", topics=[topic])]
+    assert [row[-1] for row in printed(run(fake, "describe", "orders", "--lag"))] == ["LAGS", "1:7,2:0", "-"]
+    (described,) = document(fake, "describe", "orders", "--lag")
+    assert [one["lags"] for one in described["partitions"]] == [{"1": 7, "2": 0}, {}]
 
 
 def test_what_is_not_there_is_an_error_and_the_others_are_shown(fake: FakeAdmin) -> None:

@@ -14,6 +14,7 @@ from kafkawire.messages import (
     describe_configs,
     describe_log_dirs,
 )
+from kafkawire.messages import describe_topic_partitions as describe_topics
 from kafkawire.messages import incremental_alter_configs as alter_configs
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.wire.message import Message
@@ -31,6 +32,7 @@ class FakeAdmin(FakeCluster):
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.fenced: set[int] = set()
         self.log_dirs: dict[int, list[describe_log_dirs.DescribeLogDirsResult]] = {}
+        self.eligible: dict[tuple[str, int], list[int]] = {}  # by topic and partition
         self._answers |= {
             19: self._create_topics,
             20: self._delete_topics,
@@ -39,6 +41,7 @@ class FakeAdmin(FakeCluster):
             37: self._create_partitions,
             44: self._alter_configs,
             60: self._describe_cluster,
+            75: self._describe_topic_partitions,
         }
 
     def _describe_cluster(self, address: Address, request: Any, version: int) -> Message:
@@ -54,6 +57,23 @@ class FakeAdmin(FakeCluster):
                 if node not in self.fenced or request.include_fenced_brokers
             ],
         )
+
+    def _describe_topic_partitions(self, address: Address, request: Any, version: int) -> Message:
+        """A partition a page, in the order of the names."""
+        rows = [(one.name, number) for one in request.topics for number, _ in enumerate(self.topics[one.name])]
+        cursor = request.cursor
+        first = 0 if cursor is None else rows.index((cursor.topic_name, cursor.partition_index))
+        name, number = rows[first]
+        row = describe_topics.DescribeTopicPartitionsResponsePartition(
+            partition_index=number, eligible_leader_replicas=self.eligible.get((name, number), [])
+        )
+        answer = describe_topics.DescribeTopicPartitionsResponse(
+            topics=[describe_topics.DescribeTopicPartitionsResponseTopic(name=name, partitions=[row])]
+        )
+        if first + 1 < len(rows):
+            name, number = rows[first + 1]
+            answer.next_cursor = describe_topics.ResponseCursor(topic_name=name, partition_index=number)
+        return answer
 
     def _describe_log_dirs(self, address: Address, request: Any, version: int) -> Message:
         assert request.topics is None
