@@ -27,6 +27,7 @@ from benchmarks import (
     loop_lag,
     partitions,
     quickstart,
+    replication,
     request_cost,
     spark,
     spark_decode,
@@ -45,6 +46,7 @@ from compat_tests.harness.requirements import (
     need_kafka_jars,
     need_s3_server,
     need_spark_jars,
+    need_zookeeper_jars,
 )
 from compat_tests.harness.s3_server import SERVER as S3_SERVER
 
@@ -76,6 +78,11 @@ def test_spark_segments() -> None:
 def test_export() -> None:
     need_spark_jars()
     export.main(["--toy"])
+
+
+def test_replication() -> None:
+    need_zookeeper_jars()
+    replication.main(["--toy"])
 
 
 def test_tiering() -> None:

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 from its jars: one KRaft node that is broker and controller; the oracle and the peer."""
+"""Apache Kafka 4.3.1 from its jars: KRaft nodes that are brokers too, one or several; the oracle and the peer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from compat_tests.harness.broker import IN_ORDER, Broker, BrokerFailedError, free_port
 from compat_tests.harness.requirements import KAFKA_JARS
+from compat_tests.harness.several import SeveralBrokers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ LOGGING = Path(__file__).with_name("log4j2.yaml")
 
 
 class ApacheKafka(Broker):
-    """A fresh single-node cluster; `overrides` go into its server.properties."""
+    """A fresh single-node cluster, or one node of several; `overrides` go into its server.properties."""
 
     name = "Apache Kafka"
     ready_line = re.compile(r"Kafka Server started")
@@ -41,7 +42,9 @@ class ApacheKafka(Broker):
         self, directory: Path, overrides: Mapping[str, str] | None = None, *, jvm: Sequence[str] = QUICK_JVM
     ) -> None:
         super().__init__(directory, overrides)
-        self._controller_port = free_port()
+        self.node_id = 1
+        self.controller_port = free_port()
+        self.voters = {1: self.controller_port}
         self._jvm = jvm
 
     def command(self) -> list[str]:
@@ -56,9 +59,9 @@ class ApacheKafka(Broker):
         """Writes server.properties and formats the data directory."""
         properties = {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
-            **self.listeners(CONTROLLER=self._controller_port),
+            "node.id": str(self.node_id),
+            "controller.quorum.voters": ",".join(f"{one}@127.0.0.1:{port}" for one, port in self.voters.items()),
+            **self.listeners(CONTROLLER=self.controller_port),
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.data_dir),
             "offsets.topic.replication.factor": "1",
@@ -76,3 +79,32 @@ class ApacheKafka(Broker):
         )
         if done.returncode != 0:
             raise BrokerFailedError(f"cannot format {self.data_dir}:\n{done.stdout}{done.stderr}")
+
+
+class ApacheKafkaCluster(SeveralBrokers[ApacheKafka]):
+    """Nodes each of which is broker and controller; internal topics have a replica on each."""
+
+    name = "Apache Kafka cluster"
+
+    def __init__(
+        self,
+        directory: Path,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        jvm: Sequence[str] = QUICK_JVM,
+        size: int = 3,
+    ) -> None:
+        super().__init__(directory, overrides)
+        replicas = str(size)
+        replicated = {
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+        }
+        self.brokers = {
+            node_id: ApacheKafka(directory / str(node_id), replicated | dict(overrides or {}), jvm=jvm)
+            for node_id in range(1, size + 1)
+        }
+        for node_id, one in self.brokers.items():
+            one.node_id = node_id
+            one.voters = {other: each.controller_port for other, each in self.brokers.items()}

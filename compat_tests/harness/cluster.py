@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import signal
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from compat_tests.harness import whereabouts
-from compat_tests.harness.broker import READY_TIMEOUT_S, STOP_TIMEOUT_S, Broker
 from compat_tests.harness.kafkawire_broker import Kafkawire
+from compat_tests.harness.several import SeveralBrokers
 from compat_tests.harness.zookeeper import ZooKeeperEnsemble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from compat_tests.harness.network import Host
 
@@ -64,11 +61,10 @@ def broker_of(
     return Kafkawire(directory, membership(directory, connect, broker_id) | dict(overrides or {}), host)
 
 
-class KafkawireCluster(Broker):
-    """What is done to the broker is done to all of them: `kill` ends three processes. `brokers` are by id."""
+class KafkawireCluster(SeveralBrokers[Kafkawire]):
+    """Of three, unless told; what has no factor of its own has a replica on each."""
 
     name = "kafkawire cluster"
-    brokers: dict[int, Kafkawire]
 
     def __init__(
         self, directory: Path, overrides: Mapping[str, str] | None = None, connect: str | None = None, size: int = SIZE
@@ -81,61 +77,3 @@ class KafkawireCluster(Broker):
             broker_id: broker_of(directory / str(broker_id), connect, broker_id, replicated)
             for broker_id in range(1, size + 1)
         }
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(one.bootstrap for one in self.brokers.values())
-
-    def leader_id(self, topic: str, partition: int = 0) -> int:
-        return whereabouts.leader_id(self._port_of_some, topic, partition)
-
-    def coordinator_of(self, transactional_id: str) -> Kafkawire:
-        return self.brokers[whereabouts.coordinator_id(self._port_of_some, transactional_id)]
-
-    @property
-    def _port_of_some(self) -> int:
-        """Of a broker that runs."""
-        return next(one.port for one in self.brokers.values() if one.is_alive)
-
-    @property
-    def is_alive(self) -> bool:
-        return all(one.is_alive for one in self.brokers.values())
-
-    def command(self) -> list[str]:
-        raise NotImplementedError("each of its brokers has one")
-
-    def prepare(self) -> None:
-        """Each of its brokers prepares itself."""
-
-    def start(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Those that do not run."""
-
-        def start(one: Kafkawire) -> None:
-            if not one.is_alive:
-                one.start(timeout_s)
-
-        self._each(start)
-
-    def launch(self) -> int:
-        return max(one.launch() for one in self.brokers.values() if not one.is_alive)
-
-    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        return max(self._each(lambda one: one.stop(number, timeout_s)))
-
-    def kill(self) -> None:
-        self._each(lambda one: one.kill())
-
-    def log_tail(self) -> str:
-        return "\n".join(one.log_tail() for one in self.brokers.values())
-
-    def __enter__(self) -> Self:
-        self._each(lambda one: one.__enter__())
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
-        self._each(lambda one: one.__exit__(kind, *exception))
-
-    def _each(self, work: Callable[[Kafkawire], ResultT]) -> list[ResultT]:
-        """At the same time, as they may wait for each other."""
-        with ThreadPoolExecutor(len(self.brokers)) as pool:
-            return list(pool.map(work, self.brokers.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
@@ -22,11 +22,28 @@ def leader_id(port: int, topic: str, partition: int = 0) -> int:
     return _once_known(lambda: leaders(port, topic).get(partition, NOBODY), f"no leader of {topic}-{partition}")
 
 
+class Led(NamedTuple):
+    """A partition: the broker that leads it, where that is (0: nobody knows), and which brokers are in sync."""
+
+    leader: int
+    port: int
+    in_sync: frozenset[int]
+
+
+def partitions(port: int, topic: str) -> dict[int, Led]:
+    """By number; none of a topic that the broker at `port` does not know of."""
+    answer = _ask(port, "metadata", 9, {"topics": [{"name": topic}], "allow_auto_topic_creation": False})
+    ports = {row["node_id"]: row["port"] for row in answer["brokers"]}
+    [found] = answer["topics"]
+    return {
+        row["partition_index"]: Led(row["leader_id"], ports.get(row["leader_id"], 0), frozenset(row["isr_nodes"]))
+        for row in found["partitions"]
+    }
+
+
 def leaders(port: int, topic: str) -> dict[int, int]:
-    """By partition; none of a topic that the broker at `port` does not know of."""
-    fields = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
-    [found] = _ask(port, "metadata", 9, fields)["topics"]
-    return {row["partition_index"]: row["leader_id"] for row in found["partitions"]}
+    """By partition; see `partitions`."""
+    return {number: one.leader for number, one in partitions(port, topic).items()}
 
 
 def coordinator_id(port: int, transactional_id: str) -> int:

@@ -1,0 +1,235 @@
+"""What do three brokers that replicate cost, and how long are they without a leader, or without one of three copies?
+
+Each record goes to all three, acks=all, as the brokers are shipped: ours sync it on each before it counts, Apache Kafka
+does not, and does with flush.messages=1. All of them, and the client, share this machine's cores: how the load grows
+with brokers, and where it ends, cannot be told here. ZooKeeper is not counted among ours: it is not asked for anything.
+
+- Load: CPU of the three brokers for each GB that was sent to one of them, in large and in small requests.
+- Pace: 200 requests a second, which none of them is busy with: how long is one of them under way?
+- Failover: the leader is killed (kill -9); how long does it take until somebody acknowledges the next record? Ours
+  finds by probes that nobody is there; Apache Kafka waits for the session.
+- Catch-up: a broker is killed, its disk emptied, and started: how fast is it in sync again?
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import NewTopic
+
+from benchmarks import bench, machine, report
+from benchmarks.bench import KAFKA_OVERRIDES, KIB, MAKE_TIMEOUT_S
+from benchmarks.load import run_load
+from benchmarks.paced_load import run_paced
+from benchmarks.wire_requests import batch_of, produce_requests
+from compat_tests.confluent.clients import Admin, wait_until
+from compat_tests.harness import whereabouts
+from compat_tests.harness.apache_kafka import RUN_CLASS_JVM, ApacheKafkaCluster
+from compat_tests.harness.cluster import KafkawireCluster
+from compat_tests.harness.wire import WireConnection
+from kafkawire.client.load import LoadFailed, percentile_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from benchmarks.bench import Options
+    from compat_tests.harness.several import SeveralBrokers
+
+LEADER, PARTITIONS, IN_FLIGHT = 1, 4, 5
+WARM_SIZE_BYTES = 1 << 30
+CLUSTER_JVM = ("-Xms512m", *RUN_CLASS_JVM)
+PER_S = 200.0
+IN_SYNC_TIMEOUT_S = 300.0
+ATTEMPT_TIMEOUT_S = 0.2  # of one that looks for a leader
+LOOK_EVERY_S = 0.01
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Three brokers, and the configuration of the topics that they are measured with."""
+
+    name: str
+    brokers: SeveralBrokers[Any]
+    config: Mapping[str, str]
+
+    @property
+    def leader_port(self) -> int:
+        return int(self.brokers.brokers[LEADER].port)
+
+    def cpu_s(self) -> float:
+        """Of all that run."""
+        return sum(machine.cpu_s(one.pid) for one in self.brokers.brokers.values() if one.is_alive)
+
+    @contextmanager
+    def topic(self, partitions: int = PARTITIONS) -> Iterator[str]:
+        """All of it is led by one of them, and followed by both others, from the start on."""
+        admin = Admin(self.brokers, MAKE_TIMEOUT_S)
+        name = f"load-{time.monotonic_ns()}"
+        others = [one for one in self.brokers.brokers if one != LEADER]
+        placed = [[LEADER, *others]] * partitions
+        admin.create(NewTopic(name, num_partitions=partitions, replica_assignment=placed, config=dict(self.config)))
+        wait_until(lambda: is_whole(self.leader_port, name, partitions), f"{name} is not led", IN_SYNC_TIMEOUT_S)
+        yield name
+        admin.delete(name)
+
+
+def is_whole(port: int, topic: str, partitions: int) -> bool:
+    """Whether all have a leader and three replicas in sync."""
+    states = whereabouts.partitions(port, topic)
+    return len(states) == partitions and all(one.leader >= 0 and len(one.in_sync) == 3 for one in states.values())
+
+
+def load(size_bytes: int, count: int, cluster: Cluster) -> report.Figures:
+    with cluster.topic() as topic:
+        each = [produce_requests(topic, [one], batch_of(size_bytes), count // PARTITIONS) for one in range(PARTITIONS)]
+        machine.back_memory(2 * 3 * sum(one.size_bytes for one in each))
+        before_s = cluster.cpu_s()
+        measured = run_load(cluster.leader_port, each, IN_FLIGHT)
+        wait_until(lambda: is_whole(cluster.leader_port, topic, PARTITIONS), "replicas are missing", IN_SYNC_TIMEOUT_S)
+        cpu_s = cluster.cpu_s() - before_s
+        return {
+            "MB/s": measured.sent_bytes / 1e6 / measured.seconds,
+            "p50 ms": measured.percentile_ms(0.50),
+            "p99 ms": measured.percentile_ms(0.99),
+            "CPU s/GB": cpu_s / (measured.sent_bytes / 1e9),
+        }
+
+
+def pace(count: int, cluster: Cluster) -> report.Figures:
+    with cluster.topic() as topic:
+        each = [produce_requests(topic, [one], batch_of(KIB), count // PARTITIONS) for one in range(PARTITIONS)]
+        before_s = cluster.cpu_s()
+        taken_s = sorted(run_paced(cluster.leader_port, each, PER_S))
+        cpu_s = cluster.cpu_s() - before_s
+        p50, p99 = percentile_ms(taken_s, 0.50), percentile_ms(taken_s, 0.99)
+        return {"p50 ms": p50, "p99 ms": p99, "CPU ms/request": cpu_s * 1000 / count}
+
+
+def failovers(count: int, cluster: Cluster) -> report.Figures:
+    """Whoever leads is killed, so often; each comes back and is in sync before the next one is."""
+    with cluster.topic(1) as topic:
+        without_s = []
+        for _ in range(count):
+            leader = cluster.brokers.leader_of(topic)
+            others = [one.port for one in cluster.brokers.brokers.values() if one is not leader]
+            acknowledge(others[0], topic)
+            leader.kill()
+            begun_s = time.perf_counter()
+            until_acknowledged(others, topic)
+            without_s.append(time.perf_counter() - begun_s)
+            leader.start()
+            wait_until(partial(is_whole, others[0], topic, 1), f"{topic} lacks a replica", IN_SYNC_TIMEOUT_S)
+        p50, p99 = (percentile_ms(sorted(without_s), fraction) for fraction in (0.50, 0.99))
+        return {"p50 ms": p50, "p99 ms": p99, "max ms": 1000 * max(without_s)}
+
+
+def acknowledge(port: int, topic: str) -> None:
+    """By whoever leads, as the broker at `port` knows. Raises OSError, LoadFailed."""
+    leader = whereabouts.partitions(port, topic)[0]
+    if not leader.port:
+        raise LoadFailed("nobody leads")
+    request = produce_requests(topic, [0], batch_of(KIB), 1)
+    with WireConnection(leader.port, timeout_s=ATTEMPT_TIMEOUT_S) as connection:
+        connection.send_bytes(bytes(request.prepare(0)))
+        answer = connection.receive_frame()
+    if answer is None:
+        raise LoadFailed("the broker closed the connection")
+    request.check(answer)
+
+
+def until_acknowledged(ports: Sequence[int], topic: str) -> None:
+    """As a client does that is told to ask again."""
+    deadline_s = time.perf_counter() + IN_SYNC_TIMEOUT_S
+    while True:
+        for port in ports:
+            try:
+                acknowledge(port, topic)
+            except (OSError, LoadFailed, KeyError):
+                assert time.perf_counter() < deadline_s, "nobody leads any more"
+            else:
+                return
+        time.sleep(LOOK_EVERY_S)
+
+
+def catch_up(count: int, cluster: Cluster) -> report.Figures:
+    """One that has nothing any more, from when it serves until it is in sync."""
+    with cluster.topic() as topic:
+        each = [produce_requests(topic, [one], batch_of(128 * KIB), count // PARTITIONS) for one in range(PARTITIONS)]
+        measured = run_load(cluster.leader_port, each, IN_FLIGHT)
+        lost = max(cluster.brokers.brokers)
+        broker = cluster.brokers.brokers[lost]
+        broker.kill()
+        empty(broker)
+        before_s = cluster.cpu_s()
+        broker.start()
+        begun_s = time.perf_counter()
+        is_there = partial(is_whole, cluster.leader_port, topic, PARTITIONS)
+        wait_until(is_there, f"broker {lost} is not in sync", IN_SYNC_TIMEOUT_S)
+        seconds = time.perf_counter() - begun_s
+        cpu_s = cluster.cpu_s() - before_s
+        return {"MB/s": measured.sent_bytes / 1e6 / seconds, "CPU s/GB": cpu_s / (measured.sent_bytes / 1e9)}
+
+
+def empty(broker: Any) -> None:
+    """Its disk is another one."""
+    shutil.rmtree(broker.data_dir)
+    broker.prepare()
+
+
+@contextmanager
+def clusters(directory: Path, *, with_kafka: bool) -> Iterator[list[Cluster]]:
+    with ExitStack() as stack:
+        ours = stack.enter_context(KafkawireCluster(directory / "kafkawire"))
+        found = [Cluster("kafkawire", ours, {})]
+        if with_kafka:
+            theirs = stack.enter_context(ApacheKafkaCluster(directory / "kafka", KAFKA_OVERRIDES, jvm=CLUSTER_JVM))
+            found += [Cluster("Kafka", theirs, {}), Cluster("Kafka fsync", theirs, {"flush.messages": "1"})]
+        yield found
+
+
+def warm(field: Sequence[Cluster], options: Options) -> None:
+    """See `bench.warm`; all three of a cluster take part in it."""
+    for cluster in [] if options.toy else field:
+        if not cluster.config:
+            print(f"warming {cluster.name}", flush=True)
+            load(128 * KIB, WARM_SIZE_BYTES // (128 * KIB), cluster)
+            load(KIB, 20_000, cluster)
+
+
+def compare(directory: Path, options: Options) -> report.Report:
+    with clusters(directory, with_kafka=not options.toy) as field:
+        warm(field, options)
+        shipped = [one for one in field if not one.config]
+        large, small = options.count(4_000, 8), options.count(40_000, 40)
+        kills, paced = options.count(35, 1), options.count(4_000, 40)
+        results = [
+            bench.alternate(
+                f"{large:,} x 128 KiB, acks=all", "CPU s/GB", field, partial(load, 128 * KIB, large), options
+            ),
+            bench.alternate(f"{small:,} x 1 KiB, acks=all", "CPU s/GB", field, partial(load, KIB, small), options),
+            bench.alternate("200 x 1 KiB a second, acks=all", "p99 ms", field, partial(pace, paced), options),
+            bench.alternate(
+                f"{large * 128 // 1024:,} MiB to a new disk", "MB/s", shipped, partial(catch_up, large), options
+            ),
+            bench.alternate(f"{kills} leaders killed", "p99 ms", shipped, partial(failovers, kills), options),
+        ]
+        peaks = {
+            f"{each.name} {number}": machine.rss_peak_mib(one.pid)
+            for each in shipped
+            for number, one in each.brokers.brokers.items()
+        }
+        return report.Report(machine.facts(), results, peaks)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    bench.run("replication", __doc__, compare, arguments, alternations=3)
+
+
+if __name__ == "__main__":
+    main()
