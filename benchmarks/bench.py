@@ -128,10 +128,14 @@ def new_topic(contender: Contender, partitions: int, **config: str) -> str:
 
 
 def wait_until_led(contender: Contender, topic: str, partitions: Sequence[int]) -> None:
-    port = contender.broker.port
+    wait_until_led_at(contender.broker.port, topic, partitions)
+
+
+def wait_until_led_at(port: int, topic: str, partitions: Sequence[int]) -> None:
+    """By the broker there."""
     wait_until(
         lambda: not any(error for error, _ in list_latest(port, topic, partitions)),
-        f"{contender.name} does not lead all of {topic}",
+        f"the broker at {port} does not lead all of {topic}",
         MAKE_TIMEOUT_S,
     )
 

@@ -74,7 +74,7 @@ class Cluster:
         others = [one for one in self.brokers.brokers if one != LEADER]
         placed = [[LEADER, *others]] * partitions
         admin.create(NewTopic(name, num_partitions=partitions, replica_assignment=placed, config=dict(self.config)))
-        wait_until(lambda: is_whole(self.leader_port, name, partitions), f"{name} is not led", IN_SYNC_TIMEOUT_S)
+        bench.wait_until_led_at(self.leader_port, name, range(partitions))
         yield name
         admin.delete(name)
 
