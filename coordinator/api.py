@@ -98,7 +98,10 @@ class BrokerState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A broker as it registered last. `epoch` counts its registrations, `incarnation` names this one among all."""
+    """A broker as it registered last. `epoch` counts its registrations, `incarnation` names this one among all.
+
+    `lost_log_dirs`: those it had before and has not now, until it has said of what it lacks (RULES K8).
+    """
 
     broker_id: int
     endpoints: tuple[BrokerEndpoint, ...]
@@ -107,6 +110,7 @@ class BrokerInfo:
     epoch: int = 0
     state: BrokerState = BrokerState.SERVING
     log_dirs: tuple[str, ...] = ()  # their ids
+    lost_log_dirs: tuple[str, ...] = ()
     version: int = 0  # of its metadata node
     extra: bytes = b""  # what the node says besides
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -37,6 +38,25 @@ class HostChanges(NamedTuple):
         return bool(self.led or self.followed or self.dropped)
 
 
+class Holding(Enum):
+    """What a broker has of a partition that it is a replica of."""
+
+    WHOLE = "whole"
+    UNSURE = "unsure"  # its end was not synced, and the process before did not end in order
+    SHORT = "short"  # it ends before what had counted: the disk has not kept what it had acknowledged
+    DAMAGED = "damaged"  # or cannot be read
+    MISSING = "missing"  # nothing is there, in no log dir: it was lost with one, or is still to be made
+    LOST = "lost"  # it may be in a log dir that is offline
+
+
+class Held(NamedTuple):
+    """With the epoch of the log's last record and the offset behind it, or -1 and -1."""
+
+    hosted: HostedPartition
+    holding: Holding
+    end: tuple[int, int]
+
+
 class PartitionHost(Protocol):
     """Where this broker's partitions live. `broker.py` supplies it on top of the engine.
 
@@ -51,6 +71,15 @@ class PartitionHost(Protocol):
         crash between the two leaves files that nobody may ever serve again. The host has checked before that its log
         dirs carry `image.cluster_id`: an empty or foreign metadata store must not look like "everything was deleted".
         """
+        ...
+
+    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
+        """Opens what there is of these, all that `image` says this broker has, and tells what that is; called once,
+        after `start`."""
+        ...
+
+    def lost(self) -> Sequence[Held]:
+        """What lies on log dirs that have failed since."""
         ...
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
@@ -78,6 +107,10 @@ class ConfigValidator(Protocol):
 
         With `is_default` the configs are those of all brokers that have none of their own.
         """
+        ...
+
+    def is_synced(self, topic: TopicInfo) -> bool:
+        """Whether what is acknowledged of it outlives a power cut (flush.policy)."""
         ...
 
     def may_leave_in_tier(self, topic: TopicInfo) -> bool:

@@ -20,10 +20,11 @@ from coordinator.cluster.change_log import ChangeLog, Overtaken
 from coordinator.cluster.controllership import Controllership
 from coordinator.cluster.decisions import Decisions, Draw
 from coordinator.cluster.growth import GrowthRequest
-from coordinator.cluster.hosting import host_changes
+from coordinator.cluster.hosting import host_changes, hosted_by
 from coordinator.cluster.ids import new_id
 from coordinator.cluster.membership import Membership
 from coordinator.cluster.plans import Plan, first_batch
+from coordinator.cluster.repudiation import to_repudiate
 from coordinator.cluster.tier import TierRegister
 from coordinator.errors import CannotStart, MetadataUnavailable
 from coordinator.metadata.store import ConnectionLost, SessionLost, StoreError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from coordinator.cluster.in_sync import IsrChange
     from coordinator.cluster.probes import IsRefused
     from coordinator.metadata.store import MetadataStore
-    from coordinator.ports import ConfigValidator, PartitionHost
+    from coordinator.ports import ConfigValidator, Held, PartitionHost
 
     Decide = Callable[[ClusterImage], Plan]
 
@@ -88,9 +89,13 @@ class Coordinator:
         broker = BrokerInfo(settings.broker_id, settings.endpoints, settings.rack)
         self._membership = Membership(store, self._changes, broker, random, settings.on_new_life)
         prefer_s, is_refused = settings.prefer_interval_s, settings.is_refused
-        self._controllership = Controllership(store, self._changes, self._membership, prefer_s, is_refused)
+        self._controllership = Controllership(
+            store, self._changes, self._membership, prefer_s, is_refused, validator.is_synced
+        )
         self._log_dirs: Sequence[str] = ()
-        self._image = self._changes.image
+        self._held: Sequence[Held] = ()  # what a start has found, until all of it is told
+        self._image = self._recovered = self._changes.image
+        self._wake = trio.Event()
         self._published = trio.Event()
         self._has_left = False
         self._publishing = trio.Lock()
@@ -130,6 +135,9 @@ class Coordinator:
             cluster_id = await layout.cluster_id(self._store, self._random)
             await self._changes.load(cluster_id)
             self._log_dirs = await self._host.start(self._changes.image)
+            self._recovered = self._changes.image
+            hosted = hosted_by(self._recovered, self._settings.broker_id)
+            self._held = await self._host.recover(hosted, self._recovered)
             await self._join()
         except (StoreError, MetadataUnavailable) as error:
             raise CannotStart(f"the metadata store did not answer: {error!r}") from error
@@ -137,11 +145,29 @@ class Coordinator:
     async def _join(self) -> None:
         """Gets in, in a new life, and does what there is to do for a controller if it is one now."""
         await self._membership.register(self._log_dirs, self._settings.registration_timeout_s)
+        await self._repudiate()
         await self._controllership.stand()
         await self._membership.become(BrokerState.SERVING)
+        self._held = ()
         if self._controllership.is_active:
             await self._controllership.settle()
         await self._publish()
+
+    async def _repudiate(self) -> None:
+        """Tells the others what this broker has not got (RULES K8)."""
+        while True:
+            image, found = self._changes.image, [*self._held, *self._host.lost()]
+            held = {(one.hosted.topic_id, one.hosted.partition): one for one in found}
+            batch = first_batch([*to_repudiate(image, held.values(), self._membership.me)])
+            if not batch:
+                return
+            with suppress(Overtaken):
+                await self._changes.commit(image, [self._membership.fence], batch)
+                log.warning("replicas here may lack what was acknowledged", partitions=len(batch))
+
+    def note_loss(self) -> None:
+        """A log dir has failed."""
+        self._wake.set()
 
     async def run(self) -> None:
         """Takes part in the cluster until the store is closed, and joins again when it was taken for dead."""
@@ -176,10 +202,11 @@ class Coordinator:
     async def _follow(self) -> None:
         """Takes changes as they come, until the session is lost or the cluster does not count on this process."""
         while not self._membership.is_fenced:
-            wake = trio.Event()
+            wake = self._wake = trio.Event()
             try:
                 await self._changes.catch_up(wake)
-            except ConnectionLost:
+                await self._repudiate()
+            except (ConnectionLost, MetadataUnavailable):
                 await trio.sleep(RECONNECT_PAUSE_S)
                 continue
             await self._publish()
@@ -222,8 +249,11 @@ class Coordinator:
                     return
                 if new.broker_configs != self._image.broker_configs:
                     await self._host.configure(new.broker_configs)
-                if changes := host_changes(self._image, new, me):
+                changes = host_changes(self._image, new, me)
+                changes.dropped.extend(host_changes(self._recovered, new, me).dropped)
+                if changes:
                     await self._host.apply(changes)
+                self._recovered = new
                 self._image = new
                 self._published.set()
                 self._published = trio.Event()

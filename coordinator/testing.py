@@ -8,6 +8,7 @@ import trio
 
 from coordinator.errors import InvalidConfig, StaleProducerEpoch
 from coordinator.metadata.fake import FakeEnsemble, FakeStore, Faults, Loss
+from coordinator.ports import Held, Holding
 from coordinator.state_log import (
     StateBatch,
     StateLogFailed,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from coordinator.api import ClusterImage, TopicInfo
-    from coordinator.ports import HostChanges
+    from coordinator.ports import HostChanges, HostedPartition
 
 __all__ = [
     "FakeEnsemble",
@@ -54,6 +55,8 @@ class FakeHost:
         self.calls: list[str] = []
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         self.log_dirs: Sequence[str] = (f"log dir {id(self)}",)
+        self.found: dict[tuple[str, int], tuple[Holding, tuple[int, int]]] = {}
+        self.losses: list[Held] = []
 
     async def start(self, image: ClusterImage) -> Sequence[str]:
         """Drops what the image does not know."""
@@ -61,6 +64,16 @@ class FakeHost:
         self.calls.append("start")
         self.topic_ids &= set(image.topics_by_id)
         return self.log_dirs
+
+    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
+        """As `found` says, of what is in the image."""
+        await trio.lowlevel.checkpoint()
+        known = [(one, self.found.get((one.topic, one.partition))) for one in hosted]
+        return [Held(one, *found) for one, found in known if found is not None]
+
+    def lost(self) -> Sequence[Held]:
+        """See `PartitionHost`."""
+        return self.losses
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         """Keeps them."""
@@ -97,6 +110,10 @@ class FakeValidator:
         self.validate("", configs)
         if is_default and "own.key" in configs:
             raise InvalidConfig("Cannot update these configs at default cluster level: own.key")
+
+    def is_synced(self, topic: TopicInfo) -> bool:
+        """As `flush.policy` says."""
+        return topic.configs.get("flush.policy") != "async"
 
     def may_leave_in_tier(self, topic: TopicInfo) -> bool:
         """As `remote.storage.enable` says."""

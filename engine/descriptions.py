@@ -43,7 +43,8 @@ def log_dir_statistics(log_dir: LogDir) -> LogDirStatistics:
     logs = [resident.log for resident in log_dir.partitions.values()]
     unflushed_bytes = sum(log.unflushed_bytes for log in logs)
     disk, commits = log_dir.disk, log_dir.commit_log.committer.statistics
-    return LogDirStatistics(disk.path, disk.offline_reason, len(logs), unflushed_bytes, commits, log_dir.directory_id)
+    identity = log_dir.directory_id, log_dir.names
+    return LogDirStatistics(disk.path, disk.offline_reason, len(logs), unflushed_bytes, commits, *identity)
 
 
 def partition_statistics(one: Partition) -> PartitionStatistics:

@@ -37,7 +37,8 @@ class StoreOptions:
 class StoreWorld:
     """What the store needs of the world outside.
 
-    `on_fatal` is told once, when the last log dir is lost; `on_problem` whatever an operator should look at.
+    `on_fatal` is told once, when the last log dir is lost; `on_offline` of each that fails; `on_problem` whatever an
+    operator should look at.
     """
 
     filesystem: FileSystem
@@ -48,3 +49,4 @@ class StoreWorld:
     on_fatal: Callable[[str], None]
     on_problem: Callable[[str], None]
     tier: SegmentTier = field(default_factory=NoTier)
+    on_offline: Callable[[], None] = lambda: None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -95,7 +96,8 @@ class CommitStatistics:
 
 class LogDirStatistics(NamedTuple):
     """What a log dir holds and does. `unflushed_size_bytes` are in segment files and not synced there: those of topics
-    that sync lie in the journal meanwhile, those of others may be lost by a power cut."""
+    that sync lie in the journal meanwhile, those of others may be lost by a power cut. `names`: of the directories of
+    partitions there, opened or not."""
 
     path: str
     offline_reason: str | None
@@ -103,6 +105,7 @@ class LogDirStatistics(NamedTuple):
     unflushed_size_bytes: int
     commits: CommitStatistics
     directory_id: str = ""
+    names: Collection[str] = ()
 
 
 class PartitionStatistics(NamedTuple):

@@ -31,6 +31,7 @@ from engine.logs.log import Log
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.recovery import LastKnown
 from engine.options import StoreOptions, StoreWorld
+from engine.partitions.opening import opening_of
 from engine.partitions.partition import Partition
 from engine.partitions.waiters import Waiter
 from engine.roles import Leadership, Role, TopicPartition
@@ -132,10 +133,10 @@ class SegmentStore:
         await log_dir.index.open()
 
     def _went_offline(self, number: int, error: OSError) -> None:
-        log_dir = self._dirs[number]
-        log_dir.went_offline()
+        self._dirs[number].went_offline()
+        self._world.on_offline()
         if self._is_serving and all(other.disk.offline_reason is not None for other in self._dirs):
-            self._world.on_fatal(f"the last log dir went offline: {log_dir.disk.path}: {error}")
+            self._world.on_fatal(f"the last log dir went offline: {self._dirs[number].disk.path}: {error}")
 
     def get(self, partition: TopicPartition) -> Partition:
         found = self._partitions.get(partition)
@@ -261,6 +262,7 @@ class SegmentStore:
         if wanted.config.preallocate and log.damaged_from is None:
             log_dir.note_unallocated(await log_dir.disk.run(partial(log.preallocate, wanted.config.segment_size_bytes)))
         opened = Partition(wanted.partition, log, log_dir, self._world.now_ms)
+        opened.opening = opening_of(log, last_known)
         try:
             opened.assume(wanted)  # refused, it is not served at all
             await log_dir.adopt(opened, last_known)

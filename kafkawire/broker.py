@@ -263,6 +263,7 @@ class Broker:
             on_fatal=self.fail,
             on_problem=lambda problem: _log.error("storage", problem=problem),
             tier=NoTier() if self._tier is None else self._tier.segments,
+            on_offline=self.coordinator.note_loss,
         )
         store = SegmentStore(options, world)
         await nursery.start(store.run)

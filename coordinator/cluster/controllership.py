@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coordinator.cluster.change_log import ChangeLog
     from coordinator.cluster.membership import Membership
     from coordinator.cluster.probes import IsRefused
+    from coordinator.cluster.settlement import IsSynced
     from coordinator.metadata.store import MetadataStore
 
 log = structlog.get_logger(__name__)
@@ -48,9 +49,10 @@ class Controllership:
         membership: Membership,
         prefer_interval_s: float = math.inf,
         is_refused: IsRefused | None = None,
+        is_synced: IsSynced = lambda _: True,
     ) -> None:
         """`prefer_interval_s`: how often leaders go back to where they were placed. `is_refused`: see `Probes`; without
-        it a broker is alive as long as its session is."""
+        it a broker is alive as long as its session is. `is_synced`: see `settlement`."""
         self._store = store
         self._changes = changes
         self._membership = membership
@@ -58,6 +60,7 @@ class Controllership:
         self._settled: ClusterImage | None = None  # in which nothing was left to do
         self._seen_aside: dict[bytes, float] = {}
         self._probes = Probes(is_refused) if is_refused is not None else None
+        self._is_synced = is_synced
         self._prefer_interval_s = prefer_interval_s
         self._prefer_at_s = trio.current_time() + prefer_interval_s
         self._wake = trio.Event()
@@ -144,7 +147,8 @@ class Controllership:
 
     def _to_do(self, image: ClusterImage, alive: set[int]) -> Sequence[Operation]:
         fences = settlement.to_fence(image, alive)
-        return fences or settlement.to_settle(image, self._settled) or self._to_clean(image) or self._to_prefer(image)
+        settle = settlement.to_settle(image, self._settled, self._is_synced)
+        return fences or settle or self._to_clean(image) or self._to_prefer(image)
 
     def _to_prefer(self, image: ClusterImage) -> Sequence[Operation]:
         """Now and then, leaders go back to where they were placed: after failures few would lead everything."""

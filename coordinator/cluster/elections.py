@@ -126,6 +126,13 @@ def repudiated(state: PartitionState, broker_id: int, end: LogEnd, min_isr: int)
     return replace(shrunk, elr=tuple(one for one in shrunk.elr if one != broker_id))
 
 
+def returned(state: PartitionState, broker_id: int) -> PartitionState:
+    """Whoever is listed for want of another, and had no log, has it again: nobody else can have written meanwhile."""
+    lost = (broker_id, *NO_LOG)
+    is_back = lost in state.marks and broker_id in state.isr
+    return replace(state, marks=tuple(mark for mark in state.marks if mark != lost)) if is_back else state
+
+
 def _standing(state: PartitionState, electorate: Electorate) -> list[int]:
     """Who stays in the ISR: those who serve, else those who leave, else all."""
     return electorate.among(state.isr, SERVING) or electorate.among(state.isr, UP) or list(state.isr)

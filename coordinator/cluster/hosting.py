@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.api import BrokerInfo, ClusterImage, PartitionState, TopicInfo
+from coordinator.api import NO_LEADER, BrokerInfo, ClusterImage, PartitionState, TopicInfo
+from coordinator.cluster.elections import NO_LOG
 from coordinator.ports import HostChanges, HostedPartition
 
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ def host_changes(old: ClusterImage, new: ClusterImage, broker: BrokerInfo) -> Ho
     return changes
 
 
+def hosted_by(image: ClusterImage, broker_id: int) -> list[HostedPartition]:
+    """What a broker is a replica of."""
+    partitions = (one for topic in image.topics_by_id.values() for one in _partitions(topic))
+    return [one for one in partitions if broker_id in one.state.replicas]
+
+
 def _note(changes: HostChanges, before: TopicInfo | None, topic: TopicInfo, broker: BrokerInfo) -> None:
     known = before.partitions if before is not None else ()
     same_configs = before is not None and before.configs == topic.configs
@@ -34,8 +41,15 @@ def _note(changes: HostChanges, before: TopicInfo | None, topic: TopicInfo, brok
         if broker.broker_id not in state.replicas:
             if was_here:
                 changes.dropped.append(partition)
+        elif _is_gone(state, broker):
+            continue
         elif not (was_here and same_configs and earlier is not None and _is_same_role(earlier, state, broker)):
             (changes.led if may_append(state, broker) else changes.followed).append(partition)
+
+
+def _is_gone(state: PartitionState, broker: BrokerInfo) -> bool:
+    """Its log is lost, and there is nobody to have it from. An empty one in its place would look like it."""
+    return state.leader == NO_LEADER and (broker.broker_id, *NO_LOG) in state.marks
 
 
 def _is_same_role(earlier: PartitionState, state: PartitionState, broker: BrokerInfo) -> bool:

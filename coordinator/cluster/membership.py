@@ -88,12 +88,16 @@ class Membership:
         raise CannotStart(f"the broker id {broker_id} is in use by another running broker")
 
     def _next_life(self, known: BrokerInfo | None, log_dirs: Sequence[str]) -> BrokerInfo:
+        """What an earlier life had and this one has not is kept in mind until it serves: whoever dies before, has not
+        said yet what it lacks."""
+        had = {*known.log_dirs, *known.lost_log_dirs} if known else set()
         return replace(
             self.me,
             incarnation=new_id(self._random),
             epoch=known.epoch + 1 if known else 0,
             state=BrokerState.RECOVERING,
             log_dirs=tuple(log_dirs),
+            lost_log_dirs=tuple(sorted(had - {*log_dirs})),
             extra=known.extra if known else b"",
         )
 
@@ -112,13 +116,14 @@ class Membership:
         return [Delete(paths.CONTROLLER, node.version)] if broker_id == self.me.broker_id else []
 
     async def become(self, state: BrokerState) -> None:
-        """Tells the others. Raises MetadataUnavailable when they have taken this process for dead meanwhile."""
+        """Tells the others, who know by then what it lacks. Raises MetadataUnavailable when they have taken this
+        process for dead meanwhile."""
         while True:
             image, fence = self._log.image, self.fence
-            told = replace(image.members[self.me.broker_id], state=state)
+            told = replace(image.members[self.me.broker_id], state=state, lost_log_dirs=())
             try:
                 await self._log.commit(image, [], [Put(fence.path, encode_member(told), fence.version)])
             except Overtaken:
                 continue
-            self.me = replace(self.me, state=state)
+            self.me = replace(self.me, state=state, lost_log_dirs=())
             return

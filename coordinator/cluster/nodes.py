@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class _Member(msgspec.Struct, tag_field="v", tag=1, kw_only=True):
+class _Member(msgspec.Struct, tag_field="v", tag=1, kw_only=True, omit_defaults=True):
     epoch: int
     incarnation: Id
     state: BrokerState
     endpoints: list[tuple[str, str, int]]
-    rack: str | None = None
+    rack: str | None
     log_dirs: list[str]
+    lost_log_dirs: list[str] = []
 
 
 class _ControllerEpoch(msgspec.Struct, tag_field="v", tag=1, kw_only=True):
@@ -115,6 +116,7 @@ def encode_member(broker: BrokerInfo) -> bytes:
         endpoints=[(endpoint.listener, endpoint.host, endpoint.port) for endpoint in broker.endpoints],
         rack=broker.rack,
         log_dirs=list(broker.log_dirs),
+        lost_log_dirs=list(broker.lost_log_dirs),
     )
     return encode(member, broker.extra)
 
@@ -130,6 +132,7 @@ def decode_member(path: str, version: int, value: bytes) -> BrokerInfo:
         epoch=node.epoch,
         state=node.state,
         log_dirs=tuple(node.log_dirs),
+        lost_log_dirs=tuple(node.lost_log_dirs),
         version=version,
         extra=unknown_fields(value, node),
     )

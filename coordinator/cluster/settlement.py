@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage, PartitionState, TopicInfo
 
     Elect = Callable[[PartitionState, Electorate], PartitionState]
+    IsSynced = Callable[[TopicInfo], bool]
 
 MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 
@@ -34,15 +35,18 @@ def to_fence(image: ClusterImage, alive: Collection[int]) -> list[Operation]:
     ]
 
 
-def to_settle(image: ClusterImage, since: ClusterImage | None = None) -> list[Operation]:
+def to_settle(
+    image: ClusterImage, since: ClusterImage | None = None, is_synced: IsSynced = lambda _: True
+) -> list[Operation]:
     """The partitions that are to have another state, first those that nobody leads until then.
 
-    All was settled in the image `since`, if one is given.
+    All was settled in the image `since`, if one is given. `is_synced`: whether what is acknowledged of a topic outlives
+    a power cut.
     """
-    is_as_before = since is not None and since.members == image.members
+    is_as_before = since is not None and _around(since) == _around(image)
     known = since.topics_by_id if since is not None and is_as_before else {}
     changed = [topic for topic in image.topics_by_id.values() if known.get(topic.topic_id) is not topic]
-    moved = [one for topic in changed for one in _moved(image, topic, _settled_as(image, topic))]
+    moved = [one for topic in changed for one in _moved(image, topic, _settled_as(image, topic, is_synced))]
     return [put for is_led_on in (False, True) for put, stays in moved if stays == is_led_on]
 
 
@@ -63,8 +67,19 @@ def others_serving(image: ClusterImage, broker_id: int) -> set[int]:
     return {one.broker_id for one in image.members.values() if one.state is BrokerState.SERVING} - {broker_id}
 
 
-def _settled_as(image: ClusterImage, topic: TopicInfo) -> Elect:
-    return elections.unclean if setting(image, topic, UNCLEAN) == "true" else elections.settled
+def _around(image: ClusterImage) -> object:
+    """What elections depend on besides the partition and its topic."""
+    return image.members, image.broker_configs.get(CLUSTER_DEFAULT)
+
+
+def _settled_as(image: ClusterImage, topic: TopicInfo, is_synced: IsSynced) -> Elect:
+    if setting(image, topic, UNCLEAN) == "true":
+        return elections.unclean
+    return elections.settled if is_synced(topic) else _reconciled
+
+
+def _reconciled(state: PartitionState, electorate: Electorate) -> PartitionState:
+    return elections.reconciled(elections.settled(state, electorate), electorate)
 
 
 def _moved(image: ClusterImage, topic: TopicInfo, elect: Elect) -> Iterator[tuple[Operation, bool]]:

@@ -7,6 +7,7 @@ from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
 from engine.partitions.follower import Follower
 from engine.partitions.leader import Leader
+from engine.partitions.opening import Opening
 from engine.partitions.waiters import Watched
 from engine.roles import TopicPartition
 
@@ -14,13 +15,14 @@ from engine.roles import TopicPartition
 class Availability(Watched):
     """What of a `Partition` knows only whether it is open, in which role, and whole."""
 
-    __slots__ = ("_closed", "_is_being_cut", "_role", "log", "log_dir", "partition")
+    __slots__ = ("_closed", "_is_being_cut", "_role", "log", "log_dir", "opening", "partition")
 
     def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir) -> None:
         super().__init__()
         self.partition = partition
         self.log = log
         self.log_dir = log_dir
+        self.opening: Opening | None = None  # what a start has found
         self._role: Leader | Follower | None = None
         self._closed: Callable[[], EngineError] | None = None
         self._is_being_cut = False

@@ -107,15 +107,21 @@ class Replicas:
 
     def learn(self, committed: Committed, now_ms: int) -> bool:
         """What the metadata says by now; an older version, or the same, says nothing: whoever answers reads may have
-        been deposed. Whether the high watermark moved."""
+        been deposed. Who has left the ISR without this leader has said himself that he has not what he said (RULES K8).
+        Whether the high watermark moved."""
         if committed.version <= self._committed.version:
             return False
+        gone = self._committed.in_sync - committed.in_sync - self._dropped()
         self._committed, self._proposed = committed, None
         for replica, seen in [*self._seen.items()]:
-            if seen.broker_epoch != committed.broker_epochs.get(replica):
+            if replica in gone or seen.broker_epoch != committed.broker_epochs.get(replica):
                 del self._seen[replica]
                 self._progress.note_replica(replica, NO_OFFSET)
         return self._count(now_ms)
+
+    def _dropped(self) -> frozenset[int]:
+        """Who is to leave the ISR by this leader's own proposal."""
+        return frozenset() if self._proposed is None else self._committed.in_sync - self._proposed.in_sync
 
     def propose(self, now_ms: int) -> Proposal | None:
         """The ISR to write, if another one is wanted: from now on it counts. As long as nobody knows what became of

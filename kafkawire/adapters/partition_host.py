@@ -7,22 +7,25 @@ what topics default to is changed at run time, every open partition is told.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
 
 from coordinator.api import ClusterImage
-from coordinator.ports import HostChanges, HostedPartition
+from coordinator.ports import Held, Holding, HostChanges, HostedPartition
 from engine.api import Following, Leadership, Role, TopicPartition
 from engine.errors import EngineError, UnknownPartition
-from engine.log_config import LogConfig
+from engine.log_config import FlushPolicy, LogConfig
+from engine.partitions.opening import Opening
 from engine.roles import Others
 from engine.store import SegmentStore
 from engine.tier import TierableLog
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.replication.committed import committed_of
+
+NOTHING = -1, -1
 
 _log = structlog.get_logger(__name__)
 
@@ -61,6 +64,7 @@ class EngineHost:
         self._on_change = on_change
         self._store: SegmentStore | None = None
         self._open: dict[TopicPartition, Opened] = {}
+        self._hosted: dict[TopicPartition, HostedPartition] = {}  # open or not
         self._image: ClusterImage | None = None  # of the last changes
 
     @property
@@ -84,6 +88,46 @@ class EngineHost:
         await self._store.remove_strays(lambda topic_id: topic_id in image.topics_by_id)
         return [one.directory_id for one in self._store.statistics() if one.directory_id]
 
+    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
+        """See `coordinator.ports.PartitionHost`."""
+        if image.broker_configs:
+            await self.configure(image.broker_configs)
+        self._image = image
+        names = self._names()
+        await self._open_all([Opened(one, is_led=False) for one in hosted if _name(one) in names])
+        self._hosted = {_identity(one): one for one in hosted}
+        return [self._held(one, names) for one in hosted]
+
+    def lost(self) -> Sequence[Held]:
+        """See `coordinator.ports.PartitionHost`."""
+        if all(one.offline_reason is None for one in self.store.statistics()):
+            return ()
+        names = self._names()
+        return [self._held(one, names) for one in self._hosted.values() if _name(one) not in names]
+
+    def _names(self) -> set[str]:
+        """Of the partitions in log dirs that are online."""
+        return {name for one in self.store.statistics() if one.offline_reason is None for name in one.names}
+
+    def _held(self, hosted: HostedPartition, names: Collection[str]) -> Held:
+        if _name(hosted) not in names:
+            is_all_here = all(one.offline_reason is None for one in self.store.statistics())
+            return Held(hosted, Holding.MISSING if is_all_here else Holding.LOST, NOTHING)
+        try:
+            opening = self.store.replica(_identity(hosted)).opening
+        except EngineError:
+            return Held(hosted, Holding.DAMAGED, NOTHING)
+        assert opening is not None, "it was opened by the store"
+        return Held(hosted, self._judged(hosted, opening), (opening.last_epoch, opening.end_offset))
+
+    def _judged(self, hosted: HostedPartition, opening: Opening) -> Holding:
+        if opening.is_damaged:
+            return Holding.DAMAGED
+        config = self._configs.log_config(hosted.topic, hosted.configs)
+        if config.flush_policy is FlushPolicy.ASYNC:
+            return Holding.WHOLE if opening.is_clean else Holding.UNSURE
+        return Holding.SHORT if opening.is_short else Holding.WHOLE
+
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         """Takes over what brokers are configured for at run time."""
         before = self._configs.log_defaults
@@ -97,10 +141,12 @@ class EngineHost:
         self._image = changes.image
         for hosted in changes.dropped:
             self._open.pop(_identity(hosted), None)
+            self._hosted.pop(_identity(hosted), None)
         errors = await self.store.delete_partitions([_identity(hosted) for hosted in changes.dropped])
         for hosted, error in zip(changes.dropped, errors, strict=True):
             if error is not None and not isinstance(error, UnknownPartition):
                 _log.error("partition not deleted", partition=_name(hosted), reason=str(error))
+        self._hosted |= {_identity(one): one for one in (*changes.followed, *changes.led)}
         followed = [Opened(one, is_led=False) for one in changes.followed]
         await self._open_all([*followed, *(Opened(one, is_led=True) for one in changes.led)])
 

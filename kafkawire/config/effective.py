@@ -17,7 +17,7 @@ import structlog
 
 from coordinator.api import CLUSTER_DEFAULT, INTERNAL_TOPICS, TopicInfo
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicRequest
-from engine.log_config import CleanupPolicy, LogConfig
+from engine.log_config import CleanupPolicy, FlushPolicy, LogConfig
 from kafkawire.config.broker_config import BROKER_KEYS, OLDER_NAMES, Config, ConfigError, load, read_value
 from kafkawire.config.entries import ConfigEntry, ConfigSource
 from kafkawire.config.keys import Key, TopicKey, Update
@@ -72,6 +72,10 @@ class EffectiveConfigs:
         found = replace(self._log_defaults, **fields)
         is_compacted = CleanupPolicy.COMPACT in found.cleanup_policy
         return replace(found, requires_keys=is_compacted and topic not in INTERNAL_TOPICS)
+
+    def is_synced(self, topic: TopicInfo) -> bool:
+        """See `coordinator.ports.ConfigValidator`."""
+        return self.log_config(topic.name, topic.configs).flush_policy is FlushPolicy.SYNC
 
     def is_in_tier(self, topic: TopicInfo) -> bool:
         """Whether its segments go to the remote tier."""

@@ -17,7 +17,7 @@ import trio
 
 from coordinator.api import BrokerEndpoint, ClusterImage
 from coordinator.cluster.controller import TopicDefaults
-from coordinator.ports import HostChanges
+from coordinator.ports import Held, HostChanges, HostedPartition
 from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeValidator
 from engine.api import PartitionLog, TopicPartition
@@ -70,6 +70,13 @@ class Host:
 
     async def start(self, image: ClusterImage) -> Sequence[str]:
         await trio.lowlevel.checkpoint()
+        return ()
+
+    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
+        await trio.lowlevel.checkpoint()
+        return ()
+
+    def lost(self) -> Sequence[Held]:
         return ()
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:

@@ -1,0 +1,58 @@
+"""What a broker writes about what it has not got: pure, from the image and what its log dirs hold to operations.
+
+Whoever may lack what was acknowledged leaves the ISR and the ELR before it serves, and is marked, so that nobody elects
+it (RULES K8). The last of an ISR stays listed: then there is no leader, until somebody comes who may lead, its log
+returns, or an unclean election is ordered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.cluster.elections import NO_LOG, repudiated, returned
+from coordinator.cluster.nodes import encode_partition
+from coordinator.cluster.settlement import min_isr
+from coordinator.metadata import paths
+from coordinator.metadata.store import Put
+from coordinator.ports import Holding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from coordinator.api import BrokerInfo, ClusterImage, PartitionState
+    from coordinator.metadata.store import Operation
+    from coordinator.ports import Held
+
+
+def to_repudiate(image: ClusterImage, held: Iterable[Held], me: BrokerInfo) -> Iterator[Operation]:
+    """The partitions that are to have another state, of those that this broker has looked for."""
+    for one in held:
+        topic_id, number = one.hosted.topic_id, one.hosted.partition
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None or me.broker_id not in topic.partitions[number].replicas:
+            continue
+        state = topic.partitions[number]
+        told = as_told(state, one, me, min_isr(image, topic))
+        if told != state:
+            yield Put(paths.partition(topic_id, number), encode_partition(told), state.version)
+
+
+def as_told(state: PartitionState, held: Held, me: BrokerInfo, min_isr: int) -> PartitionState:
+    """The state as the broker wants it that holds this."""
+    if held.holding is Holding.WHOLE:
+        return returned(state, me.broker_id)
+    if _is_enough(state, held.holding, me):
+        return state
+    is_gone = held.holding in (Holding.MISSING, Holding.LOST)
+    return repudiated(state, me.broker_id, NO_LOG if is_gone else held.end, min_isr)
+
+
+def _is_enough(state: PartitionState, holding: Holding, me: BrokerInfo) -> bool:
+    """Nothing is lost of a log that is still to be made. What is right of a damaged one is served, as long as nobody
+    has more of it (RULES L5); nor has anybody of what is not synced and has no other replica."""
+    if holding is Holding.MISSING:
+        return not me.lost_log_dirs
+    if holding is Holding.DAMAGED:
+        marked = {mark[0] for mark in state.marks}
+        return not {*state.isr, *state.elr} - marked - {me.broker_id}
+    return holding is Holding.UNSURE and len(state.replicas) == 1

@@ -1,0 +1,102 @@
+"""What a broker writes about what it has not got, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from coordinator.api import NO_LEADER, BrokerEndpoint, BrokerInfo, BrokerState, PartitionState
+from coordinator.cluster.change_log import ChangeLog
+from coordinator.cluster.elections import NO_LOG, Electorate, settled
+from coordinator.cluster.layout import cluster_id
+from coordinator.cluster.membership import Membership
+from coordinator.cluster.repudiation import as_told
+from coordinator.metadata import paths
+from coordinator.metadata.store import Delete
+from coordinator.ports import Held, Holding, HostedPartition
+from coordinator.testing import FakeEnsemble
+
+ID = bytes(16)
+ME = BrokerInfo(1, (BrokerEndpoint("A", "host", 1),), incarnation=b"m" * 16, state=BrokerState.RECOVERING)
+REPLACED = replace(ME, lost_log_dirs=("old",))
+STATE = PartitionState(1, 4, (1, 2, 3), (1, 2, 3), incarnation=b"e" * 16)
+ALONE = replace(STATE, isr=(1,))
+END = 4, 70
+
+
+def told(state: PartitionState, holding: Holding, me: BrokerInfo = ME) -> PartitionState:
+    return as_told(state, Held(HostedPartition("a", ID, 0, state, {}), holding, END), me, min_isr=2)
+
+
+@pytest.mark.parametrize(
+    ("holding", "mark"),
+    [
+        (Holding.SHORT, (1, *END)),
+        (Holding.UNSURE, (1, *END)),
+        (Holding.DAMAGED, (1, *END)),
+        (Holding.LOST, (1, *NO_LOG)),
+    ],
+)
+def test_who_may_lack_something_leaves_the_isr_and_the_elr_and_is_marked(
+    holding: Holding, mark: tuple[int, int, int]
+) -> None:
+    found = told(STATE, holding)
+    assert (found.isr, found.elr, found.marks) == ((2, 3), (), (mark,))
+    assert told(found, holding) == found
+    standing_by = replace(STATE, leader=2, isr=(2,), elr=(1, 3))
+    assert told(standing_by, holding).elr == (3,)
+
+
+def test_what_is_missing_is_lost_only_if_a_log_dir_is() -> None:
+    assert told(STATE, Holding.MISSING) is STATE
+    assert told(STATE, Holding.MISSING, REPLACED).marks == ((1, *NO_LOG),)
+
+
+def test_the_last_one_stays_listed_and_does_not_lead() -> None:
+    found = told(ALONE, Holding.SHORT)
+    assert found.isr == (1,)
+    back = {1: replace(ME, state=BrokerState.SERVING)}
+    assert settled(found, Electorate(back)).leader == NO_LEADER
+    assert settled(ALONE, Electorate(back)).leader == 1
+
+
+def test_what_is_right_of_a_damaged_log_is_served_where_nobody_has_more() -> None:
+    assert told(ALONE, Holding.DAMAGED) is ALONE
+    others_lost_theirs = replace(STATE, marks=((2, *NO_LOG), (3, 3, 60)))
+    assert told(others_lost_theirs, Holding.DAMAGED) is others_lost_theirs
+
+
+def test_nobody_has_more_of_what_has_one_replica_and_is_not_synced() -> None:
+    one = replace(STATE, isr=(1,), replicas=(1,))
+    assert told(one, Holding.UNSURE) is one
+    assert told(one, Holding.SHORT).marks == ((1, *END),)
+
+
+def test_a_log_that_is_back_leads_as_before_but_none_that_is_short() -> None:
+    assert told(told(ALONE, Holding.LOST), Holding.WHOLE) == ALONE
+    short = told(ALONE, Holding.SHORT)
+    assert told(short, Holding.WHOLE) is short
+    followed = told(STATE, Holding.LOST)
+    assert told(followed, Holding.WHOLE) is followed
+
+
+async def test_what_a_life_has_lost_is_lost_until_one_serves_that_has_said_so() -> None:
+    ensemble, random = FakeEnsemble(), Random(0)
+    store = ensemble.connect()
+    log = ChangeLog(store, 1, random)
+    await log.load(await cluster_id(store, random))
+    membership = Membership(store, log, ME, random)
+
+    async def register(*log_dirs: str) -> tuple[str, ...]:
+        await membership.register(log_dirs, 1)
+        await store.multi([Delete(paths.broker(1))])
+        return log.image.members[1].lost_log_dirs
+
+    assert await register("a", "b") == ()
+    assert await register("b", "c") == ("a",)
+    assert await register("c") == ("a", "b")
+    assert await register("a", "c") == ("b",)
+    await membership.become(BrokerState.SERVING)
+    assert await register("a", "c") == ()

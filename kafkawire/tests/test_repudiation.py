@@ -1,0 +1,252 @@
+"""Brokers that come back with less than they had, or lose it while they run: none of them leads with it (RULES K8)."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio
+
+from coordinator.api import NO_LEADER
+from coordinator.testing_view import FakeViews
+from engine.files.twin import Fault, MemoryFileSystem
+from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.testing import MemoryCluster, open_cluster
+from kafkawire.tests.test_cluster import BROKERS, call, settled, until
+from kafkawire.tests.test_replication import (
+    TOPIC,
+    acknowledged,
+    create,
+    equal,
+    in_sync,
+    kill,
+    log_bytes,
+    replica,
+    state,
+    values,
+)
+
+SENT = [b"%d" % number for number in range(4)]
+PATIENCE_S = 10.0  # shorter than retention waits: these records are old
+
+
+async def create_on(cluster: MemoryCluster, *broker_ids: int) -> None:
+    """The topic, with these replicas."""
+    assignment = [CreatableReplicaAssignment(partition_index=0, broker_ids=list(broker_ids))]
+    topic = CreatableTopic(name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=assignment)
+    reply = await call(cluster, 1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 6)
+    assert reply.topics[0].error_code == 0
+    await settled(cluster)
+
+
+def wipe(cluster: MemoryCluster, broker_id: int) -> None:
+    """All its disks are new."""
+    world = cluster.world(broker_id)
+    world.filesystem, world.views = MemoryFileSystem(), FakeViews()
+
+
+def empty(filesystem: MemoryFileSystem, path: str) -> None:
+    """As `rm -rf` of all that is in there."""
+    for name in filesystem.list_dir(path):
+        inside = f"{path}/{name}"
+        if filesystem.list_dir(inside):
+            empty(filesystem, inside)
+        filesystem.unlink(inside)
+
+
+async def filled(cluster: MemoryCluster) -> None:
+    for value in SENT:
+        await acknowledged(cluster, value)
+
+
+async def led(cluster: MemoryCluster) -> int:
+    async def is_so() -> bool:
+        return state(cluster).leader in cluster.brokers
+
+    await until(is_so)
+    return state(cluster).leader
+
+
+async def stays_without_leader(cluster: MemoryCluster) -> None:
+    async def is_so() -> bool:
+        return state(cluster).leader == NO_LEADER
+
+    await until(is_so)
+    for _ in range(int(PATIENCE_S)):
+        await trio.sleep(1)
+        assert state(cluster).leader == NO_LEADER
+
+
+@pytest.mark.parametrize("second", [2, 3])
+async def test_wiped_dir(second: int) -> None:
+    """All stop, 1's directory is emptied, and it is the first to start: nobody leads until another one is back, and
+    nothing is truncated."""
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster)
+        await filled(cluster)
+        assert sorted(state(cluster).isr) == list(BROKERS)
+        kept = log_bytes(cluster, second)
+        await kill(cluster, *BROKERS)
+        wipe(cluster, 1)
+        await nursery.start(cluster.serve, 1, {})
+        await stays_without_leader(cluster)
+        assert sorted(state(cluster).isr) == [2, 3]
+        await nursery.start(cluster.serve, second, {})
+        assert await led(cluster) == second
+        assert log_bytes(cluster, second) == kept
+        assert await values(cluster) == SENT
+        await acknowledged(cluster, b"after")
+        await nursery.start(cluster.serve, 5 - second, {})
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+        assert await values(cluster) == [*SENT, b"after"]
+
+
+async def test_a_follower_whose_disk_was_replaced_has_all_again_before_it_is_in_sync() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster, min_insync_replicas="2")
+        await filled(cluster)
+        leader = state(cluster).leader
+        gone = next(one for one in BROKERS if one != leader)
+        await kill(cluster, gone)
+        wipe(cluster, gone)
+        await acknowledged(cluster, b"meanwhile")
+        await nursery.start(cluster.serve, gone, {})
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+        assert await values(cluster) == [*SENT, b"meanwhile"]
+
+
+async def test_where_nobody_else_has_it_an_empty_log_does_not_lead() -> None:
+    """And no start makes it look like one that was always empty."""
+    async with open_cluster() as (cluster, nursery):
+        await create_on(cluster, 2)
+        await filled(cluster)
+        await kill(cluster, 2)
+        wipe(cluster, 2)
+        for _ in range(2):
+            await nursery.start(cluster.serve, 2, {})
+            await stays_without_leader(cluster)
+            assert state(cluster).marks == ((2, -1, -1),)
+            await cluster.stop(2)
+
+
+async def test_a_topic_that_was_made_while_nobody_had_time_for_it_is_no_loss() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create_on(cluster, 2)
+        filesystem = cluster.world(2).filesystem
+        await kill(cluster, 2)
+        empty(filesystem, f"/data/{TOPIC}-0")
+        filesystem.unlink(f"/data/{TOPIC}-0")
+        await nursery.start(cluster.serve, 2, {})
+        assert await led(cluster) == 2
+        assert await acknowledged(cluster, b"first") == 0
+
+
+async def test_of_what_is_not_synced_whoever_has_most_leads_once_all_are_back() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster, flush_policy="async")
+        await filled(cluster)
+        assert sorted(state(cluster).isr) == list(BROKERS)
+        await kill(cluster, *BROKERS)
+        cluster.world(1).power_cut()
+        for one in (1, 2):
+            await nursery.start(cluster.serve, one, {})
+        await stays_without_leader(cluster)
+        await nursery.start(cluster.serve, 3, {})
+        assert await led(cluster) in (2, 3)
+        assert state(cluster).unclean_since == state(cluster).leader_epoch
+        await in_sync(cluster, *BROKERS)
+        await acknowledged(cluster, b"after")
+        await equal(cluster)
+        assert await values(cluster) == [*SENT, b"after"]
+
+
+async def test_of_what_is_not_synced_one_that_was_killed_does_not_lead_with_what_it_may_have_lost() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster, flush_policy="async")
+        await filled(cluster)
+        first = state(cluster).leader
+        await kill(cluster, first)
+        cluster.world(first).power_cut()
+        await nursery.start(cluster.serve, first, {})
+        assert await led(cluster) != first
+        await in_sync(cluster, *BROKERS)
+        await acknowledged(cluster, b"after")
+        await equal(cluster)
+        assert await values(cluster) == [*SENT, b"after"]
+
+
+TWO_DIRS = {"log_dirs": "/a,/b"}
+
+
+def dir_of(cluster: MemoryCluster, broker_id: int) -> str:
+    return replica(cluster, broker_id).log_dir.disk.path
+
+
+def break_disk(cluster: MemoryCluster, broker_id: int, path: str) -> None:
+    """It writes nothing any more."""
+    cluster.world(broker_id).filesystem.faults.append(Fault("write", errno.EIO, is_lasting=True, directory=path))
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_log_dir_that_fails_takes_its_partitions_to_others_in_sync(*, is_replaced: bool) -> None:
+    """The broker goes on with its other log dir, and has all again when it starts with a disk that is right."""
+    async with open_cluster(**TWO_DIRS) as (cluster, nursery):
+        await create(cluster)
+        await filled(cluster)
+        assert sorted(state(cluster).isr) == list(BROKERS)
+        first = state(cluster).leader
+        path = dir_of(cluster, first)
+        break_disk(cluster, first, path)
+        others = [one for one in BROKERS if one != first]
+        await acknowledged(cluster, b"by another")
+        assert sorted(state(cluster).isr) == others
+        described = await call(cluster, first, DescribeLogDirsRequest(topics=None), 4)
+        errors = {one.log_dir: one.error_code for one in described.results}
+        assert errors == {one: ErrorCode.KAFKA_STORAGE_ERROR * (one == path) for one in ("/a", "/b")}
+        await trio.sleep(PATIENCE_S)
+        assert (first in cluster.brokers, sorted(state(cluster).isr)) == (True, others)
+        await cluster.stop(first)
+        cluster.world(first).filesystem.faults.clear()
+        if is_replaced:
+            empty(cluster.world(first).filesystem, path)
+        await nursery.start(cluster.serve, first, TWO_DIRS)
+        await in_sync(cluster, *BROKERS)
+        await acknowledged(cluster, b"with all")
+        await equal(cluster)
+        assert await values(cluster) == [*SENT, b"by another", b"with all"]
+
+
+async def test_a_follower_whose_log_dir_fails_is_not_waited_for() -> None:
+    async with open_cluster(**TWO_DIRS) as (cluster, _):
+        await create(cluster)
+        await filled(cluster)
+        leader = state(cluster).leader
+        gone = next(one for one in BROKERS if one != leader)
+        break_disk(cluster, gone, dir_of(cluster, gone))
+        begun_s = trio.current_time()
+        await acknowledged(cluster, b"without")
+        assert trio.current_time() - begun_s < 2
+        assert sorted(state(cluster).isr) == [one for one in BROKERS if one != gone]
+
+
+async def test_what_only_a_log_dir_has_that_is_away_waits_for_it() -> None:
+    """And is there when it is back, with nothing missing."""
+    async with open_cluster(**TWO_DIRS) as (cluster, nursery):
+        await create_on(cluster, 2)
+        await filled(cluster)
+        path = dir_of(cluster, 2)
+        await cluster.stop(2)
+        filesystem = cluster.world(2).filesystem
+        filesystem.faults.append(Fault("read", errno.EIO, is_lasting=True, directory=path))
+        await nursery.start(cluster.serve, 2, TWO_DIRS)
+        await stays_without_leader(cluster)
+        await cluster.stop(2)
+        filesystem.faults.clear()
+        await nursery.start(cluster.serve, 2, TWO_DIRS)
+        assert await led(cluster) == 2
+        assert state(cluster).marks == ()
+        assert await values(cluster) == SENT
