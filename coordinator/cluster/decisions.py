@@ -6,10 +6,11 @@ drawn once for each request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from coordinator.cluster import configs, controller, features, growth
+from coordinator.cluster.lowering import after_elrs
 from coordinator.errors import UnknownTopic, UnknownTopicId
 
 if TYPE_CHECKING:
@@ -52,14 +53,16 @@ class Decisions:
     def topic_configs(self, image: ClusterImage, name: str, changes: Sequence[ConfigChange], *, replaces: bool) -> Plan:
         """Other configs of a topic."""
         topic = configs.decide_topic_configs(image, name, changes, self.validator, replaces=replaces)
-        return configs.topic_alteration(image.topics[name], topic)
+        plan = configs.topic_alteration(image.topics[name], topic)
+        return after_elrs(plan, image, replace(image, topics_by_id={topic.topic_id: topic}))
 
     def broker_configs(
         self, image: ClusterImage, broker: str, changes: Sequence[ConfigChange], *, replaces: bool
     ) -> Plan:
         """Other configs of a broker, or of all."""
         decided = configs.decide_broker_configs(image, broker, changes, self.validator, replaces=replaces)
-        return configs.broker_alteration(image, decided)
+        plan = configs.broker_alteration(image, decided)
+        return after_elrs(plan, image, replace(image, broker_configs=decided))
 
     def features(self, image: ClusterImage, updates: Sequence[FeatureUpdate]) -> Plan:
         """Other levels of the cluster's features."""

@@ -1,0 +1,38 @@
+"""What comes before min.insync.replicas becomes smaller: pure, from one image to the operations that go first.
+
+Who is in an ELR has all that was acknowledged, because nothing could be since he left. Where fewer are enough from now
+on, that ends: ELRs are cleared first, in as many changes as that takes (KIP-966, RULES K12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from coordinator.cluster.elections import without_elr
+from coordinator.cluster.nodes import encode_partition
+from coordinator.cluster.settlement import min_isr
+from coordinator.metadata import paths
+from coordinator.metadata.store import Put
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coordinator.api import ClusterImage
+    from coordinator.cluster.plans import Plan
+    from coordinator.metadata.store import Operation
+
+
+def after_elrs(plan: Plan, image: ClusterImage, after: ClusterImage) -> Plan:
+    """The plan that makes of the image the one after, of which the topics are looked at that it has."""
+    return replace(plan, operations=[*_cleared(image, after), *plan.operations])
+
+
+def _cleared(image: ClusterImage, after: ClusterImage) -> Iterator[Operation]:
+    for topic_id, topic in after.topics_by_id.items():
+        before = image.topics_by_id[topic_id]
+        enough, was_enough = min_isr(after, topic), min_isr(image, before)
+        for number, state in enumerate(before.partitions):
+            is_lowered = min(enough, len(state.replicas)) < min(was_enough, len(state.replicas))
+            if is_lowered and (cleared := without_elr(state)) is not state:
+                yield Put(paths.partition(topic_id, number), encode_partition(cleared), state.version)
