@@ -53,6 +53,7 @@ class LogConfig:
     lz4_level: int = 9
     zstd_level: int = 3
     min_insync_replicas: int = 1
+    may_elect_unclean: bool = False  # the control plane goes by it
     segment_age_ms: int = 604_800_000
     segment_jitter_ms: int = 0
     segment_index_size_bytes: int = 10_485_760

@@ -9,7 +9,7 @@ not have (thread counts, KRaft's quorum) are named warnings, and so are unknown 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -226,15 +226,18 @@ OLDER_NAMES: Final[dict[str, str]] = {
 }
 
 
-def load(properties: Mapping[str, str], origins: Mapping[str, str] = _NOTHING) -> tuple[Config, list[str]]:
-    """Reads properties into a Config and a list of warnings. `origins` says of keys where they stand.
+def load(
+    properties: Mapping[str, str], origins: Mapping[str, str] = _NOTHING, of_all: Collection[str] = ()
+) -> tuple[Config, list[str]]:
+    """Reads properties into a Config and a list of warnings. `origins` says of keys where they stand, `of_all` which of
+    them are set for all brokers at run time.
 
     Errors: ConfigError, one line naming the key, for a bad value or a value that is not built yet.
     """
     try:
         values = _values(properties)
         config = _without_controllers(Config(**values, given=dict(properties)))
-        _check(config)
+        _check(config, {key: value for key, value in properties.items() if key not in of_all})
         strangers = {key: _stranger(key) for key in properties if OLDER_NAMES.get(key, key) not in KNOWN_KEYS}
     except ConfigError as error:
         raise ConfigError(_at(origins, error.key, str(error)), error.key) from None
@@ -298,8 +301,8 @@ def _unopened(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _check(config: Config) -> None:
-    """What no single key can tell."""
+def _check(config: Config, own: Mapping[str, str]) -> None:
+    """What no single key can tell. `own`: what was set for this broker."""
     if config.group_session_timeout_min_ms > config.group_session_timeout_max_ms:
         key = "group.min.session.timeout.ms"
         raise ConfigError(f"{key} is greater than group.max.session.timeout.ms", key)
@@ -314,7 +317,7 @@ def _check(config: Config) -> None:
     names = {one.name for one in config.listeners}
     for listener in config.advertised_listeners:
         _check_advertised(listener, names)
-    check_cluster(config, names)
+    check_cluster(config, names, own)
 
 
 def _protocol(config: Config, name: str) -> str:

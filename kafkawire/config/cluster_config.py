@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from kafkawire.config.tier_config import TierConfig
 from kafkawire.config.values import ConfigError
 
 DEFAULT_LISTENER: Final = "PLAINTEXT"  # that of security.inter.broker.protocol
+UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,10 @@ class ClusterConfig(TierConfig):
         return self.inter_broker_listener_name or DEFAULT_LISTENER
 
 
-def check_cluster(config: ClusterConfig, listeners: Collection[str]) -> None:
-    """What no single key can tell. Raises ConfigError."""
+def check_cluster(config: ClusterConfig, listeners: Collection[str], given: Mapping[str, str]) -> None:
+    """What no single key can tell. Raises ConfigError. `given`: what was set, but for all brokers at run time."""
+    if read.boolean(given.get(UNCLEAN, "false")):
+        raise ConfigError(f"{UNCLEAN}: it is a config of topics, or of all brokers at run time", UNCLEAN)
     key = "inter.broker.listener.name"
     if config.inter_broker_listener_name is not None and config.inter_broker_listener not in listeners:
         raise ConfigError(f"{key}: {config.inter_broker_listener} is not among listeners", key)

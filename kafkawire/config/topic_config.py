@@ -218,7 +218,7 @@ _REPLICATION: Final = (
         Default("min.insync.replicas", "1"),
     ),
     _row(
-        "unclean.leader.election.enable", boolean, None,
+        "unclean.leader.election.enable", boolean, "may_elect_unclean",
         "Whether a replica that lacks records may become leader when no other is left, and the records be lost.",
         Default("unclean.leader.election.enable", "false"),
     ),

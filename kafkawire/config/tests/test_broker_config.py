@@ -364,6 +364,7 @@ IN_CLUSTER = {"zookeeper.connect": "zk:2181", "inter.broker.secret.file": "/secr
         ({"inter.broker.secret.file": ""}, "inter.broker.secret.file", "there has to be a secret"),
         ({"listeners": "OUTSIDE://:9092"}, "inter.broker.listener.name", "at which of the listeners"),
         ({"inter.broker.listener.name": "inside"}, "inter.broker.listener.name", "INSIDE is not among listeners"),
+        ({"unclean.leader.election.enable": "true"}, "unclean.leader.election.enable", "of all brokers at run time"),
     ],
 )
 def test_a_broker_of_a_cluster_that_others_could_not_count_on_is_refused(

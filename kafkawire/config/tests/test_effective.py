@@ -298,3 +298,12 @@ def test_keys_that_can_be_changed_at_run_time_are_kafkas() -> None:
 )
 def test_what_a_list_begins_as(key: str, value: str | None) -> None:
     assert configs().list_value(key) == value
+
+
+def test_unclean_elections_are_for_all_or_for_a_topic_and_for_no_broker_alone() -> None:
+    key, of = "unclean.leader.election.enable", configs()
+    of.validate_broker({key: "true"}, is_default=True)
+    of.change({"": {key: "true"}})
+    assert of_topic(of, key).value == "true"
+    with pytest.raises(InvalidTopicRequest, match="of all brokers at run time"):
+        of.validate_broker({key: "true"}, is_default=False)
