@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 import urllib.request
 from collections import Counter
@@ -28,7 +27,6 @@ from compat_tests.confluent.clients import (
     new_consumer,
     producer,
     wait_until,
-    with_consumer,
 )
 from compat_tests.harness.broker import BrokerFailedError
 from compat_tests.harness.kafkawire_broker import Kafkawire
@@ -129,24 +127,6 @@ def test_what_a_broker_leads_waits_for_it_and_the_rest_goes_on(
     found = numbers_in(there, "lost", RECORDS + len(delivery.messages), PARTITIONS)
     assert [number for number in range(RECORDS) if not found[number]] == []
     assert lost.broker_id not in leaders(here, "meanwhile")
-
-
-def test_a_replaced_disk_has_lost_its_records(three: list[Replaceable]) -> None:
-    """Nobody else has them: the broker leads what it led, and begins anew."""
-    one, two, _ = three
-    create_topic(one, "lost", PARTITIONS)
-    assert write(one, "lost").errors == []
-    before = leaders(one, "lost")
-    two.kill()
-    shutil.rmtree(two.data_dir)
-    two.start()
-    wait_until(lambda: leaders(one, "lost") == before, "it does not lead again")
-    where = [TopicPartition("lost", partition) for partition in range(PARTITIONS)]
-    ends = with_consumer(one, lambda consumer: [consumer.get_watermark_offsets(each, TIMEOUT_S) for each in where])
-    assert ends == [(0, 0 if leader == 2 else RECORDS // PARTITIONS) for leader in before]
-    kept = {number for number in range(RECORDS) if before[number % PARTITIONS] != 2}
-    assert {*numbers_in(one, "lost", len(kept), PARTITIONS)} == kept
-    assert write(one, "lost").errors == []
 
 
 @pytest.fixture

@@ -13,7 +13,9 @@ from engine.batches.markers import build_marker
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import FlushPolicy, LogConfig
-from engine.logs.checkpoints import key_of, read_checkpoint
+from engine.logs.checkpoints import PartitionCheckpoint, key_of, read_checkpoint
+from engine.logs.recovery import LastKnown
+from engine.partitions.opening import Opening, opening_of
 from engine.partitions.partition import Partition
 from engine.roles import Committed, Others
 from engine.store import SegmentStore
@@ -176,6 +178,47 @@ async def test_control_batches_producers_and_several_epochs_in_one_fetch() -> No
         assert (log.high_watermark, log.last_stable_offset) == (6, 6)
         assert log.log.aborted.active == [AbortedTransaction(7, 3, 5, 6)]
         assert len(await read_all(log)) == 6
+
+
+@pytest.mark.parametrize("slot_size_bytes", [100, 20_000])
+async def test_two_epochs_one_round(slot_size_bytes: int) -> None:
+    """Small batches of epochs 6 and 8 in one response; journaled; the power is cut: both are back."""
+    filesystem, sent = MemoryFileSystem(), stamped(0, 6, b"a") + stamped(1, 8, b"b")
+    async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes)) as store:
+        follower = await following(store, LogConfig(), epoch=8)
+        await follower.replicate(memoryview(bytearray(sent))).wait()
+    filesystem.crash()
+    async with running(filesystem) as store:
+        follower = await following(store, LogConfig(), epoch=9)
+        assert await read_all_of(follower) == sent
+        assert list(follower.log.epochs.below(9)) == [(6, 0), (8, 1)]
+        assert follower.opening == Opening(8, 2, is_damaged=False, is_short=False, is_clean=False)
+
+
+async def test_gap_then_power() -> None:
+    """A follower joins a compacted log, of which 37 to 89 are gone; the power is cut after the sync: no damage."""
+    filesystem, sent = MemoryFileSystem(), stamped(30, 1, *[b"v"] * 7) + stamped(90, 2, b"w")
+    async with running(filesystem) as store:
+        follower = await following(store, LogConfig(), epoch=2)
+        await follower.expect_gaps(91)
+        await follower.replicate(memoryview(bytearray(sent))).wait()
+    filesystem.crash()
+    async with running(filesystem) as store:
+        follower = await following(store, LogConfig(), epoch=3)
+        assert await read_all_of(follower) == sent
+        assert (follower.log_end_offset, follower.log.damaged_from) == (91, None)
+
+
+async def test_a_log_that_ends_before_what_had_counted_is_short() -> None:
+    """Its disk has not kept what it had acknowledged (RULES K18)."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        follower = await following(store)
+        await follower.replicate(memoryview(bytearray(stamped(0, 0, b"a") + stamped(1, 0, b"b")))).wait()
+    for high_watermark, is_short in ((2, False), (3, True)):
+        last_known = LastKnown(is_clean=False, checkpoint=PartitionCheckpoint(high_watermark=high_watermark))
+        opening = opening_of(follower.log, last_known)
+        assert opening == Opening(0, 2, is_damaged=False, is_short=is_short, is_clean=False)
 
 
 async def test_what_does_not_continue_the_log_is_refused() -> None:

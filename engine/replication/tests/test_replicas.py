@@ -114,6 +114,16 @@ def test_who_was_proposed_to_leave_counts_until_it_has_left() -> None:
     assert leading.high_watermark == 101
 
 
+def test_who_has_left_by_itself_has_to_say_anew_how_far_it_is() -> None:
+    """It may have lost what it had said (RULES K8); one that was late may come back by what it says next."""
+    leading = Leading((1, 2, 3), high_watermark=100)
+    leading.fetch(2, 100)
+    leading.replicas.learn(committed(2, {1, 3}), 0)
+    assert leading.replicas.propose(0) is None
+    leading.fetch(2, 100)
+    assert leading.replicas.propose(0) == Proposal(2, frozenset({1, 2, 3}), {2: 20})
+
+
 def test_one_proposal_for_who_enters_and_who_leaves() -> None:
     leading = Leading((1, 2), high_watermark=100)
     leading.write()

@@ -1,0 +1,123 @@
+"""What docs/operating.md says of brokers that come back without their disks."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from compat_tests.cluster.test_operating import PARTITIONS, RECORDS, leaders, write
+from compat_tests.cluster.versions import TODAY, Replaceable, cluster
+from compat_tests.cluster.writer import Writer, numbers_in
+from compat_tests.confluent.clients import Admin, create_topic, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TOPIC = "t"
+WAITS_S = 5.0
+
+
+@pytest.fixture
+def three(tmp_path: Path, connect: str) -> Iterator[list[Replaceable]]:
+    with cluster(tmp_path, connect, TODAY, TODAY, TODAY) as brokers:
+        yield brokers
+
+
+def create_replicated(broker: Replaceable) -> None:
+    Admin(broker).create(NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"}))
+    wait_until(lambda: isr_sizes(broker) == {3}, "not all are in sync")
+
+
+def isr_sizes(broker: Replaceable) -> set[int]:
+    if TOPIC not in (topics := Admin(broker).topics()):
+        return set()
+    return {len(one.isrs) for one in topics[TOPIC].partitions.values()}
+
+
+def lose(broker: Replaceable) -> None:
+    """Its process is gone by then."""
+    shutil.rmtree(broker.data_dir)
+
+
+def segments(broker: Replaceable) -> dict[str, bytes]:
+    """What it has of the topic, by partition and file."""
+    files = sorted(broker.data_dir.glob(f"{TOPIC}-*/*.log"))
+    return {f"{file.parent.name}/{file.name}": file.read_bytes() for file in files}
+
+
+def check_equal(brokers: list[Replaceable]) -> None:
+    """Byte for byte, once they have stopped in order."""
+    for broker in brokers:
+        assert broker.stop() == 0, broker.log_tail()
+    first, *others = map(segments, brokers)
+    assert [one == first for one in others] == [True, True]
+
+
+def test_a_broker_whose_disk_is_replaced_fetches_all_from_the_others(three: list[Replaceable]) -> None:
+    one, two, _ = three
+    create_replicated(one)
+    with Writer(one, TOPIC) as writer:
+        wait_until(lambda: len(writer.delivery.messages) > RECORDS, "nothing is written")
+        two.kill()
+        lose(two)
+        before = len(writer.delivery.messages)
+        wait_until(lambda: len(writer.delivery.messages) > before + RECORDS, "nothing is written without it")
+        two.start()
+        wait_until(lambda: isr_sizes(one) == {3}, "it is not in sync again")
+    assert writer.delivery.errors == []
+    written = len(writer.delivery.messages)
+    assert numbers_in(two, TOPIC, written, PARTITIONS) == dict.fromkeys(range(written), 1)
+    check_equal(three)
+
+
+def test_of_all_that_died_one_without_its_disk_does_not_lead_until_another_is_back(three: list[Replaceable]) -> None:
+    one, two, other = three
+    create_replicated(two)
+    assert write(two, TOPIC).errors == []
+    for broker in three:
+        broker.kill()
+    lose(one)
+    one.start()
+    wait_until(lambda: leaders(one, TOPIC) == [-1] * PARTITIONS, "somebody leads")
+    time.sleep(WAITS_S)
+    assert leaders(one, TOPIC) == [-1] * PARTITIONS
+    two.start()
+    wait_until(lambda: leaders(one, TOPIC) == [2] * PARTITIONS, "it does not lead")
+    other.start()
+    wait_until(lambda: isr_sizes(one) == {3}, "not all are in sync again")
+    assert numbers_in(one, TOPIC, RECORDS, PARTITIONS) == dict.fromkeys(range(RECORDS), 1)
+    assert write(one, TOPIC).errors == []
+    check_equal(three)
+
+
+def test_what_nobody_else_has_waits_for_the_disk_or_is_given_up_by_order(three: list[Replaceable]) -> None:
+    one, two, _ = three
+    create_topic(one, TOPIC, PARTITIONS)
+    assert write(one, TOPIC).errors == []
+    before = leaders(one, TOPIC)
+    two.kill()
+    kept = two.data_dir.rename(two.directory / "kept")
+    two.start()
+    without = [-1 if leader == 2 else leader for leader in before]
+    wait_until(lambda: leaders(one, TOPIC) == without, "it leads")
+    two.kill()
+    lose(two)
+    kept.rename(two.data_dir)
+    two.start()
+    wait_until(lambda: leaders(one, TOPIC) == before, "it does not lead again with its disk")
+    assert numbers_in(one, TOPIC, RECORDS, PARTITIONS) == dict.fromkeys(range(RECORDS), 1)
+
+    two.kill()
+    lose(two)
+    two.start()
+    wait_until(lambda: leaders(one, TOPIC) == without, "it leads")
+    Admin(one).alter_config(TOPIC, "unclean.leader.election.enable", "true")
+    wait_until(lambda: leaders(one, TOPIC) == before, "it does not lead by order")
+    left = {number for number in range(RECORDS) if before[number % PARTITIONS] != 2}
+    assert {*numbers_in(one, TOPIC, len(left), PARTITIONS)} == left
+    assert write(one, TOPIC).errors == []
