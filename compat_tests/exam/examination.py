@@ -52,6 +52,7 @@ NAMED_CASES = (
     "engine/partitions/tests/test_joining.py",
     "coordinator/groups/tests/test_service.py",
     "coordinator/transactions/tests",
+    "coordinator/tests/test_repudiation.py",
 )
 CONNECTORS = (
     "spark_connectors/jobs/audit/tests",
