@@ -62,7 +62,10 @@ class Follower:
         part, end_offset, epoch = PartitionRound(owner, log), log.end.offset, log.epochs.latest
         chunks: list[Chunk] = []
         for append in appends:
-            assert isinstance(append, Replicated)
+            if not isinstance(append, Replicated):  # a client's, queued while this broker led
+                log.producers.turn_away(append.header)
+                append.settle(NotLeaderOrFollower("it was queued under another leader epoch"))
+                continue
             error = self._why_not(append, end_offset, epoch, log.compacted_to)
             if error is not None:
                 append.settle(error)

@@ -263,6 +263,21 @@ async def test_what_was_fetched_before_it_became_a_leader_is_refused() -> None:
         assert log.log_end_offset == 0
 
 
+async def test_what_a_client_had_queued_before_it_became_a_follower_is_refused_and_no_more_than_that() -> None:
+    """As when a session is lost under load."""
+    async with running(MemoryFileSystem()) as store:
+        log = await open_orders(store)
+        assert isinstance(log, Partition)
+        async with log.log_dir.commit_log.committer.between_rounds():
+            of_client = log.append(memoryview(batch(b"x")), acks=-1)
+            log.follow(SMALL, 1)
+            of_leader = log.replicate(memoryview(bytearray(stamped(0, 1, b"y"))))
+        with pytest.raises(NotLeaderOrFollower):
+            await of_client.wait()
+        await of_leader.wait()
+        assert parse_header(await read_all_of(log)).leader_epoch == 1
+
+
 async def test_between_high_watermark_and_end_there_is_nothing_yet() -> None:
     """A consumer was told of more by the leader before than this one knows to be on all replicas."""
     async with running(MemoryFileSystem()) as store:
