@@ -7,132 +7,27 @@ needs. The last line sums up.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import sys
-import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
 
-from engine.tests.ledger import note_for_ledger
+from kafkawire.tests.simulation.command import Simulation, Sum, main
 from kafkawire.tests.simulation.plan import plan
-from kafkawire.tests.simulation.run import Result, prepare, run_seed, shrink
-
-COMMAND = "python -m kafkawire.tests.simulation"
-ANOMALIES_SHOWN = 10
+from kafkawire.tests.simulation.run import run_seed
 
 
-@dataclass
-class Sum:
-    """Over all seeds that ran."""
-
-    seeds: int = 0
-    operations: int = 0
-    faults: int = 0
-    lives: int = 0
-    tiered: int = 0
-    failed: int = 0
-
-    def add(self, result: Result) -> None:
-        self.seeds += 1
-        self.operations += result.operations
-        self.faults += result.faults
-        self.lives += result.lives
-        self.tiered += result.tiered
-        self.failed += bool(result.anomalies)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
-    chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--seed", type=int, help="one seed")
-    chosen.add_argument("--seeds", help="A:B runs the seeds from A up to, not including, B")
-    parser.add_argument("--faults", help="numbers of the faults to keep, such as 0,3; of one seed")
-    parser.add_argument("--budget-s", type=float, default=float("inf"), help="begin no seed after so many seconds")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
-    return parser.parse_args()
-
-
-def run_all(seeds: Iterable[int], jobs: int, budget_s: float) -> Iterator[Result]:
-    """Results as they come; no seed begins after `budget_s`."""
-    deadline_s = time.monotonic() + budget_s
-    if jobs == 1:
-        prepare()
-        for one in seeds:
-            if time.monotonic() > deadline_s:
-                return
-            yield run_seed(one)
-        return
-    remaining = iter(seeds)
-    waiting: set[Future[Result]] = set()
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, prepare) as pool:
-        while True:
-            while len(waiting) < jobs and time.monotonic() <= deadline_s:
-                if (seed := next(remaining, None)) is None:
-                    break
-                waiting.add(pool.submit(run_seed, seed))
-            if not waiting:
-                return
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for finished in done:
-                yield finished.result()
-
-
-def report(result: Result) -> None:
-    """What is wrong and how to see it again."""
-    print(f"seed {result.seed} FAILED: {COMMAND} --seed {result.seed}")
-    for anomaly in result.anomalies[:ANOMALIES_SHOWN]:
-        print(f"  {anomaly.kind}: {anomaly.detail}")
-    if len(result.anomalies) > ANOMALIES_SHOWN:
-        print(f"  and {len(result.anomalies) - ANOMALIES_SHOWN} more")
-
-
-def report_shrunk(result: Result) -> None:
-    """The faults that it takes."""
-    faults = plan(result.seed).faults
-    needed = shrink(result)
-    names = "; ".join(faults[number].value for number in needed)
-    numbers = ",".join(map(str, needed))
-    print(f"seed {result.seed} needs {len(needed)} of {len(faults)} faults: --faults {numbers} ({names})")
-
-
-def main() -> int:
-    """Runs what the command line says."""
-    asked = arguments()
-    if asked.seed is not None:
-        prepare()
-        faults = None if asked.faults is None else [int(one) for one in asked.faults.split(",") if one]
-        result = run_seed(asked.seed, faults)
-        print(f"seed {result.seed}: {result.operations} operations, {result.faults} faults, trace {result.trace}")
-        if result.anomalies:
-            report(result)
-        return int(bool(result.anomalies))
-    first, _, last = asked.seeds.partition(":")
-    started_s = time.monotonic()
-    total = Sum()
-    failed = None
-    seeds = range(int(first), int(last))
-    for result in run_all(seeds, asked.jobs, asked.budget_s):
-        total.add(result)
-        if result.anomalies:
-            report(result)
-            failed = failed or result
-            if not asked.keep_going:
-                break
-    if failed is not None and failed.trace:  # else the simulation itself fell over
-        prepare()
-        report_shrunk(failed)
-    line = (
-        f"seeds from {asked.seeds}: {total.seeds}, {total.operations} operations, {total.lives} lives, "
-        f"{total.faults} faults that bit, {total.tiered} segments in a tier, {total.failed} failed"
+def summary(total: Sum) -> str:
+    return (
+        f"{total.seeds}, {total.operations} operations, {total.lives} lives, "
+        f"{total.faults} faults that bit, {total.tiered} segments in a tier"
     )
-    print(f"{line}, {time.monotonic() - started_s:.0f} s")
-    note_for_ledger(line)
-    return int(total.failed > 0)
 
+
+ONE_BROKER = Simulation(
+    "python -m kafkawire.tests.simulation",
+    __doc__,
+    run_seed,
+    lambda seed: [one.value for one in plan(seed).faults],
+    summary,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(ONE_BROKER))

@@ -26,7 +26,12 @@ DELETES_RECORDS = any(api.name == "delete_records" for api in API_TABLE)
 def creation_of(plan: TopicPlan) -> CreateTopicsRequest:
     """What asks for such a topic."""
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in plan.configs.items()]
-    topic = CreatableTopic(name=plan.name, num_partitions=plan.partition_count, replication_factor=1, configs=configs)
+    topic = CreatableTopic(
+        name=plan.name,
+        num_partitions=plan.partition_count,
+        replication_factor=plan.replication_factor,
+        configs=configs,
+    )
     return CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
 
 

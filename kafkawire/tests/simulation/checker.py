@@ -91,9 +91,22 @@ class Facts:
 
 def check(history: History, final: Mapping[Place, Mapping[int, StoredRecord]]) -> list[Anomaly]:
     """All anomalies. `final` has, for each partition that must be readable in the end, its records by offset."""
-    facts = _sort(history)
+    facts = sort(history)
     found = [Anomaly("trouble", text) for text in history.troubles]
-    for read in history.reads:
+    found += check_records(facts, final)
+    for place in facts.places():
+        found += _marks(facts, place)
+        found += _epochs_of_lives(facts, place)
+        found += _lost_dirs(facts, place)
+        found += _out_of_range(facts, place)
+    found += _lookups(facts, final)
+    return found
+
+
+def check_records(facts: Facts, final: Mapping[Place, Mapping[int, StoredRecord]]) -> list[Anomaly]:
+    """What is wrong with records and their offsets, of logs that one broker leads or several, one after the other."""
+    found: list[Anomaly] = []
+    for read in facts.history.reads:
         found += _check_read(read, may_have_gaps=facts.is_compacted(read.place), may_wait=facts.may_wait(read))
         if read.error == CORRUPT and not facts.is_excused(read):
             found.append(Anomaly("damaged log", f"{read.place} at {read.offset}"))
@@ -104,17 +117,14 @@ def check(history: History, final: Mapping[Place, Mapping[int, StoredRecord]]) -
         found += _foreign_records(facts, place)
         found += _spurious_offsets(facts, place)
         found += _connection_order(facts, place)
-        found += _marks(facts, place)
         found += _epochs(facts, place)
-        found += _lost_dirs(facts, place)
-        found += _out_of_range(facts, place)
     for place, records in sorted(final.items()):
         found += _producer_order(facts, place, records)
-    found += _lookups(facts, final)
     return found
 
 
-def _sort(history: History) -> Facts:
+def sort(history: History) -> Facts:
+    """By partition."""
     facts = Facts(history)
     for send in history.sends:
         for value in send.values:
@@ -384,16 +394,22 @@ def _monotone(what: str, marks: list[_Mark], resets: list[tuple[int, int]]) -> I
 
 
 def _epochs(facts: Facts, place: Place) -> Iterator[Anomaly]:
-    """No leader epoch spans two lives of the broker (RULES L3), and epochs do not fall along the log."""
-    epoch_at: dict[tuple[int, Value], int] = {}
+    """They do not fall along the log."""
     for read in facts.reads[place]:
         before = -1
         for batch in read.batches:
-            if batch.records:
-                epoch_at[batch.records[0].offset, batch.records[0].value] = batch.leader_epoch
             if batch.leader_epoch < before:
                 yield Anomaly("epoch went back", f"{place} at {batch.base_offset}: {batch.leader_epoch}")
             before = batch.leader_epoch
+
+
+def _epochs_of_lives(facts: Facts, place: Place) -> Iterator[Anomaly]:
+    """No leader epoch spans two lives of the broker (RULES L3)."""
+    epoch_at: dict[tuple[int, Value], int] = {}
+    for read in facts.reads[place]:
+        for batch in read.batches:
+            if batch.records:
+                epoch_at[batch.records[0].offset, batch.records[0].value] = batch.leader_epoch
     lives: dict[int, set[int]] = defaultdict(set)
     for send in facts.acked[place]:
         stored = (send.offset, send.values[0])

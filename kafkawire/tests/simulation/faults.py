@@ -13,6 +13,7 @@ from random import Random
 import trio
 
 from engine.files.twin import Fault
+from kafkawire.tests.simulation.history import History
 from kafkawire.tests.simulation.lives import Lives
 from kafkawire.tests.simulation.plan import FaultKind, Plan
 from kafkawire.tests.simulation.shared import Shared
@@ -38,17 +39,11 @@ class Faults:
     async def run(self) -> None:
         for number, kind in enumerate(self.plan.faults):
             rng = self.shared.rng(f"fault-{number}")
-            await self._wait_for_load(self.plan.operations_between_faults)
+            await wait_for_load(self.shared.history, self.plan.operations_between_faults)
             if number in self.chosen:
                 self.shared.history.note("fault", number, kind.value)
                 if await self._happen(kind, rng):
                     self.bitten.append(kind)
-
-    async def _wait_for_load(self, operations: int) -> None:
-        wanted = self.shared.history.operations + operations
-        with trio.move_on_after(WAIT_FOR_LOAD_S):
-            while self.shared.history.operations < wanted:
-                await trio.sleep(0.01)
 
     async def _happen(self, kind: FaultKind, rng: Random) -> bool:
         """Whether it had an effect."""
@@ -103,7 +98,7 @@ class Faults:
     async def _stall(self, rng: Random) -> None:
         """What was sent is not durable, its producer asks again, is told something, and the power goes."""
         self.lives.world.speed.slow_s = STALLED_S
-        await self._wait_for_load(rng.randint(1, 6))
+        await wait_for_load(self.shared.history, rng.randint(1, 6))
         self.shared.network.cut_all()
         self.shared.retry_quickly = True
         await trio.sleep(rng.uniform(0.02, 0.4))
@@ -144,6 +139,14 @@ class Faults:
                 await self.lives.crash(power_cut=False)
             case _:
                 await self.lives.crash(power_cut=True)
+
+
+async def wait_for_load(history: History, operations: int) -> None:
+    """Until clients have done so much more, or cannot."""
+    wanted = history.operations + operations
+    with trio.move_on_after(WAIT_FOR_LOAD_S):
+        while history.operations < wanted:
+            await trio.sleep(0.01)
 
 
 def _errors(kind: FaultKind, rng: Random, directory: str) -> list[Fault]:

@@ -71,6 +71,7 @@ class Send:
     attempts: int = 0
     lane: tuple[int, int] = (0, 0)  # connection and position in it of the attempt that was answered
     life: int = -1  # of the broker that answered
+    epoch: int = -1  # in which it leads, where there are several brokers
 
 
 class StoredRecord(NamedTuple):
@@ -104,6 +105,7 @@ class Read:
     batches: tuple[StoredBatch, ...] = ()
     is_alone: bool = False
     damage: str = ""  # what is wrong with the bytes
+    epoch: int = -1  # in which the broker that answered leads, where there are several; -1: in none
 
 
 @dataclass(slots=True)
@@ -116,6 +118,7 @@ class Lookup:
     completed: int
     offset: int
     found_timestamp_ms: int
+    epoch: int = -1  # as of a Read
 
 
 @dataclass(slots=True)

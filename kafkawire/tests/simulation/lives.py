@@ -21,6 +21,7 @@ from kafkawire.tests.simulation.world import PowerLost, SimulatedWorld
 STARTS_MAX = 60
 START_WITHIN_S = 300.0
 STOP_WITHIN_S = 60.0
+RESTS_S = 0.01, 0.3  # between two lives
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Lives:
     properties: dict[str, str]
     loses_views: float = 0.0  # how likely the next start finds no view
     loses_indexes: float = 0.0
+    rests_s: tuple[float, float] = RESTS_S
     broker: Broker | None = None
     is_over: bool = False
     _scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -87,7 +89,7 @@ class Lives:
                 return
             await self._live()
             self._after(power_cut=self._power_cut or False)
-            await trio.sleep(self._rng.uniform(0.01, 0.3))
+            await trio.sleep(self._rng.uniform(*self.rests_s))
 
     async def _live(self) -> None:
         history = self.shared.history
@@ -120,9 +122,10 @@ class Lives:
         history.note("life ended", history.life)
 
     def _judge_failure(self, failure: BaseExceptionGroup[BaseException]) -> None:
-        """A broker gives up when its disks do, and for no other reason."""
-        if self._power_cut is None and not self.world.disk.was_hit:
-            self.shared.history.troubles.append(f"the broker gave up: {_innermost(failure)}")
+        """A broker gives up when what is around it does, and for no other reason."""
+        reason = _innermost(failure)
+        if self._power_cut is None and not self.world.excuses(reason):
+            self.shared.history.troubles.append(f"the broker gave up: {reason}")
 
     def _after(self, *, power_cut: bool) -> None:
         """The world between two lives. What failed in the first is mended for the second."""
@@ -167,8 +170,8 @@ class Lives:
 
     # Ends
 
-    def _end(self, *, power_cut: bool) -> None:
-        """In one step, wherever the broker is."""
+    def end(self, *, power_cut: bool) -> None:
+        """This life, in one step, wherever the broker is."""
         if self._power_cut is None:
             self._power_cut = power_cut
             self.shared.network.is_up = False
@@ -177,7 +180,7 @@ class Lives:
             self._scope.cancel()
 
     def _end_within(self) -> None:
-        self._end(power_cut=self._planned_power_cut)
+        self.end(power_cut=self._planned_power_cut)
 
     def crash_after(self, changes: int, *, power_cut: bool) -> None:
         """The life ends instead of the file change after so many others."""
@@ -188,7 +191,7 @@ class Lives:
         """End this life now; return when the next one serves."""
         life = self.shared.history.life
         self._changes_of_next_life = changes_of_next_life
-        self._end(power_cut=power_cut)
+        self.end(power_cut=power_cut)
         await self.next_life(life)
 
     async def restart_cleanly(self) -> None:
@@ -201,7 +204,7 @@ class Lives:
                 await trio.sleep(0.01)
         if waited.cancelled_caught:
             self.shared.history.troubles.append(f"the broker did not stop within {STOP_WITHIN_S} s")
-            self._end(power_cut=False)
+            self.end(power_cut=False)
         await self.next_life(life)
 
     def stop(self) -> None:

@@ -58,6 +58,7 @@ class TopicPlan:
     partition_count: int
     configs: dict[str, str]
     is_volatile: bool = False
+    replication_factor: int = 1
 
     @property
     def is_sync(self) -> bool:

@@ -111,7 +111,7 @@ def _drop(_logger: object, _name: str, _event: object) -> Any:
 def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
     """Runs a seed, with all its faults or the chosen ones only."""
     trio._core._run._r.seed(seed)
-    signal.signal(signal.SIGPROF, _too_long)
+    signal.signal(signal.SIGPROF, too_long)
     signal.setitimer(signal.ITIMER_PROF, CPU_TIME_MAX_S)
     the_plan, committing = plan(seed), vars(engine.commit.group_committer)
     before = committing["OVERLAP_MIN_BYTES"]
@@ -127,19 +127,8 @@ def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
         vars(transitions).update(FIRST_EPOCH=0)
 
 
-def _too_long(_signal: int, _frame: FrameType | None) -> None:
+def too_long(_signal: int, _frame: FrameType | None) -> None:
     raise TooLong(f"the seed takes more than {CPU_TIME_MAX_S} s")
-
-
-def shrink(result: Result) -> list[int]:
-    """The faults without which it would not fail in this way: one after the other is left out."""
-    kinds = {anomaly.kind for anomaly in result.anomalies}
-    needed = list(range(len(plan(result.seed).faults)))
-    for number in list(needed):
-        fewer = [one for one in needed if one != number]
-        if kinds & {anomaly.kind for anomaly in run_seed(result.seed, fewer).anomalies}:
-            needed = fewer
-    return needed
 
 
 async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:

@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
-from kafkawire.tests.simulation.__main__ import report
 from kafkawire.tests.simulation.checker import Anomaly
+from kafkawire.tests.simulation.command import report
 from kafkawire.tests.simulation.group_plan import plan_groups
 from kafkawire.tests.simulation.plan import CRASHES, CRASHES_MIN, plan
 from kafkawire.tests.simulation.run import Result
@@ -49,7 +49,7 @@ def test_most_plans_have_groups_in_both_view_modes() -> None:
 
 
 def test_a_failure_names_the_seed_and_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    report(Result(7, 300, 3, 4, "", (Anomaly("lost write", "orders-0"),)))
+    report("python -m kafkawire.tests.simulation", Result(7, 300, 3, 4, "", (Anomaly("lost write", "orders-0"),)))
     told = capsys.readouterr().out
     assert "python -m kafkawire.tests.simulation --seed 7" in told
     assert "lost write: orders-0" in told

@@ -161,6 +161,10 @@ class SimulatedWorld(MemoryWorld):
             self.ensemble.expire(store)
         return bool(self.sessions)
 
+    def excuses(self, _failure: BaseException) -> bool:
+        """Whether a broker has a reason to give up: disks that failed."""
+        return self.disk.was_hit
+
     def end_life(self) -> None:
         """The instant of a crash: from here on the broker changes nothing."""
         self.disk.is_dead = True
