@@ -1,0 +1,186 @@
+"""Clients of partitions that have one leader at a time: they ask whoever leads, as far as somebody tells, and when he
+does not any more, they ask again who does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import trio
+
+from kafkawire.messages.fetch import FetchRequest
+from kafkawire.messages.produce import PartitionProduceResponse
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.tests.cluster_simulation.machines import CONNECTIONS_PER_BROKER, Machines
+from kafkawire.tests.simulation.group_committer import Committer
+from kafkawire.tests.simulation.group_history import AWAY
+from kafkawire.tests.simulation.history import Outcome, Place, Read
+from kafkawire.tests.simulation.network import LOST, Connection, Network
+from kafkawire.tests.simulation.plan import Target
+from kafkawire.tests.simulation.reader import LATEST, Consumer, Follower
+from kafkawire.tests.simulation.shared import Shared
+from kafkawire.tests.simulation.writer import Batch, Writer
+
+RESTS_S = 0.02, 0.3  # of who is told that it is not possible now
+# By these a leader says that it is none, or not able to.
+ELSEWHERE = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+TOO_FEW = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+
+
+@dataclass
+class Way(Network):
+    """The way of one client to whoever leads a partition."""
+
+    machines: Machines = field(kw_only=True)
+    target: Target = field(kw_only=True)
+    rng: Random = field(kw_only=True)
+    broker_id: int = 0  # that it leads to now
+
+    def connect(self, client_id: str) -> Connection:
+        """Errors: ConnectionRefusedError, one of LOST."""
+        leader = self.machines.told_leader(self.target, self.rng)
+        if leader is None:
+            raise ConnectionRefusedError("nobody leads")
+        connection = self.machines.all[leader].doors.connect(client_id)
+        self.broker_id = leader
+        return connection
+
+    def disconnect(self, connection: Connection) -> None:
+        self.machines.all[connection.number // CONNECTIONS_PER_BROKER].doors.disconnect(connection)
+
+    @property
+    def epoch(self) -> int:
+        """In which that broker leads, as far as it knows; -1: it does not."""
+        return self.machines.epoch_told_by(self.broker_id, self.target)
+
+
+def on_the_way(shared: Shared, machines: Machines, target: Target, name: str) -> Shared:
+    """What a client of that partition shares with all others, but for the network."""
+    way = Way(next(iter(machines)).world, machines=machines, target=target, rng=shared.rng(f"{name} finds"))
+    return replace(shared, network=way)
+
+
+@dataclass
+class PartitionWriter(Writer):
+    """A producer of one partition."""
+
+    _is_refused: bool = False
+    _asked_in: int = -1  # epoch
+
+    @property
+    def _way(self) -> Way:
+        assert isinstance(self.shared.network, Way)
+        return self.shared.network
+
+    async def _send_all(self, connection: Connection) -> None:
+        self._is_refused, self._asked_in = False, self._way.epoch
+        await super()._send_all(connection)
+        if self._is_refused:
+            await trio.sleep(self._rng.uniform(*RESTS_S))
+            raise EOFError("perhaps another one leads")
+
+    def _take_answer(self, batch: Batch, row: PartitionProduceResponse) -> None:
+        code = row.error_code
+        self._is_refused |= code in ELSEWHERE or code in TOO_FEW
+        if code not in TOO_FEW:
+            super()._take_answer(batch, row)
+
+    def _settle(self, batch: Batch, outcome: Outcome) -> None:
+        super()._settle(batch, outcome)
+        way = self._way
+        batch.send.life = way.machines.all[way.broker_id].life
+        batch.send.epoch = min(way.epoch, self._asked_in)
+
+
+@dataclass
+class PartitionCommitter(Committer):
+    """Commits offsets for a group, wherever it is coordinated."""
+
+    def expect(self, code: int, what: str, *expected: ErrorCode) -> None:
+        super().expect(code, what, *expected)
+        if code in AWAY:
+            raise EOFError("perhaps another one coordinates")
+
+
+@dataclass
+class PartitionConsumer(Consumer):
+    """Writes down in which epoch it was answered, if it is known."""
+
+    _asked_in: int = field(default=-1, init=False)
+
+    @property
+    def epoch(self) -> int:
+        """Of the broker that is asked, as long as it is the same."""
+        assert isinstance(self.shared.network, Way)
+        return self.shared.network.epoch
+
+    def fetch_request(
+        self, positions: dict[tuple[str, int], int], *, partition_size_bytes: int = 0, **options: Any
+    ) -> FetchRequest | None:
+        self._asked_in = self.epoch
+        return super().fetch_request(positions, partition_size_bytes=partition_size_bytes, **options)
+
+    def _read(self, place: Place, offset: int, invoked: int, completed: int, row: Any) -> Read:
+        read = super()._read(place, offset, invoked, completed, row)
+        read.epoch = self.epoch if self.epoch == self._asked_in else -1
+        return read
+
+    async def list_offset(self, connection: Connection, name: str, partition: int, timestamp_ms: int) -> int | None:
+        history, asked_in = self.shared.history, self.epoch
+        found = await super().list_offset(connection, name, partition, timestamp_ms)
+        if history.lookups and history.lookups[-1].completed == history.now:  # nothing happened since: it is this one
+            history.lookups[-1].epoch = self.epoch if self.epoch == asked_in else -1
+        return found
+
+
+@dataclass
+class PartitionReader(PartitionConsumer, Follower):
+    """Follows one partition, wherever it is led."""
+
+    async def list_offset(self, connection: Connection, name: str, partition: int, timestamp_ms: int) -> int | None:
+        found = await super().list_offset(connection, name, partition, timestamp_ms)
+        if found is None:
+            await trio.sleep(self.rng.uniform(*RESTS_S))
+            raise EOFError("perhaps another one leads")
+        return found
+
+    def _advance(self, key: tuple[str, int], read: Read) -> bool:
+        if read.error in ELSEWHERE:
+            raise EOFError("perhaps another one leads")
+        return super()._advance(key, read)
+
+
+@dataclass
+class PartitionWanderer(PartitionConsumer):
+    """Asks for the end of a partition, and reads somewhere below it."""
+
+    pause_s: float = 0.2
+
+    async def run(self) -> None:
+        while not self.shared.is_over:
+            connection = await self.shared.connected(self.name, self.rng)
+            try:
+                while not self.shared.is_over:
+                    await trio.sleep(self.rng.expovariate(1 / self.pause_s))
+                    await self._wander(connection, *self.places[0])
+            except LOST:
+                continue
+            finally:
+                self.shared.network.disconnect(connection)
+
+    async def _wander(self, connection: Connection, name: str, partition: int) -> None:
+        end = await self.list_offset(connection, name, partition, LATEST)
+        if end is None:
+            raise EOFError("perhaps another one leads")
+        if end:
+            read = await self.read_at(connection, name, partition, self.rng.randrange(end))
+            if read is not None and read.error in ELSEWHERE:
+                raise EOFError("perhaps another one leads")

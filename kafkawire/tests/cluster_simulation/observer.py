@@ -1,0 +1,133 @@
+"""Looks into the brokers while they run: who leads in which epoch, and whether all in sync have what counts.
+
+Everything is seen between two steps of the loop, so at one moment for all brokers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import trio
+
+from engine.partitions.partition import Partition
+from kafkawire.tests.cluster_simulation.machines import Machine, Machines
+from kafkawire.tests.simulation.history import Place
+from kafkawire.tests.simulation.plan import Target
+from kafkawire.tests.simulation.shared import Shared
+
+LOOKS_EVERY_S = 0.05
+COMPARES_EVERY = 20  # looks
+
+
+@dataclass
+class Sights:
+    """What was seen. Lives are numbers, see `Machine.life`."""
+
+    leaders: dict[tuple[Place, int], set[int]] = field(default_factory=dict)  # lives, by epoch
+    lacking: list[str] = field(default_factory=list)  # who is in sync, and has not got what counts
+    retreats: list[str] = field(default_factory=list)  # high watermarks that went back within an epoch
+    replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)  # in the end
+
+
+def contents(machine: Machine, log: Partition) -> bytes:
+    """Of the whole log, one segment behind the other.
+
+    Where they begin may differ: one that a leader had begun with what it alone had is kept when that is cut off.
+    """
+    disk, path_of = machine.world.disk, log.log.path_of
+    return b"".join(disk.content(path_of(one.base_offset))[: one.size_bytes] for one in log.log.segments)
+
+
+def size_below_high_watermark(log: Partition) -> int:
+    """In bytes."""
+    mark = log.progress.high_watermark
+    return mark.position + sum(one.size_bytes for one in log.log.segments if one.base_offset < mark.segment_base_offset)
+
+
+@dataclass
+class Observer:
+    """Life: `run` in a task."""
+
+    shared: Shared
+    machines: Machines
+    targets: list[Target]
+    sights: Sights = field(default_factory=Sights)
+    _marks: dict[tuple[Place, int], int] = field(default_factory=dict)  # by epoch
+
+    async def run(self) -> None:
+        looks = 0
+        while True:
+            looks += 1
+            for target in self.targets:
+                self._look(target, compares=looks % COMPARES_EVERY == 0)
+            await trio.sleep(LOOKS_EVERY_S)
+
+    def place_of(self, target: Target) -> Place | None:
+        life = self.shared.topics.get(target.topic)
+        return None if life is None else Place(life.topic_id, target.partition)
+
+    def _look(self, target: Target, *, compares: bool) -> None:
+        place = self.place_of(target)
+        if place is None:
+            return
+        for machine in self.machines:
+            log = machine.replica(target.topic, place)
+            if log is not None and log.is_led:
+                self.sights.leaders.setdefault((place, log.leader_epoch), set()).add(machine.life)
+                self._note_mark(place, log)
+        self._note_lacking(target, place, compares=compares)
+
+    def _note_mark(self, place: Place, log: Partition) -> None:
+        known = self._marks.get((place, log.leader_epoch), 0)
+        if log.high_watermark < known:
+            self.sights.retreats.append(f"{place}: {log.high_watermark} after {known} in epoch {log.leader_epoch}")
+        self._marks[place, log.leader_epoch] = max(known, log.high_watermark)
+
+    def _note_lacking(self, target: Target, place: Place, *, compares: bool) -> None:
+        """Who may be elected has all that counts, durably (RULES K17)."""
+        state = self.machines.state(target)
+        if state is None or state.leader not in self.machines.all:
+            return
+        leading = self.machines.all[state.leader].replica(target.topic, place)
+        if leading is None or not leading.is_led or leading.leader_epoch != state.leader_epoch:
+            return
+        mark = leading.progress.high_watermark
+        size_bytes = size_below_high_watermark(leading)
+        counts = contents(self.machines.all[state.leader], leading)[:size_bytes] if compares else b""
+        for member in state.isr:
+            machine = self.machines.all[member]
+            log = machine.replica(target.topic, place)
+            if log is None:
+                continue
+            where = f"{place} on broker {member}, led by {state.leader} in epoch {state.leader_epoch}"
+            if log.progress.durable.offset < mark.offset:
+                self.sights.lacking.append(f"{where}: {log.progress.durable.offset} of {mark.offset}")
+            elif compares and contents(machine, log)[:size_bytes] != counts:
+                self.sights.lacking.append(f"{where}: other bytes below {mark.offset}")
+
+    # The end
+
+    def why_unsettled(self, target: Target) -> str:
+        """Why not all replicas are in sync and equal; empty when they are."""
+        place, state = self.place_of(target), self.machines.state(target)
+        if place is None or state is None:
+            return "there is no such topic"
+        if not self.machines.are_up:
+            return "not all brokers are up"
+        if sorted(state.isr) != sorted(self.machines.all) or state.leader not in state.isr:
+            return f"leader {state.leader}, in sync {sorted(state.isr)}"
+        logs = [one.replica(target.topic, place) for one in self.machines]
+        if None in logs or not all(log.is_sound for log in logs if log is not None):
+            return "not all replicas are open"
+        ends = {(log.log_end_offset, log.high_watermark) for log in logs if log is not None}
+        if len(ends) > 1 or any(mark != end for end, mark in ends):
+            return f"(end, high watermark): {sorted(ends)}"
+        return ""
+
+    def note_replicas(self) -> None:
+        """As they are now."""
+        for target in self.targets:
+            if (place := self.place_of(target)) is not None:
+                logs = [(one, one.replica(target.topic, place)) for one in self.machines]
+                found = {one.broker_id: contents(one, log) for one, log in logs if log is not None}
+                self.sights.replicas[place] = found

@@ -1,0 +1,139 @@
+"""What a seed means for three brokers: topics, clients, and the faults in their order. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from coordinator.metadata.fake import Faults as StoreFaults
+from kafkawire.tests.simulation.group_plan import GroupPlan
+from kafkawire.tests.simulation.plan import Target, TopicPlan, WriterPlan
+
+
+class FaultKind(Enum):
+    """What can happen to the brokers. See `faults` for how."""
+
+    KILL_ONE = "kill -9 of one"
+    KILL_LEADER_WITHIN = "kill -9 of a leader at a file operation"
+    KILL_TWO = "kill -9 of two"
+    KILL_ALL = "kill -9 of all"
+    POWER_ONE = "power cut of one"
+    POWER_WITHIN = "power cut of one at a file operation"
+    POWER_TWO = "power cut of two"
+    POWER_ALL = "power cut of all at once"
+    CLEAN_RESTART = "clean restart of one"
+    ROLLING_RESTART = "clean restarts, one after the other"
+    PAUSE = "one stands still"
+    PAUSE_LONG = "one stands still for longer than its session"
+    CUT_PAIR = "two brokers do not hear each other"
+    CUT_ONE_WAY = "one broker does not hear another"
+    ISOLATE = "one broker and the others do not hear each other"
+    DEAF = "one broker hears none of the others"
+    LINKS_BROKEN = "all connections of one break"
+    STORE_LOST = "one loses its session"
+    STORE_AWAY = "one does not reach the metadata store"
+    STORE_AWAY_LONG = "one does not reach the metadata store for longer than its session"
+    STORE_AWAY_FROM_ALL = "nobody reaches the metadata store"
+    STORE_LAGS = "one reads old metadata"
+    SLOW_DISK = "one has a slow disk"
+    STALLED_DISK = "a leader's disk stalls, and the leader dies"
+
+
+# Most bugs of replication need that somebody else leads, and one of these brings it about.
+MOVES = (
+    FaultKind.KILL_ONE,
+    FaultKind.KILL_LEADER_WITHIN,
+    FaultKind.KILL_TWO,
+    FaultKind.KILL_ALL,
+    FaultKind.POWER_ONE,
+    FaultKind.POWER_WITHIN,
+    FaultKind.POWER_ALL,
+    FaultKind.PAUSE_LONG,
+    FaultKind.STALLED_DISK,
+)
+MOVES_MIN = 3
+GROUP = "simple"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is decided before a run begins."""
+
+    seed: int
+    topics: list[TopicPlan]
+    writers: list[WriterPlan]
+    faults: list[FaultKind]
+    properties: dict[str, str]
+    session_timeout_s: float
+    store_faults: StoreFaults
+    operations_between_faults: int
+    overlap_min_bytes: int
+    committers: int
+
+    @property
+    def group(self) -> GroupPlan:
+        """Without members: who commits for it may do so all the time."""
+        return GroupPlan(GROUP, tuple(self.targets), committers=self.committers)
+
+    @property
+    def targets(self) -> list[Target]:
+        """All partitions."""
+        return [Target(topic.name, one) for topic in self.topics for one in range(topic.partition_count)]
+
+
+def plan(seed: int) -> Plan:
+    """The plan of a seed."""
+    rng = Random(f"{seed}/cluster plan")
+    topics = [_topic(rng, number) for number in range(rng.randint(1, 2))]
+    targets = [Target(topic.name, one) for topic in topics for one in range(topic.partition_count)]
+    faults = [rng.choice(MOVES) for _ in range(MOVES_MIN)]
+    faults += [rng.choice([*FaultKind]) for _ in range(rng.randint(3, 6))]
+    rng.shuffle(faults)
+    dirs = ",".join(f"/disk{number}" for number in range(rng.choice((1, 1, 1, 2))))
+    properties = {
+        "log.dirs": dirs,
+        "http.listeners": "",
+        "auto.create.topics.enable": "false",
+        "journal.slot.bytes": str(rng.choice((65_536, 65_536, 131_072))),
+        "offsets.topic.num.partitions": "1",
+        "replica.lag.time.max.ms": str(rng.choice((500, 2_000, 5_000, 30_000))),
+        "replica.fetch.backoff.ms": str(rng.choice((20, 200, 1_000))),
+        "replica.fetch.wait.max.ms": str(rng.choice((50, 500))),
+        "replica.fetch.max.bytes": str(rng.choice((1, 2_000, 1 << 20))),
+    }
+    return Plan(
+        seed=seed,
+        topics=topics,
+        writers=[_writer(rng, number, targets) for number in range(len(targets) + rng.randint(1, 3))],
+        faults=faults,
+        properties=properties,
+        session_timeout_s=rng.choice((1.5, 3.0, 6.0)),
+        store_faults=_store_faults(rng),
+        operations_between_faults=rng.randint(15, 50),
+        overlap_min_bytes=rng.choice((1, 2000, 65_536)),
+        committers=Random(f"{seed}/group").randint(0, 3),
+    )
+
+
+def _topic(rng: Random, number: int) -> TopicPlan:
+    configs = {"segment.bytes": str(rng.choice((3000, 10_000, 40_000, 1 << 20)))}
+    configs["min.insync.replicas"] = str(rng.choice((1, 2, 2)))
+    return TopicPlan(f"topic-{number}", rng.choice((1, 1, 2)), configs, replication_factor=3)
+
+
+def _writer(rng: Random, number: int, targets: list[Target]) -> WriterPlan:
+    """Of one partition each: whoever leads it is asked. The first ones see to it that each partition has one that waits
+    for all in sync."""
+    target = targets[number] if number < len(targets) else rng.choice(targets)
+    is_idempotent = number % 3 != 1
+    acks = -1 if is_idempotent or number < len(targets) else 1
+    return WriterPlan(number, [target], acks, is_idempotent, rng.randint(1, 4), rng.choice((0.05, 0.2, 0.5)))
+
+
+def _store_faults(rng: Random) -> StoreFaults:
+    """In half of the runs the metadata store is as bad as it may be."""
+    if rng.random() < 0.5:
+        return StoreFaults()
+    often = rng.choice((0.02, 0.1))
+    return StoreFaults(often, often, often, replica_lags=0.2, deposed_sync=0.1, flap=0.02)

@@ -1,0 +1,161 @@
+"""Hand-made histories, one for each anomaly and sound ones: a checker that finds nothing must be able to."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.tests.cluster_simulation.checker import check
+from kafkawire.tests.cluster_simulation.machines import BROKERS
+from kafkawire.tests.cluster_simulation.observer import Sights
+from kafkawire.tests.simulation.history import History, Lookup, Read, Send, Value
+from kafkawire.tests.simulation.reader import LATEST
+from kafkawire.tests.simulation.test_checker import HERE, Final, batch, final, history, read, send
+
+A, B, C = (1, 0), (1, 1), (1, 2)
+SOUND = Sights()
+
+
+def life(broker_id: int, number: int = 1) -> int:
+    return number * (len(BROKERS) + 1) + broker_id
+
+
+def kinds(of: History, last: Final, sights: Sights = SOUND) -> set[str]:
+    return {one.kind for one in check(of, last, sights)}
+
+
+def sent(of: History, *values: Value, offset: int, acks: int = -1, epoch: int = 0, by: int = 1) -> Send:
+    one = send(of, *values, offset=offset, acks=acks)
+    one.epoch, one.life = epoch, life(by)
+    return one
+
+
+def seen(of: History, *values: Value, epoch: int = 0, mark: int = -1) -> Read:
+    """Read from the start."""
+    one = read(of, 0, *([batch(0, *values)] if values else []), mark=mark)
+    one.epoch = epoch
+    return one
+
+
+def asked_latest(of: History, offset: int, *, epoch: int) -> None:
+    of.lookups.append(Lookup(HERE, LATEST, of.tick(), of.tick(), offset, -1, epoch))
+
+
+def led(*brokers: int) -> Sights:
+    """By whom, epoch after epoch."""
+    return Sights(leaders={(HERE, epoch): {life(one)} for epoch, one in enumerate(brokers)})
+
+
+def test_what_is_acknowledged_read_and_there_is_sound() -> None:
+    of = history()
+    sent(of, A, B, offset=0)
+    seen(of, A, B)
+    asked_latest(of, 2, epoch=0)
+    sent(of, C, offset=2, acks=1)
+    assert kinds(of, final(batch(0, A, B, C)), led(1)) == set()
+
+
+def test_what_all_in_sync_acknowledged_must_stay_whoever_leads() -> None:
+    of = history()
+    sent(of, A, B, offset=0)
+    assert kinds(of, final(batch(0, A)), led(1, 2)) == {"lost write"}
+    assert kinds(of, final(batch(0, A, C)), led(1, 2)) == {"lost write"}
+
+
+@pytest.mark.parametrize(("leaders", "is_lost"), [((1,), True), ((1, 1), True), ((1, 2), False), ((1, 2, 1), False)])
+def test_what_one_acknowledged_may_be_lost_when_another_leads(leaders: tuple[int, ...], is_lost: bool) -> None:
+    of = history()
+    sent(of, A, offset=0, acks=1)
+    assert kinds(of, final(batch(0)), led(*leaders)) == ({"lost write"} if is_lost else set())
+
+
+def test_what_one_acknowledged_may_be_lost_in_an_epoch_that_nobody_saw() -> None:
+    of = history()
+    sent(of, A, offset=0, acks=1, epoch=2)
+    sights = led(1, 2, 1)
+    sights.leaders[HERE, 4] = {life(1)}
+    assert kinds(of, final(batch(0)), sights) == set()
+
+
+def test_another_record_in_the_place_of_one_that_one_broker_acknowledged_is_sound() -> None:
+    of = history()
+    sent(of, A, offset=0, acks=1)
+    sent(of, B, offset=0, epoch=1, by=2)
+    assert kinds(of, final(batch(0, B)), led(1, 2)) == set()
+
+
+def test_what_was_read_must_stay_even_if_nobody_was_told_that_it_is_stored() -> None:
+    of = history()
+    sent(of, A, offset=0, acks=1)
+    seen(of, A)
+    assert kinds(of, final(batch(0)), led(1, 2)) == {"read and gone"}
+
+
+def test_two_records_at_one_offset_are_told() -> None:
+    of = history()
+    sent(of, A, offset=0, acks=1)
+    sent(of, B, offset=0, acks=1, epoch=1, by=2)
+    seen(of, A)
+    seen(of, B, epoch=1)
+    assert kinds(of, final(batch(0, B)), led(1, 2)) == {"inconsistent offset", "read and gone"}
+
+
+def test_one_record_at_two_offsets_is_told() -> None:
+    of = history()
+    sent(of, A, offset=0).producer = 7, 0
+    seen(of, A, A)
+    assert kinds(of, final(batch(0, A, A))) >= {"duplicate"}
+
+
+def test_records_of_a_producer_out_of_order_are_told() -> None:
+    of = history()
+    for value, offset in ((B, 0), (A, 1)):
+        sent(of, value, offset=offset).producer = 7, 0
+    assert kinds(of, final(batch(0, B, A))) == {"reordered"}
+
+
+def test_a_high_watermark_that_goes_back_in_an_epoch_is_told() -> None:
+    of = history()
+    sent(of, A, B, offset=0)
+    seen(of, A, B)
+    seen(of, A, mark=1)
+    assert kinds(of, final(batch(0, A, B))) == {"went back"}
+
+
+def test_a_new_leader_may_know_a_smaller_high_watermark_but_must_not_call_it_the_latest() -> None:
+    of = history()
+    sent(of, A, B, offset=0)
+    seen(of, A, B)
+    seen(of, A, epoch=1, mark=1)
+    assert kinds(of, final(batch(0, A, B))) == set()
+    asked_latest(of, 1, epoch=1)
+    assert kinds(of, final(batch(0, A, B))) == {"went back"}
+
+
+def test_who_does_not_know_that_another_leads_may_tell_what_was_latest() -> None:
+    of = history()
+    sent(of, A, offset=0)
+    sent(of, B, offset=1, epoch=1, by=2)
+    asked_latest(of, 2, epoch=1)
+    asked_latest(of, 1, epoch=0)
+    assert kinds(of, final(batch(0, A, B)), led(1, 2)) == set()
+
+
+def test_two_leaders_in_one_epoch_are_told() -> None:
+    sights = led(1, 2)
+    sights.leaders[HERE, 1].add(life(3))
+    assert kinds(history(), final(batch(0)), sights) == {"epoch used twice"}
+    sights.leaders[HERE, 1] = {life(2), life(2, 2)}
+    assert kinds(history(), final(batch(0)), sights) == {"epoch used twice"}
+
+
+def test_what_was_seen_inside_is_told() -> None:
+    assert kinds(history(), final(batch(0)), Sights(lacking=["x"])) == {"lacks what counts"}
+    assert kinds(history(), final(batch(0)), Sights(retreats=["x"])) == {"went back"}
+
+
+def test_replicas_that_differ_are_told() -> None:
+    sound = {1: b"ab", 2: b"ab"}
+    assert kinds(history(), final(batch(0)), Sights(replicas={HERE: sound})) == set()
+    for other in (b"ac", b"a", b"abc"):
+        sights = Sights(replicas={HERE: {**sound, 3: other}})
+        assert kinds(history(), final(batch(0)), sights) == {"replicas differ"}

@@ -1,0 +1,95 @@
+"""The machine under one of the brokers: a disk and a pool as for one that is alone, wires to the others, and a session
+that ends when the metadata store has not heard of it for long enough, not because its broker has died."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import trio
+
+from coordinator.metadata.fake import FakeStore
+from kafkawire.broker import StartError
+from kafkawire.server.transport import Listener
+from kafkawire.surroundings import Surroundings
+from kafkawire.tests.cluster_simulation.standstill import Standstill
+from kafkawire.tests.cluster_simulation.wires import Wires
+from kafkawire.tests.simulation.world import SimulatedWorld
+
+FIRST_PORT = 9092
+
+
+def port_of(broker_id: int) -> int:
+    return FIRST_PORT + broker_id
+
+
+@dataclass
+class MachineWorld(SimulatedWorld):
+    """Around one broker of several."""
+
+    broker_id: int = 0
+    wires: Wires = field(default_factory=lambda: Wires(Random(0)))
+    process: trio.lowlevel.Task | None = None  # the root of the broker's tasks
+    _standstill: Standstill | None = None
+
+    def surroundings(self) -> Surroundings:
+        self.process = trio.lowlevel.current_task()
+        self.wires.has_power(self.broker_id)
+        return replace(super().surroundings(), connect=self._dial, listen=self._listen_here)
+
+    async def _listen_here(self, host: str, port: int) -> Listener:
+        listener = await self._listen(host, port)
+        self.wires.listeners[port] = self.listeners[port]
+        return listener
+
+    async def _dial(self, _host: str, port: int) -> trio.abc.Stream:
+        return await self.wires.dial(self.broker_id, port - FIRST_PORT, port)
+
+    @property
+    def session(self) -> FakeStore | None:
+        """Of the process that runs."""
+        return self.sessions[-1] if self.sessions else None
+
+    @property
+    def is_running(self) -> bool:
+        """Its process is not stopped."""
+        return self._standstill is None
+
+    def stand_still(self) -> bool:
+        """As SIGSTOP does; whether it did."""
+        if self._standstill is not None or self.process is None or self.disk.is_dead:
+            return False
+        self._standstill = Standstill(self.process)
+        self._standstill.begin()
+        for store in self.sessions:
+            store.pause()
+        return True
+
+    def go_on(self) -> None:
+        """As SIGCONT does; nothing if it does not stand still."""
+        if self._standstill is not None:
+            for store in self.sessions:
+                store.resume()
+            self._end_standstill()
+
+    def _end_standstill(self) -> None:
+        if self._standstill is not None:
+            self._standstill.end()
+            self._standstill = None
+
+    def excuses(self, failure: BaseException) -> bool:
+        """A start gives up when the metadata store does not answer; whoever started the broker starts it again."""
+        return super().excuses(failure) or (isinstance(failure, StartError) and "metadata store" in str(failure))
+
+    def end_life(self) -> None:
+        """Nobody closes its session; nobody listens."""
+        for store in self.sessions:
+            store.disconnected = True
+        self.wires.listeners.pop(port_of(self.broker_id), None)
+        super().end_life()
+        self._end_standstill()
+
+    def restore(self, *, power_cut: bool, rng: Random) -> None:
+        """What is left of its session ends by itself, or when the next process proves that this one is dead."""
+        self.sessions.clear()
+        super().restore(power_cut=power_cut, rng=rng)
