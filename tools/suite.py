@@ -83,6 +83,12 @@ def simulation(seeds: str, *arguments: str) -> list[str]:
     return [*command, "--jobs", JOBS, *arguments]
 
 
+def cluster_simulation(seeds: str, *arguments: str) -> list[str]:
+    """Three whole brokers that replicate; stops at the first seed that fails."""
+    command = [sys.executable, "-m", "kafkawire.tests.cluster_simulation", "--seeds", seeds]
+    return [*command, "--jobs", JOBS, *arguments]
+
+
 def brokers_simulation(seeds: str, *arguments: str) -> list[str]:
     """The control planes of three brokers, on one store that fails."""
     return [sys.executable, "-m", "coordinator.tests.brokers_simulation", "--seeds", seeds, "--jobs", JOBS, *arguments]
@@ -145,6 +151,7 @@ TEST = [
     Stage("crash images", crash_images("0:1000", "--share", "0.02", "--budget-s", "25"), 90),
     Stage("flipped bits", bit_flips(1000, "--budget-s", "20"), 90),
     Stage("simulated broker", simulation("0:1000", "--budget-s", "30"), 90),
+    Stage("simulated brokers that replicate", cluster_simulation("0:1000", "--budget-s", "40"), 120),
     Stage("simulated brokers", brokers_simulation("0:150"), 180),
     # The longest of those begins early: nothing shall be left that waits for it.
     beside("data dirs of earlier versions", 120, "compat_tests/formats"),
@@ -186,6 +193,7 @@ LONG: list[Stage] = [
         KAFKAWIRE_LOG_MODEL_EXAMPLES="2000",
     ),
     Stage("simulated broker, 5,000 seeds", simulation("0:5000"), 7200),
+    Stage("simulated brokers that replicate, 10,000 seeds", cluster_simulation("0:10000"), 36000),
     Stage("simulated brokers, 2,000 seeds", brokers_simulation("0:2000", "--keep-going"), 3600),
     Stage(
         "elections, all orders of eight steps", script("-m", "coordinator.tests.election_model", "--depth", "8"), 7200

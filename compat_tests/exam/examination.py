@@ -87,6 +87,11 @@ EXAMINERS = (
         r"^seed \d+ FAILED: (?P<command>.*)\n  (?P<words>.*)",
     ),
     Examiner(
+        "simulated brokers that replicate",
+        ("kafkawire.tests.cluster_simulation", "--seeds", "0:2000", "--budget-s", "300", "--jobs", JOBS),
+        r"^seed \d+ FAILED: (?P<command>.*)\n  (?!simulation crashed)(?P<words>.*)",
+    ),
+    Examiner(
         "replication, every order",
         ("kafkawire.tests.replication.model",),
         r"^(?P<command>python -m kafkawire\.tests\.replication\.model [^:]+): (?P<words>.*)",
