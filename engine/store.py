@@ -4,7 +4,7 @@ It routes and orchestrates; what a partition does is in `partition`, what a log 
 directory on disk whose partition nobody opens is left alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 
@@ -27,6 +27,7 @@ from engine.log_dirs.layout import INDEX, Identity, directory_name, prepare, rem
 from engine.log_dirs.log_dir import LogDir, Shared
 from engine.log_dirs.openings import Known, delete_logs, in_jobs, open_logs
 from engine.log_dirs.truncation import Truncation, reset, truncate
+from engine.logs.checkpoints import IsKnown
 from engine.logs.log import Log
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.recovery import LastKnown
@@ -343,11 +344,12 @@ class SegmentStore:
             found = self.replica(partition, follows_in=follows_in)
             await reset(found.log_dir, found, offset, expects_unused=expects_unused)
 
-    async def remove_strays(self, is_known: Callable[[bytes], bool]) -> None:
-        """Remove what is left on disk of topics that `is_known` denies, by topic id. Call it before any open.
+    async def remove_strays(self, is_known: IsKnown) -> None:
+        """Remove what is left on disk of partitions that `is_known` denies. Call it before any open.
 
-        A topic's metadata goes before its files, so a crash between the two leaves files nobody may serve again. A
-        log dir that is or goes offline keeps its own. Raises StoreRefused if two log dirs have records of a partition.
+        A topic's metadata goes before its files, so a crash between the two leaves files nobody may serve again; and
+        replicas may have moved elsewhere. A log dir that is or goes offline keeps its own. Raises StoreRefused if two
+        log dirs have records of a partition.
         """
         async with self._changes.of_all():
             for log_dir in self._dirs:

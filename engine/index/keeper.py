@@ -23,14 +23,15 @@ from engine.index.rows import (
     FORMAT_KEY,
     KEY,
     SUMMARY,
-    TOPIC_ID_SIZE_BYTES,
     entry_pair,
     indexed_to_pair,
     key_pair,
+    of_partition_key,
     segment_key,
     summary_pair,
 )
 from engine.index.store import IndexBroken, IndexStore, KeyValue, OpenIndex
+from engine.logs.checkpoints import IsKnown
 from engine.logs.log import Log
 from engine.logs.segment import Segment
 from engine.logs.sparse_index import Entry, Stored
@@ -193,9 +194,9 @@ class IndexKeeper:
         await self.write_pending()
         await self._ask(partial(jobs.delete_partitions, partitions=frozenset(partitions)))
 
-    async def forget_unknown(self, is_known: Callable[[bytes], bool]) -> None:
-        """Partitions of topics that `is_known` denies are no more. Before any is opened."""
-        gone = [one for one in self._stored if not is_known(one[:TOPIC_ID_SIZE_BYTES])]
+    async def forget_unknown(self, is_known: IsKnown) -> None:
+        """Partitions that `is_known` denies are no more. Before any is opened."""
+        gone = [one for one in self._stored if not is_known(*of_partition_key(one))]
         for partition in gone:
             del self._stored[partition]
         await self.forget_partitions(gone)

@@ -28,6 +28,12 @@ def partition_key(topic_id: bytes, partition: int) -> bytes:
     return _PARTITION.pack(topic_id, partition)
 
 
+def of_partition_key(key: bytes) -> tuple[bytes, int]:
+    """The topic id, and the partition."""
+    topic_id, partition = _PARTITION.unpack(key)
+    return topic_id, partition
+
+
 def segment_key(kind: bytes, partition: bytes, base_offset: int) -> bytes:
     return kind + partition + _OFFSET.pack(base_offset)
 

@@ -6,7 +6,7 @@ refused, never guessed at. Each function leaves the names it made or removed dur
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from engine.files.filesystem import (
     take_in_place,
     write_aside,
 )
-from engine.logs.checkpoints import Checkpoint, PartitionKey, read_checkpoint, write_checkpoint
+from engine.logs.checkpoints import Checkpoint, IsKnown, PartitionKey, read_checkpoint, write_checkpoint
 from engine.logs.log import Log
 from engine.logs.recovery import LastKnown, create_log, open_log
 from engine.logs.segment import SUFFIX, segment_bases
@@ -322,10 +322,8 @@ def delete_partition_dirs(filesystem: FileSystem, path: str, partitions: Sequenc
     _delete_dirs(filesystem, path, [(directory_name(one), one.topic_id) for one in partitions])
 
 
-def remove_strays(
-    filesystem: FileSystem, path: str, names: Sequence[str], is_known: Callable[[bytes], bool]
-) -> list[str]:
-    """Removes, of the partition directories `names`, those whose topic is not known any more; returns which.
+def remove_strays(filesystem: FileSystem, path: str, names: Sequence[str], is_known: IsKnown) -> list[str]:
+    """Removes, of the partition directories `names`, those that are not known any more; returns which.
 
     A directory that does not say whose it is stays: it may be one that was about to be created, or be damaged.
     """
@@ -333,7 +331,7 @@ def remove_strays(
     for name in names:
         with suppress(StorageError):
             topic_id = stored_topic_id(filesystem, f"{path}/{name}")
-            if topic_id is not None and not is_known(topic_id):
+            if topic_id is not None and not is_known(topic_id, int(name.rpartition("-")[2])):
                 strays.append((name, topic_id))
     _delete_dirs(filesystem, path, strays)
     return [name for name, _ in strays]

@@ -18,7 +18,7 @@ from engine.index.rows import partition_key
 from engine.log_config import LogConfig
 from engine.log_dirs.deleter import Deleter
 from engine.log_dirs.layout import Prepared, directory_name, write_clean_marker
-from engine.logs.checkpoints import key_of
+from engine.logs.checkpoints import IsKnown, key_of
 from engine.logs.log import Log
 from engine.logs.recently_used import SegmentCaches
 from engine.logs.recovery import LastKnown
@@ -197,12 +197,13 @@ class LogDir:
         for one in partitions:
             self.commit_log.points.pop(key_of(one), None)
 
-    async def forget(self, names: Sequence[str], is_known: Callable[[bytes], bool]) -> None:
-        """The partitions `names`, of topics that `is_known` denies, are no longer on disk."""
+    async def forget(self, names: Sequence[str], is_known: IsKnown) -> None:
+        """The partitions `names`, which `is_known` denies, are no longer on disk."""
         self.disown(names)
         points = self.commit_log.points
-        for key in [key for key in points if not is_known(key[0])]:
+        for key in [key for key in points if not is_known(*key)]:
             del points[key]
+            self.commit_log.want_checkpoint()  # one that comes back later is not the one that was here
         await self.index.forget_unknown(is_known)
 
     def disown(self, names: Sequence[str]) -> None:

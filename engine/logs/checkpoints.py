@@ -5,7 +5,7 @@ refused: without it, rot could be taken for a torn tail.
 """
 
 from binascii import crc32
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from engine.api import TopicPartition
@@ -22,6 +22,7 @@ _VERSION_4 = "version=4"
 _LOST = " damaged"
 
 PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and created anew is another one
+IsKnown = Callable[[bytes, int], bool]  # of a topic id and a partition: whether it is to be here
 
 
 def key_of(partition: TopicPartition) -> PartitionKey:

@@ -83,10 +83,17 @@ class EngineHost:
         return () if self._store is None else self._store.tierable()
 
     async def start(self, image: ClusterImage) -> Sequence[str]:
-        """Starts the store and removes what deleted topics left on disk."""
+        """Starts the store and removes what deleted topics left on disk, and what has moved elsewhere meanwhile."""
         self._store = await self._start_store(image)
-        await self._store.remove_strays(lambda topic_id: topic_id in image.topics_by_id)
+        await self._store.remove_strays(lambda topic_id, number: self._is_here(image, topic_id, number))
         return [one.directory_id for one in self._store.statistics() if one.directory_id]
+
+    def _is_here(self, image: ClusterImage, topic_id: bytes, number: int) -> bool:
+        """A partition that its topic does not have yet may be about to be made."""
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None:
+            return False
+        return number >= len(topic.partitions) or self._configs.config.node_id in topic.partitions[number].replicas
 
     async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
         """See `coordinator.ports.PartitionHost`."""

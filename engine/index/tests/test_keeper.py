@@ -187,7 +187,7 @@ async def test_the_index_of_a_topic_deleted_while_the_broker_was_down_goes_with_
         await append(await open_orders(store), b"a")
         await store.close()
     async with running(filesystem) as store:
-        await store.remove_strays(lambda topic_id: False)
+        await store.remove_strays(lambda *_: False)
         for kind in (b"e", b"i", b"s"):
             assert stored(filesystem, kind + KEY) == []
 

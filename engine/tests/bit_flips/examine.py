@@ -5,6 +5,7 @@ What nobody asks for is read again in the background, and told if it is not what
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -49,7 +50,7 @@ async def examine(directory: Path, template: Template) -> Findings:
                 fatal=fatal,
             ) as store:
                 known = {one.partition.topic_id for one in template.partitions}
-                await store.remove_strays(known.__contains__)
+                await store.remove_strays(partial(_is_among, known))
                 for expected in template.partitions:
                     await _look(store, expected, life, findings)
                 await trio.sleep(SCRUB_S + 1)
@@ -58,6 +59,10 @@ async def examine(directory: Path, template: Template) -> Findings:
             findings.reported += map(str, refused.exceptions)
         findings.reported += fatal
     return findings
+
+
+def _is_among(known: set[bytes], topic_id: bytes, _partition: int) -> bool:
+    return topic_id in known
 
 
 async def _look(store: SegmentStore, expected: Expected, life: int, findings: Findings) -> None:

@@ -71,7 +71,7 @@ async def _examine(done: Examination, asked: Sequence[Asked], leader_epoch: int,
     problems: list[str] = []
     known = {one.timeline.partition.topic_id for one in asked if not one.is_deleted}
     async with living(done.filesystem, seed, leader_epoch, problems, tier) as life:
-        await life.store.remove_strays(known.__contains__)
+        await life.store.remove_strays(lambda topic_id, _: topic_id in known)
         for one in asked:
             done.timelines.append(await _check_opened(life, one))
         for timeline in done.timelines:

@@ -91,7 +91,7 @@ class _Steps:
 
     async def run(self) -> None:
         await self._life.store.remove_strays(
-            lambda topic_id: any(one[-1].partition.topic_id == topic_id for one in self._workload.timelines)
+            lambda topic_id, _: any(one[-1].partition.topic_id == topic_id for one in self._workload.timelines)
         )
         await self._life.open_all([timelines[-1] for timelines in self._workload.timelines])
         steps = [self._burst] * 6 + [self._wait] * 3
