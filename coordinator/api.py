@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from coordinator.errors import CoordinatorError
+
+    Refusals = list[CoordinatorError | None]  # of each of several orders, what is wrong with it
+
 T_co = TypeVar("T_co", covariant=True)
 
 NO_LEADER = -1
@@ -94,6 +98,7 @@ class BrokerState(Enum):
     SERVING = "serving"
     LEAVING = "leaving"  # it is about to stop in order, and leads on what nobody else can
     FENCED = "fenced"  # it is away, or cut off
+    UNREGISTERED = "unregistered"  # somebody has said that it is gone for good: it is no member any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +143,8 @@ class PartitionState:
 
     `incarnation` is the leader's registration that was given `leader_epoch`: it appends only when that is its own.
     `elr`: who left the ISR when it became smaller than min.insync.replicas, and has all that was acknowledged
-    (KIP-966). `marks`: who may lack some of it, and up to where its log goes: (broker id, epoch, end).
+    (KIP-966). `marks`: who may lack some of it, and up to where its log goes: (broker id, epoch, end). `adding`,
+    `removing`: see `cluster.reassignments`.
     """
 
     leader: int
@@ -176,6 +182,22 @@ class TopicInfo:
         return self.name in INTERNAL_TOPICS
 
 
+class ElectionType(IntEnum):
+    """Of whom a leader may be elected (KIP-460); the values are those of Kafka's ElectionType."""
+
+    PREFERRED = 0  # the first replica, if it is in sync
+    UNCLEAN = 1  # whoever is there, where nobody leads: what was acknowledged may be lost
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """The replicas that a partition is to have, in order; None: those from before what is under way (KIP-455)."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
 @dataclass(frozen=True, slots=True)
 class SingleNode:
     """Of a metadata node that the image has the value of: its version, and what it says besides."""
@@ -189,7 +211,7 @@ class ClusterImage:
     """The cluster as this broker knows it. `version` is the number of the last change in it: brokers whose images have
     the same one have the same image.
 
-    `members` are all brokers that ever registered, `brokers` those that are up.
+    `members` are all brokers that are registered, `brokers` those that are up, `former` those that were unregistered.
     """
 
     version: int
@@ -198,6 +220,7 @@ class ClusterImage:
     controller_epoch: int = NO_EPOCH
     members: Mapping[int, BrokerInfo] = field(default_factory=dict)
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
+    former: Mapping[int, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicInfo] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # by broker id or CLUSTER_DEFAULT
@@ -311,6 +334,22 @@ class ClusterService(Protocol):
 
         When it returns, the levels are in `image`. Raises: InvalidFeatureUpdate, MetadataUnavailable.
         """
+        ...
+
+    async def reassign(self, asked: Sequence[Reassignment], *, may_change_factor: bool = True) -> Refusals:
+        """Has partitions move to other replicas. Those that are not refused are on their way. Of two orders about one
+        the last counts. `may_change_factor`: see KIP-860. Refusals: UnknownPartition, InvalidReplicaAssignment,
+        InvalidReplicationFactor, NoReassignmentInProgress. Raises MetadataUnavailable."""
+        ...
+
+    async def elect_leaders(self, kind: ElectionType, partitions: Sequence[tuple[str, int]]) -> Refusals:
+        """Elects leaders: those that are not refused are in `image`. Refusals: UnknownPartition, ElectionNotNeeded,
+        PreferredLeaderNotAvailable, EligibleLeadersNotAvailable. Raises MetadataUnavailable."""
+        ...
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Counts on a broker no longer; one that runs registers anew. Raises BrokerIdNotRegistered,
+        MetadataUnavailable."""
         ...
 
     async def new_producer_id(self) -> int:

@@ -45,6 +45,30 @@ class UnknownTopicId(CoordinatorError):
         super().__init__(f"No topic has the id {topic_id.hex()}.")
 
 
+class UnknownPartition(CoordinatorError):
+    """There is no such topic, or it has no such partition."""
+
+
+class NoReassignmentInProgress(CoordinatorError):
+    """There is nothing to cancel."""
+
+
+class ElectionNotNeeded(CoordinatorError):
+    """It is led as an election would have it."""
+
+
+class PreferredLeaderNotAvailable(CoordinatorError):
+    """The first replica cannot lead: it is away, or not in sync."""
+
+
+class EligibleLeadersNotAvailable(CoordinatorError):
+    """None of the replicas is there."""
+
+
+class BrokerIdNotRegistered(CoordinatorError):
+    """No broker of this id is registered."""
+
+
 class InvalidPartitions(CoordinatorError):
     """The number of partitions is neither positive nor -1."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 import trio
@@ -23,7 +24,7 @@ from coordinator.cluster.growth import GrowthRequest
 from coordinator.cluster.hosting import host_changes, hosted_by
 from coordinator.cluster.ids import new_id
 from coordinator.cluster.membership import Membership
-from coordinator.cluster.plans import Plan, first_batch
+from coordinator.cluster.plans import TOGETHER_MAX, Plan, first_batch
 from coordinator.cluster.repudiation import to_repudiate
 from coordinator.cluster.tier import TierRegister
 from coordinator.errors import CannotStart, MetadataUnavailable
@@ -34,13 +35,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
-    from coordinator.api import ConfigChange, FeatureRange, FeatureUpdate
+    from coordinator.api import ConfigChange, ElectionType, FeatureRange, FeatureUpdate, Reassignment, Refusals
     from coordinator.cluster.in_sync import IsrChange
     from coordinator.cluster.probes import IsRefused
+    from coordinator.errors import CoordinatorError
     from coordinator.metadata.store import MetadataStore
     from coordinator.ports import ConfigValidator, Held, PartitionHost
 
     Decide = Callable[[ClusterImage], Plan]
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -343,6 +347,31 @@ class Coordinator:
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """See `ClusterService`."""
         await self._change(lambda image: self._decisions.features(image, updates), validate_only=validate_only)
+
+    async def reassign(self, asked: Sequence[Reassignment], *, may_change_factor: bool = True) -> Refusals:
+        """See `ClusterService`."""
+        decide = partial(self._decisions.reassignments, may_change_factor=may_change_factor)
+        return await self._each(asked, decide)
+
+    async def elect_leaders(self, kind: ElectionType, partitions: Sequence[tuple[str, int]]) -> Refusals:
+        """See `ClusterService`."""
+        return await self._each(partitions, partial(self._decisions.elections, kind=kind))
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """See `ClusterService`."""
+        await self._change(lambda image: self._decisions.unregistration(image, broker_id))
+
+    async def _each(self, orders: Sequence[T], decide: Callable[[ClusterImage, Sequence[T]], Plan]) -> Refusals:
+        """As many at a time as one change holds: what is carried out already is not decided again."""
+        refusals: Refusals = []
+        for start in range(0, len(orders), TOGETHER_MAX):
+            refusals += await self._together(orders[start : start + TOGETHER_MAX], decide)
+        return refusals
+
+    async def _together(
+        self, orders: Sequence[T], decide: Callable[[ClusterImage, Sequence[T]], Plan]
+    ) -> Sequence[CoordinatorError | None]:
+        return (await self._change(lambda image: decide(image, orders))).refused
 
     def _draw(self) -> Draw:
         return Draw(new_id(self._random), self._random.randrange(START_RANGE))

@@ -28,7 +28,7 @@ from coordinator.metadata import paths
 from coordinator.metadata.store import Create, Delete, Operation, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from coordinator.api import BrokerInfo
     from coordinator.ports import ConfigValidator
@@ -143,18 +143,18 @@ def _assigned(request: TopicRequest, image: ClusterImage, defaults: TopicDefault
     refuse_excess(len(request.assignments), defaults)
     first = next(iter(request.assignments.values()))
     for replicas in request.assignments.values():
-        check_replicas(replicas, len(first), image)
+        check_replicas(replicas, len(first), image.brokers)
     numbers = range(len(request.assignments))
     if sorted(request.assignments) != list(numbers):
         raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
     return [tuple(request.assignments[number]) for number in numbers]
 
 
-def check_replicas(replicas: Sequence[int], expected: int, image: ClusterImage) -> None:
+def check_replicas(replicas: Sequence[int], expected: int, brokers: Collection[int]) -> None:
     if not replicas:
         raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
     for broker_id in sorted(replicas):
-        if broker_id not in image.brokers:
+        if broker_id not in brokers:
             raise InvalidReplicaAssignment(
                 f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
             )

@@ -7,16 +7,18 @@ drawn once for each request.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from coordinator.cluster import configs, controller, features, growth
+from coordinator.cluster import configs, controller, features, growth, orders
 from coordinator.cluster.lowering import after_elrs
+from coordinator.cluster.plans import together
 from coordinator.errors import UnknownTopic, UnknownTopicId
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.api import ClusterImage, ConfigChange, FeatureUpdate, TopicInfo
+    from coordinator.api import ClusterImage, ConfigChange, ElectionType, FeatureUpdate, Reassignment, TopicInfo
     from coordinator.cluster.plans import Plan
     from coordinator.ports import ConfigValidator
 
@@ -63,6 +65,18 @@ class Decisions:
         decided = configs.decide_broker_configs(image, broker, changes, self.validator, replaces=replaces)
         plan = configs.broker_alteration(image, decided)
         return after_elrs(plan, image, replace(image, broker_configs=decided))
+
+    def reassignments(self, image: ClusterImage, asked: Sequence[Reassignment], *, may_change_factor: bool) -> Plan:
+        """Other replicas for partitions."""
+        return together(image, asked, partial(orders.reassignment, may_change_factor=may_change_factor))
+
+    def elections(self, image: ClusterImage, partitions: Sequence[tuple[str, int]], kind: ElectionType) -> Plan:
+        """Other leaders of partitions."""
+        return together(image, partitions, partial(orders.election, kind=kind))
+
+    def unregistration(self, image: ClusterImage, broker_id: int) -> Plan:
+        """A broker less."""
+        return orders.unregistration(image, broker_id)
 
     def features(self, image: ClusterImage, updates: Sequence[FeatureUpdate]) -> Plan:
         """Other levels of the cluster's features."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from coordinator.api import NO_LEADER, BrokerState, PartitionState
+from coordinator.cluster import reassignments
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -57,8 +58,9 @@ class Electorate:
 
 def settled(state: PartitionState, electorate: Electorate) -> PartitionState:
     """What the state becomes as the brokers are now: who is down or leaving is out of the ISR as far as somebody is
-    left in it, and there is a leader if there can be one. The same object when nothing changes."""
-    shrunk = with_isr(state, _standing(state, electorate), electorate.min_isr)
+    left in it, a reassignment is over if it can be, and there is a leader if there can be one. The same object when
+    nothing changes."""
+    shrunk = reassignments.ended(with_isr(state, _standing(state, electorate), electorate.min_isr))
     leader = _leader(shrunk, electorate)
     if leader != NO_LEADER and leader not in shrunk.isr:
         shrunk = with_isr(shrunk, [leader], electorate.min_isr)
@@ -76,16 +78,22 @@ def preferred(state: PartitionState, electorate: Electorate) -> PartitionState:
 def unclean(state: PartitionState, electorate: Electorate) -> PartitionState:
     """Led by somebody who may lack what was acknowledged, if nobody else can lead: by order, or the topic's config.
 
-    Of marked replicas it is the one whose log has most; an empty log is only taken for want of any other.
+    Of marked replicas it is the one whose log has most; an empty log is only taken for want of any other, and so is one
+    that a reassignment has yet to fill.
     """
     found = settled(state, electorate)
-    if found.leader != NO_LEADER:
-        return found
+    return found if found.leader != NO_LEADER else forced(state, electorate) or found
+
+
+def forced(state: PartitionState, electorate: Electorate) -> PartitionState | None:
+    """Led by one that serves, whoever is in sync; None when nobody does."""
     marks = {broker_id: (epoch, end) for broker_id, epoch, end in state.marks}
     by_marks = replace(electorate, ends={**electorate.ends, **marks})
-    leader = by_marks.best(state.replicas, SERVING)
+    before = [one for one in state.replicas if one not in state.adding]
+    found = (by_marks.best(group, SERVING) for group in (before, state.adding))
+    leader = next((one for one in found if one != NO_LEADER), NO_LEADER)
     if leader == NO_LEADER:
-        return found
+        return None
     elected = _led_by(replace(state, isr=(leader,), elr=()), leader, electorate)
     return replace(elected, unclean_since=elected.leader_epoch)
 
@@ -94,7 +102,7 @@ def reconciled(state: PartitionState, electorate: Electorate) -> PartitionState:
     """Of a topic that is not synced: once all its replicas are back, and all say that they may lack something, the one
     that has most leads. None of them may have lost its whole log: then somebody has to order it."""
     logs = {broker_id for broker_id, *end in state.marks if tuple(end) != NO_LOG}
-    is_complete = logs == set(state.replicas) and len(electorate.among(state.replicas, SERVING)) == len(logs)
+    is_complete = logs == set(state.replicas) - set(state.adding) and len(electorate.among(logs, SERVING)) == len(logs)
     return unclean(state, electorate) if state.leader == NO_LEADER and is_complete else state
 
 
@@ -106,7 +114,7 @@ def with_isr(state: PartitionState, isr: Iterable[int], min_isr: int) -> Partiti
     if members == set(state.isr):
         return state
     marks = tuple(mark for mark in state.marks if mark[0] not in members - set(state.isr))
-    is_enough = len(members) >= min(min_isr, len(state.replicas))
+    is_enough = len(members) >= reassignments.enough_in_sync(state, min_isr)
     left = set() if is_enough else {*state.elr, *state.isr} - members - _marked(state)
     return replace(state, isr=_ordered(state, members), elr=_ordered(state, left), marks=marks)
 

@@ -67,7 +67,7 @@ def decide_growth(image: ClusterImage, request: GrowthRequest, defaults: TopicDe
     else:
         replicas = [tuple(of_one) for of_one in request.assignments]
         for of_one in replicas:
-            check_replicas(of_one, factor, image)
+            check_replicas(of_one, factor, image.brokers)
     new = (new_partition(of_one, image.brokers) for of_one in replicas)
     return replace(topic, partitions=(*topic.partitions, *new), version=topic.version + 1)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from coordinator.api import BrokerInfo, ClusterImage, PartitionState, SingleNode, TopicInfo
+from coordinator.api import BrokerInfo, BrokerState, ClusterImage, PartitionState, SingleNode, TopicInfo
 from coordinator.cluster import features
 from coordinator.cluster.nodes import (
     TopicNode,
@@ -26,7 +26,7 @@ from coordinator.errors import CannotStart
 from coordinator.metadata import paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from coordinator.cluster.nodes import LoggedNode
 
@@ -98,9 +98,7 @@ class _Step:
         """The next image."""
         image = replace(self._single, version=number)
         if self._members:
-            members = dict(sorted({**image.members, **self._members}.items()))
-            brokers = {broker_id: member for broker_id, member in members.items() if member.is_up}
-            image = replace(image, members=members, brokers=brokers)
+            image = _with_members(image, self._members)
         if self._topics or self._removed or self._states or self._states_gone:
             image = self._with_topics(image)
         return image
@@ -137,6 +135,14 @@ class _Step:
         found = aside[topic.topic_id]
         partitions = tuple(found.pop(number, state) for number, state in enumerate(topic.partitions))
         return replace(topic, partitions=partitions)
+
+
+def _with_members(image: ClusterImage, changed: Mapping[int, BrokerInfo]) -> ClusterImage:
+    known = dict(sorted({**image.former, **image.members, **changed}.items()))
+    former = {broker_id: one for broker_id, one in known.items() if one.state is BrokerState.UNREGISTERED}
+    members = {broker_id: one for broker_id, one in known.items() if broker_id not in former}
+    brokers = {broker_id: one for broker_id, one in members.items() if one.is_up}
+    return replace(image, members=members, brokers=brokers, former=former)
 
 
 _MEMBERS, _TOPICS, _PARTITIONS = (path[1:] for path in (paths.MEMBERS, paths.TOPICS, paths.PARTITIONS))

@@ -72,7 +72,7 @@ class Membership:
                 gone = trio.Event()
                 is_alive = await self._store.exists(paths.broker(broker_id), gone)
                 image = self._log.image
-                known = image.members.get(broker_id)
+                known = image.members.get(broker_id) or image.former.get(broker_id)
                 if is_alive and not (known and {*known.log_dirs} & {*log_dirs}):
                     await gone.wait()
                     await self._log.catch_up()

@@ -7,25 +7,47 @@ is decided anew: a plan leaves out what is there already.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from coordinator.errors import CoordinatorError
 from coordinator.metadata.store import Create, Operation, Put, size_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from coordinator.api import ClusterImage, TopicInfo
+    from coordinator.api import ClusterImage, Refusals, TopicInfo
+
+T = TypeVar("T")
 
 BATCH_OPERATIONS_MAX = 1_000
+TOGETHER_MAX = 50  # states of partitions that one multi holds, however large they are
 BATCH_SIZE_MAX_BYTES = 496 * 1024  # leaves room for fences and a change node's frame below the store's limit
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`topic`: the one it is about, as it will be, or was when it is deleted."""
+    """`topic`: the one it is about, as it will be, or was when it is deleted. `refused`: of each of the orders that are
+    carried out together, what is wrong with it."""
 
     operations: Sequence[Operation]
     topic: TopicInfo | None = None
+    refused: Sequence[CoordinatorError | None] = ()
+
+
+def together(image: ClusterImage, orders: Sequence[T], decide: Callable[[ClusterImage, T], Operation | None]) -> Plan:
+    """What can be carried out of orders of which none waits for another. Of two about one node the last counts."""
+    operations: dict[str, Operation] = {}
+    refused: Refusals = []
+    for order in orders:
+        try:
+            operation = decide(image, order)
+        except CoordinatorError as error:
+            refused.append(error)
+            continue
+        refused.append(None)
+        if operation is not None:
+            operations[operation.path] = operation
+    return Plan([*operations.values()], refused=refused)
 
 
 def first_batch(operations: Sequence[Operation]) -> Sequence[Operation]:

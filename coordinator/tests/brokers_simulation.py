@@ -26,7 +26,7 @@ import structlog
 import trio
 import trio.testing
 
-from coordinator.api import BrokerEndpoint, ConfigChange, ConfigOperation
+from coordinator.api import BrokerEndpoint, ConfigChange, ConfigOperation, ElectionType, Reassignment
 from coordinator.cluster import kept_changes
 from coordinator.cluster.changes import is_parent
 from coordinator.cluster.controller import TopicDefaults
@@ -182,9 +182,19 @@ class World:
             append = ConfigChange(ConfigOperation.APPEND, "cleanup.policy", token)
             topic = await cluster.alter_topic_configs(name, [append])
             told.tokens.append((topic.topic_id, token))
+        elif draw < 0.96:
+            await self._order(cluster, name)
         else:
             told.producer_ids.append(await cluster.new_producer_id())
         told.requests["answered"] += 1
+
+    async def _order(self, cluster: Coordinator, name: str) -> None:
+        """Replicas move, or back; a leader is elected; a broker that runs is taken for gone. Some of it is refused."""
+        to = self.random.choice([None, tuple(self.random.sample(BROKERS, self.random.randrange(1, 4)))])
+        await cluster.reassign([Reassignment(name, 0, to)])
+        await cluster.elect_leaders(self.random.choice([*ElectionType]), [(name, 0)])
+        if self.random.random() < 0.2:
+            await cluster.unregister_broker(self.random.choice(BROKERS))
 
     async def run(self) -> None:
         """All of it, and then what has to be so."""

@@ -116,10 +116,12 @@ def test_a_topic_without_states_is_damage() -> None:
 def test_brokers_are_the_members_that_are_up() -> None:
     image = after(FIRST, *(Create(paths.member(one), encode_member(replace(ME, broker_id=one))) for one in (2, 1)))
     assert [list(image.members), list(image.brokers)] == [[1, 2], [1, 2]]
-    for state, is_up in zip(BrokerState, (False, True, True, False), strict=True):
+    for state, is_up in zip(BrokerState, (False, True, True, False, False), strict=True):
         known = replace(image.members[2], state=state)
         moved = after(image, Put(paths.member(2), encode_member(known), 0))
-        assert (2 in moved.brokers, moved.members[2].version) == (is_up, 1)
+        known_as = moved.former if state is BrokerState.UNREGISTERED else moved.members
+        assert (2 in moved.brokers, known_as[2].version) == (is_up, 1)
+        assert (2 in moved.members) == (state is not BrokerState.UNREGISTERED)
 
 
 def test_nodes_that_there_is_one_of() -> None:

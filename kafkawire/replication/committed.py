@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.api import BrokerState
+from coordinator.cluster.reassignments import enough_in_sync
 from coordinator.cluster.settlement import min_isr
 from engine.roles import Committed
 
@@ -21,5 +22,5 @@ def committed_of(image: ClusterImage, topic_id: bytes, state: PartitionState) ->
         frozenset(state.replicas),
         {one.broker_id: one.epoch for one in members},
         {one.broker_id for one in members if one.state is BrokerState.SERVING},
-        min_isr(image, image.topics_by_id[topic_id]),
+        enough_in_sync(state, min_isr(image, image.topics_by_id[topic_id])),
     )

@@ -99,6 +99,15 @@ class FakeCluster:
     def supported_features(self) -> dict[str, FeatureRange]:
         raise NotImplementedError
 
+    async def reassign(self, asked: object, **request: Any) -> list[CoordinatorError | None]:
+        raise NotImplementedError
+
+    async def elect_leaders(self, kind: object, partitions: object) -> list[CoordinatorError | None]:
+        raise NotImplementedError
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        raise NotImplementedError
+
     async def update_features(self, updates: object, **request: Any) -> None:
         raise NotImplementedError
 

@@ -1,0 +1,177 @@
+"""How a partition goes from some replicas to others, and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.api import BrokerInfo, BrokerState, Extent, PartitionState
+from coordinator.cluster.elections import Electorate, forced, settled, unclean, with_isr
+from coordinator.cluster.nodes import decode_partition, encode_partition
+from coordinator.cluster.reassignments import begun, ended, enough_in_sync, is_under_way, reverted, wanted
+
+BROKERS = {number: BrokerInfo(number, (), incarnation=bytes([number]) * 16) for number in range(1, 7)}
+ALL = Electorate(BROKERS)
+
+
+def state(*replicas: int, isr: tuple[int, ...] = ()) -> PartitionState:
+    """Led by the first of them."""
+    incarnation = BROKERS[replicas[0]].incarnation
+    return PartitionState(
+        replicas[0], 5, isr or replicas, replicas, extents=(Extent(0, replicas),), incarnation=incarnation
+    )
+
+
+def joined(moving: PartitionState, *brokers: int) -> PartitionState:
+    return with_isr(moving, {*moving.isr, *brokers}, 1)
+
+
+def without(*brokers: int) -> Electorate:
+    return Electorate({**BROKERS, **{one: replace(BROKERS[one], state=BrokerState.FENCED) for one in brokers}})
+
+
+def test_all_that_are_to_be_there_are_replicas_at_once_and_in_the_order_that_is_wanted() -> None:
+    moving = begun(state(1, 2, 3), (4, 2, 5))
+    assert (moving.replicas, moving.adding, moving.removing) == ((4, 2, 5, 1, 3), (4, 5), (1, 3))
+    assert (moving.leader, moving.leader_epoch, set(moving.isr)) == (1, 5, {1, 2, 3})
+    assert moving.extents == (Extent(0, (4, 2, 5, 1, 3)),)
+    assert settled(moving, ALL) is moving
+
+
+def test_it_is_over_when_all_that_stay_are_in_sync_and_another_leads_if_the_leader_goes() -> None:
+    moving = begun(state(1, 2, 3), (4, 2, 5))
+    assert ended(joined(moving, 4)) == joined(moving, 4)
+    done = settled(joined(moving, 4, 5), ALL)
+    assert (done.replicas, done.isr, done.adding, done.removing) == ((4, 2, 5), (4, 2, 5), (), ())
+    assert (done.leader, done.incarnation) == (4, BROKERS[4].incarnation)
+    assert done.leader_epoch > 5
+    assert decode_partition("", 0, encode_partition(done)) == done
+
+
+def test_a_leader_that_stays_leads_on_in_an_epoch_that_tells_who_has_gone() -> None:
+    done = settled(joined(begun(state(1, 2, 3), (1, 2, 4)), 4), ALL)
+    assert (done.leader, done.leader_epoch, done.replicas, done.isr) == (1, 6, (1, 2, 4), (1, 2, 4))
+
+
+def test_who_stays_has_to_be_in_sync_and_not_only_who_comes() -> None:
+    moving = begun(state(1, 2, 3, isr=(1, 3)), (1, 2, 4))
+    assert is_under_way(settled(joined(moving, 4), ALL))
+    assert not is_under_way(settled(joined(moving, 4, 2), ALL))
+
+
+def test_another_order_and_fewer_replicas_need_nobody_to_be_waited_for() -> None:
+    ordered = settled(begun(state(1, 2, 3), (3, 1, 2)), ALL)
+    assert (ordered.replicas, ordered.leader, ordered.leader_epoch) == ((3, 1, 2), 1, 5)
+    fewer = settled(begun(state(1, 2, 3), (3, 2)), ALL)
+    assert (fewer.replicas, fewer.leader, fewer.isr) == ((3, 2), 3, (3, 2))
+    late = settled(begun(state(1, 2, 3, isr=(1, 3)), (3, 2)), ALL)
+    assert (late.replicas, late.removing, late.leader) == ((3, 2, 1), (1,), 1)
+
+
+def test_a_leader_that_was_alone_or_is_then_begins_an_epoch() -> None:
+    moving = begun(state(1), (1, 2))
+    assert (moving.leader, moving.leader_epoch) == (1, 6)
+    more = settled(joined(moving, 2), ALL)
+    assert (more.leader_epoch, more.replicas, more.isr) == (6, (1, 2), (1, 2))
+    assert settled(begun(more, (1,)), ALL).leader_epoch == 7
+
+
+def test_what_it_is_on_its_way_to_already_changes_nothing() -> None:
+    first = state(1, 2, 3)
+    assert begun(first, (1, 2, 3)) is first
+    moving = begun(first, (1, 2, 4))
+    assert begun(moving, (1, 2, 4)) is moving
+
+
+def test_one_that_is_overridden_goes_where_it_is_told_last_or_back_to_where_it_began() -> None:
+    moving = begun(begun(state(1, 2, 3), (1, 2, 4)), (1, 2, 5))
+    assert (moving.replicas, moving.adding, moving.removing) == ((1, 2, 5, 3, 4), (4, 5), (3, 4))
+    assert settled(joined(moving, 4, 5), ALL).replicas == (1, 2, 5)
+    assert set(reverted(moving).replicas) == {1, 2, 3}
+    back = settled(begun(begun(state(1, 2, 3), (1, 2, 4)), (1, 2, 3)), ALL)
+    assert (back.replicas, back.leader, is_under_way(back)) == ((1, 2, 3), 1, False)
+
+
+def test_a_cancellation_goes_back_to_those_from_before_and_what_is_left_of_their_isr() -> None:
+    moving = joined(begun(state(1, 2, 3), (4, 5)), 4)
+    back = settled(reverted(with_isr(moving, {2, 4}, 1)), ALL)
+    assert (set(back.replicas), back.isr, back.leader, is_under_way(back)) == ({1, 2, 3}, (2,), 2, False)
+
+
+def test_nobody_is_left_in_sync_if_only_those_that_come_are() -> None:
+    moving = joined(begun(state(1, 2), (3, 1)), 3)
+    alone = settled(with_isr(moving, {3}, 1), without(1, 2))
+    assert alone.leader == 3
+    back = reverted(alone)
+    assert back.isr == ()
+    assert forced(back, without(1, 2)) is None
+    found = forced(back, without(1))
+    assert found is not None
+    assert (found.leader, found.isr, found.unclean_since) == (2, (2,), found.leader_epoch)
+
+
+def test_who_comes_is_not_asked_for_before_it_is_over() -> None:
+    one, moving = state(1), begun(state(1), (1, 2, 3))
+    assert enough_in_sync(one, 2) == enough_in_sync(moving, 2) == 1
+    assert enough_in_sync(settled(joined(moving, 2, 3), ALL), 2) == 2
+    assert with_isr(begun(state(1, 2), (1, 2, 3)), {1}, 2).elr == (2,)
+
+
+def test_who_comes_leads_uncleanly_only_for_want_of_those_from_before() -> None:
+    lost = replace(begun(state(1, 2, isr=(1,)), (3, 4)), leader=-1)
+    assert unclean(lost, without(1)).leader == 2
+    assert unclean(lost, without(1, 2)).leader == 3
+
+
+def test_marks_and_elr_of_those_who_go_go_with_them() -> None:
+    moving = replace(begun(state(1, 2, 3, isr=(1,)), (1, 4)), elr=(2,), marks=((2, 0, 9), (3, 0, 7)))
+    done = settled(joined(moving, 4), ALL)
+    assert (done.replicas, done.elr, done.marks) == ((1, 4), (), ())
+
+
+REPLICAS = st.permutations(range(1, 7)).flatmap(lambda found: st.integers(1, 4).map(lambda size: tuple(found[:size])))
+STEPS = st.lists(
+    st.one_of(
+        REPLICAS.map(lambda replicas: ("begin", replicas)),
+        st.sets(st.integers(1, 6)).map(lambda brokers: ("in sync", tuple(brokers))),
+        st.sets(st.integers(1, 6), max_size=5).map(lambda brokers: ("down", tuple(brokers))),
+        st.just(("cancel", ())),
+    ),
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("min_isr", [1, 2])
+@given(first=REPLICAS, steps=STEPS)
+def test_whatever_happens_somebody_in_sync_has_it_all_and_it_ends_where_it_was_told(
+    min_isr: int, first: tuple[int, ...], steps: list[tuple[str, tuple[int, ...]]]
+) -> None:
+    now, electorate, target, before = state(*first), replace(ALL, min_isr=min_isr), first, set(first)
+    for what, brokers in steps:
+        epoch = now.leader_epoch
+        if what == "begin":
+            now, target = begun(now, brokers), brokers
+        elif what == "in sync" and now.leader in now.isr:
+            now = with_isr(now, {now.leader, *brokers} & {*now.replicas}, min_isr)
+        elif what == "cancel" and is_under_way(now) and (back := reverted(now)).isr:
+            now, target = back, back.replicas
+        elif what == "down":
+            electorate = replace(without(*brokers), min_isr=min_isr)
+        held = {*now.isr}
+        now = settled(now, electorate)
+        assert {*now.isr} <= held | {*now.elr} | ({now.leader} if held.isdisjoint(now.isr) else set())
+        assert now.isr
+        assert {*now.isr, *now.elr} <= {*now.replicas}
+        assert now.leader in {*now.isr, -1}
+        assert now.leader_epoch >= epoch
+        assert now.extents[-1].replicas == now.replicas
+        assert wanted(now) == target
+        if not is_under_way(now):
+            assert now.replicas == target
+            before = {*target}
+        assert {*now.replicas} - {*now.adding} == before
+    now = settled(with_isr(replace(now, marks=()), now.replicas, min_isr), replace(ALL, min_isr=min_isr))
+    assert (now.replicas, is_under_way(now), now.leader in target) == (target, False, True)
