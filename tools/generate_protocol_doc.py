@@ -32,6 +32,10 @@ GAPS: dict[str, list[tuple[str, str]]] = {
     "update_features": [("of the features `transaction.version` alone", "with what needs them")],
     "create_topics": [("configs whose effect is not built are refused", "cluster")],
     "create_partitions": [("internal topics do not grow", "by intent")],
+    "alter_partition_reassignments": [
+        ("of several orders a cancellation goes back to before the first, as KIP-455 says", "by intent")
+    ],
+    "unregister_broker": [("a broker that runs registers anew", "by intent")],
     "describe_cluster": [("controller endpoints", "cluster")],
     "describe_configs": [
         ("configs of groups and of clients' metrics are Kafka's defaults", "consumer groups, later"),
@@ -49,7 +53,7 @@ GAPS: dict[str, list[tuple[str, str]]] = {
 COMING: dict[str, tuple[int, ...]] = {
     "consumer groups (KIP-848)": (68, 69),
     "security": (29, 30, 31, 38, 39, 40, 41, 48, 49, 50, 51),
-    "cluster": (34, 43, 45, 46, 55, 64),
+    "cluster": (34, 55),
     "share groups (KIP-932)": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
     "later": (71, 72, 88, 89),
 }

@@ -85,6 +85,13 @@ def sample(side: Side, api: str, version: int) -> dict[str, Any]:
         "txn_offset_commit": {**member, **producer, "topics": [no_partition]},
         "describe_transactions": {"transactional_ids": [TOPIC]},
         "list_transactions": {"state_filters": ["Dead"], "producer_id_filters": [7]},
+        "elect_leaders": {"topic_partitions": [{"topic": TOPIC, "partitions": [9]}], "timeout": 10_000},
+        "alter_partition_reassignments": {
+            "topics": [{"name": TOPIC, "partitions": [{"partition_index": 9, "replicas": [1]}]}],
+            "timeout": 10_000,
+        },
+        "list_partition_reassignments": {"topics": [{"name": TOPIC, "partition_indexes": [9]}], "timeout": 10_000},
+        "unregister_broker": {"broker_id": 77},
         "update_features": {"feature_updates": [{"feature": TOPIC, "max_version_level": 1}]},
         "sasl_handshake": {"mechanism": "SCRAM-SHA-256"},
         "sasl_authenticate": {"auth_bytes": b"n,,n=compat,r=nonce"},

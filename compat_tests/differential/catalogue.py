@@ -50,6 +50,10 @@ VERSIONS = {
     "describe_transactions": range(1),
     "list_transactions": range(3),
     "update_features": range(3),
+    "alter_partition_reassignments": range(2),
+    "list_partition_reassignments": range(1),
+    "elect_leaders": range(3),
+    "unregister_broker": range(1),
     "sasl_handshake": range(2),
     "sasl_authenticate": range(3),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.differential import (
+    cases_cluster_orders,
     cases_compression,
     cases_configs,
     cases_features,
@@ -41,6 +42,7 @@ MODULES = (
     cases_metadata,
     cases_topics,
     cases_configs,
+    cases_cluster_orders,
     cases_features,
     cases_partitions,
     cases_produce,

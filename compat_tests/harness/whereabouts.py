@@ -32,7 +32,7 @@ class Led(NamedTuple):
 
 def partitions(port: int, topic: str) -> dict[int, Led]:
     """By number; none of a topic that the broker at `port` does not know of."""
-    answer = _ask(port, "metadata", 9, {"topics": [{"name": topic}], "allow_auto_topic_creation": False})
+    answer = ask(port, "metadata", 9, {"topics": [{"name": topic}], "allow_auto_topic_creation": False})
     ports = {row["node_id"]: row["port"] for row in answer["brokers"]}
     [found] = answer["topics"]
     return {
@@ -51,12 +51,13 @@ def coordinator_id(port: int, transactional_id: str) -> int:
     fields = {"key": transactional_id, "key_type": TRANSACTION}
 
     def told() -> int:
-        return int(_ask(port, "find_coordinator", 3, fields)["node_id"])
+        return int(ask(port, "find_coordinator", 3, fields)["node_id"])
 
     return _once_known(told, f"no coordinator of {transactional_id}")
 
 
-def _ask(port: int, api: str, version: int, fields: dict[str, Any]) -> dict[str, Any]:
+def ask(port: int, api: str, version: int, fields: dict[str, Any]) -> dict[str, Any]:
+    """What the broker at `port` answers."""
     with WireConnection(port) as connection:
         connection.send_frame(encode_request(api, version, fields))
         reply = connection.receive_frame()

@@ -20,8 +20,6 @@ pytestmark = pytest.mark.skipif(TARGET == "kafka", reason="Apache Kafka serves a
     ("tool", "arguments"),
     [
         ("AclCommand", ["--list"]),
-        ("reassign.ReassignPartitionsCommand", ["--list"]),
-        ("LeaderElectionCommand", ["--election-type", "preferred", "--all-topic-partitions"]),
         ("MetadataQuorumCommand", ["describe", "--status"]),
     ],
 )

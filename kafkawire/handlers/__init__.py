@@ -13,6 +13,7 @@ from kafkawire.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
@@ -26,6 +27,7 @@ from kafkawire.handlers import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -37,6 +39,7 @@ from kafkawire.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -48,12 +51,14 @@ from kafkawire.handlers import (
     sasl_handshake,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
     update_features,
     write_txn_markers,
 )
 from kafkawire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kafkawire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kafkawire.messages.alter_configs import AlterConfigsRequest
+from kafkawire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_partitions import CreatePartitionsRequest
 from kafkawire.messages.create_topics import CreateTopicsRequest
@@ -67,6 +72,7 @@ from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.describe_producers import DescribeProducersRequest
 from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
+from kafkawire.messages.elect_leaders import ElectLeadersRequest
 from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
@@ -78,6 +84,7 @@ from kafkawire.messages.leave_group import LeaveGroupRequest
 from kafkawire.messages.list_config_resources import ListConfigResourcesRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.list_offsets import ListOffsetsRequest
+from kafkawire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kafkawire.messages.list_transactions import ListTransactionsRequest
 from kafkawire.messages.metadata import MetadataRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
@@ -89,6 +96,7 @@ from kafkawire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kafkawire.messages.sasl_handshake import SaslHandshakeRequest
 from kafkawire.messages.sync_group import SyncGroupRequest
 from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kafkawire.messages.unregister_broker import UnregisterBrokerRequest
 from kafkawire.messages.update_features import UpdateFeaturesRequest
 from kafkawire.messages.write_txn_markers import WriteTxnMarkersRequest
 from kafkawire.requests.api import Api, Handler
@@ -135,11 +143,15 @@ API_TABLE: tuple[Api, ...] = (
     _api(sasl_authenticate, SaslAuthenticateRequest, 0, 2),
     _api(create_partitions, CreatePartitionsRequest, 0, 3),
     _api(delete_groups, DeleteGroupsRequest, 0, 2, two_stage=True),
+    _api(elect_leaders, ElectLeadersRequest, 0, 2),
     _api(incremental_alter_configs, IncrementalAlterConfigsRequest, 0, 1),
+    _api(alter_partition_reassignments, AlterPartitionReassignmentsRequest, 0, 1),
+    _api(list_partition_reassignments, ListPartitionReassignmentsRequest, 0, 0),
     _api(offset_delete, OffsetDeleteRequest, 0, 0, two_stage=True),
     _api(update_features, UpdateFeaturesRequest, 0, 2),
     _api(describe_cluster, DescribeClusterRequest, 0, 2),
     _api(describe_producers, DescribeProducersRequest, 0, 0),
+    _api(unregister_broker, UnregisterBrokerRequest, 0, 0),
     _api(describe_transactions, DescribeTransactionsRequest, 0, 0, two_stage=True),
     _api(list_transactions, ListTransactionsRequest, 0, 2, two_stage=True),
     _api(list_config_resources, ListConfigResourcesRequest, 0, 1),

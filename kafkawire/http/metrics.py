@@ -93,6 +93,7 @@ class BrokerCollector(Collector):
         led = [state for state in states if state.leader == self.broker_id]
         hosted = sum(self.broker_id in state.replicas for state in states)
         under_replicated = sum(len(state.isr) < len(state.replicas) for state in led)
+        reassigning = sum(bool(state.adding or state.removing) for state in led)
         leaderless = sum(state.leader == NO_LEADER or state.leader not in image.brokers for state in states)
         is_controller = image.controller_id == self.broker_id
         for name, documentation, value in (
@@ -102,6 +103,11 @@ class BrokerCollector(Collector):
                 "kafka_server_replicamanager_underreplicatedpartitions",
                 "Partitions led here with replicas that are not in sync.",
                 under_replicated,
+            ),
+            (
+                "kafka_server_replicamanager_reassigningpartitions",
+                "Partitions led here that are on their way to other replicas.",
+                reassigning,
             ),
             ("kafka_controller_kafkacontroller_activecontrollercount", "1 on the controller.", int(is_controller)),
             ("kafka_controller_kafkacontroller_activebrokercount", "Brokers.", len(image.brokers)),

@@ -19,6 +19,7 @@ from kafkawire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from kafkawire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -30,6 +31,7 @@ from kafkawire.messages.describe_configs import DescribeConfigsRequest, Describe
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
+from kafkawire.messages.elect_leaders import ElectLeadersRequest
 from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
@@ -40,6 +42,7 @@ from kafkawire.messages.leave_group import LeaveGroupRequest
 from kafkawire.messages.list_config_resources import ListConfigResourcesRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkawire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kafkawire.messages.list_transactions import ListTransactionsRequest
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.messages.offset_commit import (
@@ -67,6 +70,7 @@ from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kafkawire.messages.unregister_broker import UnregisterBrokerRequest
 from kafkawire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kafkawire.requests.context import CLUSTER_NAME, Operation, ResourceType
@@ -301,6 +305,15 @@ CASES = [
         {(Operation.DELETE, TOPIC, "t")},
         lambda response: response.responses[0].error_code,
     ),
+    *(
+        Case(name, request, 0, {(operation, *CLUSTER)}, of_reply, 31)
+        for name, request, operation in (
+            ("alter_partition_reassignments", AlterPartitionReassignmentsRequest, Operation.ALTER),
+            ("list_partition_reassignments", ListPartitionReassignmentsRequest, Operation.DESCRIBE),
+            ("unregister_broker", UnregisterBrokerRequest, Operation.ALTER),
+        )
+    ),
+    Case("elect_leaders", ElectLeadersRequest, 1, {(Operation.ALTER, *CLUSTER)}, of_reply, 31),
     Case(
         "update_features",
         lambda: UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature="f", max_version_level=1)]),

@@ -10,6 +10,7 @@ import pytest
 
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages import alter_configs as alter
+from kafkawire.messages import alter_partition_reassignments as reassignments
 from kafkawire.messages import describe_producers as producers
 from kafkawire.messages import describe_topic_partitions as pages
 from kafkawire.messages import incremental_alter_configs as incremental
@@ -30,6 +31,7 @@ from kafkawire.messages.describe_configs import DescribeConfigsRequest, Describe
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
+from kafkawire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
@@ -40,6 +42,7 @@ from kafkawire.messages.leave_group import LeaveGroupRequest
 from kafkawire.messages.list_config_resources import ListConfigResourcesRequest
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkawire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kafkawire.messages.list_transactions import ListTransactionsRequest
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.messages.offset_commit import (
@@ -72,6 +75,7 @@ from kafkawire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from kafkawire.messages.unregister_broker import UnregisterBrokerRequest
 from kafkawire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kafkawire.requests.api import Api
@@ -171,6 +175,16 @@ REQUESTS: dict[str, Any] = {
         group_id="g",
         topics=[OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])],
     ),
+    "alter_partition_reassignments": reassignments.AlterPartitionReassignmentsRequest(
+        topics=[
+            reassignments.ReassignableTopic(
+                name="t", partitions=[reassignments.ReassignablePartition(partition_index=one) for one in PARTITIONS]
+            )
+        ]
+    ),
+    "list_partition_reassignments": ListPartitionReassignmentsRequest(topics=None),
+    "elect_leaders": ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[*PARTITIONS])]),
+    "unregister_broker": UnregisterBrokerRequest(broker_id=1),
     "update_features": UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature=name) for name in ("f", "g")]),
     "describe_cluster": DescribeClusterRequest(),
     "describe_producers": producers.DescribeProducersRequest(
@@ -235,6 +249,13 @@ PLACES: dict[str, dict[int, list[str]]] = {
     "delete_groups": {0: ["results.error_code"] * 2},
     "incremental_alter_configs": {0: ["responses.error_code"] * 2},
     "offset_delete": {0: WHOLE},
+    "alter_partition_reassignments": {0: [*WHOLE, *["responses.partitions.error_code"] * 2]},
+    "list_partition_reassignments": {0: WHOLE},
+    "elect_leaders": {
+        0: ["replica_election_results.partition_result.error_code"] * 2,
+        1: [*WHOLE, *["replica_election_results.partition_result.error_code"] * 2],
+    },
+    "unregister_broker": {0: WHOLE},
     "update_features": {0: WHOLE},
     "describe_cluster": {0: WHOLE},
     "describe_producers": {0: ["topics.partitions.error_code"] * 2},

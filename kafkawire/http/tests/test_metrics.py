@@ -117,6 +117,7 @@ async def test_what_is_written_read_and_kept() -> None:
         assert found["kafkawire_write_latency_seconds_count"][0][1] == 1
         assert found["kafka_log_logcleaner_deadthreadcount"] == [({}, 0)]
         assert found["kafka_server_replicamanager_leadercount"] == [({}, 2)]
+        assert found["kafka_server_replicamanager_reassigningpartitions"] == [({}, 0)]
         assert found["kafka_controller_kafkacontroller_activecontrollercount"] == [({}, 1)]
         await client.call(DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), version=1)
         assert "orders" not in broker.metrics.by_topic

@@ -1,0 +1,88 @@
+"""ElectLeaders, key 43: leaders are elected by order (KIP-460).
+
+Behavior:
+- *Preferred*: the first replica, if it is in sync. *Unclean*: whoever is there, of partitions that nobody leads; what
+  was acknowledged may be lost. Success says that it is so.
+- Each partition is answered by itself. Of all, those that need no election are left out, and their topics are not.
+- The time-out means nothing, as with Kafka. After ReplicationControlManager.electLeaders.
+
+Version notes: 1 has unclean elections, and an error of the whole; 0 is told that of each partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.api import ElectionType
+from coordinator.errors import CoordinatorError, ElectionNotNeeded
+from kafkawire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode, error_code_of, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coordinator.api import ClusterImage
+
+
+async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Holds one election after the other."""
+    if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        return refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if request.topic_partitions == []:
+        return ElectLeadersResponse()
+    if request.election_type not in {*ElectionType}:
+        return _failure(request, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
+    asked = _asked(request, context.broker.cluster.image)
+    partitions = [(topic, number) for topic, numbers in asked.items() for number in numbers]
+    try:
+        errors = await context.broker.cluster.elect_leaders(ElectionType(request.election_type), partitions)
+    except CoordinatorError as error:
+        return _failure(request, error_code_of(error), str(error) or None)
+    found: dict[str, list[PartitionResult]] = {topic: [] for topic in asked}
+    for (topic, number), wrong in zip(partitions, errors, strict=True):
+        if request.topic_partitions is not None or not isinstance(wrong, ElectionNotNeeded):
+            found[topic].append(_row(number, wrong))
+    rows = [ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in found.items()]
+    return ElectLeadersResponse(replica_election_results=rows)
+
+
+def refuse(context: RequestContext, request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+    """All of them."""
+    return _failure(request, code)
+
+
+def _asked(request: ElectLeadersRequest, image: ClusterImage) -> Mapping[str, Sequence[int]]:
+    """The partitions, by topic."""
+    if request.topic_partitions is None:
+        return {topic.name: range(len(topic.partitions)) for topic in image.topics.values()}
+    asked: dict[str, list[int]] = {}
+    for one in request.topic_partitions:
+        asked.setdefault(one.topic, []).extend(one.partitions)
+    return asked
+
+
+def _failure(request: ElectLeadersRequest, code: ErrorCode, message: str | None = None) -> ElectLeadersResponse:
+    """As Kafka: the error is said of the whole, and of each that is named."""
+    text = shortened(message)
+    rows = [
+        ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                PartitionResult(partition_id=number, error_code=code, error_message=text) for number in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=code, replica_election_results=rows)
+
+
+def _row(partition: int, error: CoordinatorError | None) -> PartitionResult:
+    if error is None:
+        return PartitionResult(partition_id=partition)
+    return PartitionResult(partition_id=partition, error_code=error_code_of(error), error_message=shortened(str(error)))

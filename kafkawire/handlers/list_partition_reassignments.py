@@ -1,0 +1,68 @@
+"""ListPartitionReassignments, key 46: which partitions are on their way to other replicas (KIP-455).
+
+Behavior:
+- Those that are asked for, or all; what is not under way, or not there, is left out. After
+  ReplicationControlManager.listPartitionReassignments.
+
+Version notes: there is one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkawire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from coordinator.api import ClusterImage
+
+
+def handle(context: RequestContext, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+    """Answers from the current image."""
+    if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    image = context.broker.cluster.image
+    if request.topics is None:
+        asked = ((topic.name, range(len(topic.partitions))) for topic in image.topics.values())
+        return ListPartitionReassignmentsResponse(topics=[*_under_way(image, asked)])
+    named = ((topic.name, topic.partition_indexes) for topic in request.topics)
+    return ListPartitionReassignmentsResponse(topics=[*_under_way(image, named)])
+
+
+def refuse(
+    context: RequestContext, request: ListPartitionReassignmentsRequest, code: ErrorCode
+) -> ListPartitionReassignmentsResponse:
+    """The list. As Kafka: what was asked for comes back, without replicas."""
+    rows = [
+        OngoingTopicReassignment(
+            name=topic.name,
+            partitions=[OngoingPartitionReassignment(partition_index=number) for number in topic.partition_indexes],
+        )
+        for topic in request.topics or ()
+    ]
+    return ListPartitionReassignmentsResponse(error_code=code, topics=rows)
+
+
+def _under_way(image: ClusterImage, asked: Iterable[tuple[str, Iterable[int]]]) -> Iterator[OngoingTopicReassignment]:
+    for name, partitions in asked:
+        rows = [
+            OngoingPartitionReassignment(
+                partition_index=number,
+                replicas=[*state.replicas],
+                adding_replicas=[*state.adding],
+                removing_replicas=[*state.removing],
+            )
+            for number in partitions
+            if (state := image.partition(name, number)) is not None and (state.adding or state.removing)
+        ]
+        if rows:
+            yield OngoingTopicReassignment(name=name, partitions=rows)
