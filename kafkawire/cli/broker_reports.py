@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from kafkawire.cli.cluster_command import Report
 from kafkawire.cli.config_reports import SENSITIVE, SOURCES
-from kafkawire.client.brokers import Broker, LogDir, describe_brokers, describe_log_dirs
+from kafkawire.client.brokers import Broker, LogDir, describe_brokers, describe_log_dirs, unregister_broker
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.configs import BROKER, Resource, describe_configs
 from kafkawire.client.errors import ClientError
@@ -59,6 +59,26 @@ async def report_describe(cluster: Cluster, broker_ids: Sequence[int] | None) ->
         rows=[(one.broker.broker_id, *row) for one in found for row in _rows(one, load)],
         problems=problems,
     )
+
+
+async def report_unregister(cluster: Cluster, broker_ids: Sequence[int]) -> Report:
+    """`brokers unregister`."""
+    brokers = await describe_brokers(cluster)
+    problems = {one: await _unregistered(cluster, one, brokers) for one in sorted(set(broker_ids))}
+    return Report(
+        document=[{"broker": one, "unregistered": not problem, "error": problem} for one, problem in problems.items()],
+        columns=("BROKER", "RESULT"),
+        rows=[(one, problem or "unregistered") for one, problem in problems.items()],
+        problems=[f"broker {one}: {problem}" for one, problem in problems.items() if problem is not None],
+    )
+
+
+async def _unregistered(cluster: Cluster, broker_id: int, brokers: Mapping[int, Broker]) -> str | None:
+    """Why not. One that is up registers again, or with Kafka is cut off from the others without a word."""
+    if broker_id in brokers and not brokers[broker_id].is_fenced:
+        return "it is up: stop it first"
+    found = await unregister_broker(cluster, broker_id)
+    return None if found is None else str(found)
 
 
 async def _load(cluster: Cluster) -> Load:

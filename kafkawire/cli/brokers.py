@@ -11,7 +11,7 @@ from kafkawire.cli.cluster_command import Work, cluster_command
 
 @click.group("brokers")
 def command() -> None:
-    """List and describe brokers."""
+    """List and describe brokers, and unregister those that are gone."""
 
 
 @command.command("list")
@@ -34,3 +34,13 @@ def describe(brokers: tuple[int, ...], every: bool) -> Work:
     if every == bool(brokers):
         raise click.UsageError("name brokers by their ids, or give --all")
     return partial(broker_reports.report_describe, broker_ids=None if every else brokers)
+
+
+@command.command("unregister")
+@click.argument("brokers", nargs=-1, required=True, type=click.IntRange(min=0), metavar="BROKER...")
+@cluster_command
+def unregister(brokers: tuple[int, ...]) -> Work:
+    """Have the cluster forget BROKERs that are gone for good."""
+    from kafkawire.cli import broker_reports
+
+    return partial(broker_reports.report_unregister, broker_ids=brokers)

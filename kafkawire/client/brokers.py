@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.connection import Address
-from kafkawire.client.errors import ClientError, refusal
+from kafkawire.client.errors import ClientError, Refusal, refusal
 from kafkawire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kafkawire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
 )
+from kafkawire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from kafkawire.requests.errors import ErrorCode
 
 
@@ -57,6 +58,13 @@ async def describe_brokers(cluster: Cluster) -> dict[int, Broker]:
         for one in answer.brokers
     ]
     return {one.broker_id: one for one in sorted(brokers, key=lambda one: one.broker_id)}
+
+
+async def unregister_broker(cluster: Cluster, broker_id: int) -> Refusal | None:
+    """Has the cluster count on a broker no longer. None: it does not. Raises ClientError."""
+    request = UnregisterBrokerRequest(broker_id=broker_id)
+    answer = await (await cluster.any_broker()).call(request, UnregisterBrokerResponse)
+    return refusal(answer.error_code, answer.error_message) if answer.error_code else None
 
 
 async def describe_log_dirs(cluster: Cluster, broker: Broker) -> Sequence[LogDir]:

@@ -129,6 +129,17 @@ def test_who_cannot_be_asked_is_an_error_and_the_others_are_shown(fake: FakeAdmi
     assert run(fake, "describe", "2").stderr == "Error: broker 2: not authorized for the cluster\n"
 
 
+def test_who_is_gone_is_unregistered_and_who_is_up_is_not(fake: FakeAdmin) -> None:
+    result = run(fake, "unregister", "3", "2", "7")
+    assert result.exit_code == 1
+    assert [line.split(maxsplit=1) for line in result.stdout.splitlines()[1:]] == [
+        ["2", "it is up: stop it first"],
+        ["3", "unregistered"],
+        ["7", "BROKER_ID_NOT_REGISTERED"],
+    ]
+    assert [one["broker"] for one in document(fake, "list")] == [1, 2]
+
+
 @pytest.mark.parametrize("versions", [(0, 0), (0, 1)])
 def test_brokers_that_do_not_tell_of_fenced_ones(fake: FakeAdmin, versions: tuple[int, int]) -> None:
     fake.versions[DescribeClusterRequest.API_KEY] = versions

@@ -13,6 +13,7 @@ from kafkawire.messages import (
     describe_cluster,
     describe_configs,
     describe_log_dirs,
+    unregister_broker,
 )
 from kafkawire.messages import describe_topic_partitions as describe_topics
 from kafkawire.messages import incremental_alter_configs as alter_configs
@@ -41,6 +42,7 @@ class FakeAdmin(FakeCluster):
             37: self._create_partitions,
             44: self._alter_configs,
             60: self._describe_cluster,
+            64: self._unregister_broker,
             75: self._describe_topic_partitions,
         }
 
@@ -74,6 +76,14 @@ class FakeAdmin(FakeCluster):
             name, number = rows[first + 1]
             answer.next_cursor = describe_topics.ResponseCursor(topic_name=name, partition_index=number)
         return answer
+
+    def _unregister_broker(self, address: Address, request: Any, version: int) -> Message:
+        code = self._refusal(64)
+        if not code and request.broker_id not in self.addresses:
+            code = ErrorCode.BROKER_ID_NOT_REGISTERED
+        if not code:
+            del self.addresses[request.broker_id]
+        return unregister_broker.UnregisterBrokerResponse(error_code=code)
 
     def _describe_log_dirs(self, address: Address, request: Any, version: int) -> Message:
         assert request.topics is None
