@@ -137,6 +137,7 @@ CLIENTS_OF_THREE = (  # each family of clients once, and all of them on the same
     *folders("kcat", "confluent/test_exercise.py", "confluent/test_admin.py", "kafka_python", "aiokafka", "consoles"),
     *folders("cli/test_brokers.py", "cli/test_topics.py", "java/test_exercise.py", "java/test_topics.py"),
     *those_of("java/test_cluster_tools.py", "log_dirs", "endpoints"),
+    *those_of("java/test_reassignments.py", "replicas_move_while_records_come_and_go"),
     *OTHER_LANGUAGES,
     *folders("groups/test_consumer_groups.py", "groups/test_positions.py", "streams"),
     *those_of("transactions/test_producers.py", "commit_and_abort", "offsets"),

@@ -1,0 +1,131 @@
+"""Apache Kafka's tools that move replicas, elect leaders and unregister brokers, on several brokers and on one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from compat_tests.confluent.clients import Admin, create_topic, flush, producer, read, wait_until, wait_until_known
+from compat_tests.harness.target import TARGET, target_broker
+from compat_tests.harness.whereabouts import ask, leaders
+from compat_tests.java.commands import tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from compat_tests.harness.broker import Broker
+
+REASSIGN = "reassign.ReassignPartitionsCommand"
+SEVERAL = pytest.mark.skipif(TARGET != "cluster", reason="it takes several brokers")
+IDLE = "No partition reassignments found."
+
+
+def create(broker: Broker, topic: str, *replicas: int) -> None:
+    """With one partition on these."""
+    Admin(broker).create(NewTopic(topic, 1, replica_assignment=[[*replicas]]))
+    wait_until_known(broker, topic)
+
+
+def write(broker: Broker, topic: str, first: int, count: int = 20) -> None:
+    """Numbers, acknowledged by all in sync."""
+    client = producer(broker, acks="all")
+    for number in range(first, first + count):
+        client.produce(topic, b"%d" % number)
+    flush(client)
+
+
+def numbers(broker: Broker, topic: str, count: int) -> list[int]:
+    return [int(message.value() or b"") for message in read(broker, topic, 0, count)]
+
+
+def replicas(broker: Broker, topic: str) -> tuple[list[int], list[int]]:
+    """All, and those in sync."""
+    [partition] = Admin(broker).describe(topic).partitions
+    return [one.id for one in partition.replicas], sorted(one.id for one in partition.isr)
+
+
+def reassign(broker: Broker, directory: Path, topic: str, to: list[int], *arguments: str, check: bool = True) -> str:
+    plan = directory / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": to}]}))
+    return tool(broker, REASSIGN, "--reassignment-json-file", str(plan), *arguments, check=check)
+
+
+def elect(broker: Broker, topic: str, kind: str) -> str:
+    return tool(broker, "LeaderElectionCommand", "--election-type", kind, "--topic", topic, "--partition", "0")
+
+
+def order(broker: Broker, topic: str, to: list[int]) -> None:
+    """As the tool would, if it did not want all brokers to be up."""
+    rows = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": to}]}]
+    fields = {"topics": rows, "timeout": 10_000, "allow_replication_factor_change": True}
+    told = ask(broker.port, "alter_partition_reassignments", 1, fields)
+    assert told["responses"][0]["partitions"][0]["error_code"] == 0
+
+
+def test_nothing_is_under_way_and_nobody_to_elect(broker: Broker, topic: str) -> None:
+    create_topic(broker, topic)
+    assert IDLE in tool(broker, REASSIGN, "--list")
+    assert f"Valid replica already elected for partitions {topic}-0" in elect(broker, topic, "preferred")
+    told = tool(broker, "ClusterTool", "unregister", "--id", "77", check=False)
+    assert "is not currently registered" in told or "not registered" in told
+
+
+@SEVERAL
+def test_replicas_move_while_records_come_and_go(broker: Broker, topic: str, tmp_path: Path) -> None:
+    create(broker, topic, 1, 2)
+    write(broker, topic, 0)
+    wanted = tmp_path / "topics.json"
+    wanted.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    proposed = tool(broker, REASSIGN, "--topics-to-move-json-file", str(wanted), "--broker-list", "2,3", "--generate")
+    assert f'"topic":"{topic}","partition":0,"replicas":[1,2]' in proposed
+    refused = reassign(broker, tmp_path, topic, [3, 2], "--execute", "--throttle", "1000", check=False)
+    assert "leader.replication.throttled.rate" in refused or "throttled" in refused
+    assert "Successfully started partition reassignment" in reassign(broker, tmp_path, topic, [3, 2], "--execute")
+    write(broker, topic, 20)
+    wait_until(lambda: replicas(broker, topic) == ([3, 2], [2, 3]), "the replicas do not move")
+    assert f"Reassignment of partition {topic}-0 is completed." in reassign(broker, tmp_path, topic, [3, 2], "--verify")
+    write(broker, topic, 40)
+    assert broker.leader_id(topic) == 3
+    assert numbers(broker, topic, 60) == [*range(60)]
+    assert IDLE in tool(broker, REASSIGN, "--list")
+
+
+@SEVERAL
+def test_what_one_does_when_brokers_are_gone(tmp_path: Path) -> None:
+    with target_broker(tmp_path) as broker:
+        one = broker.brokers[1]  # it lives on
+        create(broker, "kept", 1, 2)
+        create(broker, "fragile", 2, 3)
+        write(one, "kept", 0)
+        write(one, "fragile", 0)
+        broker.brokers[3].kill()
+        wait_until(lambda: replicas(one, "fragile") == ([2, 3], [2]), "3 is still in sync")
+        write(one, "fragile", 20, 5)
+
+        order(one, "kept", [1, 3])
+        assert "kept-0: replicas: 1,3,2. adding: 3. removing: 2." in tool(one, REASSIGN, "--list")
+        # Without it the tool resets throttles, and waits for the broker that is gone.
+        cancelled = reassign(one, tmp_path, "kept", [1, 3], "--cancel", "--preserve-throttles")
+        assert "Successfully cancelled partition reassignment for: kept-0" in cancelled
+        assert replicas(one, "kept") == ([1, 2], [1, 2])
+
+        broker.brokers[2].kill()
+        wait_until(lambda: leaders(one.port, "fragile") == {0: -1}, "a broker that is dead leads")
+        broker.brokers[3].start()
+        assert "Successfully completed leader election (UNCLEAN)" in elect(one, "fragile", "unclean")
+        assert numbers(one, "fragile", 20) == [*range(20)]
+        broker.brokers[2].start()
+        wait_until(lambda: replicas(one, "fragile") == ([2, 3], [2, 3]), "2 is not in sync again")
+        assert "Successfully completed leader election (PREFERRED)" in elect(one, "fragile", "preferred")
+        write(one, "fragile", 20)
+        assert numbers(one, "fragile", 40) == [*range(40)]
+
+        reassign(one, tmp_path, "fragile", [2, 1], "--execute")
+        wait_until(lambda: replicas(one, "fragile") == ([2, 1], [1, 2]), "the replicas do not move")
+        broker.brokers[3].stop()
+        assert "Broker 3 is no longer registered." in tool(one, "ClusterTool", "unregister", "--id", "3")
+        wait_until(lambda: sorted(node.id for node in Admin(one).cluster().nodes) == [1, 2], "3 is told of")
+        assert numbers(one, "fragile", 40) == [*range(40)]
