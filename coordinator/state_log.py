@@ -102,6 +102,11 @@ class StateLog(Protocol):
     def batch_size_max_bytes(self) -> int:
         """What `append` takes at once, all overhead included."""
 
+    @property
+    def takes_writes(self) -> bool:
+        """Whether enough replicas are in sync; otherwise `append` and `end_transaction` raise StateLogFailed, and what
+        was appended before is settled once there are enough again."""
+
     def size_of(self, record: StateRecord) -> int:
         """At most so many bytes of a batch; `batch_overhead_bytes` come once."""
 

@@ -178,6 +178,7 @@ class FakeStateLog:
         self.batch_size_max_bytes = 1_048_588
         self.is_slow = False
         self.is_broken = False
+        self.takes_writes = True
         self.batches: list[FakeWrite] = []
         self.epochs: list[int] = []  # of each record
         self.reads: list[int] = []  # the offsets that were read from
@@ -231,8 +232,8 @@ class FakeStateLog:
         return self._append(marker)
 
     def _append(self, what: StateBatch | StateMarker) -> FakeWrite:
-        if self.is_broken:
-            raise StateLogFailed("broken")
+        if self.is_broken or not self.takes_writes:
+            raise StateLogFailed("broken, or with too few replicas")
         write = FakeWrite(what, 0)
         write.end_offset = sum(batch.offset_count for batch in [*self.batches, write])
         self.batches.append(write)

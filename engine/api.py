@@ -265,6 +265,10 @@ class PartitionLog(Protocol):
         """Larger ones are refused."""
 
     @property
+    def has_enough_in_sync(self) -> bool:
+        """Whether appends with acks=-1 are taken, as far as min.insync.replicas goes."""
+
+    @property
     def has_key_index(self) -> bool:
         """Whether `find_records` finds keys without reading everything."""
 

@@ -24,7 +24,7 @@ from coordinator.groups.guards import Guard, Guards
 from coordinator.groups.table import GroupTable
 from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
 from coordinator.shards.pending import after_all, followed, settled
-from coordinator.shards.shard import Asker
+from coordinator.shards.shard import Asker, Shard
 from coordinator.shards.writer import ViewMode
 from coordinator.state_log import FIRST_PROTOCOL, StateMarker, StateProducer
 
@@ -71,6 +71,7 @@ class GroupOptions:
     retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
     view_mode: ViewMode = ViewMode.CACHED
     view_flush_interval_ms: int = 100  # offsets.view.flush.interval.ms
+    commit_timeout_ms: int = 5_000  # offsets.commit.timeout.ms
 
     def shard_options(self) -> ShardOptions:
         """Those of the shards."""
@@ -85,6 +86,7 @@ class GroupOptions:
             topic=topic,
             view_mode=self.view_mode,
             view_flush_interval_ms=self.view_flush_interval_ms,
+            write_timeout_ms=self.commit_timeout_ms,
         )
 
 
@@ -140,17 +142,10 @@ class GroupCoordinators:
             if before is not None:
                 topics = before.topics_by_id.items()
                 gone = {topic.name for topic_id, topic in topics if topic_id not in image.topics_by_id}
-                if gone:
-                    nursery.start_soon(self._forget_topics, gone, self._wall_ms())
+                for shard in self._shards if gone else ():
+                    nursery.start_soon(_forget_topics, shard, gone, self._wall_ms())
             before = image
             await self._cluster.wait_for_image_after(image.version)
-
-    async def _forget_topics(self, topics: Collection[str], deleted_ms: int) -> None:
-        for shard in self._shards:
-            await shard.ask_each(
-                lambda table: table.group_ids(),
-                lambda table, _, group_id: table.forget_topics(group_id, topics, deleted_ms),
-            )
 
     async def _sweep_now_and_then(self) -> None:
         while True:
@@ -173,9 +168,13 @@ class GroupCoordinators:
     def _ask(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
         return self._shards.ask(group_id, command)
 
+    def _read(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
+        """Of what needs no record; it is answered while none can be written."""
+        return self._shards.ask(group_id, command, only_reads=True)
+
     def _ask_named(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
         """Offsets alone may be of a group without a name."""
-        return self._ask(group_id, command) if group_id else settled(InvalidGroupId("the group id is empty"))
+        return self._ask(group_id, command) if group_id else _unnamed()
 
     # What is asked
 
@@ -193,7 +192,9 @@ class GroupCoordinators:
 
     def heartbeat(self, group_id: str, claim: Claim) -> Pending[None]:
         """See `GroupService`."""
-        return self._ask_named(group_id, lambda table, moment, asker: table.heartbeat(moment, group_id, claim, asker))
+        if not group_id:
+            return cast("Pending[None]", _unnamed())
+        return self._read(group_id, lambda table, moment, asker: table.heartbeat(moment, group_id, claim, asker))
 
     def leave(self, group_id: str, leaving: Sequence[Claim]) -> Pending[list[GroupError | None]]:
         """See `GroupService`."""
@@ -224,7 +225,7 @@ class GroupCoordinators:
     ) -> Pending[list[GroupError | None]]:
         """See `GroupService`."""
         if not group_id:
-            return cast("Pending[list[GroupError | None]]", settled(InvalidGroupId("the group id is empty")))
+            return cast("Pending[list[GroupError | None]]", _unnamed())
         producer = StateProducer(producer_id, epoch)
         if producer_id < 0:
             refused = InvalidProducerIdMapping(f"producer id {producer_id} is nobody's")
@@ -271,14 +272,14 @@ class GroupCoordinators:
         self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
     ) -> Pending[list[CommittedOffset | GroupError | None]]:
         """See `GroupService`."""
-        return self._ask(
+        return self._read(
             group_id,
             lambda table, _, asker: table.fetch_offsets(group_id, partitions, asker, require_stable=require_stable),
         )
 
     def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Pending[list[FetchedOffset]]:
         """See `GroupService`."""
-        return self._ask(
+        return self._read(
             group_id, lambda table, _, asker: table.fetch_all_offsets(group_id, asker, require_stable=require_stable)
         )
 
@@ -288,7 +289,7 @@ class GroupCoordinators:
 
     def describe(self, group_id: str) -> Pending[GroupDescription]:
         """See `GroupService`."""
-        return self._ask(group_id, lambda table, _, asker: table.describe(group_id, asker))
+        return self._read(group_id, lambda table, _, asker: table.describe(group_id, asker))
 
     def list_groups(self) -> Pending[list[GroupListing]]:
         """See `GroupService`."""
@@ -306,6 +307,17 @@ class GroupCoordinators:
         """See `GroupStatistics`."""
         for shard in self._shards:
             yield from shard.table.figures()
+
+
+def _unnamed() -> Asker:
+    return settled(InvalidGroupId("the group id is empty"))
+
+
+async def _forget_topics(shard: Shard[Table], topics: Collection[str], deleted_ms: int) -> None:
+    await shard.until_it_writes()
+    await shard.ask_each(
+        lambda table: table.group_ids(), lambda table, _, group_id: table.forget_topics(group_id, topics, deleted_ms)
+    )
 
 
 def _give_back(guard: Guard | None) -> None:

@@ -47,10 +47,12 @@ class InternalTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOptions:
-    """`view_mode`, `view_flush_interval_ms`: offsets.view.mode, offsets.view.flush.interval.ms."""
+    """`view_mode`, `view_flush_interval_ms`: offsets.view.mode, offsets.view.flush.interval.ms. `write_timeout_ms`: how
+    long somebody waits, at least, for what may not become durable."""
 
     broker_id: int
     topic: InternalTopic
+    write_timeout_ms: int
     view_mode: ViewMode = ViewMode.CACHED
     view_flush_interval_ms: int = 100
 
@@ -103,6 +105,7 @@ class LedShards(Generic[TableT]):
         """Leads shards and flushes the view, for as long as the broker lives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._world.writer.run)
+            nursery.start_soon(self._send_late_away)
             if self._options.view_mode is ViewMode.CACHED:
                 nursery.start_soon(self._save_now_and_then)
             while True:
@@ -134,6 +137,13 @@ class LedShards(Generic[TableT]):
                 scope = trio.CancelScope()
                 self._shards[partition], self._scopes[partition] = shard, scope
                 nursery.start_soon(_run_in, scope, shard)
+
+    async def _send_late_away(self) -> None:
+        timeout_s = self._options.write_timeout_ms / 1000
+        while True:
+            await trio.sleep(timeout_s / 2)
+            for shard in self:
+                shard.send_late_away(timeout_s)
 
     def _note_unsaved(self) -> None:
         self._unsaved.set()
@@ -209,13 +219,15 @@ class LedShards(Generic[TableT]):
         """None when it is not led here."""
         return self._shards.get(partition)
 
-    def ask(self, name: str, command: Callable[[TableT, Moment, Asker], Effects[Asker]]) -> Asker:
-        """Whoever knows of that name."""
+    def ask(
+        self, name: str, command: Callable[[TableT, Moment, Asker], Effects[Asker]], *, only_reads: bool = False
+    ) -> Asker:
+        """Whoever knows of that name; `only_reads`: see `Shard.ask`."""
         topic = self._cluster.image.topics.get(self._options.topic.name)
         shard = self._shards.get(partition_of(name, len(topic.partitions))) if topic is not None else None
         if shard is None:
             return settled(NotCoordinator(f"{name} is not coordinated here"))
-        return shard.ask(command)
+        return shard.ask(command, only_reads=only_reads)
 
     def ask_about(
         self,

@@ -5,6 +5,9 @@ its way to the disk the next one fills, and each becomes one batch. An answer is
 which its entry was last written, whether or not the command itself wrote anything (RULES C1). When the log fails, the
 table is dropped, everybody is sent away, and the partition is read anew: what of it was durable decides. What is
 written in a producer's transaction counts when its marker is written; the view never has anything of an open one.
+
+While too few replicas are in sync only reads are taken: whoever would write is sent away before the table changes, and
+time stands still for the table (RULES K26). What was on its way then counts when there are enough again.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import structlog
 import trio
 
-from coordinator.errors import CoordinatorError, CoordinatorLoading, NotCoordinator
+from coordinator.errors import CoordinatorError, CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
 from coordinator.record_fields import UnknownRecord
 from coordinator.shards.pending import Answer
 from coordinator.shards.table import NEVER_MS, Moment, StateTable
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 RELOAD_PAUSE_S: Final = 1.0
+RETRY_MS: Final = 500  # while too few replicas are in sync; Kafka's CoordinatorRuntime tries its timers as often
 APPLIED_PER_TURN: Final = 1_000  # records of the view, entries to look at, before others get their turn
 NO_EPOCH: Final = -1
 
@@ -84,19 +88,27 @@ class Shard(Generic[TableT]):
         self._checkpoint = Checkpoint(topic_id, NO_EPOCH, 0, 0)
         self._unsaved: dict[bytes, bytes | None] = {}
         self._is_stopping = False
+        self._late: tuple[Round | None, float] = (None, 0.0)  # what the log owed first, and since when
 
     @property
     def table(self) -> TableT:
         """To be looked at."""
         return self._table
 
-    def ask(self, command: Callable[[TableT, Moment, Asker], Effects[Asker]]) -> Asker:
-        """Runs a command of the table."""
+    @property
+    def takes_writes(self) -> bool:
+        """Whether enough replicas are in sync; of one that is read, or is not led any more, nothing is known."""
+        return self._log is None or self._log.takes_writes
+
+    def ask(self, command: Callable[[TableT, Moment, Asker], Effects[Asker]], *, only_reads: bool = False) -> Asker:
+        """Runs a command of the table; `only_reads`: it never has records."""
         asker: Asker = Answer()  # not by the alias: that would cost five times as much
         if self._is_stopping:
             asker.settle(NotCoordinator("this broker is shutting down"))
         elif not self.is_loaded:
             asker.settle(CoordinatorLoading(f"{self._topic}-{self.partition} is being read"))
+        elif not (only_reads or self.takes_writes):
+            asker.settle(self._too_few())
         else:
             self._perform(command(self._table, self._moment(), asker))
         return asker
@@ -122,6 +134,9 @@ class Shard(Generic[TableT]):
         for each in (self._in_flight, self._filling):
             if each is not None:
                 each.check(transaction)
+
+    def _too_few(self) -> CoordinatorNotAvailable:
+        return CoordinatorNotAvailable(f"{self._topic}-{self.partition} has too few replicas in sync")
 
     def when_durable(self) -> Asker:
         """Settled when everything that was decided by now is durable."""
@@ -151,6 +166,22 @@ class Shard(Generic[TableT]):
         self._is_stopping = True
         for asker in list(self._table.waiting()):
             asker.settle(NotCoordinator("this broker is shutting down"))
+
+    def send_late_away(self, timeout_s: float) -> None:
+        """Called now and then. What the log owes for so long may yet come about, but nobody is kept waiting for it, as
+        by Kafka: neither who waits for the log, nor who waits for others while the table's time stands still."""
+        owed = self._in_flight or (self._filling if self._filling.batches else None)
+        is_stuck = owed is not None or not self.takes_writes
+        now_s = trio.current_time()
+        if not is_stuck or owed is not self._late[0]:
+            self._late = owed, now_s
+        elif now_s - self._late[1] >= timeout_s:
+            for each in (self._in_flight, self._filling):
+                if each is not None:
+                    each.send_away(self._too_few())
+            if not self.takes_writes:
+                for asker in list(self._table.waiting()):
+                    asker.settle(self._too_few())
 
     # Loading
 
@@ -219,18 +250,29 @@ class Shard(Generic[TableT]):
         """Lets time pass, until the log fails."""
         while self._failure is None:
             self._woken = trio.Event()
-            for effects in self._table.expire(self._moment()):
-                self._perform(effects)
-            self._sleeps_until_ms = self._table.next_due_ms()
+            if self.takes_writes:
+                self._go_on()
+                self._sleeps_until_ms = self._table.next_due_ms()
+            else:
+                self._sleeps_until_ms = self._moment().now_ms + RETRY_MS
             with trio.move_on_at(self._sleeps_until_ms / 1000):
                 await self._woken.wait()
             self._sleeps_until_ms = NEVER_MS
         raise self._failure
 
+    def _go_on(self) -> None:
+        for effects in self._table.expire(self._moment()):
+            self._perform(effects)
+        if self._filling.batches and self._in_flight is None:  # there may have been too few replicas for it
+            self._world.writer.ready(self)
+
     # Writing: what the writer calls, see `writer.Writable`
 
     async def write(self) -> None:
         if self._log is None or self._in_flight is not None or not self._filling.batches:
+            return
+        if not self._log.takes_writes:
+            self._woken.set()
             return
         written = self._in_flight = self._filling
         self._filling = Round()
@@ -323,14 +365,20 @@ class Shard(Generic[TableT]):
     async def ask_each(
         self, names: Callable[[TableT], Sequence[str]], command: Callable[[TableT, Moment, str], Effects[Asker]]
     ) -> None:
-        """Runs a command for each entry that the table has now; not at once, if they are many."""
+        """Runs a command for each entry that the table has now; not at once, if they are many. For none if they cannot
+        be written: see `until_it_writes`."""
         table = self._table
         for number, name in enumerate(names(table)):
             if number % APPLIED_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
-            if table is not self._table or not self.is_loaded or self._is_stopping:
+            if table is not self._table or not self.is_loaded or self._is_stopping or not self.takes_writes:
                 return
             self._perform(command(table, self._moment(), name))
+
+    async def until_it_writes(self) -> None:
+        """Or there is nothing to write any more."""
+        while not self.takes_writes:  # noqa: ASYNC110 - the log tells nobody
+            await trio.sleep(RETRY_MS / 1000)
 
     def _moment(self) -> Moment:
         return Moment(round(trio.current_time() * 1000), self._world.wall_ms(), self._world.new_id)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from coordinator.errors import StaleProducerEpoch, TransactionCoordinatorFenced
+from coordinator.errors import CoordinatorError, StaleProducerEpoch, TransactionCoordinatorFenced
+from coordinator.shards.pending import Answer
 from coordinator.state_log import StateBatch, StateMarker, has_own_epoch
 
 if TYPE_CHECKING:
@@ -117,6 +118,15 @@ class Round:
         held, self._held, self.batches, self.changes, self.pending, self._plain = self._held, [], [], [], [], None
         for asker, outcome in held:
             asker.settle(outcome)
+
+    def send_away(self, refusal: CoordinatorError) -> None:
+        """Those who asked. What leaves when it is durable still does."""
+        held, self._held = self._held, []
+        for asker, outcome in held:
+            if isinstance(asker, Answer):
+                asker.settle(refusal)
+            else:
+                self._held.append((asker, outcome))
 
     async def append_to(self, log: StateLog, now_ms: Callable[[], int]) -> None:
         """In as few batches as the log takes. Raises StateLogFailed."""

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from coordinator.errors import CoordinatorError, StaleProducerEpoch, TransactionCoordinatorFenced, UnknownTopic
+from coordinator.errors import (
+    CoordinatorError,
+    CoordinatorNotAvailable,
+    StaleProducerEpoch,
+    TransactionCoordinatorFenced,
+    UnknownTopic,
+)
 from coordinator.state_log import StateMarker
 
 if TYPE_CHECKING:
@@ -125,7 +131,10 @@ class MarkerSender:
         if not sending.left and self._is_current(sending):
             del self._sendings[sending.key]
             name, identity = sending.due.transactional_id, sending.due.identity
-            sending.shard.ask(lambda table, moment, asker: table.complete(moment, name, identity, asker))
+            told = sending.shard.ask(lambda table, moment, asker: table.complete(moment, name, identity, asker))
+            if isinstance(told.outcome, CoordinatorNotAvailable):  # it is written when enough replicas are in sync
+                self._sendings[sending.key] = sending
+                self._retry(sending)
 
 
 class _Sending:

@@ -42,6 +42,7 @@ TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 IDS_IN_RESERVE: Final = 10  # a block's ids are in memory: what is taken of them and not used costs next to nothing
 RETRY_PAUSE_S: Final = 0.5  # when no ids can be had
+WRITE_TIMEOUT_MS: Final = 30_000  # Kafka's brokers wait as long (request.timeout.ms)
 
 Table = TransactionTable[Asker]
 
@@ -69,7 +70,7 @@ class TransactionOptions:
             configs=self.topic_configs,
             min_isr=self.min_isr,
         )
-        return ShardOptions(broker_id=self.broker_id, topic=topic)
+        return ShardOptions(broker_id=self.broker_id, topic=topic, write_timeout_ms=WRITE_TIMEOUT_MS)
 
 
 class TransactionCoordinators:
@@ -177,6 +178,10 @@ class TransactionCoordinators:
     def _ask(self, name: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
         return self._shards.ask(name, command)
 
+    def _read(self, name: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
+        """Of what needs no record; it is answered while none can be written."""
+        return self._shards.ask(name, command, only_reads=True)
+
     # What is asked
 
     def initialise(
@@ -200,7 +205,7 @@ class TransactionCoordinators:
     ) -> Pending[list[bool]]:
         """See `TransactionService`."""
         name = transactional_id
-        return self._ask(name, lambda table, _, asker: table.verify_partitions(name, asking, partitions, asker))
+        return self._read(name, lambda table, _, asker: table.verify_partitions(name, asking, partitions, asker))
 
     def end(
         self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool, protocol: int
@@ -214,7 +219,7 @@ class TransactionCoordinators:
 
     def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
         """See `TransactionService`."""
-        return self._ask(transactional_id, lambda table, _, asker: table.describe(transactional_id, asker))
+        return self._read(transactional_id, lambda table, _, asker: table.describe(transactional_id, asker))
 
     def list_transactions(self) -> Pending[list[TransactionListing]]:
         """See `TransactionService`."""

@@ -58,6 +58,11 @@ class Replica(Availability):
         """What is known of them by the leader, which this is; None if this is the only one."""
         return self.leading().replicas
 
+    @property
+    def has_enough_in_sync(self) -> bool:
+        role = self._role
+        return not isinstance(role, Leader) or role.replicas is None or role.replicas.is_enough
+
     def fetched_by(self, replica: int, broker_epoch: int, *, leader_epoch: int, offset: int, last_epoch: int) -> Heard:
         """See `engine.replica_log.ReplicaLog`, as of those that follow."""
         asked = Asked(leader_epoch, offset, last_epoch, NO_OFFSET, NO_OFFSET)

@@ -158,4 +158,5 @@ def group_options(config: Config) -> GroupOptions:
         retention_check_interval_ms=config.offsets_retention_check_interval_ms,
         view_mode=ViewMode(config.offsets_view_mode),
         view_flush_interval_ms=config.offsets_view_flush_interval_ms,
+        commit_timeout_ms=config.offsets_commit_timeout_ms,
     )

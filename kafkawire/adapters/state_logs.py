@@ -156,6 +156,10 @@ class EngineStateLog:
     def batch_size_max_bytes(self) -> int:
         return self._log.batch_size_max_bytes
 
+    @property
+    def takes_writes(self) -> bool:
+        return self._log.has_enough_in_sync
+
     def size_of(self, record: StateRecord) -> int:
         return RECORD_OVERHEAD_MAX_BYTES + len(record.key) + len(record.value or b"")
 

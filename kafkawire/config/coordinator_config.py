@@ -53,6 +53,11 @@ class CoordinatorConfig:
         "offsets.topic.segment.bytes", read.integer(1 * MIB), str(100 * MIB),
         "The segment.bytes of the topic of committed offsets, when it is created.",
     )  # fmt: skip
+    offsets_commit_timeout_ms: int = setting(
+        "offsets.commit.timeout.ms", read.integer(1), "5000",
+        "How long somebody who commits offsets, or asks a group's coordinator for anything else, waits for what may not "
+        "become durable; at most half as long again.",
+    )  # fmt: skip
     offsets_view_mode: str = setting(
         "offsets.view.mode", read.choice("cached", "direct"), "cached",
         "Whether what was committed is written to the view that a start reads now and then, or at once.",

@@ -93,10 +93,6 @@ _KEYS: Final = (
         "The protocols in which groups of consumers may come to an agreement.",
     ),
     _unbuilt(
-        "offsets.commit.timeout.ms", integer(1), "5000",
-        "How long a commit of offsets waits until it is durable.",
-    ),
-    _unbuilt(
         "offsets.topic.compression.codec", integer(), "0",
         "The codec, by its number, in which committed offsets are stored; 0 is none.",
     ),

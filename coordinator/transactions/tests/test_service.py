@@ -448,3 +448,45 @@ async def test_nobody_waits_for_good_for_a_partition_that_cannot_be_read() -> No
         (await logs.get(TRANSACTIONS_TOPIC.encode()[:16], TRANSACTIONS_TOPIC, 0)).is_broken = True
         assert await world.service.coordinator_of("t") == BROKER
         assert trio.current_time() == FIRST_LOAD_TIMEOUT_S
+
+
+async def test_a_transaction_is_over_when_that_can_be_written() -> None:
+    async with coordinating() as world:
+        identity = await world.begin()
+        world.markers.is_slow = True
+        await world.end(identity)
+        world.log.takes_writes = False
+        world.markers.let_go()
+        await trio.sleep(5)
+        assert await world.state() is TransactionState.PREPARE_COMMIT
+        assert len(world.markers.written) == 1, "what is written is written"
+        world.log.takes_writes = True
+        await trio.sleep(1)
+        assert await world.state() is TransactionState.COMPLETE_COMMIT
+
+
+async def test_no_transaction_is_ended_for_its_time_while_that_cannot_be_written() -> None:
+    async with coordinating() as world:
+        await world.begin()
+        world.log.takes_writes = False
+        await trio.sleep(10 * TIMEOUT_MS / 1000)
+        assert await world.state() is TransactionState.ONGOING
+        with pytest.raises(errors.CoordinatorNotAvailable):
+            await world.end()
+        world.log.takes_writes = True
+        await trio.sleep(1)
+        assert await world.state() is TransactionState.COMPLETE_ABORT
+
+
+async def test_a_decision_whose_asker_was_sent_away_is_carried_out_once_it_is_durable() -> None:
+    async with coordinating() as world:
+        identity = await world.begin()
+        world.log.is_slow = True
+        with pytest.raises(errors.CoordinatorNotAvailable):
+            await world.end(identity)
+        assert world.markers.written == []
+        world.log.is_slow = False
+        world.log.sync()
+        await trio.sleep(1)
+        assert world.markers.partitions == [ORDERS]
+        assert await world.state() is TransactionState.COMPLETE_COMMIT

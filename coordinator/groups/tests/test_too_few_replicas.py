@@ -1,0 +1,170 @@
+"""While too few replicas are in sync a shard answers who reads, and nothing changes: no state is dropped (RULES K26)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from coordinator.errors import CoordinatorNotAvailable, UnknownMember
+from coordinator.groups.api import Claim, GroupState, Joined
+from coordinator.groups.tests.answers import result_of
+from coordinator.groups.tests.test_service import commit as commit_to
+from coordinator.groups.tests.test_service import coordinating, offset, topic
+from coordinator.groups.tests.test_shard import Bench, commit, error_of, join, offset_of, settled_member
+from coordinator.shards.shard import RETRY_MS
+from coordinator.testing import FakeStateLog
+
+if TYPE_CHECKING:
+    from coordinator.groups.service import Table
+    from coordinator.shards.shard import Asker, Shard
+
+SESSION_S = 10.0  # of `settled_member`
+TIMEOUT_S = 5.0
+
+
+def fetch(shard: Shard[Table]) -> Asker:
+    return shard.ask(lambda table, _, asker: table.fetch_offsets("g", [("t", [0])], asker), only_reads=True)
+
+
+def beat(shard: Shard[Table], joined: Joined) -> Asker:
+    claim = Claim(joined.member_id, None, joined.generation_id)
+    return shard.ask(lambda table, moment, asker: table.heartbeat(moment, "g", claim, asker), only_reads=True)
+
+
+class CountingLog(FakeStateLog):
+    """It tells how often it was asked."""
+
+    times_asked = 0
+    _takes_writes = True
+
+    @property
+    def takes_writes(self) -> bool:
+        self.times_asked += 1
+        return self._takes_writes
+
+    @takes_writes.setter
+    def takes_writes(self, takes_writes: bool) -> None:
+        self._takes_writes = takes_writes
+
+
+async def test_who_would_write_is_refused_before_the_table_changes_and_who_reads_is_answered() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        joined = await settled_member(shard)
+        await result_of(commit(shard, 1, Claim(joined.member_id, None, joined.generation_id)))
+        table, reads = shard.table, list(bench.log.reads)
+        bench.log.takes_writes = False
+        assert [error_of(one) for one in (commit(shard, 2), join(shard))] == [CoordinatorNotAvailable] * 2
+        await wait_all_tasks_blocked()
+        assert offset_of(fetch(shard)) == 1
+        assert beat(shard, joined).result() is None
+        bench.log.takes_writes = True
+        assert await result_of(commit(shard, 3, Claim(joined.member_id, None, joined.generation_id))) == [None]
+        assert shard.table is table, "nothing was dropped"
+        assert bench.log.reads == reads
+
+
+async def test_time_stands_still_for_members_while_nothing_can_be_written() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        joined = await settled_member(shard)
+        bench.log.takes_writes = False
+        await trio.sleep(10 * SESSION_S)
+        assert beat(shard, joined).result() is None
+        bench.log.takes_writes = True
+        await trio.sleep(SESSION_S - 1)
+        assert beat(shard, joined).result() is None
+        await trio.sleep(2 * SESSION_S)
+        assert error_of(beat(shard, joined)) is UnknownMember
+
+
+async def test_whoever_is_late_is_found_out_soon_after_and_nobody_spins_until_then() -> None:
+    log = CountingLog()
+    bench = Bench(log=log)
+    async with bench.running() as shard:
+        joined = await settled_member(shard)
+        log.takes_writes = False
+        await trio.sleep(SESSION_S + 1)
+        asked_before = log.times_asked
+        await trio.sleep(60)
+        assert log.times_asked - asked_before <= 60_000 // RETRY_MS + 1
+        log.takes_writes = True
+        await trio.sleep(RETRY_MS / 1000 + 0.1)
+        assert error_of(beat(shard, joined)) is UnknownMember
+
+
+async def test_what_had_gathered_is_written_when_there_are_enough_again() -> None:
+    bench = Bench()
+    bench.log.is_slow = True
+    async with bench.running() as shard:
+        first = commit(shard, 1)
+        await wait_all_tasks_blocked()
+        second, table = commit(shard, 2), shard.table
+        bench.log.takes_writes = False
+        await trio.sleep(1)
+        assert (first.is_settled, second.is_settled) == (False, False)
+        bench.log.sync()
+        await trio.sleep(1)
+        assert first.result() == [None]
+        assert not second.is_settled
+        bench.log.takes_writes, bench.log.is_slow = True, False
+        await trio.sleep(1)
+        assert second.result() == [None]
+        assert offset_of(fetch(shard)) == 2
+        assert shard.table is table
+
+
+async def test_nobody_waits_for_good_for_what_may_not_become_durable() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        joined = await settled_member(shard)
+        parked = join(shard)  # until the first member comes back
+        bench.log.is_slow = True
+        on_its_way = commit(shard, 1, group="other")
+        await wait_all_tasks_blocked()
+        gathered = commit(shard, 2, group="other")
+        bench.log.takes_writes = False
+        shard.send_late_away(TIMEOUT_S)
+        await trio.sleep(TIMEOUT_S)
+        assert not on_its_way.is_settled
+        shard.send_late_away(TIMEOUT_S)
+        assert [error_of(one) for one in (on_its_way, gathered, parked)] == [CoordinatorNotAvailable] * 3
+        bench.log.takes_writes, bench.log.is_slow = True, False
+        bench.log.sync()
+        await trio.sleep(1)
+        reading = shard.ask(lambda table, _, asker: table.fetch_offsets("other", [("t", [0])], asker))
+        assert offset_of(reading) == 2, "an answer that it is not available says nothing of what becomes of it"
+        assert error_of(beat(shard, joined)).__name__ == "RebalanceInProgress"
+
+
+async def test_a_commit_is_told_within_its_timeout_that_it_may_not_become_durable() -> None:
+    async with coordinating(commit_timeout_ms=2_000) as world:
+        world.cluster.publish(topic("__consumer_offsets"))
+        await wait_all_tasks_blocked()
+        for log in world.logs.logs.values():
+            log.is_slow = True
+        begun_s = trio.current_time()
+        with pytest.raises(CoordinatorNotAvailable):
+            await result_of(commit_to(world))
+        assert 2 <= trio.current_time() - begun_s <= 3
+
+
+async def test_what_was_committed_to_a_topic_that_is_deleted_meanwhile_goes_when_that_can_be_written() -> None:
+    async with coordinating() as world:
+        orders = topic("t")
+        world.cluster.publish(topic("__consumer_offsets"), orders)
+        await wait_all_tasks_blocked()
+        await result_of(commit_to(world))
+        for log in world.logs.logs.values():
+            log.takes_writes = False
+        world.cluster.publish(removed=(orders,))
+        await trio.sleep(10)
+        assert await offset(world) == 5
+        for log in world.logs.logs.values():
+            log.takes_writes = True
+        await trio.sleep(1)
+        assert await offset(world) is None
+        assert (await result_of(world.groups.list_groups()))[0].state is GroupState.EMPTY
