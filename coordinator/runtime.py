@@ -102,6 +102,7 @@ class Coordinator:
         self._wake = trio.Event()
         self._published = trio.Event()
         self._has_left = False
+        self._is_joining_again = False
         self._publishing = trio.Lock()
 
     @property
@@ -123,6 +124,11 @@ class Coordinator:
     def broker_epoch(self) -> int:
         """Counts this broker's registrations."""
         return self._membership.me.epoch
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the cluster counts on this process, as far as it knows."""
+        return not (self._is_joining_again or self._membership.is_fenced)
 
     @property
     def is_controller(self) -> bool:
@@ -183,8 +189,10 @@ class Coordinator:
                     nursery.cancel_scope.cancel()
             except* SessionLost:
                 pass
+            self._is_joining_again = True
             if not await self._rejoined():
                 return
+            self._is_joining_again = False
 
     async def leave(self) -> None:
         """Before an orderly stop: lets the others lead what they can, for a while. `run` goes on meanwhile.

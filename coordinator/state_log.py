@@ -107,6 +107,10 @@ class StateLog(Protocol):
         """Whether enough replicas are in sync; otherwise `append` and `end_transaction` raise StateLogFailed, and what
         was appended before is settled once there are enough again."""
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether nobody else can have led it a moment ago (RULES K24). What was acknowledged until then is here."""
+
     def size_of(self, record: StateRecord) -> int:
         """At most so many bytes of a batch; `batch_overhead_bytes` come once."""
 

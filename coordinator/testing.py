@@ -179,6 +179,7 @@ class FakeStateLog:
         self.is_slow = False
         self.is_broken = False
         self.takes_writes = True
+        self.is_confirmed = True
         self.batches: list[FakeWrite] = []
         self.epochs: list[int] = []  # of each record
         self.reads: list[int] = []  # the offsets that were read from

@@ -269,6 +269,15 @@ class PartitionLog(Protocol):
         """Whether appends with acks=-1 are taken, as far as min.insync.replicas goes."""
 
     @property
+    def is_confirmed(self) -> bool:
+        """Whether nobody else can have led it a moment ago (RULES K24): asked after something was looked up, that is
+        what all acknowledged writes have led to."""
+
+    @property
+    def answers_in_ms(self) -> int:
+        """For how long whoever led it before may still answer. Raises why it is not led here."""
+
+    @property
     def has_key_index(self) -> bool:
         """Whether `find_records` finds keys without reading everything."""
 

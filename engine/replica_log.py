@@ -16,8 +16,11 @@ class Heard(NamedTuple):
 class ReplicaLog(PartitionLog, Protocol):
     """One partition as its other replicas see it, which follow this broker."""
 
-    def fetched_by(self, replica: int, broker_epoch: int, *, leader_epoch: int, offset: int, last_epoch: int) -> Heard:
-        """A follower in that life has all below `offset`, durably, the last of it from `last_epoch`; -1: none.
+    def fetched_by(
+        self, replica: int, broker_epoch: int, *, leader_epoch: int, offset: int, last_epoch: int, as_of_ms: int
+    ) -> Heard:
+        """A follower in that life has all below `offset`, durably, the last of it from `last_epoch`; -1: none. It has
+        made its Fetch after `as_of_ms`, see `engine.replication.confirmations`.
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch, OffsetOutOfRange, and as `read` does."""
 

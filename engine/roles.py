@@ -1,6 +1,6 @@
 """Which partition, and what this broker is to it. Others see it through `engine.api`."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from engine.log_config import LogConfig
@@ -17,8 +17,8 @@ class TopicPartition(NamedTuple):
 class Committed(NamedTuple):
     """What the metadata says, at a version that no write which is based on an older one gets past.
 
-    `in_sync`: the ISR, of which the leader is; `broker_epochs`: of all brokers, in the lives they registered last;
-    `serving`: those that may join an ISR.
+    `in_sync`: the ISR, of which the leader is; `eligible`: the ELR (KIP-966); `broker_epochs`: of all brokers, in the
+    lives they registered last; `serving`: those that may join an ISR.
     """
 
     version: int
@@ -27,6 +27,7 @@ class Committed(NamedTuple):
     broker_epochs: Mapping[int, int]
     serving: Collection[int]
     min_isr: int = 1
+    eligible: frozenset[int] = frozenset()
 
     @property
     def is_enough(self) -> bool:
@@ -34,13 +35,26 @@ class Committed(NamedTuple):
         return len(self.in_sync) >= min(self.min_isr, len(self.replicas))
 
 
+class Confirming(NamedTuple):
+    """By what a leader tells whether it still is one (RULES K24).
+
+    `boot_ms`: a clock that goes on while the machine sleeps; `has_session`: whether the metadata counts on this broker,
+    as far as it knows; `accepts_alone`: whether acks=1 asks neither (metadata.loss.acks1).
+    """
+
+    boot_ms: Callable[[], int]
+    has_session: Callable[[], bool]
+    accepts_alone: bool
+
+
 class Others(NamedTuple):
     """The replicas of a partition that this broker leads, itself among them. Who has not had all there was for
-    `lag_max_ms` is no longer wanted in sync."""
+    `lag_max_ms` is no longer wanted in sync. `confirming`: None if nobody asks whether it leads still."""
 
     broker_id: int
     committed: Committed
     lag_max_ms: int
+    confirming: Confirming | None = None
 
 
 class Leadership(NamedTuple):

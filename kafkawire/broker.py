@@ -21,6 +21,7 @@ from coordinator.metadata.store import MetadataStore
 from coordinator.runtime import Coordinator
 from engine.errors import StoreRefused
 from engine.options import StoreWorld
+from engine.roles import Confirming
 from engine.store import SegmentStore
 from engine.tier import NoTier
 from kafkawire.adapters.coordinators import Coordinators, join
@@ -36,6 +37,7 @@ from kafkawire.adapters.partition_host import EngineHost
 from kafkawire.adapters.refusals import refusals
 from kafkawire.adapters.tier import RemoteTier, TierOpening, TierRefused, open_tier
 from kafkawire.config.broker_config import Config
+from kafkawire.config.cluster_config import ACCEPT
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.express import lanes
 from kafkawire.fetching.cold_loads import ColdLoads
@@ -43,6 +45,7 @@ from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
 from kafkawire.links.links import Links
+from kafkawire.replication.followers import Followers
 from kafkawire.replication.replication import Replication
 from kafkawire.requests.cold_searches import ColdSearches
 from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all, cluster_authorizer, ignore
@@ -190,7 +193,8 @@ class Broker:
     async def _start_coordinator(self, nursery: trio.Nursery) -> None:
         config = self.config
         self._metadata = await self.world.open_metadata(config)
-        self._host = EngineHost(partial(self._start_store, nursery), self._configs, self._configured)
+        host = partial(EngineHost, partial(self._start_store, nursery), self._configs, self._configured)
+        self._host = host(self._confirming())
         is_refused = refusals(self.world.connect, config.inter_broker_listener)
         settings = coordinator_settings(config, self._endpoints(), is_refused, self.end_links)
         self._coordinator = Coordinator(self._metadata, self._host, self._configs, settings, self.world.random)
@@ -198,6 +202,12 @@ class Broker:
         if config.is_in_cluster:
             await found(self._coordinator, config.given)
         nursery.start_soon(self._coordinator.run)
+
+    def _confirming(self) -> Confirming | None:
+        config, world = self.config, self.world
+        if not config.is_in_cluster:
+            return None
+        return Confirming(world.boot_ms, lambda: self.coordinator.has_session, config.metadata_loss_acks1 == ACCEPT)
 
     def _configured(self, config: Config) -> None:
         """What was changed at run time and is not the partitions': the host tells them."""
@@ -293,6 +303,7 @@ class Broker:
             authorizer=self._authorizer,
             decode_elsewhere=self.world.decode_elsewhere,
             links=self._accepted_links,
+            followers=Followers(self.world.boot_ms),
             transactions_of_cluster=self.coordinators.transactions_of_cluster,
             note_follower=self._replication.note_follower if self._replication is not None else ignore,
         )

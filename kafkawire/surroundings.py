@@ -42,6 +42,7 @@ class Surroundings:
     pool: WorkerPool
     random: Random
     now_ms: Callable[[], int]
+    boot_ms: Callable[[], int]  # since some moment, the time included in which the machine slept
     decode_elsewhere: Elsewhere
     log_levels: LogLevels = field(default_factory=LogLevels)
     descriptors: Descriptors = PLENTY
@@ -61,6 +62,7 @@ def real_surroundings() -> Surroundings:
         pool=ThreadPool(),
         random=SystemRandom(),
         now_ms=lambda: time.time_ns() // 1_000_000,
+        boot_ms=lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
         decode_elsewhere=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1)),
         log_levels=LEVELS,
         descriptors=Descriptors.of_this_process(),

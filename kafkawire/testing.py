@@ -76,6 +76,7 @@ class MemoryWorld:
             pool=TwinPool(),
             random=self.random,
             now_ms=_now_ms,
+            boot_ms=lambda: round(trio.current_time() * 1000),
             decode_elsewhere=soon,
             open_object_store=lambda *_config: self.objects,
         )
@@ -238,6 +239,19 @@ class MemoryCluster:
     def kill(self, broker_id: int) -> None:
         """As `kill -9`."""
         self._scopes[broker_id].cancel()
+
+    def stand_still(self, broker_id: int) -> None:
+        """As by SIGSTOP, as far as others see: it hears of nobody, and the metadata store does not hear of it."""
+        self.worlds[broker_id].sessions[-1].pause()
+        self.worlds[broker_id].listeners[FIRST_PORT + broker_id].hold(True)
+
+    def go_on(self, broker_id: int) -> None:
+        """As by SIGCONT: what was sent to it meanwhile is there, before it learns what else has happened."""
+        self.worlds[broker_id].listeners[FIRST_PORT + broker_id].hold(False)
+
+    def hear_again(self, broker_id: int) -> None:
+        """The metadata store and it."""
+        self.worlds[broker_id].sessions[-1].resume()
 
     async def stop(self, broker_id: int) -> None:
         """In order."""

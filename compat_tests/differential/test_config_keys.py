@@ -37,6 +37,7 @@ OUR_BROKER_KEYS = {
     "log.cleanup.window",
     "log.flush.policy",
     "log.index.keys",
+    "metadata.loss.acks1",
     "offsets.view.flush.interval.ms",
     "offsets.view.mode",
     "producer.id.expiration.check.interval.ms",  # Kafka has it and does not show it

@@ -51,6 +51,7 @@ NAMED_CASES = (
     "engine/commit/tests/test_group_committer.py",
     "engine/partitions/tests/test_joining.py",
     "coordinator/groups/tests/test_service.py",
+    "coordinator/groups/tests/test_too_few_replicas.py",
     "coordinator/transactions/tests",
     "coordinator/tests/test_repudiation.py",
 )
@@ -99,6 +100,12 @@ EXAMINERS = (
     Examiner(  # what one broker alone cannot bring about, or seldom does
         "named cases",
         ("pytest", "-q", "-rf", *NAMED_CASES),
+        FAILED_CASE,
+        "python -m pytest {}",
+    ),
+    Examiner(
+        "cases of several brokers",
+        ("pytest", "-q", "-rf", "-x", "kafkawire/tests/test_coordinators_over_brokers.py"),
         FAILED_CASE,
         "python -m pytest {}",
     ),

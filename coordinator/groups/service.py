@@ -13,7 +13,6 @@ from uuid import UUID
 import trio
 
 from coordinator.errors import (
-    CoordinatorLoading,
     InvalidGroupId,
     InvalidProducerIdMapping,
     NotCoordinator,
@@ -294,9 +293,9 @@ class GroupCoordinators:
     def list_groups(self) -> Pending[list[GroupListing]]:
         """See `GroupService`."""
         shards = list(self._shards)
-        if not all(shard.is_loaded for shard in shards):
-            return cast("Pending[list[GroupListing]]", settled(CoordinatorLoading("groups are being read")))
         found = [listing for shard in shards for listing in shard.table.listings()]
+        if (refusal := self._shards.not_listed()) is not None:
+            return cast("Pending[list[GroupListing]]", settled(refusal))
         return cast("Pending[list[GroupListing]]", after_all([shard.when_durable() for shard in shards], found))
 
     def delete_group(self, group_id: str) -> Pending[None]:

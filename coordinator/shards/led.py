@@ -14,7 +14,13 @@ import structlog
 import trio
 
 from coordinator.api import NO_LEADER
-from coordinator.errors import CoordinatorError, CoordinatorNotAvailable, NotCoordinator, TopicExists
+from coordinator.errors import (
+    CoordinatorError,
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    TopicExists,
+)
 from coordinator.shards.pending import settled
 from coordinator.shards.shard import Shard, ShardWorld, TableT, ignore
 from coordinator.shards.writer import RoundWriter, ViewMode
@@ -165,6 +171,15 @@ class LedShards(Generic[TableT]):
     def __iter__(self) -> Iterator[Shard[TableT]]:
         """Those that are led now."""
         return iter(list(self._shards.values()))
+
+    def not_listed(self) -> CoordinatorError | None:
+        """Why there is no list of all that is known now; None: there is."""
+        shards = self._shards.values()
+        if not all(shard.is_loaded for shard in shards):
+            return CoordinatorLoading(f"{self._options.topic.name} is being read")
+        if not all(shard.is_confirmed for shard in shards):
+            return CoordinatorNotAvailable(f"another broker may have begun to lead {self._options.topic.name}")
+        return None
 
     async def coordinator_of(self, name: str) -> int:
         """The broker. Raises CoordinatorNotAvailable."""

@@ -21,6 +21,7 @@ import trio
 
 from coordinator.errors import CoordinatorError, CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
 from coordinator.record_fields import UnknownRecord
+from coordinator.shards.outcomes import Outgoing, Reading
 from coordinator.shards.pending import Answer
 from coordinator.shards.table import NEVER_MS, Moment, StateTable
 from coordinator.shards.writer import Round
@@ -99,6 +100,11 @@ class Shard(Generic[TableT]):
     def takes_writes(self) -> bool:
         """Whether enough replicas are in sync; of one that is read, or is not led any more, nothing is known."""
         return self._log is None or self._log.takes_writes
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether what the table tells now is the newest that anybody was told (RULES K24)."""
+        return self._log is not None and self._log.is_confirmed
 
     def ask(self, command: Callable[[TableT, Moment, Asker], Effects[Asker]], *, only_reads: bool = False) -> Asker:
         """Runs a command of the table; `only_reads`: it never has records."""
@@ -271,7 +277,7 @@ class Shard(Generic[TableT]):
     async def write(self) -> None:
         if self._log is None or self._in_flight is not None or not self._filling.batches:
             return
-        if not self._log.takes_writes:
+        if not self.takes_writes:
             self._woken.set()
             return
         written = self._in_flight = self._filling
@@ -330,13 +336,20 @@ class Shard(Generic[TableT]):
             each.mark = newest
         mark = newest if entry is None else entry.mark
         for asker, outcome in answers:
-            self._hold(mark, asker, outcome)
+            if is_written:
+                self._hold(mark, asker, outcome)
+            else:
+                self._tell(mark, asker, outcome)
         for letter in outbox:
-            self._hold(mark, _Outgoing(partial(self._world.send, self)), letter)
+            self._hold(mark, Outgoing(partial(self._world.send, self)), letter)
         if is_written and self._in_flight is None:
             self._world.writer.ready(self)
         if self._table.next_due_ms() < self._sleeps_until_ms:
             self._woken.set()
+
+    def _tell(self, mark: object, asker: Asker, outcome: object) -> None:
+        """What was read: a leader that was stopped may not have the newest, and finds that out after it has looked."""
+        self._hold(mark, Reading(asker, self), outcome)
 
     def _hold(self, mark: object, asker: Waiting, outcome: object) -> None:
         if isinstance(mark, Round) and not mark.is_durable:
@@ -382,17 +395,3 @@ class Shard(Generic[TableT]):
 
     def _moment(self) -> Moment:
         return Moment(round(trio.current_time() * 1000), self._world.wall_ms(), self._world.new_id)
-
-
-class _Outgoing:
-    """Leaves when it is durable; what is dropped does not."""
-
-    __slots__ = ("_send",)
-
-    def __init__(self, send: Callable[[object], None]) -> None:
-        self._send = send
-
-    def settle(self, outcome: object) -> None:
-        """See `writer.Waiting`."""
-        if not isinstance(outcome, CoordinatorError):
-            self._send(outcome)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from coordinator.errors import CoordinatorError, StaleProducerEpoch, TransactionCoordinatorFenced
-from coordinator.shards.pending import Answer
+from coordinator.shards.outcomes import Outgoing
 from coordinator.state_log import StateBatch, StateMarker, has_own_epoch
 
 if TYPE_CHECKING:
@@ -123,10 +123,10 @@ class Round:
         """Those who asked. What leaves when it is durable still does."""
         held, self._held = self._held, []
         for asker, outcome in held:
-            if isinstance(asker, Answer):
-                asker.settle(refusal)
-            else:
+            if isinstance(asker, Outgoing):
                 self._held.append((asker, outcome))
+            else:
+                asker.settle(refusal)
 
     async def append_to(self, log: StateLog, now_ms: Callable[[], int]) -> None:
         """In as few batches as the log takes. Raises StateLogFailed."""

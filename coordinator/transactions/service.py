@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from coordinator.api import TRANSACTION_VERSION
-from coordinator.errors import CoordinatorLoading, MetadataUnavailable
+from coordinator.errors import MetadataUnavailable
 from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
 from coordinator.shards.pending import after_all, settled
 from coordinator.shards.shard import Asker, Shard
@@ -224,9 +224,9 @@ class TransactionCoordinators:
     def list_transactions(self) -> Pending[list[TransactionListing]]:
         """See `TransactionService`."""
         shards = list(self._shards)
-        if not all(shard.is_loaded for shard in shards):
-            return cast("Pending[list[TransactionListing]]", settled(CoordinatorLoading("transactions are being read")))
         found = [listing for shard in shards for listing in shard.table.listings()]
+        if (refusal := self._shards.not_listed()) is not None:
+            return cast("Pending[list[TransactionListing]]", settled(refusal))
         return cast("Pending[list[TransactionListing]]", after_all([shard.when_durable() for shard in shards], found))
 
     def figures(self) -> Iterator[TransactionFigures]:

@@ -20,6 +20,7 @@ from engine.logs.producer_state import ProducedBatch, ProducerTable
 from engine.logs.roll_policy import RollPolicy
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.kept import Kept
+from engine.partitions.lease import LeaderLease
 from engine.partitions.pending_acks import PendingAcks, acked_to
 from engine.replication.progress import Progress
 from engine.replication.replicas import Replicas
@@ -74,6 +75,7 @@ class Leader:
         "_rolls",
         "config",
         "epoch",
+        "lease",
         "replicas",
     )
 
@@ -87,13 +89,14 @@ class Leader:
         now_ms: Callable[[], int],
         replicas: Replicas | None = None,
     ) -> None:
-        """`replicas`: None if this is the only one."""
+        """`replicas`: None if this is the only one. `lease`, to be set: None if nobody asks whether it leads still."""
         self._partition = partition
         self.epoch = epoch
         self._progress = progress
         self._pending = pending
         self._now_ms = now_ms
         self.replicas = replicas
+        self.lease: LeaderLease | None = None
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
@@ -109,9 +112,13 @@ class Leader:
     def admit(
         self, owner: Owner, records: memoryview, *, acks: int, allow_zstd: bool, origin: Origin, is_joining: bool
     ) -> Append:
-        """What needs no state is checked. Raises what is wrong with the batch, and NotEnoughReplicas."""
-        if acks < 0 and self.replicas is not None:
-            self._check_in_sync(self.replicas)
+        """What needs no state is checked. Raises what is wrong with the batch, NotEnoughReplicas, and for acks=1
+        NotLeaderOrFollower."""
+        if self.replicas is not None:
+            if acks < 0:
+                self._check_in_sync(self.replicas)
+            elif acks and self.lease is not None:
+                self.lease.check_takes_alone()
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd, origin=origin)
         if origin is Origin.CLIENT:
             kind = JoiningAppend if is_joining and header.is_transactional else Append

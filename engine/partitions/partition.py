@@ -42,6 +42,7 @@ from engine.partitions.follower import Follower, checked
 from engine.partitions.intake import Intake
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.leader import Leader
+from engine.partitions.lease import LeaderLease
 from engine.partitions.replica import Replica
 from engine.reading.key_indexer import outgrows_tail
 from engine.replication.epoch_checks import check_leader_epoch, check_newer
@@ -81,6 +82,8 @@ class Partition(Replica):
             return
         replicas = self._begin_to_lead(leader_epoch, others)
         role = Leader(self.partition, leader_epoch, config, self.progress, self._pending, self._now_ms, replicas)
+        if replicas is not None and others is not None and others.confirming is not None:
+            role.lease = LeaderLease(self.partition, replicas, others.confirming)
         self._take_role(role)
         self.log.epochs.note(leader_epoch, self.log.end.offset)
 
@@ -90,7 +93,7 @@ class Partition(Replica):
         if others is None:
             self.progress.lead(())
             return None
-        broker_id, committed, lag_max_ms = others
+        broker_id, committed, lag_max_ms, _ = others
         return Replicas(broker_id, leader_epoch, self.progress, committed, self._now_ms(), lag_max_ms)
 
     def follow(self, config: LogConfig, leader_epoch: int, unclean_since: int = NO_EPOCH) -> None:

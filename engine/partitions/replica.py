@@ -63,12 +63,26 @@ class Replica(Availability):
         role = self._role
         return not isinstance(role, Leader) or role.replicas is None or role.replicas.is_enough
 
-    def fetched_by(self, replica: int, broker_epoch: int, *, leader_epoch: int, offset: int, last_epoch: int) -> Heard:
+    @property
+    def is_confirmed(self) -> bool:
+        role = self._role
+        return isinstance(role, Leader) and (role.lease is None or role.lease.is_confirmed)
+
+    @property
+    def answers_in_ms(self) -> int:
+        lease = self.leading().lease
+        return 0 if lease is None else lease.wait_ms
+
+    def fetched_by(
+        self, replica: int, broker_epoch: int, *, leader_epoch: int, offset: int, last_epoch: int, as_of_ms: int
+    ) -> Heard:
         """See `engine.replica_log.ReplicaLog`, as of those that follow."""
         asked = Asked(leader_epoch, offset, last_epoch, NO_OFFSET, NO_OFFSET)
         replicas = self._known_replicas()
         before, stable = self.progress.high_watermark, self.progress.last_stable
         heard = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._now_ms())
+        if (lease := self.leading().lease) is not None:
+            lease.fetched(replica, as_of_ms)
         if heard.has_moved:
             self._moved_on(before, stable)
         return heard

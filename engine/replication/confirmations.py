@@ -6,7 +6,7 @@ moment that is not long ago; and a successor that waits that long before it answ
 Clocks are compared with themselves only, and go on while a machine sleeps (CLOCK_BOOTTIME).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 LEASE_MS = 1500
 NEVER_MS = -(2**62)
@@ -35,17 +35,36 @@ class Confirmation:
 
 
 class Lease:
-    """Of one partition, in one epoch of its leader."""
+    """Of one partition, in one epoch of its leader, on its own clock. `is_first`: nobody has led it before."""
 
-    __slots__ = ("_began_at_ms",)
+    __slots__ = ("_as_of_ms", "_began_at_ms", "_is_first")
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, *, is_first: bool = False) -> None:
         self._began_at_ms = now_ms
+        self._is_first = is_first
+        self._as_of_ms: dict[int, int] = {}  # by replica
 
-    def is_confirmed(self, successors: Iterable[Confirmation | None], now_ms: int, *, has_session: bool) -> bool:
-        """To be asked as an answer leaves. `successors`: of all others that may be in the ISR or the ELR; None: it has
-        not fetched in this epoch. If there are none, the metadata store's session tells: `has_session`."""
-        if now_ms - self._began_at_ms < LEASE_MS:
-            return False  # the leader before may still answer
-        as_of = [NEVER_MS if one is None else one.as_of_ms for one in successors]
-        return now_ms - min(as_of) < LEASE_MS if as_of else has_session
+    def fetched(self, replica: int, as_of_ms: int) -> None:
+        """A Fetch of this partition in this epoch shows what was so then; see `Confirmation`. What its link shows later
+        on says nothing of a partition that it fetches no more."""
+        self._as_of_ms[replica] = as_of_ms
+
+    def wait_ms(self, now_ms: int) -> int:
+        """For how long the leader before may still answer."""
+        return 0 if self._is_first else max(0, self._began_at_ms + LEASE_MS - now_ms)
+
+    def is_confirmed(self, successors: Collection[int], now_ms: int, *, has_session: bool) -> bool:
+        """To be asked when an answer is made. `successors`: all others that may be in the ISR or the ELR. If there are
+        none, the metadata store's session tells: `has_session`."""
+        return not self.wait_ms(now_ms) and self._is_shown(successors, now_ms, has_session)
+
+    def may_take(self, successors: Collection[int], now_ms: int, *, has_session: bool) -> bool:
+        """Whether a record may count that only this leader has. What the one before takes does not matter, and who
+        has just begun has it from the metadata that he leads."""
+        has_just_begun = now_ms - self._began_at_ms < LEASE_MS
+        return has_just_begun or self._is_shown(successors, now_ms, has_session)
+
+    def _is_shown(self, successors: Collection[int], now_ms: int, has_session: bool) -> bool:
+        if not successors:
+            return has_session
+        return now_ms - min(self._as_of_ms.get(one, NEVER_MS) for one in successors) < LEASE_MS

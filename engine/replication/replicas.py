@@ -87,6 +87,11 @@ class Replicas:
         proposed = self._proposed
         return self._committed.in_sync if proposed is None else self._committed.in_sync | proposed.in_sync
 
+    @property
+    def successors(self) -> frozenset[int]:
+        """Who else may be elected as long as this broker leads, unless an unclean election is ordered."""
+        return (self.maximal_isr | self._committed.eligible) - {self._broker_id}
+
     def fetched(self, replica: int, broker_epoch: int, asked: Asked, log: LogState, now_ms: int) -> Heard:
         """A follower in that life asks. Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch,
         OffsetOutOfRange; it has said nothing then, and nothing of what it holds if the logs part before that."""

@@ -18,7 +18,7 @@ from engine.api import Following, Leadership, Role, TopicPartition
 from engine.errors import EngineError, UnknownPartition
 from engine.log_config import FlushPolicy, LogConfig
 from engine.partitions.opening import Opening
-from engine.roles import Others
+from engine.roles import Confirming, Others
 from engine.store import SegmentStore
 from engine.tier import TierableLog
 from kafkawire.config.broker_config import Config
@@ -36,21 +36,22 @@ class Opened(NamedTuple):
     hosted: HostedPartition
     is_led: bool
 
-    def role(self, config: LogConfig, image: ClusterImage, lag_max_ms: int) -> Role:
+    def role(self, config: LogConfig, image: ClusterImage, lag_max_ms: int, confirming: Confirming | None) -> Role:
         """Of this broker, with its topic's config."""
         partition, state = _identity(self.hosted), self.hosted.state
         epoch, has_others = state.leader_epoch, len(state.replicas) > 1
         if not self.is_led:
             return Following(partition, config, epoch, has_others, state.unclean_since)
         committed = committed_of(image, partition.topic_id, state) if has_others else None
-        others = None if committed is None else Others(state.leader, committed, lag_max_ms)
+        others = None if committed is None else Others(state.leader, committed, lag_max_ms, confirming)
         return Leadership(partition, config, epoch, others)
 
 
 class EngineHost:
     """Opens and deletes partitions in the store. `start_store` makes and runs the store for a cluster.
 
-    `on_change` is told the broker's configuration when it was changed at run time.
+    `on_change` is told the broker's configuration when it was changed at run time. `confirming`: None if this broker
+    stands alone.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class EngineHost:
         start_store: Callable[[ClusterImage], Awaitable[SegmentStore]],
         configs: EffectiveConfigs,
         on_change: Callable[[Config], None],
+        confirming: Confirming | None = None,
     ) -> None:
         self._start_store = start_store
         self._configs = configs
         self._on_change = on_change
+        self._confirming = confirming
         self._store: SegmentStore | None = None
         self._open: dict[TopicPartition, Opened] = {}
         self._hosted: dict[TopicPartition, HostedPartition] = {}  # open or not
@@ -173,7 +176,8 @@ class EngineHost:
         configs = {key: self._configs.log_config(one.topic, one.configs) for key, one in topics.items()}
         assert self._image is not None, "nothing is opened before there are changes"
         lag_max_ms = self._configs.config.replica_lag_time_max_ms
-        return [one.role(configs[one.hosted.topic_id], self._image, lag_max_ms) for one in opened]
+        around = self._image, lag_max_ms, self._confirming
+        return [one.role(configs[one.hosted.topic_id], *around) for one in opened]
 
 
 def _identity(hosted: HostedPartition) -> TopicPartition:

@@ -81,6 +81,7 @@ class EngineStateLogs:
                 log = self._store.get(identity)
                 given = self._given[identity] = EngineStateLog(self._store, log)
         await self._until_latest(log)
+        await _until_left(log)
         return given
 
     async def _until_latest(self, log: PartitionLog) -> None:
@@ -93,6 +94,13 @@ class EngineStateLogs:
                 waiter.take_changed()
         finally:
             waiter.close()
+
+
+async def _until_left(log: PartitionLog) -> None:
+    """Whoever led it before may still answer for a while (RULES K24). Raises StateLogFailed."""
+    with _failures:
+        while (left_ms := log.answers_in_ms) > 0:  # noqa: ASYNC110 - by a clock that may be ahead of trio's
+            await trio.sleep(left_ms / 1000)
 
 
 def _has_latest(log: PartitionLog) -> bool:
@@ -159,6 +167,10 @@ class EngineStateLog:
     @property
     def takes_writes(self) -> bool:
         return self._log.has_enough_in_sync
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self._log.is_confirmed and self._log.leader_epoch == self.leader_epoch
 
     def size_of(self, record: StateRecord) -> int:
         return RECORD_OVERHEAD_MAX_BYTES + len(record.key) + len(record.value or b"")

@@ -14,6 +14,8 @@ from kafkawire.config.values import ConfigError
 
 DEFAULT_LISTENER: Final = "PLAINTEXT"  # that of security.inter.broker.protocol
 UNCLEAN: Final = "unclean.leader.election.enable"
+REFUSE: Final = "refuse"
+ACCEPT: Final = "accept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,11 @@ class ClusterConfig(TierConfig):
     leader_imbalance_check_interval_seconds: int = setting(
         "leader.imbalance.check.interval.seconds", read.long(1), "300", "How often leaders go back."
     )
+    metadata_loss_acks1: str = setting(
+        "metadata.loss.acks1", read.choice(REFUSE, ACCEPT), REFUSE,
+        "Whether a leader takes what is sent with acks=1 when it has not heard for 1.5 seconds of all that may lead in "
+        "its place, or without any has lost its session: refuse (NOT_LEADER_OR_FOLLOWER), or accept what may be lost.",
+    )  # fmt: skip
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms", read.long(1), "30000",
         "A follower that has not had all there was for so long is no longer in sync.",

@@ -55,8 +55,8 @@ class CoordinatorConfig:
     )  # fmt: skip
     offsets_commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms", read.integer(1), "5000",
-        "How long somebody who commits offsets, or asks a group's coordinator for anything else, waits for what may not "
-        "become durable; at most half as long again.",
+        "How long somebody who commits offsets, or asks a group's coordinator for anything else, waits for what may "
+        "not become durable; at most half as long again.",
     )  # fmt: skip
     offsets_view_mode: str = setting(
         "offsets.view.mode", read.choice("cached", "direct"), "cached",

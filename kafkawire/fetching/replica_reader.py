@@ -21,15 +21,23 @@ if TYPE_CHECKING:
 class ReplicaReader(FetchReader):
     """For one request of a broker that has proved to be that replica. What it says of itself is taken once."""
 
-    __slots__ = ("_heard", "_replica")
+    __slots__ = ("_as_of_ms", "_heard", "_replica")
 
     def __init__(
-        self, context: RequestContext, replica: ReplicaState, *, min_size_bytes: int, max_size_bytes: int
+        self,
+        context: RequestContext,
+        replica: ReplicaState,
+        as_of_ms: int,
+        *,
+        min_size_bytes: int,
+        max_size_bytes: int,
     ) -> None:
+        """`as_of_ms`: when the response before was about to be sent."""
         super().__init__(
             context, Isolation.READ_UNCOMMITTED, min_size_bytes=min_size_bytes, max_size_bytes=max_size_bytes
         )
         self._replica = replica
+        self._as_of_ms = as_of_ms
         self._heard: set[FetchTarget] = set()
 
     async def _load(self, log: PartitionLog, target: FetchTarget) -> None:
@@ -63,6 +71,7 @@ class ReplicaReader(FetchReader):
             leader_epoch=target.leader_epoch,
             offset=target.fetch_offset,
             last_epoch=target.last_fetched_epoch,
+            as_of_ms=self._as_of_ms,
         )
         if heard.is_outside:
             self._context.broker.note_follower(log.partition)

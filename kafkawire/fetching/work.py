@@ -76,10 +76,11 @@ def begin_fetch(
 
 
 def begin_replica_fetch(
-    context: RequestContext, asked: Asked, targets: list[FetchTarget], replica: ReplicaState
+    context: RequestContext, asked: Asked, targets: list[FetchTarget], replica: ReplicaState, as_of_ms: int
 ) -> Told | Awaitable[Told]:
-    """The same for another broker, which has no session: it names all that it follows each time."""
-    reader = ReplicaReader(context, replica, **_sizes(context, asked))
+    """The same for another broker, which has no session: it names all that it follows each time. `as_of_ms`: see
+    `ReplicaReader`."""
+    reader = ReplicaReader(context, replica, as_of_ms, **_sizes(context, asked))
     return _FetchWork(context, asked, targets, None, reader, by_id=True).run()
 
 

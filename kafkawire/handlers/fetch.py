@@ -76,7 +76,8 @@ def _replicate(
     replica = request.replica_state
     if replica is None or not context.is_broker(replica.replica_id):
         return _refuse_all(targets)
-    begun = begin_replica_fetch(context, request, targets, replica)
+    as_of_ms = context.broker.followers.fetched(context.connection)
+    begun = begin_replica_fetch(context, request, targets, replica, as_of_ms)
     return _respond_to_replica(context, begun) if isinstance(begun, Told) else _respond_to_replica_later(context, begun)
 
 
@@ -94,6 +95,7 @@ def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
         row.begins_segment = not isinstance(outcome, ErrorCode) and any(not one.position for one in outcome.records)
         rows.append((target, row))
     _group(rows, response)
+    context.broker.followers.responded(context.connection)
     return response
 
 

@@ -122,6 +122,13 @@ def cluster_authorizer(
     return operation != Operation.CLUSTER_ACTION or principal.startswith(PRINCIPAL_OF_BROKERS)
 
 
+class FollowerLinks(Protocol):
+    """The links over which other brokers fetch; `kafkawire.replication.followers.Followers`."""
+
+    def fetched(self, link: ConnectionInfo) -> int: ...
+    def responded(self, link: ConnectionInfo) -> None: ...
+
+
 class HandlerConfig(Protocol):
     """The part of the broker's configuration that handlers obey; `kafkawire.config.broker_config.Config` has it."""
 
@@ -162,6 +169,7 @@ class BrokerInterfaces:
     failures: FailureLog = field(default_factory=FailureLog)
     topic_rows: TopicRows = field(default_factory=TopicRows)
     links: AcceptedLinks = field(default_factory=AcceptedLinks)
+    followers: FollowerLinks
     transactions_of_cluster: TransactionPartitions | None = None  # None: all are coordinated here
     note_follower: Callable[[TopicPartition], None] = ignore  # of what is led here: one is not in the ISR
 

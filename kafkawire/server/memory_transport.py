@@ -11,6 +11,7 @@ import errno
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -34,7 +35,17 @@ class _Pipe:
 class MemoryTransport:
     """Our end. What breaks raises the OSError a socket would raise."""
 
-    __slots__ = ("_events", "_incoming", "_outgoing", "_peer", "_poller", "_watcher", "sent_size_bytes")
+    __slots__ = (
+        "__weakref__",
+        "_events",
+        "_incoming",
+        "_outgoing",
+        "_peer",
+        "_poller",
+        "_watcher",
+        "is_held",
+        "sent_size_bytes",
+    )  # fmt: skip
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe, peer: MemoryStream) -> None:
         self._incoming = incoming
@@ -43,6 +54,7 @@ class MemoryTransport:
         self._poller: Poller | None = None
         self._watcher: Watcher | None = None
         self._events = 0
+        self.is_held = False  # our process stands still: it hears of nothing
         self.sent_size_bytes = 0
 
     def watch(self, poller: Poller, watcher: Watcher, events: int) -> None:
@@ -54,7 +66,7 @@ class MemoryTransport:
         found = READ if self._incoming.data or self._incoming.has_ended else 0
         if self._peer.room_bytes > 0 or self._outgoing.is_broken:
             found |= WRITE
-        if self._poller is not None and self._watcher is not None and found & self._events:
+        if self._poller is not None and self._watcher is not None and found & self._events and not self.is_held:
             self._poller.note(self._watcher, found & self._events)
 
     def receive(self, buffer: memoryview) -> int | None:
@@ -166,20 +178,31 @@ class MemoryAccepted:
 class MemoryListener:
     """A listener whose peers call `connect()`."""
 
-    __slots__ = ("_arrived", "_waiting", "address")
+    __slots__ = ("_arrived", "_is_held", "_transports", "_waiting", "address")
 
     def __init__(self, address: tuple[str, int] = ("memory", 9092)) -> None:
         self.address = address
+        self._is_held = False
+        self._transports: WeakKeyDictionary[MemoryTransport, None] = WeakKeyDictionary()
         self._arrived, self._waiting = trio.open_memory_channel[MemoryAccepted](math.inf)
 
     def connect(self, peer_host: str = "127.0.0.1") -> MemoryStream:
         """Queues a connection and returns the peer's end. Errors: ConnectionRefusedError when closed."""
         stream = MemoryStream()
+        stream.transport.is_held = self._is_held
+        self._transports[stream.transport] = None
         try:
             self._arrived.send_nowait(MemoryAccepted(stream.transport, peer_host, self.address[0]))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "memory listener closed") from error
         return stream
+
+    def hold(self, is_held: bool) -> None:
+        """Whether the process behind it stands still: what peers send then waits."""
+        self._is_held = is_held
+        for transport in list(self._transports):
+            transport.is_held = is_held
+            transport.notice()
 
     async def accept(self) -> MemoryAccepted:
         return await self._waiting.receive()

@@ -31,6 +31,7 @@ from kafkawire.config.log_levels import LogLevels
 from kafkawire.fetching.cold_loads import LOAD_MAX_BYTES, ColdLoads
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
+from kafkawire.replication.followers import Followers
 from kafkawire.requests.api import Api
 from kafkawire.requests.cold_searches import ColdSearches
 from kafkawire.requests.context import Authorizer, BrokerInterfaces, Operation, ResourceType, allow_all
@@ -230,6 +231,7 @@ async def open_handlers(
             log_levels=LogLevels(),
             now_ms=lambda: NOW_MS,
             authorizer=authorizer,
+            followers=Followers(lambda: 0),
             decode_elsewhere=soon,
         )
         await nursery.start(store.run)

@@ -50,11 +50,14 @@ async def produce(
     cluster: MemoryCluster, value: bytes, *, acks: int = -1, producer: tuple[int, int, int] = NOBODY, to: int = 0
 ) -> Any:
     """The row of the reply of the leader, or of that broker."""
+    reply = await call(cluster, to or state(cluster).leader, request_of(value, acks=acks, producer=producer), 9)
+    return reply.responses[0].partition_responses[0]
+
+
+def request_of(value: bytes, *, acks: int = -1, producer: tuple[int, int, int] = NOBODY) -> ProduceRequest:
     batch = build_batch([Record(None, value)], producer=producer)
     data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])
-    request = ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=[data])
-    reply = await call(cluster, to or state(cluster).leader, request, 9)
-    return reply.responses[0].partition_responses[0]
+    return ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=[data])
 
 
 async def acknowledged(cluster: MemoryCluster, value: bytes, producer: tuple[int, int, int] = NOBODY) -> int:

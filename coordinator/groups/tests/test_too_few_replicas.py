@@ -1,4 +1,4 @@
-"""While too few replicas are in sync a shard answers who reads, and nothing changes: no state is dropped (RULES K26)."""
+"""While too few replicas are in sync a shard answers who reads; no state changes, none is dropped (RULES K26)."""
 
 from __future__ import annotations
 

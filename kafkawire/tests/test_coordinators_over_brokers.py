@@ -1,0 +1,335 @@
+"""Coordinators whose topics are replicated: whoever dies or stands still, nothing that was acknowledged goes back."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from engine.api import TopicPartition
+from engine.errors import StorageError
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.heartbeat import HeartbeatRequest
+from kafkawire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kafkawire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafkawire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.testing import open_cluster
+from kafkawire.tests import test_replication as replication
+from kafkawire.tests.test_cluster import BROKERS, call, settled, until
+
+if TYPE_CHECKING:
+    from coordinator.api import PartitionState
+    from engine.partitions.partition import Partition
+    from kafkawire.testing import MemoryCluster
+
+GROUP, OFFSETS = "g", "__consumer_offsets"
+TOPICS = {"offsets_topic_num_partitions": "1", "offsets_topic_replication_factor": "3"}
+LEASE_S = 1.5
+TOPIC = 2  # of AlterConfigs
+enforces = pytest.mark.enforces
+
+
+def state(cluster: MemoryCluster) -> PartitionState:
+    """Of the group's partition, as the newest image says."""
+    images = [one.broker.coordinator.image for one in cluster.brokers.values()]
+    found = max(images, key=lambda image: image.version).partition(OFFSETS, 0)
+    assert found is not None
+    return found
+
+
+def replica(cluster: MemoryCluster, broker_id: int) -> Partition:
+    broker = cluster.brokers[broker_id].broker
+    topic = broker.coordinator.image.topics[OFFSETS]
+    return broker.store.replica(TopicPartition(topic.topic_id, OFFSETS, 0))
+
+
+async def coordinated(cluster: MemoryCluster) -> int:
+    """Who coordinates the group, once there are its topic and one to commit offsets of."""
+    await replication.create(cluster)
+
+    async def is_found() -> bool:
+        reply = await call(cluster, 1, FindCoordinatorRequest(key=GROUP, key_type=0), 3)
+        return not reply.error_code
+
+    await until(is_found)
+    await settled(cluster)
+    return state(cluster).leader
+
+
+def commit_of(offset: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+    return OffsetCommitRequest(group_id=GROUP, topics=[topic])
+
+
+def fetch_of() -> OffsetFetchRequest:
+    topic = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])])
+
+
+async def commit(cluster: MemoryCluster, broker_id: int, offset: int) -> int:
+    reply = await call(cluster, broker_id, commit_of(offset), 8)
+    return int(reply.topics[0].partitions[0].error_code)
+
+
+def told(reply: Any) -> int:
+    """The offset; or the error, negative."""
+    [group] = reply.groups
+    return -group.error_code if group.error_code else group.topics[0].partitions[0].committed_offset
+
+
+async def fetched(cluster: MemoryCluster, broker_id: int) -> int:
+    """See `told`."""
+    return told(await call(cluster, broker_id, fetch_of(), 8))
+
+
+async def committed(cluster: MemoryCluster, offset: int) -> int:
+    """Acknowledged by this broker, which leads by then; as clients do, until then again."""
+    found: list[int] = []
+
+    async def is_done() -> bool:
+        leader = state(cluster).leader
+        if leader not in cluster.brokers:
+            return False
+        try:
+            code = await commit(cluster, leader, offset)
+        except (EOFError, trio.BrokenResourceError):
+            return False
+        found.append(leader)
+        return not code
+
+    await until(is_done)
+    return found[-1]
+
+
+async def newest(cluster: MemoryCluster) -> int:
+    """What whoever leads by then tells."""
+    found: list[int] = []
+
+    async def is_told() -> bool:
+        leader = state(cluster).leader
+        if leader not in cluster.brokers:
+            return False
+        try:
+            found.append(await fetched(cluster, leader))
+        except (EOFError, trio.BrokenResourceError):
+            return False
+        return found[-1] >= 0
+
+    await until(is_told)
+    return found[-1]
+
+
+async def led_by_another(cluster: MemoryCluster, broker_id: int) -> int:
+    async def is_led() -> bool:
+        return state(cluster).leader not in (-1, broker_id)
+
+    await until(is_led)
+    return state(cluster).leader
+
+
+async def in_sync(cluster: MemoryCluster, *wanted: int) -> None:
+    async def is_so() -> bool:
+        return sorted(state(cluster).isr) == sorted(wanted)
+
+    await until(is_so)
+
+
+async def set_min_isr(cluster: MemoryCluster, min_isr: int) -> None:
+    config = AlterableConfig(name="min.insync.replicas", config_operation=0, value=str(min_isr))
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name=OFFSETS, configs=[config])
+    reply = await call(cluster, next(iter(cluster.brokers)), IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    assert reply.responses[0].error_code == 0
+    await settled(cluster)
+
+
+async def test_commit_above_hw() -> None:
+    """A commit is acknowledged, and whoever takes over has it, but does not know yet that all have it."""
+    async with open_cluster(**TOPICS) as (cluster, _):
+        first = await coordinated(cluster)
+        await committed(cluster, 41)
+        assert await committed(cluster, 42) == first
+        await replication.kill(cluster, first)
+        second = await led_by_another(cluster, first)
+        log = replica(cluster, second)
+        found = [await fetched(cluster, second)]
+        assert found == [-ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        begun_s = trio.current_time()
+        while found[-1] != 42:
+            await trio.sleep(0.05)
+            found.append(await fetched(cluster, second))
+        assert {*found[:-1]} <= {-ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -ErrorCode.NOT_COORDINATOR}
+        assert trio.current_time() - begun_s > LEASE_S - 0.5, "the leader before might still answer"
+        assert log.high_watermark == log.log_end_offset
+
+
+async def test_a_successor_tells_nothing_before_it_knows_what_the_one_before_may_have_acknowledged() -> None:
+    """It has a commit that is not on all in sync, and one of them says nothing."""
+    async with open_cluster(**TOPICS, replica_lag_time_max_ms="5000") as (cluster, _):
+        first = await coordinated(cluster)
+        await committed(cluster, 42)
+        order = state(cluster).replicas
+        second, third = (one for one in order if one != first)
+        replica(cluster, third).close(lambda: StorageError("its disk is gone"))
+        end_offset = replica(cluster, second).log_end_offset
+        await cluster.connect(first).send(commit_of(43), version=8)
+
+        async def is_there() -> bool:
+            return replica(cluster, second).log_end_offset > end_offset
+
+        await until(is_there)
+        await replication.kill(cluster, first)
+        assert await led_by_another(cluster, first) == second
+        found = [await fetched(cluster, second)]
+        while found[-1] < 0:
+            await trio.sleep(0.05)
+            found.append(await fetched(cluster, second))
+        assert found[-1] == 43
+        assert {*found[:-1]} <= {-ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -ErrorCode.NOT_COORDINATOR}
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whoever_is_killed_a_group_never_goes_back(seed: int) -> None:
+    rng = random.Random(seed)
+    async with open_cluster(**TOPICS) as (cluster, nursery):
+        await coordinated(cluster)
+        await set_min_isr(cluster, 2)
+        for offset in range(8):
+            gone = rng.choice([state(cluster).leader, *BROKERS])
+            await replication.kill(cluster, gone)
+            await committed(cluster, offset)
+            assert await newest(cluster) == offset
+            await nursery.start(cluster.serve, gone, TOPICS)
+            if offset % 2:
+                await in_sync(cluster, *BROKERS)
+        await in_sync(cluster, *BROKERS)
+        assert await newest(cluster) == 7
+
+
+async def test_zombie() -> None:
+    """It goes on with what is in its sockets, and knows of nothing that happened meanwhile."""
+    async with open_cluster(**TOPICS) as (cluster, _):
+        first = await coordinated(cluster)
+        await committed(cluster, 41)
+        assert await fetched(cluster, first) == 41
+        reader, writer, producer = (cluster.connect(first) for _ in range(3))
+        cluster.stand_still(first)
+        cluster.ensemble.expire(cluster.worlds[first].sessions[-1])
+
+        async def is_led_by_others() -> bool:
+            leaders = {state(cluster).leader, replication.state(cluster).leader}
+            return leaders.isdisjoint({-1, first})
+
+        await until(is_led_by_others)
+        assert await committed(cluster, 42) != first
+        await reader.send(fetch_of(), version=8)
+        await writer.send(commit_of(40), version=8)
+        await producer.send(replication.request_of(b"lost", acks=1), version=9)
+        cluster.go_on(first)
+        assert told(await reader.receive()) == -ErrorCode.NOT_COORDINATOR
+        row = (await producer.receive()).responses[0].partition_responses[0]
+        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.hear_again(first)
+        assert (await writer.receive()).topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+        await in_sync(cluster, *BROKERS)
+        assert await newest(cluster) == 42
+
+
+async def test_under_min_isr_who_would_write_is_refused_and_nothing_is_dropped() -> None:
+    async with open_cluster(**TOPICS) as (cluster, nursery):
+        first = await coordinated(cluster)
+        await committed(cluster, 7)
+        others = [one for one in BROKERS if one != first]
+        await replication.kill(cluster, *others)
+        await in_sync(cluster, first)
+        await set_min_isr(cluster, 2)  # nobody is in the ELR: the leader goes by its session
+        shard = cluster.brokers[first].broker.coordinators.groups._shards.find(0)
+        assert shard is not None
+        table = shard.table
+        for _ in range(20):
+            assert await commit(cluster, first, 8) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert await fetched(cluster, first) == 7
+            await trio.sleep(1)
+        beat = await call(cluster, first, HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m"), 4)
+        assert beat.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        await nursery.start(cluster.serve, others[0], TOPICS)
+        assert await committed(cluster, 9) == first
+        assert await newest(cluster) == 9
+        assert shard.table is table
+
+
+async def test_with_the_elr_away_a_coordinator_tells_nothing_that_others_may_have_changed() -> None:
+    async with open_cluster(**TOPICS) as (cluster, nursery):
+        first = await coordinated(cluster)
+        await set_min_isr(cluster, 2)
+        await committed(cluster, 7)
+        others = [one for one in BROKERS if one != first]
+        await replication.kill(cluster, *others)
+        await in_sync(cluster, first)
+        assert state(cluster).elr
+        assert await fetched(cluster, first) == -ErrorCode.NOT_COORDINATOR
+        assert await commit(cluster, first, 8) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for one in others:
+            await nursery.start(cluster.serve, one, TOPICS)
+        await committed(cluster, 9)
+        assert await newest(cluster) == 9
+
+
+@enforces("offsets.commit.timeout.ms")
+@pytest.mark.parametrize("timeout_ms", [2_000, 8_000])
+async def test_a_commit_waits_for_a_silent_replica_no_longer_than_it_may(timeout_ms: int) -> None:
+    async with open_cluster(**TOPICS, offsets_commit_timeout_ms=str(timeout_ms)) as (cluster, _):
+        first = await coordinated(cluster)
+        await committed(cluster, 7)
+        silent = next(one for one in BROKERS if one != first)
+        replica(cluster, silent).close(lambda: StorageError("its disk is gone"))
+        begun_s = trio.current_time()
+        assert await commit(cluster, first, 8) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert timeout_ms <= (trio.current_time() - begun_s) * 1000 <= 1.5 * timeout_ms + 100
+        await committed(cluster, 9)  # it is in sync no longer
+
+
+@enforces("metadata.loss.acks1")
+@pytest.mark.parametrize("acks1", ["refuse", "accept"])
+async def test_a_leader_that_hears_of_no_successor_takes_what_it_alone_has_if_it_may(acks1: str) -> None:
+    async with open_cluster(metadata_loss_acks1=acks1) as (cluster, _):
+        await replication.create(cluster)
+        leader = replication.state(cluster).leader
+        assert (await replication.produce(cluster, b"0", acks=1)).error_code == 0, "it has just begun"
+        await trio.sleep(10)
+        assert (await replication.produce(cluster, b"1", acks=1)).error_code == 0
+        for one in BROKERS:
+            if one != leader:
+                replication.replica(cluster, one).close(lambda: StorageError("its disk is gone"))
+        await trio.sleep(LEASE_S + 1)
+        row = await replication.produce(cluster, b"2", acks=1)
+        assert row.error_code == (0 if acks1 == "accept" else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+async def test_a_leader_goes_on_without_the_metadata_store_while_its_followers_fetch() -> None:
+    async with open_cluster(**TOPICS) as (cluster, _):
+        first = await coordinated(cluster)
+        await committed(cluster, 7)
+        for world in cluster.worlds.values():
+            world.sessions[-1].disconnected = True
+        for number in range(10):
+            await trio.sleep(1)
+            assert await fetched(cluster, first) == 7 + number
+            assert await commit(cluster, first, 8 + number) == 0
+            to = replication.state(cluster).leader
+            assert (await replication.produce(cluster, b"x", acks=1, to=to)).error_code == 0
